@@ -159,7 +159,7 @@ class DeltaTable(CheckedTable):
         """
         return downgrade(self, truncate_history=truncate_history, dry_run=dry_run, progress=progress)
 
-    # --- upkeep -----------------------------------------------------------------------------------------
+    # --- maintenance ------------------------------------------------------------------------------------
 
     def health(self, *, files: int = 0, partitions: int = 0, columns: Sequence[str] = ()) -> dict[str, Any]:
         """Return how much care the table needs, with recommendations; names are as on the wire.

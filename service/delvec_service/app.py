@@ -1,4 +1,4 @@
-"""The application: its parts, put together once, and its lifespan."""
+"""The application: assembles its parts, and manages their lifespan."""
 
 import threading
 from collections.abc import AsyncIterator, Sequence
@@ -44,8 +44,8 @@ from delvec_service.api import (
     vacuum,
     vector_compaction,
 )
+from delvec_service.api.authorizer import Authorizer
 from delvec_service.api.dependencies import Service
-from delvec_service.api.door import Door
 from delvec_service.api.lanes import Lanes
 from delvec_service.api.limits import Allowance, RequestLimits
 from delvec_service.api.requests import RequestMiddleware
@@ -66,7 +66,7 @@ from delvec_service.iceberg.conversion import IcebergConversion
 from delvec_service.iceberg.external_catalogs import ExternalCatalogs
 from delvec_service.maintenance.checkpoints import Checkpoints
 from delvec_service.maintenance.health_watch import HealthWatch
-from delvec_service.maintenance.log_upkeep import LogUpkeep
+from delvec_service.maintenance.log_maintenance import LogMaintenance
 from delvec_service.maintenance.symlink_manifests import SymlinkManifests
 from delvec_service.scans.warm_up import warm_up
 from delvec_service.snapshots.loader import SnapshotLoader
@@ -124,27 +124,27 @@ _RESOURCES: Final = (
 _LISTING: Final = threading.Lock()
 _ROUTES: Final[list[DeferredRoute]] = []
 _WARM_SECONDS: Final = 10.0
-"""How long an end waits for the warm-up; a database that hangs must not keep the process."""
+"""How long shutdown waits for the warm-up: a stuck database must not keep the process alive."""
 _CLAIM_SECONDS: Final = 60.0
-"""After so long a request with an idempotency key is taken to have died; nothing goes wrong where it has not."""
+"""After this long a request with an idempotency key is presumed dead; no harm is done if it is not."""
 
 _DESCRIPTION = """Metadata and transactions for Delta Lake tables with deletion vectors.
 
-Envelope fields are kebab-case; Delta's actions, descriptors and metrics keep Delta's spelling. Every error is
-one envelope, `{"error": {message, type, code, retryable, details}}`."""
+Fields of the API use kebab-case; Delta's actions, descriptors and metrics keep Delta's spelling. All errors have the
+same envelope: `{"error": {message, type, code, retryable, details}}`."""
 
 
 def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
-    """Return the ASGI application; its lifespan migrates the database at the start and closes it at the end.
+    """Return the ASGI application. Its lifespan migrates the database on startup and closes it on shutdown.
 
     Args:
-        settings: of the service.
-        names_by_folder: names are those of the warehouse, registered for it or of folders in it, and mean nothing to
-            services of another warehouse that share the database. Else they are the database's.
+        settings: the service's settings.
+        names_by_folder: whether names belong to the warehouse: names registered for it or folders in it, unknown to
+            services with another warehouse on the same database. Otherwise names belong to the database.
 
     Raises:
-        BadRequest: the database URL is neither of SQLite nor of PostgreSQL, a fault point is not one, two namespaces have one root, or
-            credentials are to be handed out and botocore is not installed.
+        BadRequest: the database URL is for neither SQLite nor PostgreSQL, a fault point is invalid, two namespaces
+            share a root, or credentials are to be issued and botocore is not installed.
         InvalidLocation: a root, or the warehouse, is not a location.
     """
     fault_points.arm(settings.fault_points)
@@ -153,13 +153,13 @@ def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        # Nothing else runs on this loop yet, so that it may block.
+        # Nothing else runs on this loop yet, so blocking is fine.
         service.database.migrate()
         if asks:
             service.directory.refresh()
         service.observer.keep_fresh(lambda: metrics.gauges(service))
         warming = threading.Thread(target=_warm, args=(service,), name="delvec-warm-up", daemon=True)
-        if settings.roots:  # and not embedded, where the first request is as good a time
+        if settings.roots:  # not when embedded, where the first request can do it
             warming.start()
         try:
             yield
@@ -167,7 +167,7 @@ def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
             if warming.ident is not None:
                 warming.join(_WARM_SECONDS)
             service.row_commands.close()
-            service.upkeep.close()
+            service.log_maintenance.close()
             service.health.close()
             service.overwrite_watch.close()
             service.loader.close()
@@ -180,9 +180,9 @@ def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
         version=version("delvec"),
         description=_DESCRIPTION,
         lifespan=lifespan,
-        docs_url=None,  # pages that load scripts from a CDN; see api.reference
+        docs_url=None,  # these pages load scripts from a CDN; see api.reference
         redoc_url=None,
-        redirect_slashes=False,  # a redirect would not be an answer in the envelope
+        redirect_slashes=False,  # a redirect would not have the error envelope
     )
     app.state.service = service
     app.state.is_behind_the_door = False
@@ -193,7 +193,7 @@ def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
     service.row_commands.over(_without_door(service))
     app.add_middleware(
         RequestMiddleware,
-        door=Door(
+        authorizer=Authorizer(
             service.directory if asks else None,
             service.tables,
             lambda: app.router.routes,
@@ -208,13 +208,15 @@ def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
     if settings.dashboard:
         from delvec_service.dashboard.pages import Dashboard  # with its templates
 
-        app.add_middleware(Dashboard)  # in front of the door: it asks the service as any client does
+        app.add_middleware(
+            Dashboard
+        )  # outside the authorization middleware: it calls the service as any client does
     return app
 
 
 def _warm(service: Service) -> None:
-    """Do once what the first requests would wait for, beside those that come meanwhile."""
-    with suppress(ServiceUnavailable):  # a database that vanishes now is no reason not to run
+    """Do in advance what the first requests would wait for, while serving."""
+    with suppress(ServiceUnavailable):  # the service should run even if the database fails now
         warm_up(service.loader.store)
     for route in _routes():
         _ = route.made
@@ -249,7 +251,7 @@ def _provider(settings: Settings) -> "IdentityProvider | None":
 
 
 def _without_door(service: Service) -> FastAPI:
-    """Return the same routes for the service's own requests: nothing is asked for at a door that they do not pass."""
+    """Return the same routes for the service's own requests, which skip authorization."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     app.state.service = service
     app.state.is_behind_the_door = True
@@ -259,8 +261,8 @@ def _without_door(service: Service) -> FastAPI:
 
 
 def _routes() -> Sequence[DeferredRoute]:
-    """Return the routes, which all services of a process share: they know of no settings, and making them takes time."""
-    # Declares the scheme; the middleware enforces it, before a body is read.
+    """Return the routes. All services of a process share them: they are slow to build and independent of settings."""
+    # Declares the security scheme; the middleware enforces it before a body is read.
     guard = Security(HTTPBearer(auto_error=False))
     with _LISTING:
         if not _ROUTES:
@@ -306,7 +308,7 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
     iceberg_conversion = IcebergConversion(
         loader, iceberg_conversions, ExternalCatalogs(settings.iceberg_catalogs)
     )
-    upkeep = LogUpkeep(
+    log_maintenance = LogMaintenance(
         loader,
         Checkpoints(loader),
         health,
@@ -319,7 +321,7 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
     commits = Commits(
         loader,
         ledger,
-        upkeep,
+        log_maintenance,
         overwrite_watch,
         manifests,
         health,
@@ -346,7 +348,7 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
         iceberg=iceberg_conversion,
         iceberg_conversions=iceberg_conversions,
         vector_compaction=VectorCompaction(loader, commits, settings.deletion_vector_target_bytes),
-        upkeep=upkeep,
+        log_maintenance=log_maintenance,
         overwrite_watch=overwrite_watch,
         health=health,
         commit_record=CommitRecordStore(database),

@@ -1,4 +1,4 @@
-"""A thread for work that no request waits for: one item per key, each done when it is due."""
+"""A thread for work that no request waits for: one item per key, each processed when it is due."""
 
 import math
 import threading
@@ -17,11 +17,11 @@ _JOIN_SECONDS: Final = 1.0
 
 @dataclass
 class _Entry(Generic[_T]):
-    """An item that waits.
+    """A queued item.
 
     Attributes:
         due: by the monotonic clock.
-        number: of the call that scheduled it first.
+        number: number of the call that first scheduled it.
     """
 
     item: _T
@@ -30,14 +30,14 @@ class _Entry(Generic[_T]):
 
 
 class BackgroundWorker(Generic[_T]):
-    """One thread, started with its first item. Safe to share between threads.
+    """A single thread, started with its first item. Safe to share between threads.
 
-    A process that is killed loses what waits: nothing may depend on it.
+    Queued items are lost if the process is killed: nothing may depend on them.
 
     Args:
         name: of the thread.
-        task: what to do with an item. What it raises is logged, and the next item has its turn.
-        rest: seconds for which a key is left alone after a turn, by the seconds that the turn took.
+        task: processes an item. Exceptions are logged, and the next item follows.
+        rest: returns how many seconds to leave a key alone after a turn, given how long the turn took.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class BackgroundWorker(Generic[_T]):
         self._resting: dict[str, float] = {}
         self._number = 0
         self._hurried = 0
-        """Items that were scheduled up to this number do not wait until they are due."""
+        """Items scheduled up to this number run without waiting until they are due."""
         self._running: int | None = None
         self._sleeps_until = -math.inf
         self._thread: threading.Thread | None = None
@@ -57,26 +57,26 @@ class BackgroundWorker(Generic[_T]):
 
     @property
     def backlog(self) -> int:
-        """How many items wait."""
+        """The number of queued items."""
         return len(self._waiting)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits and nothing is being done."""
+        """Whether nothing is queued or running."""
         with self._changed:
             return not self._waiting and self._running is None
 
     def schedule(
         self, key: str, item: _T, *, after: float = 0.0, merge: Callable[[_T, _T], _T] | None = None
     ) -> None:
-        """Let an item wait; returns at once, and does nothing once this is closed.
+        """Queue an item. Returns at once, and does nothing after :meth:`close`.
 
         Args:
-            key: what it is for. Of the items of a key one waits: the new one takes the place of the old one, at the
-                earlier of their times, so that a key that is always busy has its turn, too.
-            item: what the task gets.
+            key: what the item is for. A key has one queued item: a new one replaces it, at the earlier of their
+                times, so that a key that is always busy also gets its turn.
+            item: the argument for the task.
             after: seconds until it is due.
-            merge: makes one item of the old and the new one.
+            merge: combines the old and the new item.
         """
         with self._changed:
             if self._closed:
@@ -95,19 +95,19 @@ class BackgroundWorker(Generic[_T]):
                 self._changed.notify_all()
 
     def discard(self, key: str) -> None:
-        """Drop what waits for a key."""
+        """Discard the queued item of a key."""
         with self._changed:
             self._waiting.pop(key, None)
 
     def wait(self, seconds: float) -> bool:
-        """Have everything that waits done now; return whether it was done in time."""
+        """Process all queued items now; return whether that finished in time."""
         with self._changed:
             last = self._hurried = self._number
             self._changed.notify_all()
             return self._changed.wait_for(lambda: self._is_done(last), seconds)
 
     def close(self, seconds: float = _JOIN_SECONDS) -> None:
-        """Drop what waits, take no more, and let the thread end after its turn; wait for that for so long."""
+        """Discard the queue, accept no more, and wait up to this long for the thread to finish its turn."""
         with self._changed:
             self._closed = True
             self._waiting.clear()
@@ -130,7 +130,7 @@ class BackgroundWorker(Generic[_T]):
             except Exception:  # noqa: BLE001 - the thread has other items to do
                 logger.exception("background work failed", worker=self._name, key=key)
             ended = time.monotonic()
-            # What is held while the thread sleeps would count as in use.
+            # An item held while the thread sleeps would count as in use.
             del found, item
             with self._changed:
                 self._running = None
@@ -139,7 +139,7 @@ class BackgroundWorker(Generic[_T]):
                 self._changed.notify_all()
 
     def _next(self) -> tuple[str, _T] | None:
-        """Wait for the turn of an item; None once this is closed."""
+        """Wait for the next item; None after :meth:`close`."""
         with self._changed:
             while not self._closed:
                 now = time.monotonic()

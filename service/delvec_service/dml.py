@@ -1,8 +1,8 @@
-"""DELETE, UPDATE and OPTIMIZE that the service runs itself, for clients that have no engine: small ones, few at once.
+"""DELETE, UPDATE and OPTIMIZE run by the service itself, for clients without an engine: small ones, few at once.
 
-The commands are those of the Python client: one implementation for both. They reach the service as every client
-does, over the same routes, but without a socket, so that planning, checks, conflicts and answers are the same. This is the
-one module of the service that imports them; DuckDB, which is optional, is imported when the first command comes.
+The commands are those of the Python client: one implementation for both. They call the service as every client does,
+through the same routes but without a socket, so that planning, checks, conflicts and answers are the same. This is
+the only module of the service that imports them; DuckDB, which is optional, is imported for the first command.
 """
 
 import json
@@ -40,17 +40,17 @@ _OPTIMIZE: Final = "OPTIMIZE"
 _URL: Final = "http://service"
 _PATIENCE_SECONDS: Final = 2.0
 _NOTED: Final = 102
-"""HTTP's status for a request that is being worked on: a note is no answer."""
+"""The status of a request that is still being processed: a note is not an answer."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What commands may take.
+    """Limits of commands.
 
     Attributes:
-        read_bytes: of the data files that one command reads, as they are in storage.
-        memory_bytes: for DuckDB, of all commands together.
-        at_once: how many commands run at the same time; 0 for none.
+        read_bytes: bytes of data files, as stored, that one command may read.
+        memory_bytes: DuckDB's memory for all commands together.
+        at_once: how many commands may run concurrently; 0 for none.
     """
 
     read_bytes: int
@@ -62,8 +62,8 @@ class RowCommands:
     """Runs DELETE, UPDATE and OPTIMIZE with DuckDB in this process; safe to share between threads.
 
     Args:
-        answers: keeps notes of what a request with an idempotency key has begun to commit.
-        limits: of size and number.
+        answers: stores notes of what a request with an idempotency key has begun to commit.
+        limits: limits of size and number.
     """
 
     def __init__(self, answers: Answers, limits: Limits) -> None:
@@ -76,11 +76,11 @@ class RowCommands:
         self._engine: Any = None
 
     def over(self, app: ASGIApp) -> None:
-        """Say over which application commands reach the service; it starts when the first command comes."""
+        """Set the application through which commands reach the service; it starts with the first command."""
         self._app = app
 
     def close(self) -> None:
-        """Release what commands have needed."""
+        """Release the resources of commands."""
         with self._lock:
             transport, engine = self._transport, self._engine
             self._transport = self._engine = None
@@ -101,10 +101,10 @@ class RowCommands:
             user_metadata: for the table's history.
 
         Raises:
-            ReadLimitExceeded: it would have to read more than the limit.
+            ReadLimitExceeded: it would read more than the limit.
             EngineUnavailable: DuckDB is not installed.
             ServiceUnavailable: too many commands are running.
-            DelvecError: as the client's ``DeltaTable.delete``.
+            DelvecError: as for the client's ``DeltaTable.delete``.
         """
         return self._run(
             table,
@@ -122,7 +122,7 @@ class RowCommands:
         key: str | None = None,
         user_metadata: str | None = None,
     ) -> CommitResponse:
-        """Set columns of the rows of a predicate; arguments and errors as for :meth:`delete`."""
+        """Update columns of the rows that match a predicate; arguments and errors as for :meth:`delete`."""
         return self._run(
             table,
             key,
@@ -142,15 +142,15 @@ class RowCommands:
         key: str | None = None,
         user_metadata: str | None = None,
     ) -> CommitResponse:
-        """Write files again, in one commit; errors as for :meth:`delete`.
+        """Rewrite files in one commit; errors as for :meth:`delete`.
 
         Args:
             table: the table.
-            where: only partitions for which it is true.
-            purge: files with deletion vectors, and no others.
+            where: restricts it to matching partitions.
+            purge: rewrite only files with deletion vectors.
             zorder_by: columns to sort rows by.
-            full: of a clustered table, sort all files.
-            target_size: bytes of new files.
+            full: for a clustered table, sort all files.
+            target_size: target size of new files in bytes.
             key: the request's idempotency key.
             user_metadata: for the table's history.
         """
@@ -160,14 +160,14 @@ class RowCommands:
             size = command(where, target_size=target_size, dry_run=True)["numRemovedBytes"]
             if size > self._limits.read_bytes:
                 raise ReadLimitExceeded(
-                    f"This OPTIMIZE of table '{table.name}' would write {size} bytes again, and the service reads "
-                    f"{self._limits.read_bytes} at most (DELVEC_DML_MAX_BYTES). Choose partitions with a predicate, or run it "
-                    "on an engine of your own: delvec.connect(url).table(name).optimize().",
+                    f"This OPTIMIZE of table '{table.name}' would rewrite {size} bytes, but the service reads at "
+                    f"most {self._limits.read_bytes} (DELVEC_DML_MAX_BYTES). Select partitions with a predicate, or "
+                    "run it on your own engine: delvec.connect(url).table(name).optimize().",
                     table=table.name,
                     bytes=size,
                     limit=self._limits.read_bytes,
                 )
-            # One commit: what a repeated request finds of the first is then all of it.
+            # One commit, so that a repeated request finds either all of the first or nothing.
             return command(
                 where,
                 target_size=target_size,
@@ -188,12 +188,12 @@ class RowCommands:
         target_size: int | None = None,
         limit: int,
     ) -> OptimizePlan:
-        """Say what :meth:`optimize` would rewrite, and why, naming at most ``limit`` files; no data file is read.
+        """Return what :meth:`optimize` would rewrite, and why, with at most ``limit`` files; no data file is read.
 
         Raises:
             EngineUnavailable: DuckDB is not installed.
             ServiceUnavailable: too many commands are running.
-            DelvecError: as the client's ``DeltaTable.optimize``.
+            DelvecError: as for the client's ``DeltaTable.optimize``.
         """
         with self._planning(table) as target:
             command = _optimize_command(target, purge, zorder_by, full)
@@ -229,7 +229,7 @@ class RowCommands:
         )
 
     def plan_maintenance(self, table: OpenTable) -> list[PlannedMaintenance]:
-        """Return what the policies that hold for a table would do to it now, and why; nothing is changed.
+        """Return what a table's policies would do now, and why; nothing changes.
 
         Raises:
             EngineUnavailable: DuckDB is not installed.
@@ -282,12 +282,12 @@ class RowCommands:
 
     @contextmanager
     def _place(self) -> Iterator[tuple[Any, EmbeddedTransport]]:
-        """Take one of the places of commands, with an engine and a way to the service."""
+        """Take a command slot, with an engine and a client of the service."""
         engine, transport = self._started()
         if self._places is None or not self._places.acquire(timeout=_PATIENCE_SECONDS):
             raise ServiceUnavailable(
-                f"{self._limits.at_once} commands are running, which is all that this service runs at once "
-                "(DELVEC_DML_AT_ONCE); try again later, or run the command on an engine of your own."
+                f"{self._limits.at_once} commands are running, the maximum of this service (DELVEC_DML_AT_ONCE); try "
+                "again later, or run the command on your own engine."
             )
         try:
             yield engine, transport
@@ -305,7 +305,7 @@ class RowCommands:
 
 
 def _opened(client: "_Client", table: OpenTable, engine: Any) -> Any:
-    from delvec.table import DeltaTable  # it imports every command of the client
+    from delvec.table import DeltaTable  # it imports all commands of the client
 
     resource = Resource(
         id=table.record.id,
@@ -314,7 +314,7 @@ def _opened(client: "_Client", table: OpenTable, engine: Any) -> Any:
         created_at=table.record.created_at.isoformat(),
     )
     opened = DeltaTable(client, resource, engine)
-    opened.compacts_after_commits = False  # the answer tells the caller to
+    opened.compacts_after_commits = False  # the answer already tells the caller
     return opened
 
 
@@ -328,7 +328,7 @@ def _optimize_command(target: Any, purge: bool, zorder_by: Sequence[str], full: 
 
 
 class _OneTable:
-    """A catalog of the table that is looked after."""
+    """A catalog with only the table being maintained."""
 
     def __init__(self, table: Any) -> None:
         self._table = table
@@ -342,9 +342,9 @@ def _engine(memory_bytes: int) -> Any:
         from delvec.engines.duckdb import DuckDBEngine
     except ModuleNotFoundError as error:
         raise EngineUnavailable(
-            f"This service cannot run DELETE and UPDATE itself, because {error.name} is not installed: pip install "
-            "'.[local]' in Delvec's clone, where it runs, or run the command on an engine of your own, as "
-            "delvec.connect(url).table(name).delete(predicate) does."
+            f"This service cannot run DELETE and UPDATE itself because {error.name} is not installed. Run pip "
+            "install '.[local]' in Delvec's clone on the service's machine, or run the command on your own engine: "
+            "delvec.connect(url).table(name).delete(predicate)."
         ) from error
     return DuckDBEngine(memory_limit=memory_bytes)
 
@@ -356,10 +356,10 @@ class _DoneBefore(Exception):
 
 
 class _Notes:
-    """The transactions that a request has begun to commit, written down before each of them.
+    """The transactions that a request has begun to commit, recorded before each of them.
 
-    The answer of a request is kept after its commit. Should the service die between the two, or the request be sent
-    again while it still runs, these notes lead to the commit. An UPDATE that ran twice would be a wrong one.
+    The answer to a request is stored after its commit. If the service dies between the two, or the request is sent
+    again while it is running, these notes lead to the commit. Running an UPDATE twice would corrupt the data.
     """
 
     def __init__(self, answers: Answers, key: str) -> None:
@@ -368,15 +368,15 @@ class _Notes:
         self.found: list[dict[str, Any]] = []
 
     def look(self) -> None:
-        """Bring ``found`` up to date."""
+        """Refresh ``found``."""
         while (note := self._at(len(self.found))) is not None:
             self.found.append(note)
 
     def add(self, transaction_id: str, read_version: int) -> None:
-        """Write a note.
+        """Store a note.
 
         Raises:
-            ServiceUnavailable: the database does not take it.
+            ServiceUnavailable: the database does not accept it.
         """
         note = {"transaction-id": transaction_id, "read-version": read_version}
         while True:
@@ -386,7 +386,8 @@ class _Notes:
             kept = self._at(place)
             if kept is None:
                 raise ServiceUnavailable(
-                    "The database did not keep what this request is about to commit; nothing was done. Try again."
+                    "The database could not store what this request is about to commit, so nothing was done. Try "
+                    "again."
                 )
             self.found.append(kept)
             if kept == note:
@@ -402,7 +403,7 @@ class _Notes:
 
 
 class _Client(ServiceClient):
-    """The service as one command sees it: what it reads is bounded, and what it commits is committed once."""
+    """The service as seen by one command: reads are limited, and commits happen once."""
 
     def __init__(
         self,
@@ -421,17 +422,18 @@ class _Client(ServiceClient):
         self.done: CommitResponse | None = None
 
     def plan(self, path: str, request: PlanRequest) -> tuple[PlanResponse, pa.Table]:
-        """Plan, and refuse what would be too much to read, or lies outside the roots."""
+        """Plan, and reject plans that are too large to read, or outside the roots."""
         planned, files = super().plan(path, request)
         self.read_version = planned.version
-        # A DELETE removes files unread all of whose rows match.
+        # A DELETE removes files without reading them if all their rows match.
         read = files.filter(pc.invert(files["matches_all"])) if self._operation == "DELETE" else files
         size = pc.sum(read["size"]).as_py() or 0
         if size > self._read_bytes and self._operation != _OPTIMIZE:
             raise ReadLimitExceeded(
-                f"This {self._operation} of table '{self._table.name}' would read {len(read)} files with {size} bytes, "
-                f"and the service reads {self._read_bytes} at most (DELVEC_DML_MAX_BYTES). Narrow the predicate, or run the "
-                "command on an engine of your own: delvec.connect(url).table(name), with engine=spark for large tables.",
+                f"This {self._operation} of table '{self._table.name}' would read {len(read)} files with {size} "
+                f"bytes, but the service reads at most {self._read_bytes} (DELVEC_DML_MAX_BYTES). Narrow the "
+                "predicate, or run the command on your own engine: delvec.connect(url).table(name), with "
+                "engine=spark for large tables.",
                 table=self._table.name,
                 version=planned.version,
                 files=len(read),
@@ -441,7 +443,7 @@ class _Client(ServiceClient):
         return planned, files
 
     def commit(self, path: str, body: CommitRequest, transaction_id: str) -> Any:
-        """Commit, unless the same request has done so before."""
+        """Commit, unless an earlier copy of the request already has."""
         if self._notes is not None:
             self.check_notes(path.split("/")[3])
             self._notes.add(transaction_id, body.read_version)
@@ -450,7 +452,7 @@ class _Client(ServiceClient):
         return committed
 
     def check_notes(self, table_id: str) -> None:
-        """Look whether an attempt of the same request has succeeded.
+        """Check whether an earlier attempt of the same request has succeeded.
 
         Raises:
             _DoneBefore: it has.

@@ -1,4 +1,4 @@
-"""``delvec doctor``: whether this machine can serve, and what to do where it cannot."""
+"""``delvec doctor``: checks whether this machine can run the service, and what to do if it cannot."""
 
 import os
 import re
@@ -35,13 +35,14 @@ _SLOW_SECONDS: Final = 0.5
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found.
+    """The result of one check.
 
     Attributes:
-        check: what was looked at: ``configuration``, ``database``, ``storage``, ``put-if-absent``, ``clock``, ``credentials``, ``java``, ``pyspark``.
-        state: ``failed``: the service does not work so; ``warning``: it does, with something amiss.
-        found: what is the case.
-        advice: what to do; empty where nothing is.
+        check: what was checked: ``configuration``, ``database``, ``storage``, ``put-if-absent``, ``clock``,
+            ``credentials``, ``java``, ``pyspark``.
+        state: ``failed``: the service does not work; ``warning``: it works, with a problem.
+        found: what was found.
+        advice: what to do; empty if nothing.
     """
 
     check: str
@@ -51,10 +52,7 @@ class Finding:
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
-    """Yield findings, one after the other; each root gets a file, which is deleted again.
-
-    Nothing is raised: what goes wrong is a finding.
-    """
+    """Yield findings one by one. Each root gets a temporary file. Nothing is raised: errors are findings."""
     yield from _configuration(settings)
     yield _database(settings)
     try:
@@ -85,14 +83,17 @@ def _configuration(settings: Settings) -> Iterator[Finding]:
         yield Finding(
             "configuration",
             "warning",
-            f"{settings.workers} workers share an SQLite database, and wait for each other where they write",
-            "set DELVEC_DATABASE_URL to a PostgreSQL",
+            f"{settings.workers} workers share an SQLite database, so their writes wait for each other",
+            "set DELVEC_DATABASE_URL to a PostgreSQL database",
         )
     elif settings.fault_points:
         yield Finding("configuration", "warning", "fault points are armed", "unset DELVEC_FAULT_POINTS")
     else:
         own = ", ".join(sorted(settings.namespace_roots))
-        found = f"{len(settings.roots)} roots{f', and those of the namespaces {own}' if own else ''}, port {settings.port}"
+        found = (
+            f"{len(settings.roots)} roots{(f', and those of the namespaces {own}' if own else '')}, port "
+            f"{settings.port}"
+        )
         yield Finding("configuration", "ok", found)
 
 
@@ -105,7 +106,7 @@ def _database(settings: Settings) -> Finding:
         revision = database.revision()
         if revision is None:
             return Finding(
-                "database", "ok", "it answers and is empty; `delvec serve` makes the tables at its start"
+                "database", "ok", "it answers and is empty; `delvec serve` creates the tables when it starts"
             )
         began = time.perf_counter()
         database.check()
@@ -115,14 +116,14 @@ def _database(settings: Settings) -> Finding:
             "database",
             "failed",
             error.message,
-            "start the database, or run `delvec database migrate` where the schema is old",
+            "start the database, or run `delvec database migrate` if its schema is old",
         )
     finally:
         database.close()
     found = f"schema revision {revision}, answers in {seconds * 1000:.0f} ms"
     if seconds > _SLOW_SECONDS:
         return Finding(
-            "database", "warning", found, "put the database nearer to the service: commits wait for it"
+            "database", "warning", found, "put the database closer to the service: commits wait for it"
         )
     return Finding("database", "ok", found)
 
@@ -144,7 +145,7 @@ def _storage(root: str, roots: Roots) -> Iterator[Finding]:
                 "use a store that is consistent after a write, without a cache in front",
             )
             return
-        yield Finding("storage", "ok", f"{root} is written, read and deleted; {seconds * 1000:.0f} ms")
+        yield Finding("storage", "ok", f"{root} can be written, read and deleted; {seconds * 1000:.0f} ms")
         yield _clock(root, written.last_modified_ms / 1000 - began)
         objects.delete(name)
         yield _put_if_absent(root, objects, name)
@@ -153,11 +154,14 @@ def _storage(root: str, roots: Roots) -> Iterator[Finding]:
             "storage",
             "failed",
             error.message,
-            "check the rights and the variables of the store: docs/object-stores.md",
+            "check the permissions and environment variables of the store: docs/object-stores.md",
         )
     except OSError as error:
         yield Finding(
-            "storage", "failed", f"{root}: {error}", "check that the directory is there, and its rights"
+            "storage",
+            "failed",
+            f"{root}: {error}",
+            "check that the directory exists, and its permissions",
         )
     finally:
         with suppress(DelvecError, OSError):
@@ -165,7 +169,7 @@ def _storage(root: str, roots: Roots) -> Iterator[Finding]:
 
 
 def _credentials(settings: Settings, roots: Roots) -> Iterator[Finding]:
-    """Ask STS for a session, where the service is to hand some out: for a table that is not there."""
+    """Request an STS session, if the service is configured to issue them, for a table that does not exist."""
     root = next((root for root in roots if root.startswith("s3:")), None)
     if settings.credential_role_arn is None:
         return
@@ -173,7 +177,7 @@ def _credentials(settings: Settings, roots: Roots) -> Iterator[Finding]:
         yield Finding(
             "credentials",
             "warning",
-            "a role for credentials is set, and no root is on S3",
+            "a role for credentials is set, but no root is on S3",
             "unset DELVEC_CREDENTIAL_ROLE_ARN",
         )
         return
@@ -184,25 +188,25 @@ def _credentials(settings: Settings, roots: Roots) -> Iterator[Finding]:
         yield Finding("credentials", "failed", error.message, "see docs/object-stores.md")
     else:
         yield Finding(
-            "credentials", "ok", f"STS hands out sessions of {settings.credential_role_arn}, of {seconds} s"
+            "credentials", "ok", f"STS issues sessions of {settings.credential_role_arn} for {seconds} s"
         )
 
 
 def _clock(root: str, ahead: float) -> Finding:
     """Compare the storage's clock with this machine's; a file system may round to two seconds."""
     if abs(ahead) <= _CLOCK_SECONDS:
-        return Finding("clock", "ok", f"{root} and this machine agree to {abs(ahead):.0f} s")
+        return Finding("clock", "ok", f"the clocks of {root} and this machine agree to {abs(ahead):.0f} s")
     which = "ahead of" if ahead > 0 else "behind"
     return Finding(
         "clock",
         "warning",
         f"the clock of {root} is {abs(ahead):.0f} s {which} this machine's",
-        "set both by NTP: VACUUM and time travel compare times",
+        "synchronize both with NTP: VACUUM and time travel compare times",
     )
 
 
 def _put_if_absent(root: str, objects: ObjectStore, name: str) -> Finding:
-    """Let several writers create one file at once: exactly one may."""
+    """Let several writers create one file at once; exactly one may succeed."""
     start = threading.Barrier(_RACERS)
 
     def create(number: int) -> bool:
@@ -215,11 +219,12 @@ def _put_if_absent(root: str, objects: ObjectStore, name: str) -> Finding:
     except AtomicCreateUnsupported as error:
         return Finding("put-if-absent", "failed", error.message, "use a store with conditional writes")
     if winners == 1:
-        return Finding("put-if-absent", "ok", f"of {_RACERS} writers at {root}, one created the file")
+        return Finding("put-if-absent", "ok", f"of {_RACERS} writers at {root}, exactly one created the file")
     return Finding(
         "put-if-absent",
         "failed",
-        f"of {_RACERS} writers at {root}, {winners} believe that they created the file: commits would replace each other",
+        f"of {_RACERS} writers at {root}, {winners} were told that they created the file: commits would replace "
+        "each other",
         "use a store with conditional writes (If-None-Match), or without a proxy that drops the condition",
     )
 
@@ -228,9 +233,9 @@ def _java() -> Finding:
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=os.path.join(home, "bin")) if home else None  # noqa: PTH118 - a search path
     java = java or shutil.which("java")
-    advice = f"install Java {_JAVA} and set JAVA_HOME, where Spark is to be used; nothing else needs it"
+    advice = f"install Java {_JAVA} and set JAVA_HOME if you use Spark; nothing else needs it"
     if java is None:
-        return Finding("java", "warning", "there is no Java", advice)
+        return Finding("java", "warning", "Java is not installed", advice)
     try:
         done = subprocess.run(  # noqa: S603 - the program that was found
             [java, "-version"], capture_output=True, text=True, timeout=_JAVA_SECONDS, check=False
@@ -239,18 +244,18 @@ def _java() -> Finding:
         return Finding("java", "warning", f"{java} does not run: {error}", advice)
     said = re.search(r'version "(\d+)', done.stderr + done.stdout)
     if done.returncode or said is None:
-        return Finding("java", "warning", f"{java} does not say its version", advice)
+        return Finding("java", "warning", f"{java} does not report its version", advice)
     if int(said[1]) < _JAVA:
         return Finding("java", "warning", f"{java} is Java {said[1]}", advice)
     return Finding("java", "ok", f"Java {said[1]}")
 
 
 def _pyspark() -> Finding:
-    advice = "pip install '.[spark]' in Delvec's clone, where Spark is to be used; nothing else needs it"
+    advice = "run pip install '.[spark]' in Delvec's clone if you use Spark; nothing else needs it"
     try:
         found = version("pyspark")
     except PackageNotFoundError:
-        return Finding("pyspark", "warning", "there is no PySpark", advice)
+        return Finding("pyspark", "warning", "PySpark is not installed", advice)
     if not (4, 0) <= tuple(int(part) for part in found.split(".")[:2]) < (4, 4):
-        return Finding("pyspark", "warning", f"PySpark {found}, and Delvec knows 4.0 to 4.3", advice)
+        return Finding("pyspark", "warning", f"PySpark {found}; Delvec supports 4.0 to 4.3", advice)
     return Finding("pyspark", "ok", f"PySpark {found}")

@@ -1,6 +1,6 @@
 """The service's log: one JSON object per line, through the standard library's logging.
 
-Nothing is configured by importing this: in a process that embeds the service, its own logging decides.
+Importing this configures nothing: in a process that embeds the service, its own logging configuration applies.
 """
 
 import logging
@@ -15,16 +15,16 @@ import structlog
 __all__ = ["AUDIT", "audit_logger", "configure", "facts", "logger", "note", "of_request"]
 
 AUDIT: Final = "delvec_service.audit"
-"""The name of the stream of audit entries, so that a process that embeds the service may send them elsewhere."""
+"""The logger of audit entries, so that a process that embeds the service can send them elsewhere."""
 _LONGEST: Final = 8000
 _LONGEST_FACT: Final = 300
 _FACTS: Final[ContextVar[dict[str, Any] | None]] = ContextVar("delvec_request_facts", default=None)
-"""What is known of the request; its threads share it, so that the line at its end has what they found out."""
+"""Facts about the request, shared by its threads, so that the log line at its end has what they found out."""
 
 
 @contextmanager
 def of_request(request_id: str) -> Iterator[None]:
-    """Have every line that is written for a request say whose it is, and what :meth:`note` was told of it."""
+    """Add the request's facts to every log line written for it; see :meth:`note`."""
     token = _FACTS.set({"request_id": request_id})
     try:
         yield
@@ -33,7 +33,7 @@ def of_request(request_id: str) -> Iterator[None]:
 
 
 def note(**facts: Any) -> None:
-    """Have the lines that are written for this request from now on say more: its table, principal, transaction; None says nothing."""
+    """Add facts to the log lines of this request from now on: its table, principal, transaction; None adds nothing."""
     known = _FACTS.get()
     if known is not None:
         for name, value in facts.items():
@@ -42,7 +42,7 @@ def note(**facts: Any) -> None:
 
 
 def facts() -> Mapping[str, Any]:
-    """Return what is known of this request."""
+    """Return the facts about this request."""
     return _FACTS.get() or {}
 
 
@@ -53,7 +53,7 @@ def _noted(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mutab
 
 
 def _capped(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Cut what is long out of its middle: how a traceback begins and ends says most."""
+    """Cut the middle out of a long text: the beginning and end of a traceback say most."""
     for key, value in event.items():
         if isinstance(value, str) and len(value) > _LONGEST:
             half = _LONGEST // 2
@@ -83,7 +83,7 @@ audit_logger: Any = _json_lines(AUDIT)
 
 
 def configure(level: str) -> None:
-    """Write the log of a service process, the web server's included, to standard error."""
+    """Write the log of a service process, including the web server's, to standard error."""
     foreign = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[
             structlog.stdlib.add_log_level,
@@ -109,5 +109,5 @@ def configure(level: str) -> None:
         log.handlers = [handler]
         log.propagate = False
         log.setLevel(level.upper())
-    # At every log level: the audit stream is not noise to be turned down. Its lines go where the service's go.
+    # At every log level: the audit log must not be turned down. Its lines go where the service's go.
     logging.getLogger(AUDIT).setLevel(logging.INFO)

@@ -1,4 +1,4 @@
-"""The service as processes that listen: one or several workers, and how they end without failing a request."""
+"""The service as listening processes: one or several workers, and a shutdown without failed requests."""
 
 import gc
 import os
@@ -30,32 +30,33 @@ __all__ = ["run"]
 
 _GRACE_SECONDS: Final = 30
 _WORKER_SECONDS: Final = 60
-"""After so long without a sign of life a worker is replaced, and a new one is given up."""
+"""A worker that is silent for this long is replaced; a new one that is silent for this long has failed to start."""
 _STARTUP_FAILURE: Final = 3
 _SHARED: Final = "PROMETHEUS_MULTIPROC_DIR"
 
 
 def run(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT; with several workers SIGHUP replaces them one after the other.
+    """Serve until SIGTERM or SIGINT; with several workers, SIGHUP replaces them one by one.
 
-    After SIGTERM ``/readyz`` says no for ``drain_seconds`` while everything is answered as before; then no connection is
-    taken any more, requests that run have 30 seconds, and the process ends.
+    After SIGTERM, ``/readyz`` reports not ready for ``drain_seconds`` while other requests are served normally. Then
+    no connections are accepted, running requests get 30 seconds, and the process ends.
 
     Raises:
-        BadRequest: a setting means nothing, or the workers would have no database in common.
+        BadRequest: a setting is invalid, or the workers would not share a database.
         ServiceUnavailable: the database does not answer, or a newer Delvec has migrated it.
-        SystemExit: the port is taken, or a worker does not start.
+        SystemExit: the port is in use, or a worker does not start.
     """
     if settings.workers > 1 and settings.database_url.get_secret_value() in (
         "sqlite://",
         "sqlite:///:memory:",
     ):
         raise BadRequest(
-            f"{settings.workers} workers cannot share a database in memory: set DELVEC_DATABASE_URL to a file or to PostgreSQL."
+            f"{settings.workers} workers cannot share an in-memory database; set DELVEC_DATABASE_URL to a file or to "
+            "PostgreSQL."
         )
     logs.configure(settings.log_level)
     config = uvicorn.Config(
-        partial(_application, settings),  # pickled: a worker makes its own
+        partial(_application, settings),  # pickled: each worker builds its own
         factory=True,
         host=settings.host,
         port=settings.port,
@@ -83,7 +84,7 @@ def run(settings: Settings) -> None:
 
 
 def _check(settings: Settings) -> None:
-    """Find out once, and not in every worker, what is wrong with the settings; migrate the database."""
+    """Validate the settings once instead of in every worker, and migrate the database."""
     database = create_app(settings.model_copy(update={"metrics": False})).state.service.database
     try:
         database.migrate()
@@ -93,7 +94,7 @@ def _check(settings: Settings) -> None:
 
 @contextmanager
 def _shared_metrics(settings: Settings) -> Iterator[None]:
-    """Give workers a directory for their counts, so that whichever is scraped answers for all."""
+    """Give the workers a shared directory for metrics, so that whichever is scraped answers for all."""
     if not settings.metrics or os.environ.get(_SHARED):
         yield
         return
@@ -110,7 +111,7 @@ def _application(settings: Settings) -> ASGIApp:
     logs.configure(settings.log_level)
     with garbage_collection_paused():
         app = create_app(settings)
-    gc.freeze()  # what is imported by now stays: looking through it again stops all threads for a tenth of a second
+    gc.freeze()  # imported objects stay: a full garbage collection of them stops all threads for a tenth of a second
     if not settings.drain_seconds:
         return app
     readiness: Readiness = app.state.readiness
@@ -119,18 +120,18 @@ def _application(settings: Settings) -> ASGIApp:
 
 
 def _drain_first(app: FastAPI, readiness: Readiness, seconds: float) -> None:
-    """Let SIGTERM say first, through ``/readyz``, that this process will end."""
+    """Make SIGTERM first announce the shutdown through ``/readyz``."""
     serve = app.router.lifespan_context
 
     @asynccontextmanager
     async def lifespan(served: FastAPI) -> AsyncIterator[None]:
-        end = signal.getsignal(signal.SIGTERM)  # the server's own by now, which stops listening
+        end = signal.getsignal(signal.SIGTERM)  # by now the server's own handler, which stops listening
 
         def drain(number: int, frame: FrameType | None) -> None:
             if not callable(end):
                 return
             if readiness.draining:
-                end(number, frame)  # said twice: at once
+                end(number, frame)  # sent twice: at once
                 return
             readiness.drain()
             timer = threading.Timer(seconds, end, (number, frame))
@@ -146,7 +147,7 @@ def _drain_first(app: FastAPI, readiness: Readiness, seconds: float) -> None:
 
 
 class _LastAnswers:
-    """Closes connections after their next answer once the process is to end, so that clients open theirs elsewhere."""
+    """During shutdown, closes connections after their next answer, so that clients reconnect elsewhere."""
 
     def __init__(self, app: ASGIApp, readiness: Readiness) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""What makes a start quick, of a process that serves and of one that embeds the service."""
+"""Speeds up the start of a process that serves or embeds the service."""
 
 import gc
 from collections.abc import Iterator
@@ -9,9 +9,9 @@ __all__ = ["garbage_collection_paused"]
 
 @contextmanager
 def garbage_collection_paused() -> Iterator[None]:
-    """Keep Python from looking for garbage while modules are imported, which make none.
+    """Disable garbage collection while modules are imported, which create no garbage.
 
-    It would look through all that was imported so far, again and again: a fifth of a start.
+    Python would scan everything imported so far, again and again: a fifth of the startup time.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -157,7 +157,7 @@ def test_a_task_that_takes_long_is_seen_to_run(page, address, monkeypatch):
         assert go_on.wait(30)
         return None, None
 
-    monkeypatch.setattr("delvec_service.maintenance.log_upkeep.LogUpkeep.checkpoint", slow)
+    monkeypatch.setattr("delvec_service.maintenance.log_maintenance.LogMaintenance.checkpoint", slow)
     page.goto(f"{address}/dashboard/tables/people")
     page.select_option("#action", "checkpoint")
     page.locator("form.run button").click()

@@ -191,7 +191,7 @@ class World:
 
     def checkpoint(self, choices):
         number = choices.integer(0, _REPLICAS - 1)
-        self.replicas[number].upkeep.checkpoint(self.tables[number], cleaning=False, dry_run=False)
+        self.replicas[number].log_maintenance.checkpoint(self.tables[number], cleaning=False, dry_run=False)
         self.counts["checkpoint"] += 1
 
     # --- committing ---------------------------------------------------------------------------------------

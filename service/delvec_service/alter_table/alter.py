@@ -1,8 +1,8 @@
-"""Table changes: computed from the newest version, and again where another commit changed the table meanwhile.
+"""Table changes: computed from the newest version, and again if another commit changed the table in the meantime.
 
-What a change asks of the rows is known before it is committed: from the statistics of the newest version, or because
-the client says in which version it has looked. Files that others add afterwards are judged like those that come in
-the way of a DELETE with that condition.
+Conditions on the rows are checked before the commit: with the statistics of the newest version, or because the client
+states which version it has verified. Files that others add afterwards are treated like those that conflict with a
+DELETE with that condition.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from delvec_service.alter_table.table_preparation import TablePreparation
 from delvec_service.commits.commit import Commits, Committed, Rebased
 from delvec_service.commits.idempotency import key_reused, request_hash
 from delvec_service.commits.metadata_changes import alteration_of
-from delvec_service.maintenance.log_upkeep import LogUpkeep
+from delvec_service.maintenance.log_maintenance import LogMaintenance
 from delvec_service.scans.plan import plan
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.open_table import OpenTable
@@ -44,7 +44,7 @@ class Altered:
 
 @dataclass(frozen=True)
 class Unchanged:
-    """The table is as asked for already."""
+    """The table already is as requested."""
 
     read_version: int
     transaction_id: str
@@ -57,34 +57,35 @@ def alter(
     table: OpenTable,
     loader: SnapshotLoader,
     commits: Commits,
-    upkeep: LogUpkeep,
+    log_maintenance: LogMaintenance,
     request: AlterRequest,
     transaction_id: str,
 ) -> AlterResult:
-    """Change a table once, however often it is asked for.
+    """Change a table once, no matter how often the request is sent.
 
     Args:
         table: the table.
         loader: reads snapshots.
         commits: commits.
-        upkeep: writes checkpoints, where a change needs them.
+        log_maintenance: writes checkpoints, if a change needs them.
         request: what to change.
         transaction_id: of the commit.
 
     Returns:
-        A conflict only where rows came in the way that the client has to look at, or where others changed the table
-        in every one of many attempts.
+        A conflict only if the client has to verify new rows, or if others changed the table during every one of many
+        attempts.
 
     Raises:
-        InvalidTableChange: the table cannot be changed so, or nobody knows whether its rows satisfy what is asked.
-        BadRequest: or a subclass: a value, a type, a name or an expression is not one.
-        UnsupportedTable: or a subclass: the table must not be written.
-        VersionFromFuture: the version that was verified is not there yet.
+        InvalidTableChange: the table cannot be changed this way, or it is unknown whether its rows satisfy the
+            change.
+        BadRequest: or a subclass: a value, type, name or expression is invalid.
+        UnsupportedTable: or a subclass: Delvec cannot write the table.
+        VersionFromFuture: the verified version does not exist yet.
         IdempotencyKeyReused: another request was committed under that transaction id.
-        CommitOutcomeUnknown: storage failed in mid-commit, or the log no longer tells.
+        CommitOutcomeUnknown: storage failed during the commit, or the log no longer has the answer.
     """
     hashed = request_hash("alter", table.record.id, request.model_dump(mode="json", by_alias=True))
-    preparation = TablePreparation(table, loader, commits, upkeep)
+    preparation = TablePreparation(table, loader, commits, log_maintenance)
     result: AlterResult | None = None
     for _ in range(_ATTEMPTS):
         snapshot = loader.load(table.objects, table.name)
@@ -102,7 +103,7 @@ def alter(
             return Unchanged(snapshot.version, transaction_id)
         verified = _verified(table, loader, alteration.requirements, request.verified_version, snapshot)
         if verified is None:
-            continue  # what the snapshot rests on was lost; it is read anew
+            continue  # data that the snapshot needs was dropped; read it again
         changes = _changes(alteration, request, verified, transaction_id, hashed)
         committed = commits.commit(table, changes)
         if isinstance(committed, Committed):
@@ -112,7 +113,7 @@ def alter(
             return Unchanged(snapshot.version, transaction_id)
         result = committed
         if request.verified_version is not None:
-            return committed  # the client has to look at the rows of the newest version first
+            return committed  # the client has to verify the rows of the newest version first
     assert result is not None  # noqa: S101 - every attempt that goes on has one
     return result
 
@@ -125,7 +126,7 @@ def _already(
     transaction_id: str,
     hashed: str,
 ) -> Altered | None:
-    """Return the answer of the same request that was sent before, if it was committed."""
+    """Return the answer to an earlier copy of the same request, if it was committed."""
     if request.read_version is None or request.read_version >= snapshot.version:
         return None
     versions = range(request.read_version + 1, snapshot.version + 1)
@@ -133,8 +134,8 @@ def _already(
         found = loader.commits(table.objects, table.name, versions)
     except MissingLogFile as error:
         raise CommitOutcomeUnknown(
-            f"The log of table '{table.name}' no longer has all versions from {versions.start} on, so it cannot be told "
-            f"whether transaction {transaction_id} is committed already; look at the table and decide anew.",
+            f"The log of table '{table.name}' no longer has all the versions from {versions.start} on, so it is "
+            f"unknown whether transaction {transaction_id} was committed. Check the table and decide again.",
             table=table.name,
             version=request.read_version,
             transaction_id=transaction_id,
@@ -158,10 +159,10 @@ def _verified(
     verified_version: int | None,
     snapshot: Snapshot,
 ) -> int | None:
-    """Return the version whose rows are known to satisfy what is asked of them, None to try again."""
+    """Return the version whose rows are known to satisfy the change, or None to try again."""
     if verified_version is not None and verified_version > snapshot.version:
         raise VersionFromFuture(
-            f"The rows of version {verified_version} of table '{table.name}' cannot have been verified: its newest "
+            f"The rows of version {verified_version} of table '{table.name}' cannot have been verified: the newest "
             f"version is {snapshot.version}.",
             table=table.name,
             version=verified_version,
@@ -177,9 +178,10 @@ def _verified(
         return None
     if unproven:
         raise InvalidTableChange(
-            f"The statistics of table '{table.name}' (version {snapshot.version}) do not show that every row satisfies "
-            f"{', '.join(each.what for each in unproven)}; count the rows that do not with an engine, and where there "
-            "are none send the version in which you counted as verified-version. The client does so by itself.",
+            f"The statistics of table '{table.name}' (version {snapshot.version}) do not prove that every row "
+            f"satisfies {', '.join(each.what for each in unproven)}. Count the rows that do not with an engine; "
+            "if there are none, send the version you counted in as verified-version. The client does this "
+            "automatically.",
             table=table.name,
             version=snapshot.version,
             violating=[violating(each.condition) for each in unproven],
@@ -188,7 +190,7 @@ def _verified(
 
 
 def _proven(table: OpenTable, requirement: Requirement, snapshot: Snapshot) -> bool:
-    """Whether statistics and partition values show that no file has a row that breaks a condition."""
+    """Whether statistics and partition values prove that no file has a row that violates a condition."""
     broken = violating(requirement.condition)
     return plan(snapshot, table.name, predicate=broken, inline_deletion_vectors=False).num_files == 0
 

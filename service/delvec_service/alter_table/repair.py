@@ -1,7 +1,7 @@
-"""FSCK REPAIR: what a check finds and a machine can repair, in a commit.
+"""FSCK REPAIR: commits the fixes for what a check finds and can be repaired.
 
-It is planned from the newest version, and again where another commit touched a file of it meanwhile: what is right for a file
-depends on all that was done to it.
+It is planned from the newest version, and again if another commit touched one of its files in the meantime: the right
+fix for a file depends on everything that was done to it.
 """
 
 import uuid
@@ -30,14 +30,14 @@ _OPERATION: Final = "FSCK REPAIR"
 
 @dataclass
 class Repaired:
-    """What was done, or would be.
+    """What was done, or would be done.
 
     Attributes:
-        read_version: that was looked at last.
-        versions: that were made.
-        repairs: findings that were put right.
-        left: findings that were not, of the last look.
-        lost_rows: live rows of files that were dropped, None where nobody knows.
+        read_version: the last version that was checked.
+        versions: the versions that were created.
+        repairs: findings that were repaired.
+        left: findings of the last check that were not repaired.
+        lost_rows: live rows of dropped files, None if unknown.
     """
 
     read_version: int
@@ -48,7 +48,7 @@ class Repaired:
     lost_rows: int | None = 0
 
     def take(self, plan: RepairPlan) -> None:
-        """Note what a plan does; what takes two versions counts once."""
+        """Add the results of a plan; a fix that takes two versions counts once."""
         known = {(each.finding.invariant, each.finding.version, each.file) for each in self.repairs}
         self.repairs += [
             each
@@ -65,10 +65,10 @@ RepairResult: TypeAlias = Repaired | Conflict
 def repair(
     table: OpenTable, loader: SnapshotLoader, commits: Commits, request: RepairRequest, transaction_id: str
 ) -> RepairResult:
-    """Put right what has one right answer, in one commit.
+    """Repair the findings that have exactly one right fix, in one commit.
 
-    Where a path is live twice and needs another deletion vector, or is live three times, a second commit follows: of one path, a
-    version may remove one logical file.
+    If a path is live twice and needs another deletion vector, or is live three times, a second commit follows: a
+    version can remove only one logical file per path.
 
     Args:
         table: the table.
@@ -78,15 +78,15 @@ def repair(
         transaction_id: of the first commit.
 
     Returns:
-        A conflict only where others changed the same files in every one of many attempts.
+        A conflict only if others changed the same files during every one of many attempts.
 
     Raises:
-        AppendOnlyTable: missing files would be dropped, and the table does not let go of rows.
-        UnsupportedTable: or a subclass: the table must not be written.
+        AppendOnlyTable: missing files would be dropped from an append-only table.
+        UnsupportedTable: or a subclass: Delvec cannot write the table.
         NotADeltaTable: there is no log.
-        CommitOutcomeUnknown: storage failed in mid-commit, or the log no longer tells.
+        CommitOutcomeUnknown: storage failed during the commit, or the log no longer has the answer.
         StorageError: storage did not answer.
-        ServiceUnavailable: the log is cleaned up again and again while it is read.
+        ServiceUnavailable: the log is repeatedly cleaned up while it is read.
     """
     hashed = request_hash("repair", table.record.id, request.model_dump(mode="json", by_alias=True))
     done = Repaired(-1)

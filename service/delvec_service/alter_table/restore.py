@@ -1,7 +1,7 @@
 """RESTORE: an earlier version becomes the newest one, in one commit.
 
-It is computed from the newest version, and again where another commit changed rows or the table meanwhile: what was
-committed before a RESTORE is undone by it, whenever the RESTORE was asked for.
+It is computed from the newest version, and again if another commit changed rows or the table in the meantime: a
+RESTORE undoes everything committed before it, no matter when the RESTORE was requested.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ _FILES_AT_ONCE: Final = 10_000
 
 @dataclass(frozen=True)
 class Restored:
-    """The earlier version is the newest one again; ``committed`` says as which."""
+    """The table was restored to the earlier version; ``committed`` is the new version."""
 
     committed: Committed
     restored_version: int
@@ -43,10 +43,10 @@ class Restored:
 
 @dataclass(frozen=True)
 class NotRestored:
-    """Nothing was committed: the version is the newest, or it was a dry run.
+    """Nothing was committed: the version already is the newest, or it was a dry run.
 
     Attributes:
-        metrics: of a dry run, those that the commit would have.
+        metrics: for a dry run, the metrics that the commit would have.
     """
 
     read_version: int
@@ -60,7 +60,7 @@ RestoreResult: TypeAlias = Restored | NotRestored | Conflict
 def restore(
     table: OpenTable, loader: SnapshotLoader, commits: Commits, request: RestoreRequest, transaction_id: str
 ) -> RestoreResult:
-    """Make the table what it was at a version, once, however often it is asked for.
+    """Restore a table to a version once, no matter how often the request is sent.
 
     Args:
         table: the table.
@@ -70,16 +70,16 @@ def restore(
         transaction_id: of the commit.
 
     Returns:
-        A conflict only where others changed the table in every one of many attempts.
+        A conflict only if others changed the table during every one of many attempts.
 
     Raises:
         VersionNotFound: the log does not have that version.
-        MissingRestoreFiles: files of it are not in storage; all of them are named, up to 100.
+        MissingRestoreFiles: files of it are missing from storage; up to 100 of them are listed.
         InvalidTableChange: Delvec could not write the table afterwards, or its rows have lost their row ids.
-        AppendOnlyTable: rows would be removed, and the table does not let go of any.
-        UnsupportedTable: or a subclass: the table must not be written.
+        AppendOnlyTable: rows would be removed from an append-only table.
+        UnsupportedTable: or a subclass: Delvec cannot write the table.
         IdempotencyKeyReused: another request was committed under that transaction id.
-        CommitOutcomeUnknown: storage failed in mid-commit, or the log no longer tells.
+        CommitOutcomeUnknown: storage failed during the commit, or the log no longer has the answer.
     """
     hashed = request_hash("restore", table.record.id, request.model_dump(mode="json", by_alias=True))
     result: CommitResult | None = None
@@ -87,7 +87,7 @@ def restore(
         latest = loader.load(table.objects, table.name)
         target = loader.load(table.objects, table.name, version=request.version, timestamp=request.timestamp)
         if target.version > latest.version:
-            continue  # a timestamp, and a version that came in between
+            continue  # given a timestamp, and a version committed in between
         check_writable(latest.protocol, latest.metadata, table.name)
         if target.version == latest.version:
             return NotRestored(latest.version, target.version, None)
@@ -111,14 +111,14 @@ def restore(
 
 
 def _check_table(table: OpenTable, target: Snapshot, latest: Snapshot, found: Restoration) -> None:
-    """Refuse to make a table that Delvec could not write."""
+    """Refuse a restore after which Delvec could not write the table."""
     try:
-        # The features of the target by themselves: what they mean may not be known when they are merged.
+        # The features of the target on their own: merging them may hide that they are unknown.
         check_writable(target.protocol, target.metadata, table.name)
         check_writable(found.protocol or latest.protocol, found.metadata, table.name)
     except UnsupportedTable as error:
         raise InvalidTableChange(
-            f"Delvec could not write table '{table.name}' any more if version {target.version} were restored: "
+            f"Delvec could no longer write table '{table.name}' if version {target.version} were restored: "
             f"{error.message}",
             **{"table": table.name, "version": target.version, **error.details},
         ) from error
@@ -155,10 +155,10 @@ def _changes(
         engine_info=f"{request.engine_info} {ENGINE_INFO}" if request.engine_info else ENGINE_INFO,
         restores=found.adds,
         removes=found.removes,
-        # As delta-spark writes them: the one that was asked for, and null.
+        # As in delta-spark: the one that was requested, and null.
         parameters={"version": request.version, "timestamp": request.timestamp},
         metrics=found.metrics,
-        # Always: others that change the metadata meanwhile are noticed by it.
+        # Always included, so that commits that change the metadata meanwhile are detected.
         metadata=found.metadata,
         protocol=found.protocol,
         domains=found.domains,

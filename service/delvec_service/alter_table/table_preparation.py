@@ -1,6 +1,6 @@
-"""What has to be in the log before a change of a table can be made: versions of their own, each of them right by itself.
+"""What must be in the log before a table can be changed: separate versions, each of them valid on its own.
 
-They are found out from the table as it is, so that a preparation that was broken off is gone on with by the next one.
+They are derived from the table as it is, so that the next preparation continues one that was interrupted.
 """
 
 import time
@@ -27,7 +27,7 @@ from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_kernel.wire import AddFeature, DropFeature, SetProperties, TableChange, UnsetProperties
 from delvec_service.commits.commit import CommitResult, Commits
 from delvec_service.commits.metadata_changes import alteration_of, draft_of
-from delvec_service.maintenance.log_upkeep import LogUpkeep
+from delvec_service.maintenance.log_maintenance import LogMaintenance
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.snapshots.tombstones import with_tombstones
@@ -40,7 +40,7 @@ _ATTEMPTS: Final = 20
 _FEATURE: Final = "rowTracking"
 _FILES_AT_ONCE: Final = 10_000
 _BARRIERS: Final = 3
-"""A reader that cannot read a checkpoint tries those before it, three in all: beyond these it must not come."""
+"""A reader that cannot read a checkpoint tries the ones before it, three in all; it must not need any older ones."""
 
 
 class TablePreparation:
@@ -50,21 +50,23 @@ class TablePreparation:
         table: the table.
         loader: reads snapshots.
         commits: commits.
-        upkeep: writes checkpoints.
+        log_maintenance: writes checkpoints.
     """
 
-    def __init__(self, table: OpenTable, loader: SnapshotLoader, commits: Commits, upkeep: LogUpkeep) -> None:
+    def __init__(
+        self, table: OpenTable, loader: SnapshotLoader, commits: Commits, log_maintenance: LogMaintenance
+    ) -> None:
         self._table = table
         self._loader = loader
         self._commits = commits
-        self._upkeep = upkeep
+        self._log_maintenance = log_maintenance
 
     def prepare(self, changes: Sequence[TableChange]) -> bool:
-        """Do what changes need to be there before them; return whether they are such that need something.
+        """Do what changes need beforehand; return whether they need anything.
 
         Raises:
-            InvalidTableChange: the table cannot be changed so.
-            ConcurrentModification: or a subclass: others changed the table in every one of many attempts.
+            InvalidTableChange: the table cannot be changed this way.
+            ConcurrentModification: or a subclass: others changed the table during every one of many attempts.
         """
         if row_ids.are_wanted(changes, self._newest().configuration):
             self._number_rows(changes)
@@ -74,7 +76,8 @@ class TablePreparation:
             return False
         if len(changes) > 1:
             raise InvalidTableChange(
-                f"The table feature '{dropped.feature}' is dropped in a request of its own: it may take several versions.",
+                f"The table feature '{dropped.feature}' must be dropped in a request of its own: it may take "
+                "several versions.",
                 feature=dropped.feature,
             )
         self._turn_off(dropped)
@@ -85,30 +88,31 @@ class TablePreparation:
         return True
 
     def finish(self, changes: Sequence[TableChange]) -> None:
-        """Do what is to be there after changes that were committed."""
+        """Do what has to follow committed changes."""
         if any(isinstance(change, DropFeature) and needs_barrier(change) for change in changes):
-            self._upkeep.checkpoint(self._table)
+            self._log_maintenance.checkpoint(self._table)
 
     # --- row ids ----------------------------------------------------------------------------------------
 
     def _number_rows(self, changes: Sequence[TableChange]) -> None:
-        """Give ids to the rows of all files, so that the table may say that each row has one."""
+        """Assign ids to the rows of all files, so that the table can claim that each row has one."""
         snapshot = self._newest()
         configurations = [snapshot.configuration]
         others = row_ids.others(changes)
         if others:
-            # What else is asked for is refused now, before anything is done.
+            # Errors in the other changes are raised now, before anything is done.
             found = alteration_of(self._table, others, snapshot)
             configurations += [] if found.metadata is None else [found.metadata.configuration]
         if any(is_true(each, SUSPENDED) for each in configurations):
             raise InvalidTableChange(
-                f"{SUSPENDED} is true, so that no row of table '{self._table.name}' gets an id; set it to false first.",
+                f"{SUSPENDED} is true, so the rows of table '{self._table.name}' cannot get ids. Set it to false "
+                "first.",
                 table=self._table.name,
                 property=SUSPENDED,
             )
         version, files, _ = self._files(have=False)
         self._check_counted(files, version)
-        # First, so that all who commit from then on give ids.
+        # First, so that all later commits assign ids.
         self._change_table(
             lambda snapshot: (
                 []
@@ -118,7 +122,7 @@ class TablePreparation:
         )
         self._again("ROW TRACKING BACKFILL", have=False)
 
-    # --- a feature that goes ----------------------------------------------------------------------------
+    # --- dropping a feature -----------------------------------------------------------------------------
 
     def _turn_off(self, change: DropFeature) -> None:
         def off(snapshot: Snapshot) -> list[TableChange]:
@@ -129,9 +133,9 @@ class TablePreparation:
             self._again("ROW TRACKING UNBACKFILL", have=True)
 
     def _keep_vectors(self) -> None:
-        """Give tombstones to the files of deletion vectors that older versions need.
+        """Write tombstones for the deletion vector files that older versions need.
 
-        A VACUUM by who does not know deletion vectors takes them for files of nobody.
+        A VACUUM by a writer without support for deletion vectors would treat them as orphans.
         """
         snapshot = self._newest()
         paths = self._vectors_without_own(snapshot)
@@ -160,7 +164,7 @@ class TablePreparation:
     def _bar(self) -> None:
         for _ in range(_BARRIERS):
             self._send("Empty Commit", self._newest().version, makes_version=True)
-            self._upkeep.checkpoint(self._table)
+            self._log_maintenance.checkpoint(self._table)
 
     # --- commits ----------------------------------------------------------------------------------------
 
@@ -168,7 +172,7 @@ class TablePreparation:
         return self._loader.load(self._table.objects, self._table.name)
 
     def _change_table(self, wanted: Callable[[Snapshot], Sequence[TableChange]]) -> None:
-        """Commit what is wanted of the newest version, if anything is; again where others change the table meanwhile."""
+        """Commit changes computed from the newest version, if any; retry if others change the table meanwhile."""
         for number in range(_ATTEMPTS):
             snapshot = self._newest()
             try:
@@ -195,9 +199,9 @@ class TablePreparation:
                 raise result.error(self._table.name)
 
     def _again(self, operation: str, *, have: bool) -> None:
-        """Add files again that have row ids, or have none, until there is none; the log gives them, or takes them.
+        """Re-add files that have, or lack, row ids until none is left; the commit assigns or removes the ids.
 
-        Where the table does not do that any more, it is left as it is: the change itself finds out.
+        If the table no longer does so, it is left as it is: the change itself reports that.
         """
         batch = 0
         while True:
@@ -215,7 +219,7 @@ class TablePreparation:
             batch += 1
 
     def _files(self, *, have: bool) -> tuple[int, pa.Table, bool | None]:
-        """Return the newest version, its files that have row ids or have none, and whether it gives ids to files."""
+        """Return the newest version, its files with or without row ids, and whether it assigns ids to files."""
         return self._loader.reading(
             self._table.objects,
             self._table.name,
@@ -226,8 +230,8 @@ class TablePreparation:
         uncounted = files.filter(pc.is_null(files["num_records"]))["path"].slice(0, 5).to_pylist()
         if uncounted:
             raise InvalidTableChange(
-                f"Rows of table '{self._table.name}' (version {version}) cannot be given ids: files have no statistics that "
-                f"say how many rows they have: {', '.join(uncounted)}. Write them again first.",
+                f"Rows of table '{self._table.name}' (version {version}) cannot get ids, because the statistics of "
+                f"these files lack the number of rows: {', '.join(uncounted)}. Rewrite the files first.",
                 table=self._table.name,
                 version=version,
                 files=uncounted,
@@ -241,7 +245,7 @@ class TablePreparation:
 
 
 def _as_changes(properties: Mapping[str, str | None]) -> list[TableChange]:
-    """Return what sets and unsets properties."""
+    """Return the changes that set and unset properties."""
     wanted = {name: value for name, value in properties.items() if value is not None}
     unwanted = [name for name, value in properties.items() if value is None]
     found: list[TableChange] = []

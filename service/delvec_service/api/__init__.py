@@ -1,1 +1,1 @@
-"""HTTP: one module per resource."""
+"""The HTTP API: one module per resource."""

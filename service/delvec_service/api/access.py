@@ -1,4 +1,4 @@
-"""``/v1/tokens``, ``/v1/grants`` and ``/v1/access``: who is let in, and what they may."""
+"""``/v1/tokens``, ``/v1/grants`` and ``/v1/access``: bearer tokens, and what principals are allowed to do."""
 
 from datetime import UTC, datetime
 from typing import Annotated, ClassVar
@@ -38,7 +38,7 @@ __all__ = ["router"]
 
 
 class _Administration(Route):
-    """Without ``Idempotency-Key``: the answers that are kept under one must not hold a token."""
+    """Has no ``Idempotency-Key``: answers are stored under their keys, and a stored answer must not contain a token."""
 
     kind: ClassVar[Kind] = "changes"
 
@@ -52,10 +52,11 @@ def get_access(
     service: ServiceState,
     access: Caller,
     table: Annotated[
-        str | None, Query(max_length=200, description="Return the role on this table, too; name or id.")
+        str | None,
+        Query(max_length=200, description="Also return the caller's role on this table; name or id."),
     ] = None,
 ) -> AccessResponse:
-    """Return who the token is, and the grants that hold for it."""
+    """Return the principal that the token belongs to, and the grants that apply to it."""
     principal, role = access.principal, None
     if table is not None:
         record = service.tables.find(table)
@@ -76,9 +77,10 @@ def get_access(
     responses=responses(*COMMON, PermissionDenied, TokenAlreadyExists),
 )
 def create_token(body: TokenRequest, service: ServiceState, access: Caller) -> CreatedToken:
-    """Make a bearer token. The answer is the only one that has it: the service keeps a hash.
+    """Create a bearer token.
 
-    Where no token was ever asked for, one is from then on.
+    Only this answer contains the token: the service stores a hash. If the service accepted requests without a token
+    so far, it requires one from now on.
     """
     note(change=f"token {body.name} of {body.principal or body.name}")
     made, secret = service.directory.create(body.name, body.principal, body.expires_at, access.name)
@@ -87,7 +89,7 @@ def create_token(body: TokenRequest, service: ServiceState, access: Caller) -> C
 
 @_administration.get("/tokens", responses=responses(*COMMON, PermissionDenied))
 def list_tokens(service: ServiceState) -> TokensResponse:
-    """List the bearer tokens by name, without what is secret of them; expired and revoked ones too."""
+    """List the bearer tokens by name, without their secrets; expired and revoked ones are included."""
     return TokensResponse(tokens=[_token(one) for one in service.directory.store.tokens()])
 
 
@@ -95,7 +97,7 @@ def list_tokens(service: ServiceState) -> TokensResponse:
 def revoke_token(
     token: Annotated[str, Path(max_length=128, description="The token's name.")], service: ServiceState
 ) -> TokenResource:
-    """Let a bearer token be used no more: at once here, and after two seconds at other replicas."""
+    """Revoke a bearer token. It stops working at once here, and within two seconds on other replicas."""
     note(change=f"token {token}")
     return _token(service.directory.revoke_token(token))
 
@@ -104,7 +106,10 @@ def revoke_token(
     "/grants", responses=responses(*COMMON, PermissionDenied, TableNotFound, AmbiguousTable)
 )
 def grant_role(body: GrantRequest, service: ServiceState, access: Caller) -> RoleGrant:
-    """Grant a role on a table, on a pattern of names, on a namespace or on everything; it replaces the one there."""
+    """Grant a role on a table, a name pattern, a namespace or everything.
+
+    It replaces the grantee's previous role there.
+    """
     on = body.table or body.pattern or body.namespace or "everything"
     note(change=f"{body.role} on {on} for {body.grantee}")
     scope, target, table = _scope(
@@ -119,9 +124,11 @@ def grant_role(body: GrantRequest, service: ServiceState, access: Caller) -> Rol
 def list_grants(
     service: ServiceState,
     access: Caller,
-    grantee: Annotated[str | None, Query(max_length=256, description="Only those of one grantee.")] = None,
+    grantee: Annotated[
+        str | None, Query(max_length=256, description="Only the grants of this grantee.")
+    ] = None,
 ) -> GrantsResponse:
-    """List the grants by grantee: those on what the principal is admin of."""
+    """List the grants by grantee. A caller sees only grants on what it administers."""
     found = service.directory.grants()
     access.is_decided = True
     return GrantsResponse(
@@ -137,15 +144,23 @@ def list_grants(
 def revoke_role(
     service: ServiceState,
     access: Caller,
-    grantee: Annotated[str, Query(max_length=256, description="Who has the role.")],
-    table: Annotated[str | None, Query(max_length=200, description="On which table, by name or id.")] = None,
-    pattern: Annotated[str | None, Query(max_length=128, description="On which pattern.")] = None,
-    namespace: Annotated[str | None, Query(max_length=128, description="On which namespace.")] = None,
-    all_tables: Annotated[bool, Query(alias="all-tables", description="On everything.")] = False,
+    grantee: Annotated[str, Query(max_length=256, description="Whose role to revoke.")],
+    table: Annotated[
+        str | None, Query(max_length=200, description=("The table the role was granted on, by name or id."))
+    ] = None,
+    pattern: Annotated[
+        str | None, Query(max_length=128, description=("The name pattern the role was granted on."))
+    ] = None,
+    namespace: Annotated[
+        str | None, Query(max_length=128, description=("The namespace the role was granted on."))
+    ] = None,
+    all_tables: Annotated[
+        bool, Query(alias="all-tables", description="The role was granted on everything.")
+    ] = False,
 ) -> None:
-    """Take a role away, from where it was granted."""
+    """Revoke a role where it was granted."""
     if sum(value is not None for value in (table, pattern, namespace)) + all_tables != 1:
-        raise BadRequest("Give one of table, pattern, namespace and all-tables.")
+        raise BadRequest("Give exactly one of table, pattern, namespace and all-tables.")
     note(change=f"no role on {table or pattern or namespace or 'everything'} for {grantee}")
     scope, target, _ = _scope(access, service, table, pattern, namespace, all_tables=all_tables)
     role: Role = "admin"
@@ -161,7 +176,7 @@ def _scope(
     *,
     all_tables: bool,
 ) -> tuple[GrantScope, str, str | None]:
-    """Return what a grant is about, and the table's name; only admins of it may ask."""
+    """Return the scope and target of a grant, and the table's name. Only their admins may ask."""
     if table is not None:
         note(table=table)
         record = service.tables.find(table)

@@ -23,7 +23,7 @@ __all__ = ["router"]
 
 
 class _Large(Route):
-    """The schema that rows are read with comes along."""
+    """The answer includes the schema to read the rows with."""
 
     large = True
 
@@ -48,11 +48,10 @@ def plan_of_additions(
     service: ServiceState,
     accept: Annotated[str, Header()] = "application/json",
 ) -> Any:
-    """Plan a step of a stream: the files from a position on whose rows versions added, as many as there may be.
+    """Plan one step of a stream: the files with rows that versions added, starting at a position, up to the limits.
 
-    The same start and end have the same files in every answer. The service keeps nothing of a stream. As an Arrow
-    stream the files come one row each, and what else there is to say is JSON in the schema's metadata under the key
-    `delvec`.
+    The same start and end return the same files every time; the service keeps no state of a stream. An Arrow stream
+    has one row per file; the rest of the answer is JSON in the schema's metadata under the key `delvec`.
     """
     planned = plan_additions(service.loader, table, body)
     if ARROW_STREAM in accept:

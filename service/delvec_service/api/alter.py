@@ -1,4 +1,4 @@
-"""``…/alter``: change a table itself, in one commit."""
+"""``…/alter``: change a table's schema, properties or protocol in one commit."""
 
 import uuid
 
@@ -62,12 +62,14 @@ router = Resource(tags=["tables"], route_class=Mutation)
 def alter_table(
     table: Table, body: AlterRequest, service: ServiceState, idempotency_key: IdempotencyKey = None
 ) -> AlterResponse:
-    """Apply changes in order and commit them together. A conflict has status 409 and names the winner."""
+    """Apply changes in order and commit them together. A conflict returns status 409 and names the winning commit."""
     if idempotency_key and body.transaction_id and idempotency_key != body.transaction_id:
-        raise BadRequest("Idempotency-Key and transaction-id differ; send one of them, or both alike.")
+        raise BadRequest(
+            "Idempotency-Key and transaction-id differ; send only one of them, or the same value in both."
+        )
     note(change=", ".join(each.change for each in body.changes))
     transaction_id = body.transaction_id or idempotency_key or str(uuid.uuid4())
-    result = alter(table, service.loader, service.commits, service.upkeep, body, transaction_id)
+    result = alter(table, service.loader, service.commits, service.log_maintenance, body, transaction_id)
     if isinstance(result, Altered):
         done = result.committed
         return AlterResponse(

@@ -1,4 +1,4 @@
-"""``/v1/audit``: who changed what, and who was not allowed to."""
+"""``/v1/audit``: who changed what, and which requests were denied."""
 
 from typing import Annotated
 
@@ -29,20 +29,26 @@ def list_audit(
         str | None, Query(max_length=200, description="Only entries about this table, by name or id.")
     ] = None,
     principal: Annotated[
-        str | None, Query(max_length=256, description="Only entries of one principal.")
+        str | None, Query(max_length=256, description="Only entries of this principal.")
     ] = None,
-    outcome: Annotated[AuditOutcome | None, Query(description="Only requests that ended so.")] = None,
+    outcome: Annotated[AuditOutcome | None, Query(description="Only requests with this outcome.")] = None,
     since: Annotated[
         str | None,
-        Query(max_length=64, description="Only entries from then on: ISO 8601; without a zone it is UTC."),
+        Query(
+            max_length=64,
+            description=("Only entries at or after this time, in ISO 8601; UTC if it has no time zone."),
+        ),
     ] = None,
     page_size: Annotated[int, Query(alias="page-size", ge=1, le=1000)] = 100,
     page_token: Annotated[str, Query(alias="page-token", max_length=32, pattern="^[0-9a-f]*$")] = "",
 ) -> AuditResponse:
-    """List who changed what, and who was not allowed to, the newest first: of a table, or of everything for admins of it."""
+    """List who changed what, and which requests were denied, newest first.
+
+    Maintainers see the entries of their tables; admins of everything see all entries.
+    """
     about = _about(access, service, table)
     start = None if since is None else moment_of("since", since)
-    service.audit.flush()  # who changes something, and asks then, finds it
+    service.audit.flush()  # Written first, so that callers see their own changes.
     page = service.audit.store.page(
         **about,
         principal=principal,
@@ -58,22 +64,26 @@ def list_audit(
 
 
 def _about(access: Access, service: Service, table: str | None) -> dict[str, str]:
-    """Return which table is meant: those who maintain no more than it get what is noted under its id alone.
+    """Return the id of the table in question.
 
-    A name may have been another table's before.
+    Maintainers of only that table get the entries recorded under its id: its name may have belonged to another table
+    before.
     """
     if table is None:
-        access.require_all("admin", "the audit log (name a table for its own entries)")
+        access.require_all("admin", "the audit log (pass table= for one table's entries)")
         return {}
     try:
         record = service.tables.find(table)
     except TableNotFound:
         if not access.covers("all", "", "admin"):
             raise
-        return {"table_name": table, "table_id": table}  # it is gone, or never was
+        return {
+            "table_name": table,
+            "table_id": table,
+        }  # The table was removed from the registry, or never existed.
     except AmbiguousTable:
         if not access.covers("all", "", "reader"):
-            raise not_found(table) from None  # the other names the places of all of them
+            raise not_found(table) from None  # The other error lists the locations of all of them.
         raise
     access.require(record, "maintainer", table)
     about = {"table_id": record.id}

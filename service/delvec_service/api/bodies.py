@@ -1,4 +1,4 @@
-"""The body of a request: read within limits of size and time, parsed and checked off the event loop."""
+"""Request bodies: read within limits of size and time, parsed and validated off the event loop."""
 
 import asyncio
 import json
@@ -17,39 +17,39 @@ from delvec_service.api.lanes import in_thread
 __all__ = ["Checked"]
 
 _TINY: Final = 16 * 1024
-"""A body of so many bytes takes less time than a change of thread."""
+"""Parsing a body up to this size takes less time than switching threads."""
 _DIGITS: Final = 40
 _PATIENCE_SECONDS: Final = 30.0
 _BYTES_PER_SECOND: Final = 16 * 1024
 _CONTAINERS: Final = 10_000_000
 _COMMAS: Final = 40_000_000
-"""As many take about a gigabyte once they are parsed; a million new files with statistics have fewer."""
+"""A body with this many values takes about a gigabyte when parsed; a million new files with statistics have fewer."""
 _HALVES: Final = (b"\\u0000", b"\\ud", b"\\uD")
 
 
 class Checked(Request):
-    """A request whose body has been read and checked before FastAPI looks at it."""
+    """A request whose body is read and validated before FastAPI sees it."""
 
     parsed: Any = None
     """The body as JSON values."""
 
     def is_given(self) -> bool:
-        """Whether there is a body."""
+        """Whether the request has a body."""
         return bool(getattr(self, "_body", b""))
 
     async def load(self, model: TypeAdapter[Any], *, limit: int, setting: str, required: bool) -> None:
         """Read, parse and check the body.
 
         Raises:
-            BadRequest: it is not the JSON of ``model``.
-            RequestTooLarge: it has more than ``limit`` bytes.
-            RequestTimeout: it comes too slowly.
+            BadRequest: it is not valid JSON for ``model``.
+            RequestTooLarge: it is larger than ``limit`` bytes.
+            RequestTimeout: it arrives too slowly.
         """
         self._body = body = await self._read(limit, setting)
         if not body:
             if required:
                 raise BadRequest(
-                    "The request has no body: send a JSON object with Content-Type: application/json."
+                    "The request has no body; send a JSON object with Content-Type: application/json."
                 )
             return
         _check_media(self.headers)
@@ -74,8 +74,8 @@ class Checked(Request):
                     message = await self.receive()
             except TimeoutError:
                 raise RequestTimeout(
-                    f"The request's body came too slowly: {received} bytes in {loop.time() - start:.0f} seconds; "
-                    "nothing was done.",
+                    f"The request body arrived too slowly: {received} bytes in {loop.time() - start:.0f} seconds. "
+                    "Nothing was done.",
                     received=received,
                 ) from None
             if message["type"] == "http.disconnect":
@@ -91,7 +91,7 @@ class Checked(Request):
 
 def _too_large(limit: int, setting: str) -> RequestTooLarge:
     return RequestTooLarge(
-        f"The request body is larger than {limit} bytes; send it in several parts, or raise {setting}.",
+        f"The request body is larger than {limit} bytes; split it into several requests, or raise {setting}.",
         limit=limit,
     )
 
@@ -100,13 +100,13 @@ def _check_media(headers: Mapping[str, str]) -> None:
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
         raise BadRequest(
-            f"The service takes no Content-Encoding, and the body has {encoding[:40]!r}: send it as it is."
+            f"The service does not support Content-Encoding, and the body has {encoding[:40]!r}; send it unencoded."
         )
     given = headers.get("content-type", "")
     kind = given.partition(";")[0].strip().lower()
     if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
         what = f"is {given[:100]!r}" if given else "is missing"
-        raise BadRequest(f"The Content-Type {what}: send JSON with Content-Type: application/json.")
+        raise BadRequest(f"The Content-Type {what}; send JSON with Content-Type: application/json.")
 
 
 def _checked(body: bytes, model: TypeAdapter[Any]) -> tuple[Any, Any]:
@@ -116,19 +116,21 @@ def _checked(body: bytes, model: TypeAdapter[Any]) -> tuple[Any, Any]:
         return parsed, model.validate_python(parsed)
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False, include_context=False)
-    # Raised out here: pydantic's error holds the body, and would keep it as long as this one is kept.
+    # Raised outside the except block: pydantic's error refers to the body and would keep it in memory.
     raise problems.invalid([{**each, "loc": ("body", *each["loc"])} for each in found])
 
 
 def _parsed(body: bytes) -> Any:
-    """Return what JSON holds: RFC 8259's, in UTF-8, without what readers of it disagree about."""
+    """Parse strict JSON: RFC 8259 in UTF-8, without anything that JSON parsers disagree on."""
     if body.count(b"{") + body.count(b"[") > _CONTAINERS or body.count(b",") > _COMMAS:
-        raise BadRequest("The request is not valid: body: it has too many values; send it in several parts.")
+        raise BadRequest(
+            "The request is not valid: body: it has too many values; split it into several requests."
+        )
     try:
-        # Strictly: the json module would let halves of surrogate pairs pass.
+        # Strict decoding: the json module would accept lone surrogates.
         parsed = _DECODER.decode(body.decode())
     except UnicodeDecodeError as error:
-        raise BadRequest(f"The request's body is not UTF-8: byte {error.start} is not.") from None
+        raise BadRequest(f"The request body is not valid UTF-8 (byte {error.start}).") from None
     except RecursionError:
         raise _too_deep() from None
     except json.JSONDecodeError as error:
@@ -141,7 +143,7 @@ def _parsed(body: bytes) -> Any:
 
 
 def check_texts(parsed: Any) -> None:
-    """Refuse NUL, which PostgreSQL cannot hold, and halves of surrogate pairs, which UTF-8 cannot, in JSON values.
+    """Reject NUL, which PostgreSQL cannot store, and lone surrogates, which UTF-8 cannot encode.
 
     Raises:
         BadRequest: a text, or a name, has one.
@@ -163,25 +165,28 @@ def check_texts(parsed: Any) -> None:
 
 
 def check_text(text: str, where: str) -> None:
-    """Refuse a text with NUL or half of a surrogate pair.
+    """Reject a text with NUL or a lone surrogate.
 
     Raises:
         BadRequest: it has one.
     """
     if "\0" in text:
         raise BadRequest(
-            f"The request is not valid: {where[:300]}: it has the character NUL (U+0000), which is not taken."
+            f"The request is not valid: {where[:300]}: the character NUL (U+0000) is not allowed."
         )
     check_halves(text, where)
 
 
 def _is_partition_value(where: str) -> bool:
-    """Whether the fields there are partition values: NUL is a byte of a binary one as any other, and the log can say it."""
+    """Whether the fields there are partition values.
+
+    In a binary partition value NUL is an ordinary byte, and the log can store it.
+    """
     return where.endswith(".partitionValues")
 
 
 def check_halves(text: str, where: str) -> None:
-    """Refuse a text with half of a surrogate pair.
+    """Reject a text with a lone surrogate.
 
     Raises:
         BadRequest: it has one.
@@ -190,13 +195,13 @@ def check_halves(text: str, where: str) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise BadRequest(
-            f"The request is not valid: {problems.printable(where[:300])}: it has half a character "
-            "(half of a surrogate pair), which UTF-8 cannot hold."
+            f"The request is not valid: {problems.printable(where[:300])}: it contains a lone surrogate, which UTF-8 "
+            "cannot encode."
         ) from None
 
 
 def _too_deep() -> BadRequest:
-    return BadRequest("The request is not valid: body: it nests too deeply.")
+    return BadRequest("The request is not valid: body: it is nested too deeply.")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -204,14 +209,14 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise BadRequest(f"The request is not valid: body: the field {twice[:200]!r} is there twice.")
+        raise BadRequest(f"The request is not valid: body: the field {twice[:200]!r} appears twice.")
     return found
 
 
 def _integer(digits: str) -> int:
     if len(digits) > _DIGITS:
         raise BadRequest(
-            f"The request is not valid: body: a number has {len(digits)} digits; at most {_DIGITS} are taken."
+            f"The request is not valid: body: a number has {len(digits)} digits; the limit is {_DIGITS}."
         )
     return int(digits)
 
@@ -224,7 +229,7 @@ def _float(digits: str) -> float:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise BadRequest(f"The request is not valid: body: {name} is not JSON.")
+    raise BadRequest(f"The request is not valid: body: {name} is not valid JSON.")
 
 
 _DECODER: Final = json.JSONDecoder(

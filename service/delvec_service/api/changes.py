@@ -1,4 +1,4 @@
-"""``…/changes``: which rows of which files a range of versions changed."""
+"""``…/changes``: the rows that a range of versions changed, and the files that hold them."""
 
 import base64
 from typing import Annotated, Any
@@ -48,10 +48,10 @@ def plan_of_changes(
 ) -> Any:
     """Plan a read of the change data feed: the files with the rows that a range of versions changed.
 
-    A version with change files is described by those alone. Of others, the rows of added files are inserts, those of removed
-    files deletes, and where a file got another deletion vector the rows that it marks and the one before did not, or the
-    other way round. As an Arrow stream the files come one row each, and what else there is to say is JSON in the schema's
-    metadata under the key `delvec`.
+    If a version has change files, they alone describe its changes. Otherwise the rows of added files are inserts and
+    those of removed files are deletes. Where a file's deletion vector was replaced, newly marked rows are deletes and
+    rows that are no longer marked are inserts. An Arrow stream has one row per file; the rest of the answer is JSON
+    in the schema's metadata under the key `delvec`.
     """
     planned = plan_changes(service.loader, table, body)
     if ARROW_STREAM in accept:
@@ -84,7 +84,7 @@ def _files(files: pa.Table) -> list[ChangedFile]:
         row["partition_values"] = dict(row["partition_values"])
         row["deletion_vector"] = descriptor_answer(row["deletion_vector"])
         if row["deleted_rows"] is not None:
-            # The field takes what it gives: base64.
+            # The field takes base64, as it returns it.
             row["deleted_rows"] = base64.b64encode(row["deleted_rows"])
         found.append(ChangedFile(**row))
     return found

@@ -1,4 +1,4 @@
-"""``…/check``: whether all that must be true of a table is."""
+"""``…/check``: verify the consistency of a table."""
 
 from typing import Annotated, Final
 
@@ -30,16 +30,18 @@ def check_table(
     table: Table,
     service: ServiceState,
     data_files: Annotated[
-        bool, Query(alias="data-files", description="Look up every live data file in storage, too.")
+        bool, Query(alias="data-files", description="Also look up every live data file in storage.")
     ] = True,
     iceberg: Annotated[
         bool,
         Query(
-            description="Check the published Iceberg metadata, too: against Delta's files and deleted rows."
+            description=(
+                "Also check the published Iceberg metadata against the files and deleted rows of the Delta table."
+            )
         ),
     ] = False,
 ) -> CheckResponse:
-    """Check the log version by version, and the live files in storage; changes nothing."""
+    """Check the log version by version, and the live files in storage. The check changes nothing."""
     found = check(
         service.loader,
         table.objects,

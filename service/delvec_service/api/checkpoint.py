@@ -22,9 +22,11 @@ router = Resource(tags=["maintenance"], route_class=Maintenance)
 def write_checkpoint(
     table: Table, service: ServiceState, body: CheckpointRequest | None = None
 ) -> CheckpointResponse:
-    """Write a checkpoint of the newest version unless there is one; answers when it is durable."""
+    """Write a checkpoint of the newest version unless it has one. Returns once the checkpoint is durable."""
     wanted = body or CheckpointRequest()
-    written, cleaned = service.upkeep.checkpoint(table, cleaning=wanted.clean_up, dry_run=wanted.dry_run)
+    written, cleaned = service.log_maintenance.checkpoint(
+        table, cleaning=wanted.clean_up, dry_run=wanted.dry_run
+    )
     return CheckpointResponse(
         table=table.name,
         result="dry-run" if written is None else "written" if written.written else "exists",

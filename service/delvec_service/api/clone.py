@@ -1,4 +1,4 @@
-"""``…/clone``: another table that is what this one is at some version."""
+"""``…/clone``: create another table with the contents of some version of this one."""
 
 import uuid
 
@@ -57,7 +57,7 @@ def clone_table(
     access: Caller,
     idempotency_key: IdempotencyKey = None,
 ) -> CloneResponse:
-    """Make another table what this one is at a version: shallow, referring to its files, or deep, with copies of them."""
+    """Clone a version of the table: shallow, which refers to its files, or deep, which copies them."""
     note(change=f"to {body.name or body.location}")
     access.require_place(service.tables, body.location, body.name)
     transaction_id = idempotency_key or str(uuid.uuid4())
@@ -67,7 +67,7 @@ def clone_table(
     if isinstance(done, Cloned):
         if not done.replaced:
             made = service.tables.open(done.record.id)
-            service.upkeep.committed(made, done.version, transaction_id)
+            service.log_maintenance.committed(made, done.version, transaction_id)
             service.manifests.created(made)
         return CloneResponse(
             result="replaced" if done.replaced else "created",

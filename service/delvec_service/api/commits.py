@@ -1,4 +1,4 @@
-"""``…/transactions`` and ``…/commits``: begin, commit, and read back one version's actions."""
+"""``…/transactions`` and ``…/commits``: begin a transaction, commit it, and read the actions of one version."""
 
 import dataclasses
 import json
@@ -51,17 +51,17 @@ _INVALID: Final[tuple[type[DelvecError], ...]] = (InvalidCommit, *InvalidCommit.
 
 
 class _Commit(Route):
-    """Commits, which the log itself knows by their keys."""
+    """Commits. The log itself records their keys."""
 
     kind = "commits"
     large = True
 
     @staticmethod
     def late(seconds: float) -> DelvecError:
-        """Return what a commit is answered that takes too long."""
+        """Return the error for a commit that takes too long."""
         return CommitOutcomeUnknown(
-            f"The commit took longer than {seconds:g} seconds, and may still be made: send it again with the same key, or "
-            "ask …/commits?transaction-id= what became of it.",
+            f"The commit took longer than {seconds:g} seconds and may still succeed. Send it again with the same "
+            "key, or look up its outcome with …/commits?transaction-id=.",
             seconds=seconds,
         )
 
@@ -77,7 +77,7 @@ _mutations = Resource(tags=["commits"], route_class=Mutation)
     responses=responses(*MUTATION, *OPENING, *SNAPSHOT, *_CHANGING, UnsupportedWriterFeature),
 )
 def begin_transaction(table: Table, body: BeginRequest, service: ServiceState) -> BeginResponse:
-    """Open a transaction before data files are written; the answer is what a writer has to know."""
+    """Begin a transaction before writing data files. The answer has what the writer needs to know."""
     transaction_id, snapshot = begin(
         table, service.loader, service.ledger, body.operation, body.table_changes
     )
@@ -115,9 +115,14 @@ def commit(
     parsed: ParsedBody,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    """Commit one transaction, whose id is the idempotency key. A conflict has status 409 and names the winner."""
+    """Commit one transaction. Its id is the idempotency key.
+
+    A conflict returns status 409 and names the winning commit.
+    """
     if idempotency_key and body.transaction_id and idempotency_key != body.transaction_id:
-        raise BadRequest("Idempotency-Key and transaction-id differ; send one of them, or both alike.")
+        raise BadRequest(
+            "Idempotency-Key and transaction-id differ; send only one of them, or the same value in both."
+        )
     note(change=body.operation)
     key = body.transaction_id or idempotency_key
     if key is None:
@@ -135,7 +140,7 @@ def commit(
         if is_final(error):
             service.answers.keep(key, hashed, error.status, bytes(problems.answer(error).body))
         raise
-    if not isinstance(result, Committed):  # and so not in the log
+    if not isinstance(result, Committed):  # so it is not in the log
         service.answers.keep(key, hashed, status.HTTP_200_OK, bytes(answer.body))
     elif result.replayed:
         answer.headers.update(REPLAYED)
@@ -143,7 +148,7 @@ def commit(
 
 
 def _written(answer: CommitResponse) -> Response:
-    # FastAPI would check an answer that was just made, field by field.
+    # FastAPI would validate the answer that was just built, field by field.
     return Response(answer.model_dump_json(by_alias=True), media_type="application/json")
 
 
@@ -179,13 +184,14 @@ def _response(
 def get_commit(
     table: Table, version: Annotated[int, Path(ge=0, lt=10**20, description="The version.")]
 ) -> dict[str, Any]:
-    """Return the actions of one version, as they are in the log."""
+    """Return the actions of one version as they are in the log."""
     path = commit_path(version)
     try:
         data = table.objects.get(path)
     except FileNotFoundError as error:
         raise VersionNotFound(
-            f"The log of table '{table.name}' has no entry for version {version}: it is not there yet, or no longer.",
+            f"The log of table '{table.name}' has no entry for version {version}: it does not exist yet, or was "
+            "cleaned up.",
             table=table.name,
             version=version,
         ) from error

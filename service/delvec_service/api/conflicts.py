@@ -1,4 +1,4 @@
-"""``…/conflicts``: who conflicted with whom, and how many commits there were over time."""
+"""``…/conflicts``: which commits conflicted, and how many commits there were over time."""
 
 from typing import Annotated
 
@@ -25,11 +25,21 @@ def list_conflicts(
     access: Caller,
     since: Annotated[
         str | None,
-        Query(max_length=64, description="Only what was then or later: ISO 8601; without a zone it is UTC."),
+        Query(
+            max_length=64,
+            description=(
+                "Only conflicts and counts at or after this time, in ISO 8601; UTC if it has no time zone."
+            ),
+        ),
     ] = None,
-    limit: Annotated[int, Query(ge=1, le=1000, description="Only the newest so many conflicts.")] = 100,
+    limit: Annotated[
+        int, Query(ge=1, le=1000, description="How many conflicts to return, newest first.")
+    ] = 100,
 ) -> ConflictsResponse:
-    """Return which commits lost a race, against whom, over which files and rows; and what became of commits, hour by hour."""
+    """Return the commits that lost a race, the commits that won, and the files and rows they conflicted over.
+
+    Also returns the outcomes of commits per hour.
+    """
     start = None if since is None else moment_of("since", since)
     service.health.flush(table.record.id)
     role = access.rights.on_table(table.record.id, table.record.name)

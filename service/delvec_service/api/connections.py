@@ -1,4 +1,4 @@
-"""What a connection may do before there is a request: how long, how large, and how many of them."""
+"""Limits of a connection before it becomes a request: time, header size, and number of connections."""
 
 import asyncio
 import json
@@ -16,17 +16,17 @@ _CONNECTIONS: Final = 2000
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP/1.1, which waits for ever for headers and takes as many as come, with limits.
+    """uvicorn's HTTP/1.1 with limits: on its own it waits for headers for ever and accepts any number of them.
 
-    A request line and headers have to come within a time, and be no larger than common proxies take. Beyond a number of
-    connections new ones are closed at once.
+    The request line and headers must arrive within a time limit and may be no larger than common proxies accept.
+    Connections beyond the maximum are closed at once.
     """
 
     _timer: asyncio.TimerHandle | None = None
     _header_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin; the first headers have to come soon."""
+        """Open the connection and start the timer for its first headers."""
         super().connection_made(transport)
         if len(self.connections) > _CONNECTIONS:
             transport.close()
@@ -38,33 +38,35 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
-        """Take the first byte of a request."""
+        """Handle the first byte of a request."""
         self._header_bytes = 0
         if self._timer is None:
             self._expect_headers()
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
-        """Take a piece of the request line."""
+        """Handle a part of the request line."""
         self._count(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header."""
+        """Handle a header."""
         self._count(len(name) + len(value) + 4)
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Take the end of the headers."""
+        """Handle the end of the headers."""
         self._headers_are_here()
         super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is not HTTP, in the envelope of all errors."""
+        """Answer a request that is not HTTP with the usual error body."""
         if self.transport.is_closing():
             return
         body = json.dumps(
-            BadRequest(f"{msg.rstrip('.')}: it is not HTTP/1.1, or its headers are too large.").to_wire()
+            BadRequest(
+                f"{msg.rstrip('.')}: the request is not HTTP/1.1, or its headers are too large."
+            ).to_wire()
         )
         head = f"content-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
         self.transport.write(STATUS_LINE[400] + head.encode() + body.encode())
@@ -73,7 +75,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _count(self, size: int) -> None:
         self._header_bytes += size
         if self._header_bytes > _HEADER_BYTES:
-            raise ValueError("the headers are too large")  # the parser makes it an error of its own
+            raise ValueError("the headers are too large")  # the parser wraps it in an error of its own
 
     def _expect_headers(self) -> None:
         self._timer = self.loop.call_later(_HEADER_SECONDS, self._give_up)

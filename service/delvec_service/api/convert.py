@@ -1,4 +1,4 @@
-"""``/v1/convert``: Parquet files become a table, where they are."""
+"""``/v1/convert``: turn Parquet files into a table in place."""
 
 import uuid
 
@@ -49,17 +49,17 @@ router = Resource(tags=["tables"], route_class=Maintenance)
 def convert_to_delta(
     body: ConvertRequest, service: ServiceState, access: Caller, idempotency_key: IdempotencyKey = None
 ) -> ConvertResponse:
-    """Make a table of the Parquet files of a directory: a log is written that names them, and no file is changed."""
+    """Create a Delta table from the Parquet files of a directory. The log is written; no data file changes."""
     note(table=body.name, change=body.location)
     access.require_place(service.tables, body.location, body.name)
     if body.source_format == "iceberg":
-        access.require_all("admin", "the import of Iceberg tables, whose metadata may name any file")
+        access.require_all("admin", "importing Iceberg tables, whose metadata may name any file,")
     transaction_id = idempotency_key or str(uuid.uuid4())
     done = convert(service.tables, body, transaction_id)
     note(table=done.record.name, table_id=done.record.id, version=done.version)
     if done.version is not None:
         made = service.tables.open(done.record.id)
-        service.upkeep.committed(made, done.version, transaction_id)
+        service.log_maintenance.committed(made, done.version, transaction_id)
         service.manifests.created(made)
     return ConvertResponse(
         result="exists" if done.version is None else "converted",

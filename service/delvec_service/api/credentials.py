@@ -1,4 +1,4 @@
-"""``…/credentials``: what engines open a table's data files with, where the store hands that out."""
+"""``…/credentials``: short-lived credentials for a table's data files, where the store can issue them."""
 
 from typing import Annotated
 
@@ -15,7 +15,9 @@ from delvec_service.logs import note
 
 __all__ = ["router"]
 
-router = Resource(tags=["access"], route_class=Route)  # no answer is kept under a key: it has a secret in it
+router = Resource(
+    tags=["access"], route_class=Route
+)  # Answers are not stored under a key: they contain a secret.
 
 
 @router.get(
@@ -30,13 +32,13 @@ def vend_credentials(
     operation: Annotated[
         StorageOperation,
         Query(
-            description="`READ`, for readers of the table; `READ_WRITE`, which writes data files, for its writers."
+            description="`READ` for readers of the table; `READ_WRITE`, which can write data files, for its writers."
         ),
     ] = "READ",
 ) -> Response:
-    """Hand out short-lived credentials of the object store for the files of this table, and no others.
+    """Issue short-lived object store credentials for the files of this table only.
 
-    Commits go by the service as ever: no credentials write into the log.
+    Commits still go through the service: no credentials allow writing to the log.
     """
     note(change=operation)
     if operation == "READ_WRITE":

@@ -21,7 +21,10 @@ router = Resource(tags=["deletion vectors"], route_class=Mutation)
     responses=responses(*MUTATION, *OPENING, *SNAPSHOT, InvalidCommit, UnsupportedWriterFeature),
 )
 def allocate_deletion_vectors(table: Table, body: AllocateRequest, service: ServiceState) -> AllocateResponse:
-    """Reserve files, offsets and UUIDs; deletion vectors share files of about the configured size."""
+    """Reserve files, offsets and UUIDs for deletion vectors.
+
+    Deletion vectors share files of about the configured size.
+    """
     transaction_id, places, files = allocate(
         table,
         service.loader,

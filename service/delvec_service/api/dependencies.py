@@ -1,4 +1,4 @@
-"""What handlers get: the running service, and the table that a URL names."""
+"""Dependencies of handlers: the running service, and the table that a URL names."""
 
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
@@ -6,7 +6,7 @@ from typing import Annotated, TypeAlias
 from fastapi import Depends, Path, Query, Request
 
 from delvec_kernel.errors import BadRequest
-from delvec_service.api.door import ACCESS, TABLE
+from delvec_service.api.authorizer import ACCESS, TABLE
 from delvec_service.api.lanes import Lanes, in_thread
 from delvec_service.auth.access import Access
 from delvec_service.auth.audit import AuditLog
@@ -22,7 +22,7 @@ from delvec_service.dml import RowCommands
 from delvec_service.iceberg.conversion import IcebergConversion
 from delvec_service.logs import note
 from delvec_service.maintenance.health_watch import HealthWatch
-from delvec_service.maintenance.log_upkeep import LogUpkeep
+from delvec_service.maintenance.log_maintenance import LogMaintenance
 from delvec_service.maintenance.symlink_manifests import SymlinkManifests
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.clones import CloneStore
@@ -41,7 +41,7 @@ __all__ = ["Caller", "Moment", "PointInTime", "Service", "ServiceState", "Table"
 
 @dataclass(frozen=True)
 class Service:
-    """The parts that live as long as the application."""
+    """The parts of the service that live as long as the application."""
 
     settings: Settings
     database: Database
@@ -53,7 +53,7 @@ class Service:
     iceberg: IcebergConversion
     iceberg_conversions: IcebergConversionStore
     vector_compaction: VectorCompaction
-    upkeep: LogUpkeep
+    log_maintenance: LogMaintenance
     overwrite_watch: OverwriteWatch
     health: HealthWatch
     commit_record: CommitRecordStore
@@ -69,7 +69,7 @@ class Service:
     audit: AuditLog
 
 
-# What does no I/O is a coroutine: each plain function costs a change of thread and back.
+# Handlers without I/O are coroutines: a plain function costs two thread switches.
 
 
 async def _service(request: Request) -> Service:
@@ -84,21 +84,21 @@ ServiceState: TypeAlias = Annotated[Service, Depends(_service)]
 async def _access(request: Request) -> Access:
     access = request.scope.get(ACCESS)
     if access is None:
-        # The service's own requests, of commands that were let in, come by no door.
+        # The service's own requests, on behalf of commands already authorized, do not pass through the authorizer.
         assert request.app.state.is_behind_the_door  # noqa: S101 - set by create_app
         return Access()
-    assert isinstance(access, Access)  # noqa: S101 - set by the door
+    assert isinstance(access, Access)  # noqa: S101 - set by the authorizer
     return access
 
 
 Caller: TypeAlias = Annotated[Access, Depends(_access)]
-"""What the request may do."""
+"""What the request is allowed to do."""
 
 _TableName: TypeAlias = Annotated[str, Path(description="The table's name or id.", max_length=200)]
 
 
 async def _table(request: Request, service: ServiceState, table: _TableName) -> OpenTable:
-    # What the door looked up, and not what the name may have come to mean since.
+    # The record that the authorizer looked up, not what the name may refer to by now.
     record: TableRecord | None = request.scope.get(TABLE)
     found = service.tables.opened(table if record is None else record.id)
     if found is None and record is not None:
@@ -120,12 +120,12 @@ async def _table_name(request: Request, table: _TableName) -> str:
 
 
 TableName: TypeAlias = Annotated[str, Depends(_table_name)]
-"""A table that need not be there, or not be allowed to be opened."""
+"""A table that may be missing, or that may not be opened."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """Which version a request is about: a number, a time, or neither for the newest."""
+    """The version that a request refers to: by number, by time, or the newest."""
 
     version: int | None
     timestamp: str | None
@@ -134,11 +134,11 @@ class Moment:
 async def _moment(
     version: Annotated[int | None, Query(ge=0, lt=2**63)] = None,
     timestamp: Annotated[
-        str | None, Query(max_length=64, description="ISO 8601; without a zone it is UTC.")
+        str | None, Query(max_length=64, description="ISO 8601; UTC if it has no time zone.")
     ] = None,
 ) -> Moment:
     if version is not None and timestamp is not None:
-        raise BadRequest("Give a version or a timestamp, not both.")
+        raise BadRequest("Give either a version or a timestamp, not both.")
     return Moment(version, timestamp)
 
 

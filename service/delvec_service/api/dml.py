@@ -62,10 +62,11 @@ router = Resource(tags=["commands"], route_class=_Command)
 def delete_rows(
     table: Table, body: DeleteRequest, service: ServiceState, idempotency_key: IdempotencyKey = None
 ) -> CommitResponse:
-    """Delete the rows of a predicate, with the service's own DuckDB.
+    """Delete the rows that match a predicate, with the service's own DuckDB.
 
-    What it would have to read is limited (`DELVEC_DML_MAX_BYTES`); run larger commands on an engine of your own. A lost race
-    is run again by itself; one that is lost for good has status 409 and names the winner.
+    The amount of data to read is limited (`DELVEC_DML_MAX_BYTES`); run larger commands on your own engine. The
+    service retries after a conflict; if the conflict persists, the status is 409 and the error names the winning
+    commit.
     """
     return _noted(
         service.row_commands.delete(
@@ -81,7 +82,10 @@ def delete_rows(
 def update_rows(
     table: Table, body: UpdateRequest, service: ServiceState, idempotency_key: IdempotencyKey = None
 ) -> CommitResponse:
-    """Set columns of the rows of a predicate, with the service's own DuckDB; limits and races as for `delete`."""
+    """Update columns of the rows that match a predicate, with the service's own DuckDB.
+
+    Limits and conflicts are the same as for `delete`.
+    """
     return _noted(
         service.row_commands.update(
             table,
@@ -97,11 +101,11 @@ def update_rows(
 def optimize_table(
     table: Table, body: OptimizeRequest, service: ServiceState, idempotency_key: IdempotencyKey = None
 ) -> CommitResponse | OptimizePlan:
-    """Write small files together, and files of which many rows are deleted, with the service's own DuckDB.
+    """Compact small files, and files with many deleted rows, with the service's own DuckDB.
 
-    The rows stay the same. What is to be written again is limited (`DELVEC_DML_MAX_BYTES`); choose partitions, or optimize
-    larger tables on an engine of your own. Rows that others change meanwhile are found in the new files.
-    With `dry-run` nothing is written: the answer says what would be written again, and why.
+    The table's rows stay the same. The amount of data to rewrite is limited (`DELVEC_DML_MAX_BYTES`); select
+    partitions, or optimize larger tables on your own engine. Row changes that others commit meanwhile are carried
+    over to the new files. With `dry-run` nothing is written: the answer says which files would be rewritten, and why.
     """
     if body.dry_run:
         note(change="dry run")
@@ -130,14 +134,14 @@ def optimize_table(
 
 @router.get("/tables/{table}/maintenance-plan", responses=responses(*_ERRORS))
 def plan_maintenance(table: Table, service: ServiceState) -> MaintenancePlanResponse:
-    """Return what the policies that hold for the table would do to it now, and why: a dry run of `delvec maintain`.
+    """Return what the table's policies would do now, and why: a dry run of `delvec maintain`.
 
-    Nothing is changed. Storage is listed where a policy of VACUUM holds.
+    Nothing changes. If the table has a VACUUM policy, its storage is listed.
     """
     return MaintenancePlanResponse(table=table.name, planned=service.row_commands.plan_maintenance(table))
 
 
 def _noted(done: CommitResponse) -> CommitResponse:
-    """Note for the log what the command's own requests committed: theirs have other lines."""
+    """Record what the command's own requests committed: they have log lines of their own."""
     note(transaction=done.transaction_id, version=done.version)
     return done

@@ -1,4 +1,4 @@
-"""``…/generate``: manifests that list a table's data files, for readers that know no Delta log."""
+"""``…/generate``: manifests that list a table's data files, for readers that cannot read the Delta log."""
 
 from delvec_kernel.errors import CorruptTable, ManifestUnsupported
 from delvec_kernel.symlink_manifest import MANIFESTS
@@ -21,7 +21,7 @@ router = Resource(tags=["maintenance"], route_class=Maintenance)
 def generate_manifests(
     table: Table, service: ServiceState, body: GenerateRequest | None = None
 ) -> GenerateResponse:
-    """Write manifests of the newest version's data files, for readers that know no Delta log."""
+    """Write manifests of the newest version's data files, for readers that cannot read the Delta log."""
     wanted = body or GenerateRequest()
     done = service.manifests.generate(table)
     return GenerateResponse(

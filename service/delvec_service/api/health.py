@@ -1,4 +1,4 @@
-"""``/v1/health`` and ``…/health``: how much care tables need."""
+"""``/v1/health`` and ``…/health``: how much maintenance tables need."""
 
 import base64
 import binascii
@@ -44,21 +44,23 @@ def get_health(
     moment: PointInTime,
     files: Annotated[
         int,
-        Query(ge=0, le=1000, description="How many files each recommendation names, the costliest first."),
+        Query(ge=0, le=1000, description="How many files to list per recommendation, costliest first."),
     ] = 0,
     partitions: Annotated[
-        int, Query(ge=0, le=10_000, description="How many partitions to report on, the costliest first.")
+        int, Query(ge=0, le=10_000, description="How many partitions to report on, costliest first.")
     ] = 0,
     column: Annotated[
         list[Column] | None,
         Query(
             max_length=32,
-            description="Also say how much files overlap in this column, or field of a struct; may be given several times. "
-            "Clustering columns are always there.",
+            description=(
+                "Also report how much files overlap in this column or struct field; repeatable. Clustering columns "
+                "are always included."
+            ),
         ),
     ] = None,
 ) -> HealthResponse:
-    """Return deleted rows, small files, deletion vector files, and what to do about them, from the log alone."""
+    """Return deleted rows, small files, deletion vector files and recommendations, from the log alone."""
     overwritten = service.overwrite_watch.overwritten(table.location)
     is_newest = moment.version is None and moment.timestamp is None
     counts = service.health.counts(table.record.id) if is_newest else None
@@ -77,7 +79,7 @@ def get_health(
         )
         lags = iceberg_lags(service.loader, table, snapshot) if is_newest else ()
         if is_newest:
-            # Others may have committed since the last sample, or there is none.
+            # Others may have committed since the last sample, or there is no sample yet.
             service.health.keep(table.record.id, snapshot, found.report)
         return found.response(overwritten, counts, lags)
 
@@ -92,11 +94,16 @@ def list_health_samples(
     service: ServiceState,
     since: Annotated[
         str | None,
-        Query(max_length=64, description="Only samples from then on: ISO 8601; without a zone it is UTC."),
+        Query(
+            max_length=64,
+            description=("Only samples at or after this time, in ISO 8601; UTC if it has no time zone."),
+        ),
     ] = None,
-    limit: Annotated[int, Query(ge=1, le=100_000, description="Only the newest so many.")] = 1000,
+    limit: Annotated[
+        int, Query(ge=1, le=100_000, description="How many samples to return, newest first.")
+    ] = 1000,
 ) -> HealthSamplesResponse:
-    """Return how a table was after its versions, as it was kept then: no log is read."""
+    """Return the table's health after each version, as recorded at the time. The log is not read."""
     start = None if since is None else moment_of("since", since)
     found = service.health.store.series(table.record.id, start, limit)
     return HealthSamplesResponse(table=table.name, samples=[_sample(one) for one in found])
@@ -108,7 +115,10 @@ def list_health(
     access: Caller,
     order_by: Annotated[
         HealthOrder,
-        Query(alias="order-by", description="The lowest score, or the highest of another number, is first."),
+        Query(
+            alias="order-by",
+            description=("Sort order: the lowest score first, or the highest value of another measure."),
+        ),
     ] = "score",
     min_deleted_ratio: Annotated[
         float | None,
@@ -117,17 +127,17 @@ def list_health(
             ge=0,
             le=1,
             allow_inf_nan=False,
-            description="Only tables of which at least this share of the rows is known to be deleted.",
+            description="Only tables with at least this share of their rows known to be deleted.",
         ),
     ] = None,
     search: Annotated[
         str | None,
-        Query(max_length=128, description="Only tables whose names contain this, whatever the case."),
+        Query(max_length=128, description="Only tables whose names contain this text, ignoring case."),
     ] = None,
     page_size: Annotated[int, Query(alias="page-size", ge=1, le=1000)] = 100,
     page_token: Annotated[str, Query(alias="page-token", max_length=200)] = "",
 ) -> HealthListResponse:
-    """List the registered tables, those first that need most care, as they were after their newest commits."""
+    """List the registered tables, those that need most maintenance first, as of their newest commits."""
     page = access.page(
         lambda after, limit: service.health.store.page(
             service.tables.catalog,
@@ -188,5 +198,7 @@ def _place(token: str, order_by: str) -> tuple[float, str]:
     except (ValueError, TypeError, OverflowError, RecursionError, binascii.Error):
         order, place = None, (math.nan, "")
     if order != order_by or not math.isfinite(place[0]) or "\0" in place[1]:
-        raise BadRequest("The page token is none of this list and order; begin without one.")
+        raise BadRequest(
+            "The page token belongs to another filter or order; start again without a page token."
+        )
     return place

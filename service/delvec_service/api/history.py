@@ -1,4 +1,4 @@
-"""``…/history`` and ``…/detail``: what DESCRIBE HISTORY and DESCRIBE DETAIL show."""
+"""``…/history`` and ``…/detail``: what DESCRIBE HISTORY and DESCRIBE DETAIL return."""
 
 from typing import Annotated
 
@@ -19,7 +19,9 @@ router = Resource(tags=["reading"], route_class=Route)
 @router.get("/tables/{table}/history", responses=responses(*COMMON, *OPENING, *SNAPSHOT))
 def get_history(
     table: Table,
-    limit: Annotated[int | None, Query(ge=1, lt=2**31, description="Only the newest so many.")] = None,
+    limit: Annotated[
+        int | None, Query(ge=1, lt=2**31, description=("How many commits to return, newest first."))
+    ] = None,
 ) -> HistoryResponse:
     """Return the commits that the log still has, newest first, with Delta's columns."""
     return HistoryResponse(history=history(table.objects, table.name, limit))
@@ -27,7 +29,7 @@ def get_history(
 
 @router.get("/tables/{table}/detail", responses=responses(*COMMON, *OPENING, *SNAPSHOT))
 def get_detail(table: Table, service: ServiceState, moment: PointInTime) -> DetailResponse:
-    """Return what a table is, with Delta's columns."""
+    """Return the details of a table, with Delta's columns."""
     snapshot = service.loader.load(
         table.objects, table.name, version=moment.version, timestamp=moment.timestamp
     )

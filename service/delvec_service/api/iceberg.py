@@ -1,4 +1,4 @@
-"""``…/iceberg``: the table for readers of Iceberg."""
+"""``…/iceberg``: the table for Iceberg readers."""
 
 from delvec_kernel.errors import (
     CorruptDeletionVector,
@@ -37,7 +37,7 @@ router = Resource(tags=["maintenance"], route_class=Maintenance)
 def convert_to_iceberg(
     table: Table, service: ServiceState, body: IcebergRequest | None = None
 ) -> IcebergResponse:
-    """Bring the table's Iceberg metadata up to its newest version; deleted rows become Iceberg's deletes."""
+    """Update the table's Iceberg metadata to its newest version. Deleted rows become Iceberg deletes."""
     wanted = body or IcebergRequest()
     done = service.iceberg.publish(
         table, format_version=wanted.format_version, squash=wanted.squash, catalog=wanted.catalog

@@ -1,6 +1,6 @@
 """``/iceberg/v1``: the read side of Iceberg's REST catalog (open-api/rest-catalog-open-api.yaml of Apache Iceberg).
 
-Iceberg has an OpenAPI document of its own, from which clients are made, so that these routes are not in Delvec's.
+Iceberg has its own OpenAPI document, from which clients are generated, so Delvec's does not list these routes.
 """
 
 from typing import Annotated, Any, Final
@@ -19,7 +19,7 @@ __all__ = ["PREFIXES", "router"]
 
 _ALL: Final = 1_000_000
 PREFIXES: Final = ("/iceberg/v1", "/iceberg/v1/v3")
-"""Tables are of format version 2 below the first one, and of 3 below the second."""
+"""Below the first prefix tables have format version 2, below the second 3."""
 _SEPARATOR: Final = "\x1f"
 _WAREHOUSES: Final = ("", "v2", "v3")
 _ENDPOINTS: Final = [
@@ -38,7 +38,7 @@ _ENDPOINTS: Final = [
 
 
 class _CatalogRoute(Route):
-    """A route of another project's protocol: its newer clients may send parameters that are not known here."""
+    """A route of another project's protocol: its newer clients may send parameters that the service does not know."""
 
     lenient = True
 
@@ -53,7 +53,7 @@ async def _catalog(service: ServiceState, access: Caller) -> IcebergCatalog:
     def require(record: TableRecord, name: str) -> None:
         access.require(record, "reader", name)
 
-    access.is_decided = True  # each of the catalog's methods asks one of the two
+    access.is_decided = True  # Every catalog method calls one of the two.
     return IcebergCatalog(service.tables, service.iceberg, sees, require)
 
 
@@ -75,10 +75,11 @@ _PageSize = Annotated[int, Query(alias="pageSize", ge=1, le=1000)]
 
 @router.get("/config")
 def get_config(warehouse: Annotated[str, Query(max_length=200)] = "") -> dict[str, Any]:
-    """Return what clients may ask for; the warehouse chooses the format version."""
+    """Return what clients may request. The warehouse selects the format version."""
     if warehouse not in _WAREHOUSES:
         raise BadRequest(
-            f"There is no warehouse {warehouse!r}: leave it out or say 'v2' for tables of format version 2, 'v3' for 3.",
+            f"Warehouse {warehouse!r} does not exist; leave it out, or use 'v2' for tables of format version 2 or "
+            "'v3' for version 3.",
             warehouse=warehouse,
         )
     overrides = {"prefix": "v3"} if warehouse == "v3" else {}
@@ -92,7 +93,7 @@ def list_namespaces(
     page_token: _PageToken = None,
     page_size: _PageSize = 1000,
 ) -> dict[str, Any]:
-    """List the namespaces below another one, or the uppermost."""
+    """List the namespaces below another one, or the top-level ones."""
     above = parent.split(_SEPARATOR) if parent else []
     found = catalog.namespaces(above)
     last = (page_token or "").split(_SEPARATOR)
@@ -107,14 +108,14 @@ def list_namespaces(
 
 @router.get("/namespaces/{namespace}")
 def load_namespace(catalog: _Catalog, namespace: _Namespace) -> dict[str, Any]:
-    """Return a namespace; it has no properties."""
+    """Return a namespace. Namespaces have no properties."""
     catalog.check_namespace(namespace)
     return {"namespace": namespace, "properties": {}}
 
 
 @router.head("/namespaces/{namespace}", status_code=status.HTTP_204_NO_CONTENT)
 def namespace_exists(catalog: _Catalog, namespace: _Namespace) -> Response:
-    """Say whether there is a namespace."""
+    """Check whether a namespace exists."""
     catalog.check_namespace(namespace)
     return Response(status_code=status.HTTP_204_NO_CONTENT)
 
@@ -126,7 +127,7 @@ def list_catalog_tables(
     page_token: _PageToken = None,
     page_size: _PageSize = 1000,
 ) -> dict[str, Any]:
-    """List the tables of a namespace; without a page token all of them."""
+    """List the tables of a namespace. Without a page token all of them are returned."""
     limit = page_size if page_token is not None else _ALL
     found = catalog.table_names(namespace, page_token or "", limit + 1)
     page = found[:limit]
@@ -144,9 +145,9 @@ def load_table(
     format_version: _FormatVersion,
     snapshots: Annotated[str, Query(max_length=10)] = "all",
 ) -> dict[str, Any]:
-    """Return a table at its newest Delta version; its metadata is made now where it was not."""
+    """Return a table at its newest Delta version. Its Iceberg metadata is written now if it is missing."""
     if snapshots not in ("all", "refs"):
-        raise BadRequest(f"snapshots is 'all' or 'refs', not {snapshots!r}.")
+        raise BadRequest(f"snapshots must be 'all' or 'refs', not {snapshots!r}.")
     found = catalog.load(namespace, table, format_version)
     metadata = dict(found.metadata)
     return {
@@ -158,14 +159,14 @@ def load_table(
 
 @router.head("/namespaces/{namespace}/tables/{table}", status_code=status.HTTP_204_NO_CONTENT)
 def table_exists(catalog: _Catalog, namespace: _Namespace, table: _Name) -> Response:
-    """Say whether there is a table."""
+    """Check whether a table exists."""
     catalog.open(namespace, table)
     return Response(status_code=status.HTTP_204_NO_CONTENT)
 
 
 @router.post("/namespaces/{namespace}/tables/{table}/metrics", status_code=status.HTTP_204_NO_CONTENT)
 def report_metrics(catalog: _Catalog, namespace: _Namespace, table: _Name) -> Response:
-    """Take a report of a scan, and keep nothing of it."""
+    """Accept a scan report and discard it."""
     catalog.open(namespace, table)
     return Response(status_code=status.HTTP_204_NO_CONTENT)
 
@@ -178,13 +179,14 @@ def plan_scan(
     format_version: _FormatVersion,
     body: PlanTableScanRequest,
 ) -> dict[str, Any]:
-    """Plan a scan: of a table of one manifest at once, else by tasks that are fetched one by one.
+    """Plan a scan.
 
-    No file is pruned: the filter is returned as the residual, for the client to apply to rows.
+    Small tables with one manifest are planned at once, others as tasks that clients fetch one by one. No file is
+    pruned: the filter comes back as the residual, for the client to apply to rows.
     """
     if body.start_snapshot_id is not None or body.end_snapshot_id is not None:
         raise UnsupportedOperation(
-            "Scans of what was added between snapshots are not planned here; plan them in the client.",
+            "The service does not plan scans between snapshots; plan them in the client.",
             operation="PLAN",
         )
     return _plan(catalog, namespace, table, format_version, body.snapshot_id, body.filter)
@@ -198,11 +200,11 @@ def get_plan(
     format_version: _FormatVersion,
     plan_id: Annotated[str, Path(max_length=100)],
 ) -> dict[str, Any]:
-    """Return a plan again; all files of its snapshot, as the filter is the client's."""
+    """Return a plan again: all files of its snapshot, because filtering is left to the client."""
     try:
         snapshot_id = int(plan_id)
     except ValueError:
-        raise NotFound(f"There is no plan {plan_id!r}; plan the scan again.") from None
+        raise NotFound(f"Plan {plan_id!r} does not exist; plan the scan again.") from None
     return _plan(catalog, namespace, table, format_version, snapshot_id, None)
 
 
@@ -212,7 +214,7 @@ def get_plan(
 def cancel_plan(
     catalog: _Catalog, namespace: _Namespace, table: _Name, plan_id: Annotated[str, Path(max_length=100)]
 ) -> Response:
-    """Forget a plan, of which nothing is kept."""
+    """Discard a plan. The service keeps nothing of it."""
     del plan_id
     catalog.open(namespace, table)
     return Response(status_code=status.HTTP_204_NO_CONTENT)
@@ -230,7 +232,7 @@ def fetch_scan_tasks(
     try:
         task = PlanTask.model_validate_json(body.plan_task)
     except ValueError:
-        raise NotFound("There is no such plan task; plan the scan again.") from None
+        raise NotFound("This plan task does not exist; plan the scan again.") from None
     tasks = catalog.scan(namespace, table, format_version, task.snapshot_id)
     return _files(tasks.of(task.manifest), task.filter)
 

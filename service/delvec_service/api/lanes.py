@@ -1,8 +1,8 @@
-"""How many requests of a kind run at once, how many wait for their turn, and for how long they may take.
+"""How many requests of each kind run at once, how many wait, and how long they may take.
 
-Each kind has threads of its own: where storage does not answer reads, commits go on, and probes take part in none of this.
-Principals take turns: whoever sends a thousand requests waits behind itself, and not the others behind it. Under overload
-reads and maintenance go first: while commits have to wait, none of them does.
+Each kind has its own threads: if storage stops answering reads, commits continue. Probes are not part of this.
+Principals take turns: whoever sends a thousand requests waits behind itself, not ahead of the others. Under overload
+reads and maintenance give way: while commits wait, neither of them may queue.
 """
 
 import asyncio
@@ -34,9 +34,9 @@ _AT_ONCE: Final[dict[Kind, int]] = {
     "maintenance": 4,
 }
 _YIELDING: Final[frozenset[Kind]] = frozenset({"reading", "maintenance"})
-"""Kinds of which no request waits while commits do: it is turned away at once."""
+"""Kinds of which no request queues while commits wait: it is rejected at once."""
 _LATE: Final = 2
-"""How many requests that were answered as late may still be under way, for each that runs in time."""
+"""For each request that runs in time, how many that already timed out may still be running."""
 _WAIT_SECONDS: Final = 10.0
 
 
@@ -44,12 +44,12 @@ class Lane:
     """The requests of one kind. For one event loop.
 
     Args:
-        kind: what they are.
-        at_once: how many run at the same time.
-        queued: how many wait; the next ones are refused. 0: as many as come, for as long as it takes.
-        seconds: how long one may run until it is answered as late; 0: as long as it takes.
-        before: a more important lane: where it has requests that wait, this one has none wait, but those that did already.
-        observer: notified of those that are refused, or late.
+        kind: the kind.
+        at_once: how many run concurrently.
+        queued: how many may wait; further ones are rejected. 0: any number, for any time.
+        seconds: how long a request may run before it times out; 0: no limit.
+        before: a more important lane: while it has waiting requests, this one accepts no new waiters.
+        observer: notified of requests that are rejected or time out.
     """
 
     def __init__(
@@ -71,38 +71,38 @@ class Lane:
         self._late = 0
         self._before = before
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """By principal, in the order of whose turn is next."""
+        """Waiting requests by principal, in the order of their turns."""
         self._threads: CapacityLimiter | None = None
 
     @property
     def running(self) -> int:
-        """How many run; those that were answered as late left room for others."""
+        """How many run. Requests that timed out have released their slots."""
         return self._running
 
     @property
     def waiting(self) -> int:
-        """How many wait for their turn."""
+        """How many are waiting."""
         return sum(map(len, self._waiting.values()))
 
     @property
     def threads(self) -> CapacityLimiter:
-        """The threads of this kind; those that storage holds are counted until it lets them go."""
-        if self._threads is None:  # it belongs to the loop that runs by then
+        """The threads of this kind. Threads stuck in storage count until they return."""
+        if self._threads is None:  # The limiter belongs to the loop that is running by then.
             self._threads = CapacityLimiter(self.at_once * (1 + _LATE))
         return self._threads
 
     async def run(
         self, work: Callable[[], Awaitable[_Result]], late: Callable[[float], DelvecError], whose: str = ""
     ) -> _Result:
-        """Do ``work`` when it is its turn. What takes too long goes on, and its result is dropped.
+        """Do ``work`` when it is its turn. If it times out it keeps running, and its result is dropped.
 
         Args:
             work: what the request does.
-            late: says what it is answered if it takes too long, by the seconds that were given.
+            late: makes the error for a timeout, from the seconds allowed.
             whose: the principal that sent it.
 
         Raises:
-            ServiceUnavailable: too many wait already, or it waited too long; nothing was done.
+            ServiceUnavailable: too many are waiting, or it waited too long; nothing was done.
             DelvecError: ``late``.
         """
         await self._enter(whose)
@@ -142,13 +142,13 @@ class Lane:
             raise self._busy() from None
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
-                self._leave()  # the turn came, and nobody is there to take it
+                self._leave()  # its turn came, but the request is gone
             raise
         finally:
             self._wait_no_more(whose, turn)
 
     def _make_room(self, whose: str) -> bool:
-        """Turn away the last of whoever has most that waits, if that is more than this principal would have."""
+        """Reject the last request of the principal with the most, if it has more than this principal would have."""
         greediest = max(self._waiting, key=lambda name: len(self._waiting[name]))
         if len(self._waiting[greediest]) <= len(self._waiting.get(whose, ())) + 1:
             return False
@@ -166,13 +166,13 @@ class Lane:
                 del self._waiting[whose]
 
     def _leave(self) -> None:
-        """Give the place to the next principal's first, or back."""
+        """Pass the slot to the next principal's first request, or free it."""
         while self._waiting:
             whose, own = next(iter(self._waiting.items()))
             turn = own.popleft()
             del self._waiting[whose]
             if own:
-                self._waiting[whose] = own  # behind the others
+                self._waiting[whose] = own  # to the back of the queue
             if not turn.done():
                 turn.set_result(None)
                 return
@@ -189,29 +189,32 @@ class Lane:
     def _busy(self, reason: Literal["busy", "shed"] = "busy") -> ServiceUnavailable:
         self._observer.turned_away(self.kind, reason)
         why = (
-            f"{self._running} requests of its kind ({self.kind}) run and {self.waiting} wait"
+            f"{self._running} requests of its kind ({self.kind}) are running and {self.waiting} are waiting"
             if self._before is None or reason == "busy"
-            else f"{self._before.waiting} {self._before.kind} wait, before which requests of its kind ({self.kind}) do not"
+            else (
+                f"{self._before.waiting} requests of kind {self._before.kind} are waiting, which take precedence "
+                f"over its kind ({self.kind})"
+            )
         )
         return ServiceUnavailable(f"The service is busy: {why}. Nothing was done; try again.", kind=self.kind)
 
 
 @dataclass
 class _Place:
-    """What became of a request's place: given back early because it was late, or not."""
+    """A request's slot: whether it was released early because the request timed out."""
 
     late: bool = False
     counted: bool = False
 
 
 class Lanes:
-    """One lane for each kind, and for each event loop: commands that the service runs itself reach it over another one.
+    """One lane per kind and event loop: commands that the service runs itself arrive on another loop.
 
     Args:
-        queued: how many requests of a kind may wait; 0: as many as come.
-        seconds: how long a request may run; 0: as long as it takes.
+        queued: how many requests of a kind may wait; 0: any number.
+        seconds: how long a request may run; 0: no limit.
         maintenance_seconds: the same for maintenance.
-        observer: notified of requests that are refused, or late.
+        observer: notified of requests that are rejected or time out.
     """
 
     def __init__(
@@ -228,7 +231,7 @@ class Lanes:
         self._lanes: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Kind, Lane]] = WeakKeyDictionary()
 
     def of(self, kind: Kind) -> Lane:
-        """Return the lane of the loop that runs."""
+        """Return the lane of the running loop."""
         loop = asyncio.get_running_loop()
         lanes = self._lanes.get(loop)
         if lanes is None:
@@ -252,7 +255,7 @@ class Lanes:
         )
 
     def loads(self) -> dict[Kind, tuple[int, int]]:
-        """Return how many requests of each kind run, and how many wait, on all loops together."""
+        """Return how many requests of each kind are running and waiting, across all loops."""
         every = list(self._lanes.values())
         return {
             kind: (sum(one[kind].running for one in every), sum(one[kind].waiting for one in every))
@@ -264,6 +267,6 @@ _LANE: Final[ContextVar[Lane | None]] = ContextVar("delvec_lane", default=None)
 
 
 async def in_thread(work: Callable[..., _Result], *arguments: Any) -> _Result:
-    """Run what waits for storage or the database in a thread of the request's kind."""
+    """Run code that blocks on storage or the database in a thread of the request's kind."""
     lane = _LANE.get()
     return await anyio.to_thread.run_sync(work, *arguments, limiter=None if lane is None else lane.threads)

@@ -1,7 +1,7 @@
-"""How much one principal, and one table, may ask of a process: requests and commits a second, bytes of bodies, plans at once.
+"""Rate limits of principals and tables, per process: requests, commits and body bytes a second, and concurrent plans.
 
-What is over a limit is refused before its body is read, and told when to come back. Libraries for this keep their counts in
-a store that all processes ask, or lock; here a request costs some additions.
+Requests over a limit are rejected before their body is read, with the time to retry. Libraries for this keep their
+counts in a store shared by all processes, or lock; here a request costs a few additions.
 """
 
 import math
@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeAlias
 from starlette.types import Scope
 
 from delvec_kernel.errors import TooManyRequests
-from delvec_service.api.door import TABLE
+from delvec_service.api.authorizer import TABLE
 from delvec_service.auth.rules import rule_of
 from delvec_service.store.registry import TableRecord
 from delvec_service.telemetry.observer import NO_OBSERVER, Observer
@@ -26,11 +26,11 @@ Owner: TypeAlias = Literal["principal", "table"]
 Rate: TypeAlias = Literal["requests", "commits", "bytes"]
 
 _BURST_SECONDS: Final = 2.0
-"""Who was quiet may take so much at once."""
+"""The burst that is available after a quiet period."""
 _MOST_KNOWN: Final = 10_000
-"""Principals, or tables, whose use is kept in mind; those that were quiet for longest are forgotten."""
+"""How many principals, or tables, to keep counts of; those idle longest are dropped."""
 _AT_ONCE_SECONDS: Final = 1.0
-"""When to come back where too many plans run: nobody knows when one ends."""
+"""When to retry if too many plans are running: their end cannot be predicted."""
 _READING: Final = frozenset({"GET", "HEAD"})
 _WHAT: Final[dict[Rate, str]] = {
     "requests": "requests a second",
@@ -41,11 +41,11 @@ _WHAT: Final[dict[Rate, str]] = {
 
 @dataclass(frozen=True)
 class Allowance:
-    """What one principal, or one table, may use; 0 is no limit.
+    """The limits of one principal or one table; 0 is no limit.
 
     Attributes:
         requests: a second.
-        commits: a second; all requests that make a version of a table count.
+        commits: a second; every request that creates a version of a table counts.
         bytes: of request bodies, a second.
         plans: of scans, changes and streams, at the same time.
     """
@@ -60,7 +60,10 @@ class Allowance:
 
 
 class _Meter:
-    """What is left of a rate. The last one to take may take more than there is; those after it wait for that."""
+    """The remaining budget of a rate.
+
+    The last caller may take more than is left; those after it wait for that.
+    """
 
     __slots__ = ("_at", "_left", "_most", "_rate")
 
@@ -70,7 +73,7 @@ class _Meter:
         self._at = now
 
     def wait(self, now: float) -> float:
-        """Return the seconds until something is left."""
+        """Return the seconds until some budget is available."""
         self._left = min(self._most, self._left + (now - self._at) * self._rate)
         self._at = now
         return 0.0 if self._left >= 1 else (1 - self._left) / self._rate
@@ -81,7 +84,7 @@ class _Meter:
 
 
 class _Owners:
-    """All principals, or all tables, and what they have used."""
+    """All principals, or all tables, and their usage."""
 
     def __init__(self, of: Owner, allowance: Allowance) -> None:
         self.of = of
@@ -95,7 +98,7 @@ class _Owners:
         self._meters: OrderedDict[tuple[str, Rate], _Meter] = OrderedDict()
 
     def meter(self, name: str, what: Rate, now: float) -> _Meter | None:
-        """Return what one of them has left; None where there is no limit."""
+        """Return the remaining budget of one of them, or None if it has no limit."""
         rate = self.rates[what]
         if not rate:
             return None
@@ -110,7 +113,7 @@ class _Owners:
         return found
 
     def plan_ended(self, name: str) -> None:
-        """Let another plan run."""
+        """Release the slot of a plan."""
         left = self.plans[name] - 1
         if left:
             self.plans[name] = left
@@ -119,7 +122,7 @@ class _Owners:
 
 
 class Permit:
-    """A request that was let in: what it still uses is counted, and what it holds is given back."""
+    """An admitted request: counts what it uses and releases what it holds."""
 
     def __init__(self, bodies: list[_Meter], plans: list[tuple[_Owners, str]]) -> None:
         self._bodies = bodies
@@ -131,19 +134,19 @@ class Permit:
             meter.take(size)
 
     def end(self) -> None:
-        """Give back what the request held."""
+        """Release what the request holds."""
         for owners, name in self._plans:
             owners.plan_ended(name)
         self._plans = []
 
 
 class RequestLimits:
-    """Counts what principals and tables use of this process. For one event loop.
+    """Counts the usage of principals and tables in this process. For one event loop.
 
     Args:
-        principals: what each principal may use; everybody is one principal where no token is asked for.
-        tables: what may be asked of each table, by all principals together.
-        observer: notified of refusals.
+        principals: the limits of each principal; without tokens everybody is one principal.
+        tables: the limits of each table, over all principals.
+        observer: notified of rejected requests.
         clock: in seconds.
     """
 
@@ -160,10 +163,10 @@ class RequestLimits:
         self._clock = clock
 
     def admit(self, principal: str, scope: Scope) -> Permit:
-        """Count a request that the door let in.
+        """Count an authorized request.
 
         Raises:
-            TooManyRequests: it is over a limit; it was not counted.
+            TooManyRequests: it exceeds a limit; it was not counted.
         """
         found = rule_of(scope["method"], scope["path"])
         if found is not None and found[0].on == "nothing":
@@ -213,7 +216,7 @@ class RequestLimits:
         record: TableRecord | None = scope.get(TABLE)
         if record is not None:
             yield self._tables, record.name
-        elif "namespace" in names:  # Iceberg's catalog, which has names in two parts
+        elif "namespace" in names:  # Iceberg's catalog, where names have two parts
             yield self._tables, f"{names['namespace'].replace(chr(0x1F), '.')}.{names['table']}"
         else:
             yield self._tables, names["table"]
@@ -228,17 +231,19 @@ def _over(owners: _Owners, name: str, what: Rate, wait: float) -> TooManyRequest
 def _too_many_plans(owners: _Owners, name: str) -> TooManyRequests:
     most = owners.allowance.plans
     setting = f"DELVEC_{owners.of.upper()}_PLANS_AT_ONCE"
-    return _refused(owners, name, "plans", most, f"{most} plans at the same time", setting, _AT_ONCE_SECONDS)
+    return _refused(owners, name, "plans", most, f"{most} concurrent plans", setting, _AT_ONCE_SECONDS)
 
 
 def _refused(
     owners: _Owners, name: str, limit: str, most: float, said: str, setting: str, wait: float
 ) -> TooManyRequests:
-    whose = f"'{name[:200]}' may use" if owners.of == "principal" else f"Table '{name[:200]}' takes"
+    whose = (
+        f"'{name[:200]}' is limited to" if owners.of == "principal" else f"Table '{name[:200]}' is limited to"
+    )
     after = max(math.ceil(wait * 1000) / 1000, 0.001)
     return TooManyRequests(
-        f"{whose} at most {said} of one process ({setting}), and that is used up; nothing was done. "
-        f"Come back in {after:g} seconds.",
+        f"{whose} {said} per process ({setting}), and the limit is reached. Nothing was done. Retry in {after:g} "
+        "seconds.",
         limit=limit,
         of=owners.of,
         name=name[:200],

@@ -1,4 +1,4 @@
-"""``/metrics``: what the service does, in the formats of Prometheus and OpenMetrics."""
+"""``/metrics``: metrics of the service, in Prometheus and OpenMetrics format."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -30,7 +30,7 @@ router = Resource(tags=["probes"])
     response_class=Response,
     responses={
         200: {
-            "description": "Metrics as text; OpenMetrics where it is accepted.",
+            "description": "Metrics as text; OpenMetrics if the client accepts it.",
             "content": {"text/plain": {"schema": {"type": "string"}}},
         },
         **responses(*COMMON),
@@ -39,9 +39,12 @@ router = Resource(tags=["probes"])
 async def metrics(
     request: Request, service: ServiceState, accept: Annotated[str, Header()] = "text/plain"
 ) -> Response:
-    """Return the metrics of the service. In no lane: they are wanted most where everything else waits."""
+    """Return the metrics of the service.
+
+    The request has no lane: metrics matter most when everything else is waiting.
+    """
     if not service.settings.metrics:
-        raise BadRequest("This service keeps no metrics; turn them on with DELVEC_METRICS=true.")
+        raise BadRequest("Metrics are turned off; turn them on with DELVEC_METRICS=true.")
     lines = await _database_lines(request, service, openmetrics="openmetrics" in accept)
     found = await anyio.to_thread.run_sync(service.observer.expose, accept, gauges(service), lines)
     assert found is not None  # noqa: S101 - metrics are on
@@ -50,7 +53,7 @@ async def metrics(
 
 
 def gauges(service: Service) -> Gauges:
-    """Return what a process knows of itself when it looks."""
+    """Return gauges of this process, measured on request."""
     connections = service.database.connections()
     lanes = service.lanes.loads()
     return {
@@ -65,15 +68,15 @@ def gauges(service: Service) -> Gauges:
             for kind, loads in lanes.items()
             for state, load in zip(("running", "waiting"), loads, strict=True)
         },
-        "upkeep_backlog": {(task,): waiting for task, waiting in service.upkeep.backlog().items()},
+        "upkeep_backlog": {(task,): waiting for task, waiting in service.log_maintenance.backlog().items()},
     }
 
 
 async def _database_lines(request: Request, service: Service, *, openmetrics: bool) -> bytes:
-    """Return what the database knows; without an answer from it in time, that there is none."""
+    """Return gauges from the database, or only that it is down if it does not answer in time."""
     state = request.app.state
     if not hasattr(state, "metrics_threads"):
-        # Threads of their own: those that a database holds up are not taken from anyone.
+        # Separate threads: a stuck database must not take threads from anything else.
         state.metrics_threads = CapacityLimiter(_AT_ONCE)
     asked = asyncio.ensure_future(
         anyio.to_thread.run_sync(_look, service, openmetrics, limiter=state.metrics_threads)

@@ -1,4 +1,4 @@
-"""``…/commits?transaction-id=``: what became of a commit whose answer was lost."""
+"""``…/commits?transaction-id=``: the outcome of a commit whose answer was lost."""
 
 import json
 from typing import Annotated, Literal, TypeAlias
@@ -33,11 +33,11 @@ def find_commit(
             alias="read-version",
             ge=0,
             lt=2**63,
-            description="What the commit read; without it the newest 10,000 versions are searched.",
+            description="The version that the commit read; without it, the newest 10,000 versions are searched.",
         ),
     ] = None,
 ) -> CommitOutcome:
-    """Say what became of a commit, by its transaction id; that it is not known is an answer, too."""
+    """Return the outcome of a commit by its transaction id. An unknown outcome is also an answer."""
     found = service.outcomes.find(table, transaction_id, read_version)
     result, commit, error = _told(found)
     return CommitOutcome(
@@ -51,7 +51,7 @@ def find_commit(
 
 
 def committed_response(done: Committed) -> CommitResponse:
-    """Return a commit that was made as its answer has it."""
+    """Return a successful commit in the form of its original answer."""
     return CommitResponse(
         result="rebased" if isinstance(done, Rebased) else "committed",
         version=done.version,

@@ -1,4 +1,4 @@
-"""``…/plan``: which files a scan has to read, as JSON pages or as one Arrow stream."""
+"""``…/plan``: the files that a scan has to read, as JSON pages or as one Arrow stream."""
 
 import base64
 import io
@@ -66,10 +66,10 @@ router = Resource(tags=["reading"], route_class=Route)
 
 
 def file_responses(what: str, *errors: type[DelvecError]) -> dict[int | str, dict[str, Any]]:
-    """Return what the documentation says of an answer with files, and of errors beyond those of reading a table."""
+    """Return the documented responses of a route that returns files, and its errors beyond those of reading a table."""
     return {
         200: {
-            "description": f"{what}. Without files in JSON where the stream has them.",
+            "description": f"{what}. The JSON omits the files when they come as an Arrow stream.",
             "content": {ARROW_STREAM: {"schema": {"type": "string", "format": "binary"}}},
         },
         **responses(*COMMON, *OPENING, *SNAPSHOT, *errors, *DELETION_VECTOR_ERRORS),
@@ -87,10 +87,10 @@ def plan_scan(
     service: ServiceState,
     accept: Annotated[str, Header()] = "application/json",
 ) -> Any:
-    """Plan a scan: the files of one version that can hold rows of the predicate.
+    """Plan a scan: the files of one version that may contain rows matching the predicate.
 
-    As JSON the files come in pages of one version. As an Arrow stream they come whole, one row each; what else
-    there is to say is JSON in the schema's metadata under the key `delvec`.
+    As JSON the files come in pages, all of one version. An Arrow stream has all of them, one row per file; the rest
+    of the answer is JSON in the schema's metadata under the key `delvec`.
     """
     arrow = ARROW_STREAM in accept
     version, offset = body.version, 0
@@ -129,10 +129,10 @@ def plan_scan(
 
 
 def _position(token: str, version: int | None) -> tuple[int, int]:
-    """Return version and offset of a page; all pages are of the version of the first."""
+    """Return version and offset of a page. All pages have the version of the first."""
     of_version, _, offset = token.partition(".")
     if not all(part.isascii() and part.isdigit() and len(part) < 19 for part in (of_version, offset)):  # noqa: PLR2004
-        raise BadRequest("The page-token is not one that this service gave.")
+        raise BadRequest("The page-token is not valid; use one that this service returned.")
     if version not in (None, int(of_version)):
         raise BadRequest(f"The page-token belongs to version {of_version}, not to version {version}.")
     return int(of_version), int(offset)
@@ -167,7 +167,7 @@ def _answer(
 
 
 def plan_files(files: pa.Table) -> list[PlanFile]:
-    """Return the files of one page; a page is small."""
+    """Return the files of one page. Pages are small."""
     return [
         PlanFile(
             path=row["path"],
@@ -177,7 +177,7 @@ def plan_files(files: pa.Table) -> list[PlanFile]:
             num_records=row["num_records"],
             matches_all=row["matches_all"],
             deletion_vector=descriptor_answer(row["deletion_vector"]),
-            # The field takes what it gives: base64.
+            # The field takes base64, as it returns it.
             deleted_rows=None if row["deleted_rows"] is None else base64.b64encode(row["deleted_rows"]),
             stats=row["stats"],
             base_row_id=row.get("base_row_id"),
@@ -190,21 +190,21 @@ def plan_files(files: pa.Table) -> list[PlanFile]:
 
 
 def descriptor_answer(value: dict[str, Any] | None) -> DeletionVectorDescriptor | None:
-    """Return a descriptor as Arrow has it, as JSON has it."""
+    """Convert a descriptor from its Arrow form to its JSON form."""
     return None if value is None else DeletionVectorDescriptor(**Descriptor.from_json(value).to_json())
 
 
 def arrow_response(answer: PlanResponse | ChangesResponse | AdditionsResponse, files: pa.Table) -> Response:
-    """Return files as an Arrow stream, with the rest of the answer in its schema."""
+    """Return files as an Arrow stream, with the rest of the answer in its schema metadata."""
     stream = _stream(answer, files)
     if files.num_rows <= _BATCH_ROWS:
-        # Each piece of a streamed answer costs two changes of thread, more than most plans take.
+        # Every chunk of a streamed answer costs two thread switches, more than most plans take.
         return Response(b"".join(stream), media_type=ARROW_STREAM)
     return StreamingResponse(stream, media_type=ARROW_STREAM)
 
 
 def _stream(answer: PlanResponse | ChangesResponse | AdditionsResponse, files: pa.Table) -> Iterator[bytes]:
-    """Yield an Arrow stream, batch by batch."""
+    """Yield an Arrow stream batch by batch."""
     described = answer.model_dump_json(by_alias=True, exclude={"files"}).encode()
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, files.schema.with_metadata({b"delvec": described})) as writer:

@@ -1,4 +1,4 @@
-"""``/v1/policies``: what is to be done to which tables, when; and what was done."""
+"""``/v1/policies``: maintenance policies, their leases, and their runs."""
 
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -36,7 +36,7 @@ _Name = Annotated[str, Path(description="The policy's name.", max_length=128)]
 
 @router.post("/policies", responses=responses(*MUTATION, *OPENING))
 def set_policy(body: PolicyRequest, service: ServiceState, access: Caller) -> Policy:
-    """Set a maintenance policy; it replaces one of the same name."""
+    """Create a maintenance policy, or replace the one with the same name."""
     note(table=body.table, change=f"policy {body.name}")
     record = None if body.table is None else service.tables.open(body.table).record
     if record is not None:
@@ -48,7 +48,8 @@ def set_policy(body: PolicyRequest, service: ServiceState, access: Caller) -> Po
         replaced = service.maintenance.policy(service.tables.catalog, body.name)
         if not _may(access, service, replaced, "maintainer"):
             raise PermissionDenied(
-                f"There is a policy '{body.name}' of tables that '{access.name}' does not maintain; choose another name.",
+                f"Policy '{body.name}' already exists for tables that '{access.name}' does not maintain; choose "
+                "another name.",
                 policy=body.name,
             )
     policy = Policy(
@@ -67,7 +68,7 @@ def set_policy(body: PolicyRequest, service: ServiceState, access: Caller) -> Po
 def list_policies(service: ServiceState, access: Caller) -> PoliciesResponse:
     """List the maintenance policies, by name."""
     found = service.maintenance.policies(service.tables.catalog)
-    access.is_decided = True  # of none there is nothing to ask
+    access.is_decided = True  # There is nothing to authorize without any.
     return PoliciesResponse(policies=[one for one in found if _may(access, service, one, "reader")])
 
 
@@ -83,11 +84,11 @@ def get_policy(policy: _Name, service: ServiceState, access: Caller) -> Policy:
     responses=responses(*MUTATION, PolicyNotFound, PermissionDenied),
 )
 def drop_policy(policy: _Name, service: ServiceState, access: Caller) -> None:
-    """Forget a maintenance policy."""
+    """Delete a maintenance policy."""
     note(change=f"policy {policy}")
     if not _may(access, service, _policy(access, service, policy), "maintainer"):
         raise PermissionDenied(
-            f"'{access.name}' is not maintainer of all tables that the policy '{policy[:128]}' is about.",
+            f"'{access.name}' is not a maintainer of all the tables that policy '{policy[:128]}' applies to.",
             policy=policy[:128],
         )
     service.maintenance.drop_policy(service.tables.catalog, policy)
@@ -95,7 +96,10 @@ def drop_policy(policy: _Name, service: ServiceState, access: Caller) -> None:
 
 @router.get("/tables/{table}/policies", responses=responses(*COMMON, *OPENING))
 def list_applicable_policies(table: Table, service: ServiceState) -> PoliciesResponse:
-    """Return the policies that hold for a table, one per type: its own before a pattern's, and that before those for all."""
+    """Return the policies that apply to a table, one per type.
+
+    A policy of the table itself takes precedence over one with a pattern, and that over one for all tables.
+    """
     found = service.maintenance.policies(service.tables.catalog)
     held = applicable(found, table.record.id, table.record.name)
     return PoliciesResponse(policies=[held[one] for one in sorted(held)])
@@ -105,7 +109,7 @@ def list_applicable_policies(table: Table, service: ServiceState) -> PoliciesRes
     "/tables/{table}/maintenance-lease", responses=responses(*MUTATION, *OPENING, MaintenanceUnderWay)
 )
 def lease_table(table: Table, body: LeaseRequest, service: ServiceState) -> LeaseResponse:
-    """Reserve a table for those who are about to look after it, or extend what they have."""
+    """Reserve a table for maintenance, or extend the reservation."""
     return service.maintenance.lease(table.record.id, table.name, body.owner, body.seconds)
 
 
@@ -117,15 +121,17 @@ def lease_table(table: Table, body: LeaseRequest, service: ServiceState) -> Leas
 def release_table(
     table: Table,
     service: ServiceState,
-    owner: Annotated[str, Query(max_length=128, description="Who had it; another one's lease stays.")],
+    owner: Annotated[
+        str, Query(max_length=128, description="Who holds the lease; another holder's lease stays.")
+    ],
 ) -> None:
-    """Give a reserved table back."""
+    """Release a reserved table."""
     service.maintenance.release(table.record.id, owner)
 
 
 @router.post("/tables/{table}/maintenance-runs", responses=responses(*MUTATION, *OPENING))
 def record_run(table: Table, body: MaintenanceRun, service: ServiceState) -> MaintenanceRun:
-    """Keep what was done to a table, and what came of it."""
+    """Record a maintenance run and its result."""
     run = body.model_copy(update={"table": table.record.name})
     service.maintenance.record(table.record.id, run)
     service.observer.maintained(run.type, run.state)
@@ -143,14 +149,14 @@ def list_runs(
         str | None,
         Query(
             max_length=64,
-            description="Only runs that began then or later: ISO 8601; without a zone it is UTC.",
+            description="Only runs that began at or after this time, in ISO 8601; UTC if it has no time zone.",
         ),
     ] = None,
     run_type: Annotated[PolicyType | None, Query(alias="type", description="Only runs of this type.")] = None,
-    state: Annotated[RunState | None, Query(description="Only what was done, or what failed.")] = None,
-    limit: Annotated[int, Query(ge=1, le=10_000, description="Only the newest so many.")] = 100,
+    state: Annotated[RunState | None, Query(description="Only runs that succeeded, or that failed.")] = None,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="How many runs to return, newest first.")] = 100,
 ) -> MaintenanceRunsResponse:
-    """List what was done to tables by their policies, the newest first."""
+    """List the maintenance runs of policies, newest first."""
     start = None if since is None else moment_of("since", since)
     identifier = None
     if table is not None:
@@ -183,12 +189,12 @@ def _policy(access: Access, service: Service, name: str) -> Policy:
     found = service.maintenance.policy(service.tables.catalog, name)
     if not _may(access, service, found, "reader"):
         access.was_denied = True
-        raise PolicyNotFound(f"There is no maintenance policy '{name[:128]}'.", policy=name[:128])
+        raise PolicyNotFound(f"Maintenance policy '{name[:128]}' does not exist.", policy=name[:128])
     return found
 
 
 def _may(access: Access, service: Service, policy: Policy, role: Role) -> bool:
-    """Whether the principal has a role on all tables that a policy is about."""
+    """Whether the principal has a role on all the tables that a policy applies to."""
     if policy.table_id is None or not access.is_restricted:
         return access.covers(*_scope(policy.pattern), role)
     try:

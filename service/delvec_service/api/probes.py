@@ -1,6 +1,6 @@
 """``/livez``, ``/readyz`` and ``/v1/config``.
 
-They are coroutines, in no lane: what other requests wait for, they do not.
+The handlers are coroutines without a lane, so they never wait behind other requests.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ config_router = Resource(tags=["config"])
 
 
 class Readiness:
-    """Whether the database answers; asked in one thread, however many ask.
+    """Whether the database answers. One thread asks, for any number of callers.
 
     Attributes:
-        draining: this process is about to end, and wants no new clients.
+        draining: this process is shutting down and wants no new clients.
     """
 
     draining = False
@@ -41,14 +41,14 @@ class Readiness:
         self._asked: asyncio.Future[None] | None = None
 
     def drain(self) -> None:
-        """Say no from now on."""
+        """Report not ready from now on."""
         self.draining = True
 
     async def check(self) -> None:
-        """Wait for the answer, but not for long.
+        """Wait for the answer, but not long.
 
         Raises:
-            ServiceUnavailable: there is none, or it is no, or this process is about to end.
+            ServiceUnavailable: the database does not answer in time or fails, or this process is shutting down.
         """
         if self.draining:
             raise ServiceUnavailable("This process is shutting down; send requests to another replica.")
@@ -66,20 +66,20 @@ class Readiness:
 
 @router.get("/livez", responses=responses())
 async def livez() -> dict[str, str]:
-    """Whether the process answers. Touches neither database nor storage."""
+    """Whether the process answers. Uses neither database nor storage."""
     return {"status": "ok"}
 
 
 @router.get("/readyz", responses=responses(ServiceUnavailable))
 async def readyz(request: Request) -> dict[str, str]:
-    """Whether requests can be served: the database answers, and the process is not shutting down."""
+    """Whether the service can handle requests: the database answers, and the process is not shutting down."""
     await request.app.state.readiness.check()
     return {"status": "ok"}
 
 
 @config_router.get("/config", responses=responses(*COMMON))
 async def config(request: Request, service: ServiceState, access: Caller) -> ConfigResponse:
-    """Say what this service is and can do."""
+    """Return the version, endpoints and limits of this service."""
     described = (
         route for route in request.app.routes if isinstance(route, DeferredRoute) and route.is_described
     )

@@ -1,4 +1,4 @@
-"""Errors as HTTP answers: one envelope for all of them, and their description in OpenAPI."""
+"""Errors as HTTP answers: one envelope for all of them, and their descriptions in OpenAPI."""
 
 import json
 import math
@@ -74,13 +74,13 @@ COMMON: tuple[type[DelvecError], ...] = (
     IdentityProviderUnavailable,
     DeadlineExceeded,
 )
-"""What every route under /v1 may answer."""
+"""Errors of every route under /v1."""
 
 MUTATION: tuple[type[DelvecError], ...] = (*COMMON, IdempotencyKeyReused)
-"""What every route that changes something may answer."""
+"""Errors of every route that changes something."""
 
 OPENING = (TableNotFound, AmbiguousTable, PermissionDenied, LocationNotAllowed)
-"""What every route of one table may answer, too."""
+"""Further errors of every route for one table."""
 
 CONFLICTS = (
     ConcurrentWrite,
@@ -93,7 +93,7 @@ CONFLICTS = (
     CommitOutcomeUnknown,
     AtomicCreateUnsupported,
 )
-"""What every route that commits rows or files may answer, too."""
+"""Further errors of every route that commits rows or files."""
 
 SNAPSHOT = (
     NotADeltaTable,
@@ -106,11 +106,11 @@ SNAPSHOT = (
     StorageFull,
     UnusableFile,
 )
-"""What every route that reads a table's log may answer, too."""
+"""Further errors of every route that reads a table's log."""
 
 
 def responses(*errors: type[DelvecError]) -> dict[int | str, dict[str, Any]]:
-    """Return the ``responses=`` of a route that may answer these errors."""
+    """Return the ``responses=`` of a route that may return these errors."""
     by_status: dict[int | str, list[type[DelvecError]]] = {}
     for error in dict.fromkeys(errors):
         by_status.setdefault(error.status, []).append(error)
@@ -132,7 +132,7 @@ def _summary(cls: type[DelvecError]) -> str:
 def answer(
     error: DelvecError, *, status: int | None = None, headers: dict[str, str] | None = None
 ) -> JSONResponse:
-    """Return an error as an answer."""
+    """Turn an error into an answer."""
     headers = dict(headers or {})
     if isinstance(error, Unauthorized):
         headers["WWW-Authenticate"] = "Bearer"
@@ -140,7 +140,7 @@ def answer(
         headers["Connection"] = "close"
     if isinstance(error, ServiceUnavailable | DeadlineExceeded | CommitOutcomeUnknown):
         headers["Retry-After"] = "1"
-    if isinstance(error, TooManyRequests):  # in whole seconds, as HTTP has it
+    if isinstance(error, TooManyRequests):  # HTTP allows whole seconds only
         headers["Retry-After"] = str(max(1, math.ceil(float(error.details.get("retry_after", 1)))))
     return _Envelope(error, status or error.status, headers)
 
@@ -160,14 +160,14 @@ _ICEBERG_TYPES: Final = {
 
 
 class _Envelope(JSONResponse):
-    """In ASCII: what an error repeats of a log may have half a character, which UTF-8 cannot hold."""
+    """JSON in ASCII: an error may quote a lone surrogate from a log, which UTF-8 cannot encode."""
 
     def __init__(self, error: DelvecError, status: int, headers: Mapping[str, str]) -> None:
         super().__init__(error.to_wire(), status_code=status, headers=headers)
         self._error = error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer; clients of Iceberg's catalog get the form that they know."""
+        """Send the answer. Clients of Iceberg's catalog get Iceberg's error format."""
         note(error_code=self._error.code)
         if scope["path"].startswith(_ICEBERG):
             self.body = self.render(self._in_icebergs_form())
@@ -185,12 +185,12 @@ class _Envelope(JSONResponse):
 
 
 def printable(text: str) -> str:
-    """Return a text that can be encoded."""
+    """Return the text with everything that cannot be encoded replaced."""
     return text.encode("utf-8", "replace").decode()
 
 
 def install(app: FastAPI) -> None:
-    """Make every error of the application an envelope."""
+    """Install handlers that turn every error of the application into an envelope."""
     app.add_exception_handler(DelvecError, _on_delvec_error)
     app.add_exception_handler(RequestValidationError, _on_invalid_request)
     app.add_exception_handler(HTTPException, _on_http_error)
@@ -207,20 +207,20 @@ def _on_invalid_request(_request: Request, error: Exception) -> JSONResponse:
 
 
 _WORDS: Final = {
-    "missing": "it is missing",
-    "extra_forbidden": "there is no such field here",
-    "dict_type": "it should be a JSON object",
-    "model_type": "it should be a JSON object",
-    "model_attributes_type": "it should be a JSON object",
-    "list_type": "it should be a JSON array",
-    "tuple_type": "it should be a JSON array",
+    "missing": "it is required",
+    "extra_forbidden": "this field does not exist",
+    "dict_type": "it must be a JSON object",
+    "model_type": "it must be a JSON object",
+    "model_attributes_type": "it must be a JSON object",
+    "list_type": "it must be a JSON array",
+    "tuple_type": "it must be a JSON array",
 }
-"""What pydantic says in Python's words, for those who write JSON."""
+"""Replacements for pydantic's messages that use Python's words."""
 
 
 def invalid(errors: Sequence[Mapping[str, Any]]) -> BadRequest:
-    """Return the error for what pydantic found wrong with a request."""
-    # The value given is left out: it may be large, or a secret in the wrong field.
+    """Return the error for pydantic's validation errors of a request."""
+    # The value is left out: it may be large, or a secret in the wrong field.
     problems = [
         {
             "field": printable(".".join(str(part)[:100] for part in problem["loc"][1:])),
@@ -237,7 +237,7 @@ def _sentence(problems: Iterable[dict[str, str]]) -> str:
     first = next(iter(problems), {"field": "", "in": "body", "message": "it cannot be parsed"})
     where = f"{first['in']} field '{first['field']}'" if first["field"] else first["in"]
     message = first["message"]
-    starts_with_a_word = message[1:2].islower()  # and not with an abbreviation, as JSON
+    starts_with_a_word = message[1:2].islower()  # not with an abbreviation such as JSON
     return f"{where}: {message[:1].lower() if starts_with_a_word else message[:1]}{message[1:]}"
 
 
@@ -249,7 +249,7 @@ def _on_http_error(request: Request, error: Exception) -> JSONResponse:
     where = f"{request.method} {path}"
     kind: type[DelvecError] = BadRequest
     if error.status_code == NotFound.status:
-        kind, message = NotFound, f"There is no {where}; see /openapi.json."
+        kind, message = NotFound, f"{where} does not exist; see /openapi.json."
     elif error.status_code == 405:  # noqa: PLR2004
         message = f"{request.method} is not allowed on {path}; see /openapi.json."
     else:

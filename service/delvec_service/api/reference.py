@@ -1,7 +1,7 @@
-"""The description of the service: ``/openapi.json``, and ``/docs``, the same as a page that needs nothing but itself.
+"""The description of the service: ``/openapi.json``, and ``/docs``, the same as a page.
 
-The page is made here, of the OpenAPI document, without JavaScript and without other servers: it also works where there is
-no way to a CDN, and no page of a service with tokens should run code from one.
+The page is generated here from the OpenAPI document, without JavaScript and without other servers: it also works
+without access to a CDN, and no page of a service with tokens should run code from one.
 """
 
 import base64
@@ -39,7 +39,7 @@ _POLICY: Final = (
 
 
 def install(app: FastAPI) -> None:
-    """Give an application its description."""
+    """Install the OpenAPI description and the ``/docs`` page in an application."""
     described: list[dict[str, Any]] = []
 
     def document() -> dict[str, Any]:
@@ -90,7 +90,7 @@ def _complete(operation: dict[str, Any]) -> None:
 
 
 def _shape(schema: Mapping[str, Any]) -> str | None:
-    """Return the name of a shape that a schema refers to, on its own or as the one that may also be null."""
+    """Return the name of the shape that a schema refers to, whether alone or as a nullable one."""
     for each in (schema, *schema.get("anyOf", ())):
         if "$ref" in each:
             return str(each["$ref"]).rpartition("/")[2]
@@ -107,7 +107,7 @@ def _parts(made: Mapping[str, Any]) -> Iterator[str]:
     yield "<meta name='viewport' content='width=device-width,initial-scale=1'>"
     yield f"<title>{title}</title><style>{_STYLE}</style></head><body><h1>{title}</h1>"
     yield _prose(made["info"]["description"])
-    yield "<p>For programs: <a href='openapi.json'>openapi.json</a>.</p><nav>"
+    yield "<p>Machine-readable: <a href='openapi.json'>openapi.json</a>.</p><nav>"
     for tag in made["tags"]:
         yield f"<a href='#tag-{_anchor(tag['name'])}'>{escape(tag['name'])}</a>"
     yield "<a href='#shapes'>shapes</a></nav>"
@@ -162,7 +162,7 @@ def _table(rows: Iterator[tuple[str, str, bool, str]]) -> str:
 
 
 def _kind(schema: Mapping[str, Any]) -> str:
-    """Return what a schema takes, in a few words, with links to shapes."""
+    """Return the type of a schema in a few words, with links to shapes."""
     if "$ref" in schema:
         name = str(schema["$ref"]).rpartition("/")[2]
         return f"<a href='#{_anchor(name)}'>{escape(name)}</a>"
@@ -184,7 +184,7 @@ def _prose(text: str) -> str:
 
 
 def _inline(text: str) -> str:
-    """Return text with its code marked; everything else is escaped."""
+    """Return text with its code spans marked up; everything else is escaped."""
     return re.sub(r"``?([^`]+)``?", r"<code>\1</code>", escape(text))
 
 

@@ -1,4 +1,4 @@
-"""``…/repair``: put right what a check finds and a machine can repair."""
+"""``…/repair``: fix what a check finds, where a fix is known."""
 
 import uuid
 from typing import Final
@@ -46,7 +46,7 @@ def repair_table(
     body: RepairRequest | None = None,
     idempotency_key: IdempotencyKey = None,
 ) -> RepairResponse:
-    """Put right what a check finds and has one right answer, in one commit; says what is left, and why."""
+    """Repair the findings that have exactly one right fix, in one commit. Returns what is left to do, and why."""
     wanted = body or RepairRequest()
     done = repair(table, service.loader, service.commits, wanted, idempotency_key or str(uuid.uuid4()))
     if not isinstance(done, Repaired):

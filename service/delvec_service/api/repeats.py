@@ -1,7 +1,7 @@
 """``Idempotency-Key``: a request that is sent again gets the answer of the first.
 
-:class:`Mutation` is the class of every route that changes something, but for commits, which look into the log and
-use the parts of this module by themselves.
+:class:`Mutation` is the class of every route that changes something, except commits, which search the log and use the
+parts of this module directly.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ from fastapi import Depends, Header, Request, Response
 
 from delvec_kernel.errors import BadRequest, DelvecError
 from delvec_service.api import problems
+from delvec_service.api.authorizer import ACCESS
 from delvec_service.api.bodies import Checked
-from delvec_service.api.door import ACCESS
 from delvec_service.api.lanes import Kind, in_thread
 from delvec_service.api.routes import Route
 from delvec_service.auth.access import Access
@@ -23,7 +23,7 @@ from delvec_service.store.answers import Claim, StoredAnswer, Taken
 __all__ = ["REPLAYED", "IdempotencyKey", "Mutation", "ParsedBody", "replay"]
 
 REPLAYED: Final = {"Idempotent-Replay": "true"}
-"""The header of an answer that was given before."""
+"""The header that marks an answer as a replay."""
 
 _FIRST_PAUSE_SECONDS: Final = 0.02
 _LONGEST_PAUSE_SECONDS: Final = 0.5
@@ -35,8 +35,10 @@ IdempotencyKey: TypeAlias = Annotated[
         min_length=1,
         max_length=128,
         pattern=r"^[!-~]+$",
-        description="Names this request, so that it can be sent again: the first answer comes back, with "
-        "`Idempotent-Replay: true`, and nothing is done twice. Another request needs another key.",
+        description=(
+            "Identifies this request so that it can be retried: a retry returns the first answer with "
+            "`Idempotent-Replay: true`, and nothing is done twice. Use a new key for each new request."
+        ),
     ),
 ]
 
@@ -55,21 +57,22 @@ async def _declared(key: IdempotencyKey = None) -> str | None:
 
 
 class Mutation(Route):
-    """A route whose requests may name themselves.
+    """A route whose requests may have an idempotency key.
 
-    The key is claimed before the work begins. Final answers are kept under it; after any other the key is free.
+    The key is claimed before the work begins. Final answers are stored under it;
+    after any other answer the key is free again.
     """
 
     kind: ClassVar[Kind] = "changes"
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         if (options.get("methods") or {"GET"}) != {"GET"}:
-            # Declares the header; it is read before FastAPI gets to dependencies.
+            # Declares the header, which is read before FastAPI resolves dependencies.
             options["dependencies"] = [*(options.get("dependencies") or ()), Depends(_declared)]
         super().__init__(path, endpoint, **options)
 
     def handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the handler: FastAPI's own, once per key."""
+        """Return FastAPI's handler, run once per key."""
         handle = super().handler()
 
         async def once(request: Request) -> Response:
@@ -82,7 +85,7 @@ class Mutation(Route):
             if isinstance(claim, StoredAnswer):
                 access: Access | None = request.scope.get(ACCESS)
                 if access is not None:
-                    access.is_decided = True  # by the first request, which was this principal's
+                    access.is_decided = True  # authorized by the first request, from the same principal
                 return replay(claim)
             try:
                 response = await handle(request)
@@ -101,13 +104,13 @@ class Mutation(Route):
 
 
 class Maintenance(Mutation):
-    """A route that looks after a table: its requests take long, and have a lane of their own."""
+    """A route for table maintenance: its requests take long, so they have a lane of their own."""
 
     kind = "maintenance"
 
 
 def replay(answer: StoredAnswer) -> Response:
-    """Return an answer that was given before."""
+    """Replay a stored answer."""
     media_type = "application/json" if answer.body else None
     return Response(answer.body or None, answer.status, REPLAYED, media_type)
 
@@ -115,7 +118,7 @@ def replay(answer: StoredAnswer) -> Response:
 def _check(key: str) -> None:
     if len(key) > 128 or not all("!" <= character <= "~" for character in key):  # noqa: PLR2004
         raise BadRequest(
-            "An Idempotency-Key has 1 to 128 printable ASCII characters and no space: a UUID does."
+            "An Idempotency-Key must have 1 to 128 printable ASCII characters and no spaces; use a UUID."
         )
 
 
@@ -123,13 +126,13 @@ def _hash(request: Request) -> str:
     body = request.parsed if isinstance(request, Checked) else None
     access: Access | None = request.scope.get(ACCESS)
     principal = None if access is None else access.principal
-    # Another's answer is not told: to others, the key is taken. Superusers may see it.
+    # Other principals must not see this answer: to them the key is taken. Superusers may see it.
     whose = () if principal is None or principal.is_superuser else (principal.name,)
     return request_hash(request.method, request.url.path, request.url.query, body, *whose)
 
 
 async def _claimed(answers: Answers, key: str, hashed: str) -> Claim | StoredAnswer:
-    """Return the key, or its answer; wait for the request that holds it, at most until its claim expires."""
+    """Claim the key, or return its stored answer; waits for a request that holds the key until its claim expires."""
     pause = _FIRST_PAUSE_SECONDS
     while isinstance(found := await in_thread(answers.claim, key, hashed), Taken):
         await asyncio.sleep(pause)

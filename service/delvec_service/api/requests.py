@@ -1,4 +1,4 @@
-"""What surrounds every request: its id, its line in the log, the door, the size limit, the last resort."""
+"""What surrounds every request: its id, log line, authorization, size limit, and the handling of unexpected errors."""
 
 import re
 import time
@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from delvec_kernel.errors import DelvecError, InternalError, RequestTooLarge
 from delvec_service.api import problems
-from delvec_service.api.door import ACCESS, Door
+from delvec_service.api.authorizer import ACCESS, Authorizer
 from delvec_service.api.limits import Permit, RequestLimits
 from delvec_service.auth.access import Access
 from delvec_service.auth.audit import AuditLog
@@ -22,22 +22,22 @@ __all__ = ["RequestMiddleware"]
 
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._\-]{1,128}")
 _LOGGED: Final = 300
-"""Characters of a path in the log."""
+"""Maximum length of a path in the log."""
 _REFUSED: Final = 400
 
 
 class RequestMiddleware:
     """An ASGI middleware around the application.
 
-    The token is checked here and not by a dependency, because FastAPI reads the body before dependencies run,
-    and a stranger should not make the service read one.
+    The token is checked here and not in a dependency: FastAPI reads the body before dependencies run, and the service
+    should not read a body from a stranger.
 
     Args:
         app: the application.
-        door: lets requests in.
-        max_request_bytes: larger bodies are refused.
+        authorizer: authorizes requests.
+        max_request_bytes: larger bodies are rejected.
         audit: notified of every answer.
-        limits: of principals and tables; None: there are none.
+        limits: of principals and tables, or None.
         observer: notified of every request.
     """
 
@@ -45,7 +45,7 @@ class RequestMiddleware:
         self,
         app: ASGIApp,
         *,
-        door: Door,
+        authorizer: Authorizer,
         max_request_bytes: int,
         audit: AuditLog,
         limits: RequestLimits | None = None,
@@ -54,7 +54,7 @@ class RequestMiddleware:
         self._app = app
         self._audit = audit
         self._observer = observer
-        self._door = door
+        self._authorizer = authorizer
         self._limit = max_request_bytes
         self._limits = limits
 
@@ -72,25 +72,24 @@ class RequestMiddleware:
             if observed.trace_id is not None:
                 note(trace_id=observed.trace_id)
             try:
-                answering.access = await self._door.admit(scope, headers)
+                answering.access = await self._authorizer.admit(scope, headers)
                 if self._limits is not None:
                     permit = self._limits.admit(answering.access.name, scope)
                 self._check_length(headers)
                 await self._app(scope, self._limited(receive, permit), answering.send)
             except ClientDisconnect:
-                pass  # nobody is left to answer
+                pass  # the client is gone
             except DelvecError as error:
                 await problems.answer(error)(scope, receive, answering.send)
             except Exception:
-                # Not exception(): the standard library would add the traceback a second time, not as JSON.
+                # Not exception(): the standard library would log the traceback a second time, not as JSON.
                 logger.error(
                     "request failed", exc_info=True, method=scope["method"], path=scope["path"][:_LOGGED]
                 )
                 if answering.status:
-                    raise  # half an answer is out: only breaking the connection tells the client
+                    raise  # Part of the answer is sent: only breaking the connection tells the client.
                 failure = InternalError(
-                    f"Delvec failed in a way that it does not know; the service's log has the reason "
-                    f"under request {request_id}.",
+                    f"Delvec failed unexpectedly. The service's log has the cause under request id {request_id}.",
                     request_id=request_id,
                 )
                 await problems.answer(failure)(scope, receive, answering.send)
@@ -122,18 +121,18 @@ class RequestMiddleware:
 
     def _too_large(self) -> RequestTooLarge:
         return RequestTooLarge(
-            f"The request body is larger than {self._limit} bytes; commit in several parts, "
-            "or raise DELVEC_MAX_REQUEST_BYTES.",
+            f"The request body is larger than {self._limit} bytes; commit in several parts, or raise "
+            "DELVEC_MAX_REQUEST_BYTES.",
             limit=self._limit,
         )
 
 
 class _Answering:
-    """The answer to one request: it carries the request's id, and is reported once, to the observer and to the log.
+    """The answer to one request. It carries the request's id and is reported once to the observer and the log.
 
     Attributes:
-        status: of the answer; 0 as long as there is none.
-        access: what the request may do, once it was let in.
+        status: of the answer; 0 before it is sent.
+        access: what the request is allowed to do, once it is authorized.
     """
 
     def __init__(
@@ -150,15 +149,15 @@ class _Answering:
         """Send a part of the answer."""
         if message["type"] == "http.response.start":
             if self.access is not None and message["status"] < _REFUSED and not self.access.is_decided:
-                raise RuntimeError(f"{_route(self._scope)} answers without asking who may do it")
+                raise RuntimeError(f"{_route(self._scope)} answers without an access check")
             self.status = message["status"]
             MutableHeaders(scope=message)["X-Request-Id"] = self._request_id
         elif not message.get("more_body"):
-            self.tell()  # before it is out: who has the answer finds it counted
+            self.tell()  # before it is sent: a client with the answer finds it counted
         await self._send(message)
 
     def tell(self) -> None:
-        """Count the request, write its line and note it for the audit, if that is not done."""
+        """Count the request, write its log line and its audit entry, unless that is done."""
         if self._is_told:
             return
         self._is_told = True
@@ -180,6 +179,6 @@ class _Answering:
 
 
 def _route(scope: Scope) -> str:
-    """Return the pattern of the address, so that labels are few: a stranger may ask for anything."""
+    """Return the route's path template, which keeps the number of labels small: strangers may request anything."""
     pattern = getattr(scope.get("route"), "path", None)
     return "none" if pattern is None else str(pattern)

@@ -1,7 +1,7 @@
-"""The routes of a resource: declared when its module is imported, and made when they are first asked for.
+"""The routes of a resource: declared when its module is imported, and built when they are first requested.
 
-FastAPI works out parameters and answers of a route with pydantic when the route is made, once for a router and once
-more for the application that includes it: for all routes together that was a quarter of a start.
+FastAPI uses pydantic to work out the parameters and answers of a route when the route is built, once for a router and
+again for the application that includes it. For all routes together that was a quarter of the startup time.
 """
 
 import threading
@@ -18,17 +18,17 @@ __all__ = ["DeferredRoute", "Resource"]
 
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 _MAKING: Final = threading.RLock()
-"""One at a time in the whole process: FastAPI turns off a warning of the process meanwhile, and turns it on again."""
+"""One at a time per process: FastAPI turns a process-wide warning off and on again while it builds a route."""
 
 
 class DeferredRoute(BaseRoute):
-    """A route that FastAPI makes when a request first matches it. Safe to share between applications and threads.
+    """A route that FastAPI builds when a request first matches it. Safe to share between applications and threads.
 
     Attributes:
         path: its pattern, as ``/v1/tables/{table}``.
-        methods: that it has.
-        name: of its function.
-        is_described: whether the description of the service has it.
+        methods: its HTTP methods.
+        name: the name of its function.
+        is_described: whether the OpenAPI document includes it.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class DeferredRoute(BaseRoute):
 
     @property
     def is_made(self) -> bool:
-        """Whether FastAPI has made it."""
+        """Whether FastAPI has built it."""
         return self._made is not None
 
     @property
@@ -61,28 +61,28 @@ class DeferredRoute(BaseRoute):
         return made
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Say whether a request is for this route."""
+        """Match a request to this route."""
         if scope["type"] != "http" or not self._pattern.match(get_route_path(scope)):
             return Match.NONE, {}
         return self.made.matches(scope)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request that matches."""
+        """Handle a matching request."""
         await self.made.handle(scope, receive, send)
 
     def url_path_for(self, name: str, /, **path_params: Any) -> Any:
-        """Return the path of a route by its name."""
+        """Return the path of the route with this name."""
         return self.made.url_path_for(name, **path_params)
 
 
 class Resource:
-    """What is declared of a resource; each of its methods is a decorator of the function that answers.
+    """The declared routes of a resource; each method is a decorator for a handler.
 
     Args:
-        parts: whose routes are this resource's, too.
-        tags: in the description of the service.
-        route_class: of its routes.
-        described: whether the description has them.
+        parts: resources whose routes to include.
+        tags: for the OpenAPI document.
+        route_class: the class of its routes.
+        described: whether the OpenAPI document includes them.
     """
 
     def __init__(
@@ -99,27 +99,27 @@ class Resource:
         self._declared: list[tuple[str, Callable[..., Any], dict[str, Any]]] = []
 
     def get(self, path: str, **options: Any) -> Callable[[_Endpoint], _Endpoint]:
-        """Declare a route for GET; ``options`` are those of ``fastapi.routing.APIRoute``."""
+        """Declare a GET route; ``options`` are those of ``fastapi.routing.APIRoute``."""
         return self._declare("GET", path, options)
 
     def head(self, path: str, **options: Any) -> Callable[[_Endpoint], _Endpoint]:
-        """Declare a route for HEAD; ``options`` are those of ``fastapi.routing.APIRoute``."""
+        """Declare a HEAD route; ``options`` are those of ``fastapi.routing.APIRoute``."""
         return self._declare("HEAD", path, options)
 
     def post(self, path: str, **options: Any) -> Callable[[_Endpoint], _Endpoint]:
-        """Declare a route for POST; ``options`` are those of ``fastapi.routing.APIRoute``."""
+        """Declare a POST route; ``options`` are those of ``fastapi.routing.APIRoute``."""
         return self._declare("POST", path, options)
 
     def delete(self, path: str, **options: Any) -> Callable[[_Endpoint], _Endpoint]:
-        """Declare a route for DELETE; ``options`` are those of ``fastapi.routing.APIRoute``."""
+        """Declare a DELETE route; ``options`` are those of ``fastapi.routing.APIRoute``."""
         return self._declare("DELETE", path, options)
 
     def routes(self, prefix: str = "", *, guard: Depends | None = None) -> Iterator[DeferredRoute]:
         """Return the routes.
 
         Args:
-            prefix: of their paths.
-            guard: what each of them depends on.
+            prefix: the start of their paths.
+            guard: a dependency of each route.
         """
         for path, endpoint, options in self._declared:
             given = {

@@ -1,4 +1,4 @@
-"""``…/restore``: make a table what it was at an earlier version."""
+"""``…/restore``: return a table to an earlier version."""
 
 import uuid
 
@@ -45,7 +45,7 @@ router = Resource(tags=["maintenance"], route_class=Maintenance)
 def restore_table(
     table: Table, body: RestoreRequest, service: ServiceState, idempotency_key: IdempotencyKey = None
 ) -> RestoreResponse:
-    """Make the table what it was at an earlier version, in one commit; its history stays."""
+    """Restore the table to an earlier version, in one commit. The history stays."""
     transaction_id = idempotency_key or str(uuid.uuid4())
     note(change=f"to {body.timestamp if body.version is None else f'version {body.version}'}")
     result = restore(table, service.loader, service.commits, body, transaction_id)

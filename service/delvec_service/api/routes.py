@@ -1,4 +1,4 @@
-"""How a request becomes the call of a handler: checked, in its lane, with a deadline."""
+"""How a request becomes a call of its handler: validated, in its lane, with a deadline."""
 
 import difflib
 import functools
@@ -13,9 +13,9 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter
 
 from delvec_kernel.errors import BadRequest, DeadlineExceeded, DelvecError
+from delvec_service.api.authorizer import ACCESS
 from delvec_service.api.bodies import Checked, check_text
 from delvec_service.api.dependencies import Service
-from delvec_service.api.door import ACCESS
 from delvec_service.api.lanes import Kind, in_thread
 from delvec_service.auth.access import Access
 
@@ -25,16 +25,16 @@ _LONGEST_QUERY: Final = 64
 
 
 class Route(APIRoute):
-    """A route of the service; handlers that are no coroutines run in threads of the route's kind.
+    """A route of the service.
 
-    What they return is made into JSON there, too.
+    Handlers that are not coroutines run in threads of the route's kind, as does the conversion of results to JSON.
     """
 
     kind: ClassVar[Kind] = "reading"
     large: ClassVar[bool] = False
-    """Whether bodies may be as large as commits."""
+    """Whether bodies may be as large as those of commits."""
     lenient: ClassVar[bool] = False
-    """Whether query parameters that nothing reads are passed over."""
+    """Whether unknown query parameters are ignored."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         handler = endpoint
@@ -43,7 +43,7 @@ class Route(APIRoute):
         super().__init__(path, handler, **options)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return FastAPI's handler, behind the checks that hold for every request."""
+        """Return FastAPI's handler, wrapped in the checks that apply to every request."""
         handle = self.handler()
         known = _query_parameters(self.dependant)
         field = self.body_field
@@ -71,15 +71,15 @@ class Route(APIRoute):
         return run
 
     def handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return what runs in the lane."""
+        """Return the coroutine to run in the lane."""
         return super().get_route_handler()
 
     @staticmethod
     def late(seconds: float) -> DelvecError:
-        """Return what a request is answered that takes too long."""
+        """Return the error for a request that takes too long."""
         return DeadlineExceeded(
-            f"The request took longer than {seconds:g} seconds: storage or the database is slow, or does not answer. "
-            "It may still be carried out; sent again with the same Idempotency-Key it is not carried out twice.",
+            f"The request took longer than {seconds:g} seconds: storage or the database is slow or does not answer. "
+            "It may still complete. If you send it again with the same Idempotency-Key, it is not done twice.",
             seconds=seconds,
         )
 
@@ -105,13 +105,13 @@ def _answered(endpoint: Callable[..., Any], values: dict[str, Any], status: int)
     if isinstance(found, BaseModel):
         return Response(found.model_dump_json(by_alias=True), status, media_type="application/json")
     if isinstance(found, dict):
-        # In ASCII: a log may hold half a character, which UTF-8 cannot.
+        # JSON in ASCII: a log may contain a lone surrogate, which UTF-8 cannot encode.
         return Response(json.dumps(found), status, media_type="application/json")
     return found
 
 
 def _check_address(request: Request, known: set[str] | None) -> None:
-    """Refuse what no address may have, and parameters that nothing reads."""
+    """Reject characters that no address may have, and unknown parameters."""
     check_text(request.url.path, "path")
     for value in request.path_params.values():
         check_text(str(value), "path")
@@ -127,8 +127,14 @@ def _check_address(request: Request, known: set[str] | None) -> None:
             continue
         near = difflib.get_close_matches(name[:_LONGEST_QUERY], known, n=1, cutoff=0.6)
         taken = ", ".join(sorted(known))
-        hint = f"did you mean '{near[0]}'?" if near else f"it takes {taken}." if known else "it takes none."
+        hint = (
+            f"did you mean '{near[0]}'?"
+            if near
+            else f"the parameters are {taken}."
+            if known
+            else "it has no parameters."
+        )
         raise BadRequest(
-            f"The request has no query parameter {name[:_LONGEST_QUERY]!r}; {hint}",
+            f"The request has an unknown query parameter {name[:_LONGEST_QUERY]!r}; {hint}",
             parameter=name[:_LONGEST_QUERY],
         )

@@ -1,4 +1,4 @@
-"""``…/snapshot``: what a table is at one version."""
+"""``…/snapshot``: a table at one version."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ router = Resource(tags=["reading"], route_class=Route)
 
 @router.get("/tables/{table}/snapshot", responses=responses(*COMMON, *OPENING, *SNAPSHOT))
 def get_snapshot(table: Table, service: ServiceState, moment: PointInTime) -> SnapshotResponse:
-    """Return a table's protocol, metadata and totals; of the newest version unless asked otherwise."""
+    """Return a table's protocol, metadata and totals, at the newest version unless requested otherwise."""
     snapshot = service.loader.load(
         table.objects, table.name, version=moment.version, timestamp=moment.timestamp
     )

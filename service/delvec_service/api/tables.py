@@ -1,4 +1,4 @@
-"""``/v1/tables``: register, create, list, resolve, forget."""
+"""``/v1/tables``: register, create, list, find and unregister tables."""
 
 import uuid
 from typing import Annotated
@@ -36,7 +36,7 @@ router = Resource(tags=["tables"], route_class=Mutation)
     "/tables",
     status_code=status.HTTP_201_CREATED,
     responses={
-        200: {"model": TableResource, "description": "The table was registered already."},
+        200: {"model": TableResource, "description": "The table was already registered."},
         **responses(
             *MUTATION,
             *SNAPSHOT,
@@ -60,7 +60,10 @@ def register_table(
     response: Response,
     idempotency_key: IdempotencyKey = None,
 ) -> TableResource:
-    """Register the Delta table at a location, as often as you like; with a schema, create it there first."""
+    """Register the Delta table at a location.
+
+    Registering it again has no effect. If you pass a schema, the table is created there first.
+    """
     note(table=body.name, change=body.location)
     access.require_place(service.tables, body.location, body.name, creates=body.table_schema is not None)
     if body.table_schema is None:
@@ -75,13 +78,13 @@ def register_table(
         properties=body.properties,
         description=body.description,
         cluster_by=tuple(body.cluster_by),
-        # In the log, where it is found even if the database is lost.
+        # In the log, where it can be found even if the database is lost.
         transaction_id=idempotency_key or str(uuid.uuid4()),
     )
     record, version = service.tables.create(body.location, body.name, new)
     note(table=record.name, table_id=record.id, change=record.location, version=version)
     made = service.tables.open(record.id)
-    service.upkeep.committed(made, version, new.transaction_id)
+    service.log_maintenance.committed(made, version, new.transaction_id)
     if are_kept_fresh(new.properties):
         service.manifests.created(made)
     return resource(record, version)
@@ -92,16 +95,19 @@ def list_tables(
     service: ServiceState,
     access: Caller,
     location: Annotated[
-        str | None, Query(description="Only the table there: one or none, never registered by asking.")
+        str | None,
+        Query(
+            description=("Only the table at this location: one or none. The request does not register it.")
+        ),
     ] = None,
     namespace: Annotated[
         str | None,
-        Query(max_length=128, description="Only tables that are called `<namespace>.<something>`."),
+        Query(max_length=128, description="Only tables with names of the form `<namespace>.<something>`."),
     ] = None,
     page_size: Annotated[int, Query(alias="page-size", ge=1, le=1000)] = 100,
     page_token: Annotated[str, Query(alias="page-token", max_length=200)] = "",
 ) -> TablesResponse:
-    """List the registered tables in the order of their names."""
+    """List the registered tables, ordered by name."""
     if location is not None:
         found = service.tables.at(location)
         seen = found is not None and access.sees(found.id, found.name)
@@ -124,7 +130,7 @@ def list_tables(
 
 @router.get("/tables/{table}", responses=responses(*COMMON, *OPENING))
 def get_table(table: Table) -> TableResource:
-    """Return one table by name or id."""
+    """Return one table, by name or id."""
     return resource(table.record)
 
 
@@ -132,21 +138,25 @@ def get_table(table: Table) -> TableResource:
     "/tables/{table}", status_code=status.HTTP_204_NO_CONTENT, responses=responses(*MUTATION, *OPENING)
 )
 def forget_table(service: ServiceState, table: TableName) -> None:
-    """Forget a table, its own policies, grants and health samples. Its files stay, and so do maintenance runs.
+    """Unregister a table.
 
-    Registering its location brings it back under the same id.
+    Its policies, grants and health samples are deleted; its files and maintenance runs stay. Registering its location
+    again brings it back under the same id.
     """
     record = service.tables.forget(table)
     note(table=record.name, table_id=record.id)
     service.health.forget(record.id)
-    service.directory.expire()  # what was granted on it is gone
+    service.directory.expire()  # Its grants are gone.
 
 
 @router.post("/tables/{table}/rename", responses=responses(*MUTATION, *OPENING, TableAlreadyExists))
 def rename_table(
     service: ServiceState, table: TableName, body: RenameRequest, access: Caller
 ) -> TableResource:
-    """Give a table a name, its first or another one. Its id, its location and its files stay."""
+    """Name a table, or rename it.
+
+    Its id, its location and its files stay the same.
+    """
     note(change=f"to {body.name}")
     access.require_name(body.name, "maintainer")
     record = service.tables.rename(table, body.name)
@@ -155,7 +165,7 @@ def rename_table(
 
 
 def resource(record: TableRecord, version: int | None = None) -> TableResource:
-    """Return a table as answers show it."""
+    """Return a table in its wire form."""
     return TableResource(
         id=record.id,
         name=record.name,

@@ -1,4 +1,4 @@
-"""``…/vacuum``: delete the files that nothing refers to any more."""
+"""``…/vacuum``: delete files that nothing refers to any more."""
 
 from typing import Annotated, Final, Literal
 
@@ -37,7 +37,7 @@ __all__ = ["router"]
 
 
 class _Vacuuming(Maintenance):
-    """It takes lists of files."""
+    """The answer contains lists of files."""
 
     large = True
 
@@ -48,7 +48,7 @@ _EMPTYING: Final = (CorruptTable, QuarantineNotFound, UnsupportedWriterFeature)
 _NAMED: Final = 1000
 _Name = Annotated[
     str,
-    Path(description="The quarantine's name.", max_length=64, pattern=r"^[0-9A-Za-z][0-9A-Za-z-]*$"),
+    Path(description="The name of the quarantine.", max_length=64, pattern=r"^[0-9A-Za-z][0-9A-Za-z-]*$"),
 ]
 
 
@@ -72,7 +72,7 @@ _Name = Annotated[
     ),
 )
 def vacuum_table(table: Table, service: ServiceState, body: VacuumRequest | None = None) -> VacuumResponse:
-    """Delete the files that no retained version, tombstone or transaction under way needs."""
+    """Delete the files that no retained version, tombstone or running transaction needs."""
     wanted = body or VacuumRequest()
     note(change="dry run" if wanted.dry_run else "quarantine" if wanted.quarantine else "delete")
     done = vacuum(
@@ -114,7 +114,7 @@ def _result(
 
 @router.get("/tables/{table}/quarantines", responses=responses(*COMMON, *OPENING, CorruptTable))
 def list_quarantines(table: Table) -> QuarantinesResponse:
-    """List the quarantines of a table, the newest first."""
+    """List the quarantines of a table, newest first."""
     return QuarantinesResponse(quarantines=quarantines(table))
 
 
@@ -123,7 +123,7 @@ def list_quarantines(table: Table) -> QuarantinesResponse:
     responses=responses(*MUTATION, *OPENING, *SNAPSHOT, *_EMPTYING),
 )
 def undo_vacuum(table: Table, quarantine: _Name, service: ServiceState) -> UndoResponse:
-    """Put the files of a quarantine back where they were."""
+    """Move the files of a quarantine back."""
     note(change=quarantine)
     done = undo_quarantine(table, service.loader, quarantine)
     return UndoResponse(
@@ -140,7 +140,7 @@ def undo_vacuum(table: Table, quarantine: _Name, service: ServiceState) -> UndoR
     responses=responses(*MUTATION, *OPENING, *SNAPSHOT, *_EMPTYING),
 )
 def purge_vacuumed(table: Table, quarantine: _Name, service: ServiceState) -> PurgeResponse:
-    """Delete the files of a quarantine for good."""
+    """Delete the files of a quarantine permanently."""
     note(change=quarantine)
     done = purge_quarantine(table, service.loader, quarantine)
     return PurgeResponse(

@@ -1,4 +1,4 @@
-"""``…/deletion-vectors/compact``: deletion vectors of many small files in few."""
+"""``…/deletion-vectors/compact``: move the deletion vectors of many small files into few."""
 
 from delvec_kernel.errors import CorruptTable, InvalidTableChange, UnsupportedTable, UnsupportedWriterFeature
 from delvec_kernel.wire import RepackRequest, RepackResponse
@@ -30,9 +30,9 @@ router = Resource(tags=["maintenance"], route_class=Maintenance)
 def compact_deletion_vectors(
     table: Table, service: ServiceState, body: RepackRequest | None = None
 ) -> RepackResponse:
-    """Write deletion vectors of many small files, or of files that are mostly unused, again into few.
+    """Rewrite the deletion vectors of many small files, or of mostly unused files, into few files.
 
-    No data file is touched, and no row changes. Row changes that run meanwhile pass.
+    No data file is touched and no row changes. Concurrent row changes do not conflict.
     """
     wanted = body or RepackRequest()
     done = service.vector_compaction.run(table, dry_run=wanted.dry_run, user_metadata=wanted.user_metadata)

@@ -1,1 +1,1 @@
-"""Who may what: principals, the roles that they were granted, and the role that each request needs."""
+"""Authorization: principals, the roles granted to them, and the role that each request needs."""

@@ -1,4 +1,4 @@
-"""What one request may do: asked by the door for the table that a path names, and by handlers for what a body names."""
+"""What one request is allowed to do: checked for the table in its path, and by handlers for what its body names."""
 
 from collections.abc import Callable, Sequence
 from typing import NoReturn, TypeVar
@@ -16,15 +16,15 @@ _Place = TypeVar("_Place")
 
 
 class Access:
-    """What the principal of one request may; every question answers whether its rule was followed.
+    """What the principal of one request may do. Each check also records that the request's rule was followed.
 
     Args:
-        principal: None where no token is asked for: everything is allowed then.
+        principal: None if no token is required: then everything is allowed.
         rights: of the principal.
 
     Attributes:
-        is_decided: whether what the request is about was asked for; an answer without that is not sent.
-        was_denied: whether a role was missing, also where the answer is that there is no such table.
+        is_decided: whether a check was made; no answer is sent without one.
+        was_denied: whether a role was missing, even if the answer claims that the table does not exist.
     """
 
     def __init__(self, principal: Principal | None = None, rights: Rights | None = None) -> None:
@@ -35,12 +35,12 @@ class Access:
 
     @property
     def is_restricted(self) -> bool:
-        """Whether there is anything that may not be done."""
+        """Whether anything is forbidden."""
         return self.rights.on_all != "admin"
 
     @property
     def name(self) -> str:
-        """The principal's name; of nobody in particular, where no token is asked for."""
+        """The principal's name; that of the anonymous one if no token is required."""
         return "anonymous" if self.principal is None else self.principal.name
 
     def sees(self, identifier: str, name: str) -> bool:
@@ -49,11 +49,11 @@ class Access:
         return self.rights.on_table(identifier, name) is not None
 
     def require(self, record: TableRecord, role: Role, asked: str | None = None) -> None:
-        """Refuse the request unless the principal has a role on a table.
+        """Deny the request unless the principal has a role on a table.
 
         Raises:
-            TableNotFound: it may not even read it; says the same as where there is none called ``asked``.
-            PermissionDenied: it may read it, and no more.
+            TableNotFound: it may not read it; same message as if no table were called ``asked``.
+            PermissionDenied: it may read it, but lacks the role.
         """
         self.is_decided = True
         held = self.rights.on_table(record.id, record.name)
@@ -64,10 +64,10 @@ class Access:
             self._refuse(role, held, f"table '{record.name}'", f"--table {record.name}")
 
     def require_all(self, role: Role, why: str) -> None:
-        """Refuse the request unless the principal has a role on everything.
+        """Deny the request unless the principal has a role on everything.
 
         Raises:
-            PermissionDenied: it has not.
+            PermissionDenied: it lacks the role.
         """
         self.is_decided = True
         held = self.rights.on_all
@@ -75,10 +75,10 @@ class Access:
             self._refuse(role, held, why, "--all")
 
     def require_name(self, name: str, role: Role) -> None:
-        """Refuse the request unless the principal has a role on tables that are called so.
+        """Deny the request unless the principal has a role on tables of that name.
 
         Raises:
-            PermissionDenied: it has not.
+            PermissionDenied: it lacks the role.
         """
         self.is_decided = True
         held = self.rights.on_name(name)
@@ -86,15 +86,15 @@ class Access:
             self._refuse(role, held, f"tables called '{name}'", f"--pattern {name}")
 
     def covers(self, scope: GrantScope, target: str, role: Role) -> bool:
-        """Whether the principal has a role on all that a namespace, a pattern, or ``all`` may mean."""
+        """Whether the principal has a role on everything that a namespace, a pattern, or ``all`` covers."""
         self.is_decided = True
         return at_least(self._on_scope(scope, target), role)
 
     def require_scope(self, scope: GrantScope, target: str, role: Role) -> None:
-        """Refuse the request unless the principal has a role on all that a namespace, a pattern, or ``all`` may mean.
+        """Deny the request unless the principal has a role on all that a scope (such as a namespace) covers.
 
         Raises:
-            PermissionDenied: it has not.
+            PermissionDenied: it lacks the role.
         """
         if not self.covers(scope, target, role):
             on = f"the {scope} '{target}'" if target else "all tables"
@@ -109,16 +109,17 @@ class Access:
     def require_place(
         self, tables: Tables, location: str | None, name: str | None, *, creates: bool = True
     ) -> None:
-        """Refuse to make or register a table unless the principal may do so under that name and there.
+        """Deny creating or registering a table unless the principal may do so under that name at that location.
 
-        Who may read a table may register it again, as clients do that know its location. A location of one's own choice, which
-        may hold another's table, is for admins of everything, but for the folder of the name or of its namespace.
+        Readers of a table may register it again, as clients that know its location do. Only admins of everything may
+        choose a location, which may contain somebody else's table, unless it is the folder of the name or its
+        namespace.
 
         Raises:
-            PermissionDenied: it may not.
-            TableNotFound: another table is there.
+            PermissionDenied: it is not allowed.
+            TableNotFound: another table is at that location.
             InvalidLocation: it is not a location.
-            LocationNotAllowed: it lies outside the roots.
+            LocationNotAllowed: it is outside the roots.
         """
         self.is_decided = True
         if not self.is_restricted:
@@ -133,7 +134,7 @@ class Access:
         self.require_name(called, "maintainer")
         if location is not None and not tables.is_home(location, called):
             self.require_all(
-                "admin", f"a location of its own choice ('{called}' without one goes into the warehouse)"
+                "admin", f"a location of its own choice (without one, '{called}' is created in the warehouse)"
             )
 
     def page(
@@ -144,14 +145,14 @@ class Access:
         start: _Place,
         size: int,
     ) -> Sequence[_Row]:
-        """Return a page of those rows that the principal may see.
+        """Return a page of the rows that the principal may see.
 
         Args:
-            fetch: returns so many rows after a place.
-            place_of: of a row.
-            visible: whether a row is to be shown.
-            start: after which place.
-            size: how many rows; fewer where there are no more.
+            fetch: returns that many rows after a position.
+            place_of: returns the position of a row.
+            visible: whether a row may be shown.
+            start: the position to start after.
+            size: how many rows; fewer at the end.
         """
         self.is_decided = True
         if not self.is_restricted:
@@ -168,8 +169,8 @@ class Access:
         self.was_denied = True
         has = f"is only {held} there" if held else "has no role there"
         raise PermissionDenied(
-            f"'{self.name}' {has}, and this needs {role} on {on}. An admin may grant it: "
-            f"delvec grant {role} {self.name} {option}.",
+            f"'{self.name}' {has}, but this requires {role} on {on}. An admin can grant it: delvec grant {role} "
+            f"{self.name} {option}.",
             principal=self.name,
             role=role,
         )

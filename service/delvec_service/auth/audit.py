@@ -1,6 +1,6 @@
-"""The audit log: who changed what, and who was not allowed to.
+"""The audit log: who changed what, and which requests were denied.
 
-Each entry is a line of the log at once. The database gets entries in batches, off the path of requests.
+Each entry is logged at once. The database gets entries in batches, off the path of requests.
 """
 
 import threading
@@ -22,28 +22,28 @@ from delvec_service.store.audit import AuditRecord, AuditStore
 __all__ = ["AuditLog"]
 
 _BATCH_SECONDS: Final = 0.5
-"""How long entries wait for others to be written with."""
+"""How long entries wait to be written together."""
 _AWAY_SECONDS: Final = 5.0
 """How long to wait for a database that does not answer."""
 _BATCH: Final = 500
 _STOP_SECONDS: Final = 10.0
 _MOST_WAITING: Final = 20_000
 _STRANGERS: Final = 100
-"""Entries of requests without a known token that are kept a minute: anybody can send those, as many as they like."""
+"""How many entries per minute to keep of requests without a known token: anybody can send any number of those."""
 _EXPIRY_SECONDS: Final = 3600.0
 _ERRORS, _SERVER_ERRORS, _LATE, _NOBODY, _LIMITED = 400, 500, 504, 0, 429
 _DENIED: Final = (401, 403)
 
 
 class AuditLog:
-    """Takes note of requests that change something; safe to share between threads.
+    """Records requests that change something; safe to share between threads.
 
     Args:
-        store: keeps entries.
-        days: for how long; 0: none is kept, there is only the stream in the log.
+        store: where entries are stored.
+        days: how long to keep entries; 0: none are stored, only logged.
 
     Attributes:
-        store: the same, for those who read.
+        store: the same, for readers.
     """
 
     def __init__(self, store: AuditStore, *, days: int) -> None:
@@ -61,18 +61,18 @@ class AuditLog:
     def answered(
         self, method: str, path: str, status: int, access: Access | None, *, is_admitted: bool
     ) -> None:
-        """Take note of a request that was answered, with the facts that its log lines have; returns at once.
+        """Record an answered request, with the facts from its log line. Returns at once.
 
         Args:
             method: of the request.
             path: of the request.
-            status: of the answer; 0 where there is none.
-            access: what it might do; None where that was not found out.
-            is_admitted: whether the door let it in.
+            status: of the answer; 0 if there is none.
+            access: what it was allowed to do; None if unknown.
+            is_admitted: whether it was authorized.
         """
         found = None if only_reads(method, path) else rule_of(method, path)
         if found is None or found[0].operation is None or status == _LIMITED:
-            return  # a flood that limits hold off is not to become one of rows
+            return  # a flood of rate-limited requests must not become one of rows
         known = facts()
         outcome = _outcome(status, was_denied=access is not None and access.was_denied)
         if found[0].only_denied and outcome != "denied":
@@ -81,7 +81,7 @@ class AuditLog:
         if principal is None and access is not None and is_admitted:
             principal = access.name
         if principal is None and not self._strangers.take():
-            return  # its line in the log remains
+            return  # its log line remains
         record = AuditRecord(
             answered_at=datetime.now(UTC),
             principal=_cut(principal, 256),
@@ -108,10 +108,10 @@ class AuditLog:
             self._add(record)
 
     def flush(self) -> None:
-        """Write down the entries so far.
+        """Write the entries so far to the database.
 
         Raises:
-            ServiceUnavailable: the database does not answer; the entries wait for it.
+            ServiceUnavailable: the database does not answer; the entries remain queued.
         """
         with self._writing:
             for _ in range(0, len(self._waiting), _BATCH):
@@ -122,23 +122,25 @@ class AuditLog:
                 except ServiceUnavailable:
                     raise
                 except Exception:  # noqa: BLE001 - those that come after them are kept
-                    logger.exception("audit entries not kept", entries=len(batch))
+                    logger.exception("audit entries not stored", entries=len(batch))
                 with self._changed:
                     for _ in batch:
                         self._waiting.popleft()
                     dropped, self._dropped = self._dropped, 0
                 if dropped:
-                    logger.error("audit entries not kept: too many waited for the database", entries=dropped)
+                    logger.error(
+                        "audit entries not stored: too many were waiting for the database", entries=dropped
+                    )
 
     def close(self) -> None:
-        """Write down what waits, if the database takes it within a time, and stop."""
+        """Write the remaining entries, if the database accepts them in time, and stop."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join(_STOP_SECONDS)
         if self._waiting:
-            logger.error("audit entries not kept: the database does not answer", entries=len(self._waiting))
+            logger.error("audit entries not stored: the database does not answer", entries=len(self._waiting))
 
     def _add(self, record: AuditRecord) -> None:
         with self._changed:
@@ -164,22 +166,24 @@ class AuditLog:
                 pause = _BATCH_SECONDS
             except ServiceUnavailable as error:
                 logger.warning(
-                    "audit entries wait for the database", entries=len(self._waiting), error=error.message
+                    "audit entries are waiting for the database",
+                    entries=len(self._waiting),
+                    error=error.message,
                 )
                 pause = _AWAY_SECONDS
 
     def _expire(self) -> None:
-        """Delete what is too old, now and then."""
+        """Delete expired entries from time to time."""
         if time.monotonic() - self._expired < _EXPIRY_SECONDS:
             return
         self._expired = time.monotonic()
-        with suppress(OverflowError):  # from before there were calendars
+        with suppress(OverflowError):  # before the first date that a datetime can have
             self.store.expire(datetime.now(UTC) - timedelta(days=self._days))
 
 
 @dataclass
 class _Allowance:
-    """So many in so many seconds."""
+    """A budget per period."""
 
     most: int
     seconds: float
@@ -187,14 +191,14 @@ class _Allowance:
     since: float = -float("inf")
 
     def take(self) -> bool:
-        """Whether there is one left."""
+        """Whether any of it is left."""
         now = time.monotonic()
         if now - self.since >= self.seconds:
             self.since, self.taken = now, 0
         self.taken += 1
         if self.taken == self.most + 1:
             logger.warning(
-                "audit: too many requests without a known token; the rest of this minute is left out"
+                "audit: too many requests without a known token; the rest of this minute is not recorded"
             )
         return self.taken <= self.most
 

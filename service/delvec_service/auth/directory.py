@@ -17,10 +17,10 @@ from delvec_service.store.access import AccessStore, GrantRecord, TokenRecord
 __all__ = ["Directory"]
 
 FRESH_SECONDS: Final = 2.0
-"""How long a replica may go on with what another one has changed."""
+"""How long a replica may use data that another one has changed."""
 _WITHOUT_DATABASE_SECONDS: Final = 600.0
 _PREFIX: Final = "delvec_"
-"""Scanners for leaked secrets know a token by it."""
+"""The prefix by which scanners for leaked secrets recognize a token."""
 _RANDOM_BYTES: Final = 32
 
 
@@ -33,12 +33,12 @@ class _Known:
 
 
 class Directory:
-    """Who is let in, and what they may; safe to share between threads.
+    """Tokens and grants; safe to share between threads.
 
     Args:
-        store: of tokens and grants.
-        token: of the service's configuration.
-        required: whether a token is asked for even where none was ever made.
+        store: where tokens and grants are stored.
+        token: the token of the service's configuration.
+        required: whether a token is required even if none was ever created.
     """
 
     def __init__(self, store: AccessStore, *, token: str | None = None, required: bool = False) -> None:
@@ -55,18 +55,20 @@ class Directory:
         return time.monotonic() - self._checked < FRESH_SECONDS
 
     def expire(self) -> None:
-        """Have the next request look for changes."""
+        """Make the next request check for changes."""
         self._checked = -float("inf")
 
     def holds(self) -> bool:
-        """Whether what is known may be gone by although the database does not answer."""
+        """Whether the known tokens and grants are still usable although the database does not answer."""
         return self._known is not None and time.monotonic() - self._answered <= _WITHOUT_DATABASE_SECONDS
 
     def refresh(self, *, at_once: bool = False) -> None:
-        """Look whether tokens or grants were changed. While the database does not answer, what is known holds for ten minutes.
+        """Reload tokens and grants if they have changed.
+
+        While the database does not answer, the known ones remain valid for ten minutes.
 
         Raises:
-            ServiceUnavailable: the database does not answer, and has not for too long.
+            ServiceUnavailable: the database has not answered for too long.
         """
         with self._lock:
             if self.is_fresh() and not at_once:
@@ -88,20 +90,20 @@ class Directory:
         for grant in grants:
             known.grants.setdefault(grant.grantee, []).append(grant)
         if generation or tokens or grants:
-            # For good: a database that was emptied opens nothing.
+            # For good: emptying the database must not open the service.
             self._required = True
         self._known = known
 
     @property
     def is_required(self) -> bool:
-        """Whether a request needs a token: one is configured, or tokens or grants were ever made."""
+        """Whether a request needs a token: one is configured, or tokens or grants were ever created."""
         return self._required
 
     def principal(self, token: str) -> Principal:
-        """Return whose token it is.
+        """Return the principal of a token.
 
         Raises:
-            Unauthorized: nobody's, or it is expired or revoked.
+            Unauthorized: the token is unknown, expired or revoked.
         """
         if self._configured is not None and secrets.compare_digest(token.encode(), self._configured):
             return CONFIGURED
@@ -109,7 +111,7 @@ class Directory:
         found = None if known is None else known.by_hash.get(hash_of(token))
         if found is None:
             raise Unauthorized(
-                "The token is not this service's; ask its administrator for one (delvec token create)."
+                "The token is unknown. Ask the service's administrator for one (delvec token create)."
             )
         if found.revoked_at is not None:
             raise Unauthorized(
@@ -123,7 +125,7 @@ class Directory:
         return Principal(found.principal)
 
     def rights(self, principal: Principal) -> Rights:
-        """Return what a principal may."""
+        """Return what a principal may do."""
         known = self._known or _Known()
         found = known.rights.get(principal)
         if found is None:
@@ -137,16 +139,16 @@ class Directory:
     def create(
         self, name: str, principal: str | None, expires_at: datetime | None, by: str
     ) -> tuple[TokenRecord, str]:
-        """Make a token; return it, and the secret, which is not kept.
+        """Create a token; return it, and its secret, which is not stored.
 
         Raises:
-            BadRequest: it would have expired already, or the name is reserved.
-            TokenAlreadyExists: there is, or was, one of that name.
+            BadRequest: it would already have expired, or the name is reserved.
+            TokenAlreadyExists: a token of that name exists, or existed.
         """
         now = datetime.now(UTC)
         if expires_at is not None and expires_at <= now:
             raise BadRequest(
-                f"The token '{name}' would have expired at {expires_at.isoformat()}, before it was made."
+                f"The token '{name}' would already be expired: {expires_at.isoformat()} is in the past."
             )
         if CONFIGURED.name in (name, principal):
             raise BadRequest(
@@ -159,25 +161,25 @@ class Directory:
         return token, secret
 
     def revoke_token(self, name: str) -> TokenRecord:
-        """Let a token be used no more, here at once.
+        """Revoke a token. It takes effect here at once.
 
         Raises:
-            TokenNotFound: there is none of that name.
+            TokenNotFound: no token has that name.
         """
         found = self.store.revoke_token(name, datetime.now(UTC))
         self.refresh(at_once=True)
         return found
 
     def grant(self, grant: GrantRecord) -> None:
-        """Keep a grant, which holds here at once."""
+        """Store a grant. It takes effect here at once."""
         self.store.grant(grant)
         self.refresh(at_once=True)
 
     def revoke(self, grant: GrantRecord) -> None:
-        """Take a role away, here at once.
+        """Revoke a role. It takes effect here at once.
 
         Raises:
-            GrantNotFound: the grantee has none there.
+            GrantNotFound: the grantee has no role there.
         """
         self.store.revoke(grant.grantee, grant.scope, grant.target)
         self.refresh(at_once=True)
@@ -188,5 +190,5 @@ class Directory:
 
 
 def hash_of(token: str) -> str:
-    """Return what is kept of a token."""
+    """Return the stored hash of a token."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()

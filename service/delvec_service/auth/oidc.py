@@ -1,4 +1,4 @@
-"""JSON Web Tokens of an identity provider (OpenID Connect): whose they are, and in which groups."""
+"""JSON Web Tokens of an identity provider (OpenID Connect): their subjects and groups."""
 
 import hashlib
 import threading
@@ -28,11 +28,11 @@ _ALGORITHMS: Final = (
     "ES512",
     "EdDSA",
 )
-"""Signatures with a private key alone: a public key is never taken for a shared secret, nor a token without signature."""
+"""Only asymmetric signatures: a public key must never be used as a shared secret, nor an unsigned token be accepted."""
 _LEEWAY_SECONDS: Final = 60
 _FRESH_SECONDS: Final = 300.0
 _AGAIN_SECONDS: Final = 10.0
-"""Least time between two fetches of the keys, however many tokens name unknown ones."""
+"""Minimum time between two fetches of the keys, however many tokens name unknown ones."""
 _TIMEOUT_SECONDS: Final = 5.0
 _LONGEST: Final = 1024 * 1024
 _VERIFIED_SECONDS: Final = 60.0
@@ -43,13 +43,13 @@ _LONGEST_NAME: Final = 120
 
 @dataclass(frozen=True)
 class OidcSettings:
-    """An identity provider, and what a token of it must say.
+    """An identity provider, and the claims that its tokens must have.
 
     Attributes:
-        issuer: the ``iss`` of its tokens, and where its discovery document is.
-        audience: that ``aud`` must have.
-        jwks_url: of its keys; None for what its discovery document says.
-        groups_claim: what the token calls groups or roles, with dots between levels: ``realm_access.roles``.
+        issuer: the ``iss`` of its tokens, and the base URL of its discovery document.
+        audience: required in ``aud``.
+        jwks_url: URL of its keys; None to use its discovery document.
+        groups_claim: the claim for groups or roles, with dots between levels: ``realm_access.roles``.
     """
 
     issuer: str
@@ -61,8 +61,8 @@ class OidcSettings:
 class IdentityProvider:
     """Verifies tokens with the provider's keys; safe to share between threads.
 
-    Keys are kept, and read again every five minutes and when a token names one that is not known, at most every ten
-    seconds. While the provider does not answer, the keys that are known go on to serve.
+    Keys are cached. They are fetched every five minutes and when a token names an unknown one, at most every ten
+    seconds. While the provider does not answer, the cached keys remain in use.
     """
 
     def __init__(self, settings: OidcSettings) -> None:
@@ -74,27 +74,27 @@ class IdentityProvider:
 
     @staticmethod
     def reads(token: str) -> bool:
-        """Whether a token looks like one of an identity provider: three parts between dots."""
+        """Whether a token looks like one of an identity provider: three parts separated by dots."""
         return token.count(".") == 2  # noqa: PLR2004
 
     def known(self, token: str) -> Principal | None:
-        """Return whose token it is if it was verified within the last minute; does no I/O."""
+        """Return the principal of a token that was verified within the last minute. Does no I/O."""
         found = self._verified.get(_digest(token))
         return found[0] if found is not None and time.time() < found[1] else None
 
     def principal(self, token: str) -> Principal:
-        """Return whose token it is.
+        """Return the principal of a token.
 
         Raises:
-            Unauthorized: it is not of this provider, not for this service, expired, or not a token.
-            IdentityProviderUnavailable: its key is not known, and the provider does not answer.
+            Unauthorized: it is not from this provider, not for this service, expired, or not a token.
+            IdentityProviderUnavailable: its key is unknown, and the provider does not answer.
         """
         settings = self._settings
         try:
             header = jwt.get_unverified_header(token)
             if header.get("alg") not in _ALGORITHMS:
                 raise Unauthorized(
-                    "The token is not signed with an algorithm that this service takes: "
+                    "The token is not signed with an algorithm that this service accepts:"
                     + ", ".join(_ALGORITHMS)
                     + "."
                 )
@@ -109,22 +109,22 @@ class IdentityProvider:
                 options={"require": ["exp", "iss", "aud", "sub"]},
             )
         except jwt.ExpiredSignatureError:
-            raise Unauthorized("The token has expired; get another one of the identity provider.") from None
+            raise Unauthorized("The token has expired; get a new one from the identity provider.") from None
         except jwt.InvalidAudienceError:
             raise Unauthorized(
-                f"The token is for another service: its audience has to be '{settings.audience}'."
+                f"The token is for another service; its audience must be '{settings.audience}'."
             ) from None
         except jwt.InvalidIssuerError:
-            raise Unauthorized(f"The token is of another issuer than '{settings.issuer}'.") from None
+            raise Unauthorized(f"The token has another issuer; it must be '{settings.issuer}'.") from None
         except jwt.ImmatureSignatureError:
             raise Unauthorized(
-                "The token is not valid yet; compare the clocks of service and identity provider."
+                "The token is not valid yet; compare the clocks of the service and the identity provider."
             ) from None
         except jwt.MissingRequiredClaimError as error:
             raise Unauthorized(f"The token lacks the claim '{error.claim}'.") from None
         except (jwt.PyJWTError, ValueError, TypeError):
-            # What went wrong in detail helps only those who forge.
-            raise Unauthorized("The token is not one that the identity provider has signed.") from None
+            # Details of the failure would only help forgers.
+            raise Unauthorized("The token was not signed by the identity provider.") from None
         found = _principal(claims, settings.groups_claim)
         if len(self._verified) >= _MOST_VERIFIED:
             self._verified.clear()
@@ -143,18 +143,18 @@ class IdentityProvider:
                 try:
                     self._keys = self._fetch()
                 except (httpx.HTTPError, jwt.PyJWTError, ValueError, TypeError, AttributeError) as error:
-                    logger.warning("keys of the identity provider not read", reason=type(error).__name__)
+                    logger.warning("keys of the identity provider not fetched", reason=type(error).__name__)
                 else:
                     self._read = now
             if self._read == -float("inf"):
                 raise IdentityProviderUnavailable(
-                    f"The keys of the identity provider '{self._settings.issuer}' cannot be read, so that no token of it can be "
-                    "verified; try again.",
+                    f"The keys of the identity provider '{self._settings.issuer}' cannot be fetched, so its tokens "
+                    "cannot be verified; try again.",
                     issuer=self._settings.issuer,
                 )
             found = self._keys.get(identifier)
             if found is None and identifier is None and len(self._keys) == 1:
-                (found,) = self._keys.values()  # the only one may go without a name
+                (found,) = self._keys.values()  # a single key needs no name
         if found is None:
             raise Unauthorized("The token is signed with a key that the identity provider does not have.")
         return found
@@ -167,7 +167,7 @@ class IdentityProvider:
                 address = settings.issuer.rstrip("/") + "/.well-known/openid-configuration"
                 described = _json(client, address)
                 if described.get("issuer") != settings.issuer:
-                    raise ValueError("the discovery document is of another issuer")
+                    raise ValueError("the discovery document has another issuer")
                 place = str(described["jwks_uri"])
             found = jwt.PyJWKSet.from_dict(dict(_json(client, place))).keys
         return {
@@ -185,14 +185,14 @@ def _json(client: httpx.Client, address: str) -> Mapping[str, Any]:
                 raise ValueError("the answer is too large")
     found = httpx.Response(200, content=body).json()
     if not isinstance(found, dict):
-        raise TypeError("the answer is no JSON object")
+        raise TypeError("the answer is not a JSON object")
     return found
 
 
 def _principal(claims: Mapping[str, Any], groups_claim: str) -> Principal:
     subject = claims["sub"]
     if not isinstance(subject, str) or not _is_name(subject):
-        raise Unauthorized(f"The token's subject is not 1 to {_LONGEST_NAME} printable ASCII characters.")
+        raise Unauthorized(f"The token's subject must have 1 to {_LONGEST_NAME} printable ASCII characters.")
     held: Any = claims
     for part in groups_claim.split("."):
         held = held.get(part) if isinstance(held, Mapping) else None

@@ -1,4 +1,4 @@
-"""Principals: who a request comes from, and what their grants let them do."""
+"""Principals: the senders of requests, and what their grants allow."""
 
 import fnmatch
 import re
@@ -12,19 +12,19 @@ from delvec_service.store.access import GrantRecord
 __all__ = ["CONFIGURED", "ROLES", "Principal", "Rights", "at_least"]
 
 ROLES: Final[tuple[Role, ...]] = ("reader", "writer", "maintainer", "admin")
-"""From the least to the most: each may what those before it may."""
+"""From the lowest to the highest; each includes those before it."""
 _RANK: Final[dict[Role | None, int]] = {None: 0, **{role: rank for rank, role in enumerate(ROLES, 1)}}
 _WILD: Final = re.compile(r"[*?]")
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who a request comes from.
+    """The sender of a request.
 
     Attributes:
-        name: as grants, logs and the audit have it: ``etl`` of a token, ``oidc:<sub>`` of an identity provider.
-        groups: ``group:<name>``, which may have grants, too.
-        is_superuser: whether it is the token of the service's own configuration, which may everything.
+        name: as in grants, logs and the audit log: ``etl`` of a token, ``oidc:<sub>`` of an identity provider.
+        groups: ``group:<name>``; groups may have grants, too.
+        is_superuser: whether it uses the token of the service's own configuration, which allows everything.
     """
 
     name: str
@@ -37,16 +37,16 @@ CONFIGURED: Final = Principal("DELVEC_TOKEN", is_superuser=True)
 
 
 def at_least(role: Role | None, needed: Role) -> bool:
-    """Whether a role may what another may."""
+    """Whether a role includes another."""
     return _RANK[role] >= _RANK[needed]
 
 
 class Rights:
-    """What a principal may.
+    """What a principal may do.
 
     Args:
-        grants: those of it and of its groups.
-        is_superuser: whether it may everything.
+        grants: the grants of the principal and its groups.
+        is_superuser: whether it may do everything.
     """
 
     def __init__(self, grants: Iterable[GrantRecord], *, is_superuser: bool = False) -> None:
@@ -70,7 +70,7 @@ class Rights:
 
     @property
     def on_all(self) -> Role | None:
-        """The role on everything, the service itself included."""
+        """The role on everything, including the service itself."""
         return self._all
 
     def on_table(self, identifier: str, name: str) -> Role | None:
@@ -83,7 +83,7 @@ class Rights:
         return self._found[key]
 
     def on_name(self, name: str) -> Role | None:
-        """Return the highest role on a table that might be called so."""
+        """Return the highest role on a table with this name."""
         return _highest(
             self._all,
             *(role for prefix, role in self._prefixes if name.startswith(prefix)),
@@ -91,7 +91,7 @@ class Rights:
         )
 
     def on_pattern(self, pattern: str) -> Role | None:
-        """Return the highest role on all names that a pattern may match: of grants that are about all of them."""
+        """Return the highest role on every name that a pattern may match."""
         return _highest(
             self._all,
             *(role for prefix, role in self._prefixes if pattern.startswith(prefix)),

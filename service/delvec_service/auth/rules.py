@@ -1,6 +1,6 @@
-"""Which role each request needs: the one table of it, for every door.
+"""The role that each request needs: the only table of access rules.
 
-A request without a rule is refused wherever tokens are asked for, so that what is added here is what is opened.
+Where tokens are required, a request without a rule is denied, so new endpoints are closed until they are listed here.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,15 +17,15 @@ class Rule:
     """What a request needs.
 
     Attributes:
-        on: ``nothing``: no token either. ``token``: any principal. ``table``: ``role`` on the table that the path names.
-            ``answer``: any principal, and the answer has only what it may see. ``body``: ``role`` on what the body or the
-            query names. ``service``: ``role`` on everything. For ``answer`` and ``body`` the handler asks
-            :class:`~delvec_service.auth.access.Access`, and an answer for which it did not is not sent.
-        role: the least that is enough.
-        names_another: whether the body names another table, for which the handler asks, too.
-        operation: what the audit log calls it, which is its operationId; None: it changes nothing.
-        only_denied: whether the audit log has it only where it was not allowed: it prepares changes, and makes none.
-        counts: which limit it counts for, beside that of requests.
+        on: ``nothing``: not even a token. ``token``: any principal. ``table``: ``role`` on the table that the path
+            names. ``answer``: any principal; the answer only contains what it may see. ``body``: ``role`` on what the
+            body or the query names. ``service``: ``role`` on everything. For ``answer`` and ``body`` the handler
+            checks :class:`~delvec_service.auth.access.Access`, and an answer without a check is not sent.
+        role: the lowest sufficient role.
+        names_another: whether the body names another table, which the handler also checks.
+        operation: its name in the audit log, which is its operationId; None: it changes nothing.
+        only_denied: whether the audit log only records it if it was denied: it prepares changes, and makes none.
+        counts: which limit it counts towards, besides that of requests.
     """
 
     on: Literal["nothing", "token", "table", "answer", "body", "service"]
@@ -40,7 +40,7 @@ class Rule:
         return replace(self, operation=operation)
 
     def commits(self, operation: str) -> "Rule":
-        """Return the rule of a request that makes a version of the table."""
+        """Return the rule of a request that creates a version of the table."""
         return replace(self, operation=operation, counts="commit")
 
     def prepares(self, operation: str) -> "Rule":
@@ -86,7 +86,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "GET /v1/tables/{table}/conflicts": _READ,
     "GET /v1/tables/{table}/check": _READ,
     "GET /v1/health": _LIST,
-    # Its own handler asks for a writer where files are to be written.
+    # Its handler requires the writer role for credentials that can write.
     "GET /v1/tables/{table}/credentials": _READ.does("vend_credentials"),
     # Writing
     "POST /v1/tables/{table}/transactions": _WRITE.prepares("begin_transaction"),
@@ -94,7 +94,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "POST /v1/tables/{table}/deletion-vectors": _WRITE.prepares("allocate_deletion_vectors"),
     "POST /v1/tables/{table}/delete": _WRITE.commits("delete_rows"),
     "POST /v1/tables/{table}/update": _WRITE.commits("update_rows"),
-    # Looking after tables
+    # Maintenance
     "POST /v1/tables/{table}/optimize": _MAINTAIN.commits("optimize_table"),
     "POST /v1/tables/{table}/deletion-vectors/compact": _MAINTAIN.commits("compact_deletion_vectors"),
     "POST /v1/tables/{table}/checkpoint": _MAINTAIN.does("write_checkpoint"),
@@ -116,7 +116,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "GET /v1/policies/{policy}": Rule("body", "reader"),
     "DELETE /v1/policies/{policy}": Rule("body", "maintainer").does("drop_policy"),
     "GET /v1/tables/{table}/policies": _READ,
-    # Who may what
+    # Tokens, grants and the audit log
     "GET /v1/tokens": Rule("service", "admin"),
     "POST /v1/tokens": Rule("service", "admin").does("create_token"),
     "DELETE /v1/tokens/{token}": Rule("service", "admin").does("revoke_token"),
@@ -124,7 +124,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "GET /v1/grants": Rule("answer", "admin"),
     "POST /v1/grants": Rule("body", "admin").does("grant_role"),
     "DELETE /v1/grants": Rule("body", "admin").does("revoke_role"),
-    # The Iceberg catalog, whose paths name a table in two parts
+    # The Iceberg catalog, where a path names a table in two parts
     **{
         f"{request} /iceberg/v1{prefix}{path}": rule
         for prefix in ("", "/v3")
@@ -152,13 +152,13 @@ _NOTED_READS: Final = {
 
 
 def only_reads(method: str, path: str) -> bool:
-    """Whether a request is nothing for the audit log, as most are: told without looking for its rule."""
+    """Whether the audit log ignores a request, as it does most; decided without looking up its rule."""
     return method in ("GET", "HEAD") and path.rpartition("/")[2] not in _NOTED_READS
 
 
 @dataclass
 class _Node:
-    """A part of paths: what follows it, and the rule of the path that ends with it."""
+    """A path segment: the segments that follow it, and the rule of the path that ends with it."""
 
     named: dict[str, "_Node"] = field(default_factory=dict)
     any: "tuple[str, _Node] | None" = None
@@ -184,7 +184,7 @@ _TREE: Final = _tree()
 
 
 def rule_of(method: str, path: str) -> tuple[Rule, dict[str, str]] | None:
-    """Return the rule of a request, and the parts of its path by name; None where there is none."""
+    """Return the rule of a request, and its path parameters; None if there is none."""
     method = "GET" if method == "HEAD" else method
     for node, found in _paths(_TREE, path.split("/")[1:], {}):
         if method in node.rules:

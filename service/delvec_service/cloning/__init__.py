@@ -1,1 +1,1 @@
-"""CLONE and CONVERT: tables that are made of files which are there."""
+"""CLONE and CONVERT: tables created from existing files."""

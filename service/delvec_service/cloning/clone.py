@@ -1,6 +1,7 @@
-"""CLONE: a new table, or one that is there, becomes what a table is at some version.
+"""CLONE: a new or existing table becomes a copy of another table's version.
 
-The order: a shallow clone is recorded, for VACUUM of its source; a deep one's files are copied; then its log says so.
+The order: a shallow clone is recorded, for VACUUM of its source; the files of a deep one are copied; then its log is
+written.
 """
 
 import time
@@ -48,11 +49,11 @@ _LISTED: Final = 100
 
 @dataclass(frozen=True)
 class Cloned:
-    """The clone is there.
+    """The clone was created.
 
     Attributes:
-        version: of the clone.
-        replaced: whether it took the place of what was there.
+        version: version of the clone.
+        replaced: whether it replaced an existing table.
         metrics: Delta's operationMetrics.
     """
 
@@ -65,7 +66,7 @@ class Cloned:
 
 @dataclass(frozen=True)
 class NotCloned:
-    """There was a table, which stays as it is."""
+    """A table already exists there and was left as it is."""
 
     record: TableRecord
 
@@ -82,39 +83,41 @@ def clone(
     request: CloneRequest,
     transaction_id: str,
 ) -> CloneResult:
-    """Clone a table once, however often it is asked for.
+    """Clone a table once, no matter how often the request is sent.
 
     Args:
         table: the source.
-        tables: knows where the clone goes.
+        tables: determines the location of the clone.
         loader: reads snapshots.
-        commits: commits to a table that is there.
-        clones: notes shallow ones.
-        request: which version goes where.
+        commits: commits to an existing table.
+        clones: records shallow clones.
+        request: the version, and the target.
         transaction_id: of the clone's commit.
 
     Returns:
-        A conflict only where others changed the table that is replaced in every one of many attempts.
+        A conflict only if others changed the table being replaced during every one of many attempts.
 
     Raises:
         VersionNotFound: the log does not have that version.
-        TableAlreadyExists: there is a table, and it is not to be replaced.
-        LocationNotAllowed: the clone, or a file of the source, lies outside its roots; a shallow one needs files of the
-            source that lie outside the clone's.
-        MissingCloneFiles: files of the version are not in storage; up to 100 are named.
-        InvalidTableChange: a property cannot be set so, or Delvec could not write the clone.
-        AppendOnlyTable: rows would be removed from the table that is replaced.
-        CommitOutcomeUnknown: storage failed in mid-commit, or the log no longer tells.
+        TableAlreadyExists: a table exists there, and is not to be replaced.
+        LocationNotAllowed: the clone, or a file of the source, is outside its roots; or a shallow clone needs files
+            of the source outside the clone's roots.
+        MissingCloneFiles: files of the version are missing from storage; up to 100 are listed.
+        InvalidTableChange: a property cannot be set to its value, or Delvec could not write the clone.
+        AppendOnlyTable: rows would be removed from the table being replaced.
+        CommitOutcomeUnknown: storage failed during the commit, or the log no longer has the answer.
     """
     canonical = tables.place(request.location, request.name, transaction_id)
     if canonical == table.location:
         raise BadRequest(
-            f"Table '{table.name}' cannot be cloned to where it is, {canonical}; use RESTORE for an earlier version."
+            f"Table '{table.name}' cannot be cloned to its own location, {canonical}; use RESTORE for an earlier "
+            "version."
         )
     if within(canonical, table.location) or within(table.location, canonical):
         raise BadRequest(
-            f"Table '{table.name}' cannot be cloned to {canonical}, of which one is within the other: VACUUM of the outer one would "
-            f"take the other's files for its own. Clone to a directory beside {table.location}."
+            f"Table '{table.name}' cannot be cloned to {canonical}, because one would be inside the other, and "
+            "VACUUM of the outer table would delete files of the inner one. Clone to a directory next to "
+            f"{table.location}."
         )
     roots = tables.roots_at(canonical, request.name)
     made = tables.was_begun(canonical, request.name, transaction_id)
@@ -124,7 +127,7 @@ def clone(
             return NotCloned(record)
         if not request.replace:
             raise TableAlreadyExists(
-                f"A Delta table already exists at {canonical}; clone elsewhere, or say replace.",
+                f"A Delta table already exists at {canonical}; clone elsewhere, or use replace.",
                 location=canonical,
             )
         return _replace(
@@ -145,14 +148,14 @@ def clone(
             now=time.time_ns() // 1_000_000,
         )
     else:
-        actions = []  # it is there: the request was made before
+        actions = []  # it exists: the request was sent before
     try:
         record, version = tables.begin(canonical, request.name, transaction_id, actions)
     except CommitOutcomeUnknown:
         raise
     except DelvecError:
         if made is None and not request.shallow:
-            remove_copies(files, canonical)  # in a folder that is no table they would stay for ever
+            remove_copies(files, canonical)  # in a folder without a table they would stay for ever
         raise
     _check_again(table, source, loader, request)
     return Cloned(record, version, source.version, False, _metrics(source, request, removed=()))
@@ -191,7 +194,7 @@ def _replace(
             parameters=_parameters(source, request),
             metrics=metrics,
             reads=Reads(whole_table=True),
-            # Always: others that change the metadata meanwhile are noticed by it.
+            # Always included, so that commits that change the metadata meanwhile are detected.
             metadata=found.metadata,
             protocol=None if found.protocol == latest.protocol else found.protocol,
             domains=found.domains,
@@ -232,7 +235,7 @@ def _files(
     version = source.version
     if request.shallow:
         _check_within(roots, canonical, table.location, table)
-        everywhere = tables.roots.everywhere.allows  # what is cloned again may lie in another namespace
+        everywhere = tables.roots.everywhere.allows  # the copied table may be in another namespace
         record = clones.record(canonical, table.location, version)
         for location in dict.fromkeys((table.location, *clones.above(canonical))):
             if location != canonical and everywhere(location):
@@ -264,16 +267,16 @@ def _places(add: AddFile, location: str) -> Iterator[str]:
 
 
 def _check_within(roots: Roots, canonical: str, url: str, table: OpenTable) -> None:
-    """Refuse a clone that would refer to what its own roots do not hold."""
+    """Reject a clone that would refer to files outside its own roots."""
     if not roots.allows(url):
         advice = (
-            "make a deep clone, which has files of its own"
+            "make a deep clone, which has its own files"
             if table.roots.allows(url)
             else "add their directory to DELVEC_ROOTS if the table may use them"
         )
         raise LocationNotAllowed(
-            f"A shallow clone of table '{table.name}' at {canonical} would refer to files at {url}, outside the roots that a table of "
-            f"its name may use; {advice}.",
+            f"A shallow clone of table '{table.name}' at {canonical} would refer to files at {url}, outside the "
+            f"roots that a table of its name may use; {advice}.",
             table=table.name,
             location=canonical,
             file=url,
@@ -285,7 +288,7 @@ def _live(snapshot: Snapshot) -> list[AddFile]:
 
 
 def _check_again(table: OpenTable, source: Snapshot, loader: SnapshotLoader, request: CloneRequest) -> None:
-    """Find out whether a VACUUM that began before the clone was recorded has taken files of an old version meanwhile."""
+    """Check whether a VACUUM that began before the clone was recorded has deleted files of an old version meanwhile."""
     if request.shallow and source.version != loader.load(table.objects, table.name).version:
         loader.reading(
             table.objects, table.name, lambda found: _check_files(table, found), version=source.version
@@ -293,7 +296,7 @@ def _check_again(table: OpenTable, source: Snapshot, loader: SnapshotLoader, req
 
 
 def _check_files(table: OpenTable, source: Snapshot) -> None:
-    """Refuse a version that VACUUM has taken files of."""
+    """Reject a version whose files VACUUM has deleted."""
     checked = check_files(source, table.objects, table.name, table.roots.allows, data_files=True)
     if checked.findings:
         raise MissingCloneFiles(
@@ -309,7 +312,7 @@ def _check_files(table: OpenTable, source: Snapshot) -> None:
 def _differences(
     files: Sequence[AddFile], live: Sequence[AddFile], location: str
 ) -> tuple[list[AddFile], list[AddFile]]:
-    """Return the files that come, and those that go; what an earlier clone brought already stays."""
+    """Return the files to add and to remove; files from an earlier clone stay."""
     wanted = {_key(add, location): add for add in files}
     there = {_key(add, location): add for add in live}
     return (

@@ -1,4 +1,4 @@
-"""CONVERT TO DELTA: Parquet files, of a directory or an Iceberg table, become a table, by a log that names them; no file is changed."""
+"""CONVERT TO DELTA: Parquet files, of a directory or an Iceberg table, become a table; only a log is written."""
 
 import json
 import time
@@ -34,10 +34,10 @@ _ICEBERG: Final = (".metadata.json", "version-hint.text")
 
 @dataclass(frozen=True)
 class Converted:
-    """The table.
+    """The result.
 
     Attributes:
-        version: that was made; None where it was a table already.
+        version: the created version; None if it already was a table.
         metrics: Delta's operationMetrics.
     """
 
@@ -47,25 +47,26 @@ class Converted:
 
 
 def convert(tables: Tables, request: ConvertRequest, transaction_id: str) -> Converted:
-    """Make a table of the Parquet files of a directory, or of an Iceberg table, once, however often it is asked for.
+    """Turn a directory of Parquet files or an Iceberg table into a Delta table once, even if requested repeatedly.
 
     Args:
-        tables: knows where tables may be.
-        request: which directory.
+        tables: determines where tables may be.
+        request: the directory.
         transaction_id: of version 0.
 
     Raises:
-        UnsupportedOperation: a directory of Parquet files is an Iceberg table, or an Iceberg table has what Delta does not have.
-        BadRequest: there are no files, or other partition columns.
-        InvalidTableChange: or a sibling: files contradict each other, or cannot be a table's.
-        LocationNotAllowed: the location lies outside the roots.
+        UnsupportedOperation: a directory of Parquet files is an Iceberg table, or an Iceberg table uses something
+            that Delta does not support.
+        BadRequest: there are no files, or the partition columns differ.
+        InvalidTableChange: or a sibling: files contradict each other, or are not suitable for a table.
+        LocationNotAllowed: the location is outside the roots.
         StorageError: storage did not answer.
     """
     canonical = tables.place(request.location, request.name, transaction_id)
     roots = tables.roots_at(canonical, request.name)
     made = tables.was_begun(canonical, request.name, transaction_id)
     if made is not None:
-        # As in delta-spark: it is what was asked for.
+        # As in delta-spark: it is as requested.
         record, _ = tables.register(canonical, request.name)
         return Converted(record, 0 if made else None, {})
     engine_info = f"{request.engine_info} {ENGINE_INFO}" if request.engine_info else ENGINE_INFO
@@ -123,7 +124,7 @@ def _convert_iceberg(
     engine_info: str,
 ) -> Converted:
     if request.partition_schema is not None:
-        raise BadRequest("An Iceberg table says itself what its partition columns are; leave them out.")
+        raise BadRequest("The partition columns of an Iceberg table are in its metadata; leave them out.")
     _check_outside_tables(canonical, tables.roots.everywhere)
     source = canonical if request.source is None else roots.canonical(request.source)
     found = import_iceberg(
@@ -152,33 +153,33 @@ def _properties(request: ConvertRequest) -> dict[str, str]:
             lower == MODE.lower() and value.strip().lower() != "none"
         ):
             raise InvalidTableChange(
-                f"The property '{name}' cannot be set while files are converted, which know nothing of it: set it afterwards, "
-                "when their rows can be looked at.",
+                f"The property '{name}' cannot be set during the conversion, because existing files do not support "
+                "it; set it afterwards, when their rows can be checked.",
                 property=name,
             )
     return dict(request.properties)
 
 
 def _check_format(location: str, roots: Roots) -> None:
-    """Refuse Iceberg tables: their directories hold files that their metadata left behind."""
+    """Reject Iceberg tables: their directories contain files that their metadata no longer refers to."""
     objects = ObjectStore(location, allowed=roots.allows)
     if any(each.name.endswith(_ICEBERG) for each in objects.list_from("metadata")):
         raise UnsupportedOperation(
-            f"What is at {location} is an Iceberg table: not all Parquet files there belong to it. Import it as one, with "
-            "the source format iceberg (`delvec iceberg import`), which reads its metadata.",
+            f"{location} is an Iceberg table, and not all Parquet files there belong to it. Import it with the "
+            "source format iceberg (`delvec iceberg import`), which reads its metadata.",
             operation="CONVERT",
             location=location,
         )
 
 
 def _check_outside_tables(location: str, roots: Roots) -> None:
-    """Refuse a directory within a Delta table: VACUUM of each would delete files of the other."""
+    """Reject a directory inside a Delta table: VACUUM of each would delete files of the other."""
     above = location.rpartition("/")[0]
     while len(above) > len("file://") and roots.allows(above):
         if ObjectStore(above, allowed=roots.allows).list_from("_delta_log"):
             raise InvalidTableChange(
-                f"The directory {location} cannot be converted: it is within the Delta table at {above}, and VACUUM of each would "
-                "delete files of the other. Move the files elsewhere, or convert nothing.",
+                f"The directory {location} cannot be converted: it is inside the Delta table at {above}, and VACUUM "
+                "of each would delete files of the other. Move the files elsewhere first.",
                 location=location,
             )
         above = above.rpartition("/")[0]

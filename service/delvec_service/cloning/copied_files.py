@@ -1,4 +1,4 @@
-"""The files of a deep clone: copies of data files and of files of deletion vectors, each made once."""
+"""The files of a deep clone: copies of data files and deletion vector files, each made once."""
 
 import time
 import uuid
@@ -22,7 +22,7 @@ _AT_ONCE: Final = 8
 _LONGEST_NAME: Final = 200
 _LISTED: Final = 100
 _OWN: Final = ("_delta_log", "_delvec")
-"""Directories of a table in which a file means more than its rows."""
+"""Directories of a table in which files are not data files."""
 _LONG_SECONDS: Final = 3600.0
 
 
@@ -31,8 +31,8 @@ class CopiedFiles:
     """The files of the clone.
 
     Attributes:
-        files: as its log names them.
-        num_bytes: of data files.
+        files: as in its log.
+        num_bytes: the size of the data files.
     """
 
     files: Sequence[AddFile]
@@ -49,18 +49,18 @@ class _Copy:
 def copied_files(
     adds: Sequence[AddFile], source: str, target: str, *, version: int, allowed: Allowed
 ) -> CopiedFiles:
-    """Copy the files of a version; if one cannot be, none is left.
+    """Copy the files of a version; on failure no copies remain.
 
     Args:
-        adds: the files as the source's log names them.
+        adds: the files as in the source's log.
         source: canonical location.
         target: canonical location.
         version: of the source, for errors.
         allowed: decides by URL what may be read outside the source.
 
     Raises:
-        MissingCloneFiles: files are not in storage, or have other sizes than the log says; up to 100 are named.
-        LocationNotAllowed: a file lies where it must not be read.
+        MissingCloneFiles: files are missing from storage, or their sizes differ from the log; up to 100 are listed.
+        LocationNotAllowed: a file is where it must not be read.
         StorageError: storage did not answer.
     """
     mark = uuid.uuid4().hex[:8]
@@ -94,8 +94,8 @@ def _file(add: AddFile, new_path: str, vector: Descriptor | None) -> AddFile:
 
 
 def _new_path(key: str, mark: str) -> str:
-    """Return the path of a copy: in its partition's directory, under a name that nothing in the target has."""
-    # What lies elsewhere does so under the directories of another table.
+    """Return the path of a copy: in its partition's directory, with a name that no file in the target has."""
+    # Files outside the table are below the directories of another table.
     directory, _, name = ("" if "://" in key else key).rpartition("/")
     if directory.partition("/")[0] in _OWN:
         directory = ""
@@ -130,14 +130,14 @@ def _copy(copies: Sequence[_Copy], source: str, target: str, version: int, allow
                 pool.shutdown(cancel_futures=True)
                 raise
         if time.monotonic() - began > _LONG_SECONDS:
-            # A VACUUM of the target may have taken the first ones for what nobody needs.
+            # A VACUUM of the target may have deleted the first copies as orphans.
             missing += [copy.path for copy in copies if stat(target, copy.new_path) is None]
         if missing:
             named = "one of its files is" if len(missing) == 1 else f"{len(missing)} of its files are"
             raise MissingCloneFiles(
-                f"Version {version} of the table at {source} cannot be cloned, because {named} missing from storage, or of "
-                f"another size than the log says, as '{missing[0]}'. Clone another version, or get the files back from a "
-                "backup first.",
+                f"Version {version} of the table at {source} cannot be cloned, because {named} missing from "
+                f"storage, or of a different size than in the log, for example '{missing[0]}'. Clone another "
+                "version, or restore the files from a backup first.",
                 version=version,
                 count=len(missing),
                 missing=sorted(missing)[:_LISTED],
@@ -148,7 +148,7 @@ def _copy(copies: Sequence[_Copy], source: str, target: str, version: int, allow
 
 
 def remove_copies(files: Sequence[AddFile], target: str) -> None:
-    """Delete the files of a deep clone that came to nothing, as far as storage lets us."""
+    """Delete the files of a failed deep clone, as far as storage allows."""
     vectors = {
         path
         for add in files

@@ -1,4 +1,4 @@
-"""The columns of an Iceberg table as those of a Delta table, and how its files name them."""
+"""The columns of an Iceberg table as those of a Delta table, and their names in its files."""
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -48,8 +48,8 @@ def delta_schema(table: IcebergSource) -> StructType:
     """Return the columns with their ids; physical names are not known yet.
 
     Raises:
-        UnsupportedOperation: a column has a type, or a default for rows written before it, that Delta does not have.
-        InvalidSchema: two names differ only by case, which are one name in Delta.
+        UnsupportedOperation: a column has a type, or a default for earlier rows, that Delta does not support.
+        InvalidSchema: two names differ only by case, so they are the same name in Delta.
         InvalidTableChange: the schema is damaged.
     """
     try:
@@ -57,7 +57,7 @@ def delta_schema(table: IcebergSource) -> StructType:
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise refusal(
             table.location,
-            f"the schema in {table.metadata} is damaged ({error!r}). Give an older metadata file.",
+            f"the schema in {table.metadata} is damaged ({error!r}). Use an older metadata file.",
             file=table.metadata,
         ) from error
     assert isinstance(found, StructType)  # noqa: S101 - a schema is a struct
@@ -87,7 +87,7 @@ def _field(table: IcebergSource, each: Mapping[str, Any], above: str) -> StructF
     if each.get("initial-default") is not None:
         raise unsupported(
             table.location,
-            f"column '{column}' has a default for the rows that were written before it, and Delta has none. Rewrite the "
+            f"column '{column}' has a default for rows written before it, which Delta does not support. Rewrite the "
             "table's data files with Iceberg, and drop the default.",
             column=column,
         )
@@ -110,8 +110,8 @@ def _primitive(table: IcebergSource, kind: str, column: str) -> DataType:
 def _unknown_type(table: IcebergSource, kind: str, column: str) -> Exception:
     return unsupported(
         table.location,
-        f"column '{column}' is of type {kind[:80]}, which Delvec does not import. Drop the column, or write the rows to a "
-        "new table with another type.",
+        f"column '{column}' has type {kind[:80]}, which Delvec cannot import. Drop the column, or write the rows to "
+        "a new table with another type.",
         column=column,
         type=kind[:80],
     )
@@ -119,12 +119,12 @@ def _unknown_type(table: IcebergSource, kind: str, column: str) -> Exception:
 
 @dataclass
 class ColumnsInFiles:
-    """What the footers of a table's data files say about its columns, one file after the other.
+    """Collects the columns from the footers of a table's data files, one file after the other.
 
     Args:
-        table: whose files they are.
+        table: the table of the files.
         schema: of the table.
-        elsewhere: ids of columns whose values the log has, so that files need not.
+        elsewhere: ids of columns whose values are in the log, so that files need not have them.
     """
 
     table: IcebergSource
@@ -137,10 +137,10 @@ class ColumnsInFiles:
     _without_ids: str | None = None
 
     def take(self, path: str, footer: pq.FileMetaData) -> frozenset[int]:
-        """Note one more file, and return the ids of the columns and fields that it has.
+        """Add a file, and return the ids of its columns and fields.
 
         Raises:
-            InvalidTableChange: a column has another type than the table says, or a required one is not there.
+            InvalidTableChange: the type of a column differs from the table's, or a required column is missing.
         """
         try:
             arrow = footer.schema.to_arrow_schema()
@@ -158,7 +158,7 @@ class ColumnsInFiles:
         return frozenset(found)
 
     def note(self, parent: _Parent, name: str, owner: int | None, path: str, *, has_id: bool) -> None:
-        """Note that a file calls a column by a name; ``owner`` is None where the table has no such column any more."""
+        """Record the name that a file has for a column; ``owner`` is None if the table no longer has the column."""
         if not has_id and self._without_ids is None:
             self._without_ids = path
         owners, names = self._owners.setdefault((parent, name), set()), {}
@@ -170,12 +170,12 @@ class ColumnsInFiles:
             self._renamed = (name, path)
 
     def narrower(self, field_id: int, inside: tuple[str, ...], kind: str) -> None:
-        """Note that a file has values of a narrower type."""
+        """Record that a file has values of a narrower type."""
         self._narrower.setdefault(field_id, {}).setdefault(inside, set()).add(kind)
 
     @property
     def widens_types(self) -> bool:
-        """Whether some file has a narrower type than the table."""
+        """Whether any file has a narrower type than the table."""
         return bool(self._narrower)
 
     def mapped(self) -> tuple[str, StructType]:
@@ -191,15 +191,15 @@ class ColumnsInFiles:
             name, path = self._renamed
             raise unsupported(
                 self.table.location,
-                f"column '{name}' of file '{path}' has another name in other files, and '{self._without_ids}' has no field ids "
-                "by which Delta could tell which is which. Rewrite the table's data files with Iceberg first.",
+                f"column '{name}' of file '{path}' has another name in other files, and '{self._without_ids}' has "
+                "no field ids to identify it. Rewrite the table's data files with Iceberg first.",
                 file=path,
                 column=name,
             )
         return "id", schema
 
     def _physical_name(self, parent: _Parent, each: StructField) -> str:
-        """Return a name by which a file has this column, if any, and no file another one: not all readers go by ids."""
+        """Return a name that a file has for this column and no other file has, if any: not all readers use ids."""
         number = int(each.metadata[FIELD_ID])
         called: list[str] = [*self._names.get(number, {}), each.name]
         for name in called:
@@ -246,7 +246,7 @@ def _ascending(kinds: Iterable[str]) -> list[str]:
 
 @dataclass
 class _Walk:
-    """One file's columns beside the table's."""
+    """One file's columns compared with the table's."""
 
     columns: ColumnsInFiles
     path: str
@@ -262,7 +262,7 @@ class _Walk:
             if text is None and self.columns.table.name_mapping is None:
                 raise refusal(
                     self.columns.table.location,
-                    f"file '{self.path}' has no field ids, and the table has no schema.name-mapping.default, so its "
+                    f"file '{self.path}' has no field ids and the table has no schema.name-mapping.default, so its "
                     "columns cannot be identified. Set the mapping, or rewrite the file.",
                     file=self.path,
                 )
@@ -277,7 +277,8 @@ class _Walk:
             if number not in self.found and not (each.nullable or number in self.columns.elsewhere):
                 raise refusal(
                     self.columns.table.location,
-                    f"file '{self.path}' does not have column '{each.name}', which is required. Make the column optional first.",
+                    f"file '{self.path}' lacks column '{each.name}', which is required. Make the column optional "
+                    "first.",
                     file=self.path,
                     column=each.name,
                 )
@@ -307,7 +308,8 @@ class _Walk:
         self, each: StructField, kind: DataType, there: pa.DataType, inside: tuple[str, ...]
     ) -> None:
         if pa.types.is_timestamp(there) and there.unit == "ns":
-            # INT96, which has no zone in the file and means UTC, is the one such timestamp that Delta's readers know.
+            # INT96, which has no time zone in the file and means UTC, is the only such timestamp that Delta readers
+            # support.
             if self.old_timestamps and kind == PrimitiveType("timestamp"):
                 return
             name = str(there)
@@ -324,8 +326,8 @@ class _Walk:
                 return
         raise refusal(
             self.columns.table.location,
-            f"column '{each.name}' is {kind.to_json()} in the table and {name} in file '{self.path}', which Delta's readers do not "
-            "take for each other. Rewrite the file with Iceberg.",
+            f"column '{each.name}' is {kind.to_json()} in the table but {name} in file '{self.path}', which Delta "
+            "readers do not convert. Rewrite the file with Iceberg.",
             file=self.path,
             column=each.name,
         )

@@ -1,4 +1,4 @@
-"""The deleted rows of an Iceberg snapshot: position delete files and deletion vectors become bitmaps (Iceberg spec, "Scan Planning")."""
+"""The deleted rows of an Iceberg snapshot: position deletes and deletion vectors as bitmaps ("Scan Planning")."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -22,11 +22,11 @@ _MAX_VECTOR: Final = 1 << 30
 
 @dataclass
 class _Deletes:
-    """What the delete files say of one data file.
+    """The deletes of one data file.
 
     Attributes:
-        vector: of its deletion vector.
-        positions: by the sequence number and partition of the files that they are in.
+        vector: the deletion vector.
+        positions: by sequence number and partition of their delete files.
     """
 
     vector: tuple[DeleteFile, BitMap64] | None = None
@@ -36,11 +36,11 @@ class _Deletes:
 def deleted_rows(
     source: IcebergSource, data: Iterable[DataFile], deletes: Sequence[DeleteFile], allowed: Allowed
 ) -> dict[str, BitMap64]:
-    """Return the deleted rows of each data file that has some, by the file's URL.
+    """Return the deleted rows of each data file that has any, by the file's URL.
 
     Raises:
         InvalidTableChange: a delete file is missing, damaged or contradicts the data files.
-        LocationNotAllowed: one lies outside the roots.
+        LocationNotAllowed: one is outside the roots.
         StorageError: storage did not answer.
     """
     found: dict[str, _Deletes] = {}
@@ -53,7 +53,8 @@ def deleted_rows(
         except FileNotFoundError as error:
             raise refusal(
                 source.location,
-                f"the delete file '{file.path}' is missing, so that its deleted rows are unknown. Get it back from a backup.",
+                f"the delete file '{file.path}' is missing, so its deleted rows are unknown. Restore it from a "
+                "backup.",
                 file=file.path,
             ) from error
     if not found:
@@ -64,7 +65,7 @@ def deleted_rows(
 
 def _rows_of(source: IcebergSource, file: DataFile, deletes: _Deletes) -> BitMap64:
     if deletes.vector is not None and deletes.vector[0].sequence >= file.sequence:
-        # It holds the rows of older position deletes, too.
+        # It also contains the rows of older position deletes.
         vector, rows = deletes.vector
         _check_partition(source, file, vector.partition)
     else:
@@ -76,19 +77,19 @@ def _rows_of(source: IcebergSource, file: DataFile, deletes: _Deletes) -> BitMap
     if rows and rows.max() >= file.records:
         raise refusal(
             source.location,
-            f"a delete file says that row {rows.max()} of '{file.path}' is deleted, which has {file.records} rows.",
+            f"a delete file marks row {rows.max()} of '{file.path}', which only has {file.records} rows.",
             file=file.path,
         )
     return rows
 
 
 def _check_partition(source: IcebergSource, file: DataFile, partition: Partition) -> None:
-    """Refuse deletes of another partition or spec: some Iceberg readers apply them, and others do not."""
+    """Reject deletes of another partition or spec: some Iceberg readers apply them, others do not."""
     if partition != file.partition:
         raise refusal(
             source.location,
-            f"'{file.path}' and the delete file of its rows are of different partitions or partition specs. Rewrite the "
-            "table's position delete files with Iceberg first.",
+            f"'{file.path}' and its delete file are in different partitions or have different partition specs. "
+            "Rewrite the table's position delete files with Iceberg first.",
             file=file.path,
         )
 
@@ -105,12 +106,12 @@ def _take_vector(
     if file.referenced is None or offset < 0 or not 0 < size <= _MAX_VECTOR:
         raise refusal(
             source.location,
-            f"the deletion vector at {offset} of '{file.path}' has {length} bytes and names the data file "
-            f"{file.referenced!r}, which cannot be.",
+            f"the deletion vector at {offset} of '{file.path}' is invalid: it has {length} bytes and names the data "
+            f"file {file.referenced!r}.",
             file=file.path,
         )
     [buffer] = read_ranges(source.location, file.url, [(offset, offset + length)], allowed=allowed)
-    # As bytes the two are the same: Iceberg took Delta's format over.
+    # The bytes are the same: Iceberg adopted Delta's format.
     descriptor = Descriptor("p", file.url, offset, size, file.records)
     try:
         rows = unframe(buffer, descriptor, Where(source.location, None, file.referenced))

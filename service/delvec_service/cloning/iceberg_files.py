@@ -32,9 +32,9 @@ def footers(
     """Yield each file with its footer, in order.
 
     Raises:
-        InvalidTableChange: a file is missing, no Parquet file, or of another size than its manifest says.
-        UnusableFile: a footer has more than 256 MiB.
-        LocationNotAllowed: a file lies outside the roots.
+        InvalidTableChange: a file is missing, is not a Parquet file, or its size differs from its manifest.
+        UnusableFile: a footer is larger than 256 MiB.
+        LocationNotAllowed: a file is outside the roots.
         StorageError: storage did not answer.
     """
 
@@ -46,14 +46,15 @@ def footers(
         except (pa.ArrowException, OSError) as error:
             raise refusal(
                 source.location,
-                f"its data file '{file.path}' is missing, or no Parquet file ({str(error).partition(chr(10))[0][:200]}).",
+                f"its data file '{file.path}' is missing or is not a Parquet file "
+                f"({str(error).partition(chr(10))[0][:200]}).",
                 file=file.path,
             ) from error
         if (size, footer.num_rows) != (file.size, file.records):
             raise refusal(
                 source.location,
-                f"its data file '{file.path}' has {size} bytes and {footer.num_rows} rows, and its manifest says {file.size} and "
-                f"{file.records}.",
+                f"its data file '{file.path}' has {size} bytes and {footer.num_rows} rows, but its manifest says "
+                f"{file.size} and {file.records}.",
                 file=file.path,
             )
         return footer
@@ -65,13 +66,13 @@ def footers(
 def partition_columns(
     source: IcebergSource, schema: StructType, files: Iterable[DataFile]
 ) -> dict[str, dict[str, str | None]]:
-    """Return the columns that partition every file by their own values, in order: for each its texts by the file's URL.
+    """Return the identity partition columns of all files, in order, with each file's value as text by URL.
 
-    Others are columns of the files like any other: Delta needs no partition to find them. So is one with a value that a
-    log cannot tell from NULL.
+    All other columns are ordinary columns of the files: Delta does not need them as partitions. So is a column with a
+    value that a log cannot distinguish from NULL.
 
     Raises:
-        InvalidTableChange: a file has other values than its partition spec has fields.
+        InvalidTableChange: the number of a file's values differs from the fields of its partition spec.
     """
     listed = list(files)
     known = {file.partition.spec_id for file in listed} or set(source.specs)
@@ -98,10 +99,10 @@ def partition_columns(
 def partition_texts(
     source: IcebergSource, field: StructField, files: Iterable[DataFile]
 ) -> dict[str, str | None] | None:
-    """Return a column's value in each file as a log has it, by the file's URL; None where one cannot be written.
+    """Return a column's value in each file in the form of the log, by URL; None if one cannot be written.
 
     Raises:
-        InvalidTableChange: a file has other values than its partition spec has fields.
+        InvalidTableChange: the number of a file's values differs from the fields of its partition spec.
     """
     found: dict[str, str | None] = {}
     for file in files:
@@ -109,7 +110,8 @@ def partition_texts(
         if len(spec) != len(file.partition.values):
             raise refusal(
                 source.location,
-                f"'{file.path}' has {len(file.partition.values)} partition values, and its partition spec {len(spec)} fields.",
+                f"'{file.path}' has {len(file.partition.values)} partition values, but its partition spec has "
+                f"{len(spec)} fields.",
                 file=file.path,
             )
         place = next(
@@ -130,7 +132,7 @@ def partition_texts(
 
 
 def _plain(value: Any, kind: DataType) -> Any:
-    """Return Python's value of what Avro's plain types have."""
+    """Return the Python value of one of Avro's plain types."""
     name = kind.name if isinstance(kind, PrimitiveType) else ""
     match value:
         case int() if name == "date":
@@ -151,16 +153,16 @@ def statistics(
     configuration: Mapping[str, str],
     has: frozenset[int],
 ) -> str:
-    """Return the ``stats`` of an add action, as far as a file's metrics tell: what they leave open is left out.
+    """Return the ``stats`` of an add action from a file's metrics, leaving out what they do not have.
 
-    Bounds are wide, as Iceberg does not promise that a value equals one. Floating-point columns have bounds only where
-    there is no NaN, which Iceberg's leave out and Delta's do not.
+    Bounds are wide: Iceberg does not guarantee that a value equals one. Floating-point columns only have bounds if
+    they contain no NaN, which Iceberg's bounds ignore and Delta's do not.
 
     Args:
-        file: whose metrics.
+        file: the file with the metrics.
         schema: of the table, with physical names.
-        partitions: have no statistics.
-        configuration: table properties, which say which columns have some.
+        partitions: partition columns, which have no statistics.
+        configuration: table properties, which determine the columns with statistics.
         has: the ids of the columns and fields that are in the file.
     """
     lows: list[tuple[Path, str | Number | None]] = []
@@ -192,7 +194,7 @@ def statistics(
 
 
 def _bound(data: Any, kind: DataType) -> Any:
-    """Return a bound as :func:`bound` takes it, None where there is none, or it is none of the type (or of a narrower one)."""
+    """Return a bound for :func:`bound`, or None if it is missing or not of the type (or a narrower one)."""
     if not isinstance(data, bytes):
         return None
     if isinstance(kind, DecimalType):

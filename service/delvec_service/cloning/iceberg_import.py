@@ -1,4 +1,4 @@
-"""CONVERT of an Iceberg table: a Delta log that names its data files, and deletion vectors for its deleted rows; no file is changed."""
+"""CONVERT of an Iceberg table: a Delta log with its data files, and deletion vectors for its deleted rows."""
 
 import json
 import time
@@ -37,11 +37,11 @@ _WIDENING: Final = "delta.enableTypeWidening"
 
 @dataclass(frozen=True)
 class Imported:
-    """Version 0 of the table to be.
+    """Version 0 of the new table.
 
     Attributes:
         metrics: Delta's operationMetrics.
-        vectors: files of deletion vectors that were written, relative to the table's location.
+        vectors: the deletion vector files that were written, relative to the table's location.
     """
 
     actions: Sequence[Action]
@@ -59,22 +59,22 @@ def import_iceberg(
     transaction_id: str,
     engine_info: str,
 ) -> Imported:
-    """Write the deletion vectors of a table that takes the data files of an Iceberg table, and return its first version.
+    """Write the deletion vectors of a table with the data files of an Iceberg table; return its first version.
 
     Args:
         canonical: location of the Delta table.
         source: canonical URL of the Iceberg table's directory, or of one of its metadata files.
-        request: what else is wanted.
-        allowed: decides by URL what may be read, and what the log may name.
+        request: the other options.
+        allowed: decides by URL what may be read, and what the log may refer to.
         properties: of the Delta table.
         transaction_id: of version 0.
         engine_info: for its commitInfo.
 
     Raises:
-        UnsupportedOperation: the table has something that Delta does not have, which is named.
+        UnsupportedOperation: the table uses something that Delta does not support; the message names it.
         BadRequest: there is no Iceberg table.
         InvalidTableChange: its files contradict each other, or are missing.
-        LocationNotAllowed: a file lies outside the roots.
+        LocationNotAllowed: a file is outside the roots.
         StorageError: storage did not answer.
     """
     table = load_table(source, allowed)
@@ -100,7 +100,7 @@ def import_iceberg(
         now=now,
     )
     rows = deleted_rows(table, files.data, files.deletes, allowed)
-    # Readers gain nothing from a file of which every row is deleted.
+    # Readers gain nothing from a file whose rows are all deleted.
     live = [file for file in files.data if len(rows.get(file.url, ())) < file.records or not file.records]
     adds = [
         AddFile(
@@ -145,7 +145,7 @@ def import_iceberg(
 
 
 def remove_vectors(canonical: str, vectors: Sequence[str], allowed: Allowed) -> None:
-    """Delete files of deletion vectors that no version came to name."""
+    """Delete deletion vector files that no version refers to."""
     objects = ObjectStore(canonical, allowed=allowed)
     for path in vectors:
         with suppress(DelvecError):
@@ -157,8 +157,8 @@ def _check_roots(table: IcebergSource, files: SnapshotFiles, allowed: Allowed) -
     for url, path in named:
         if not allowed(url):
             raise LocationNotAllowed(
-                f"The Iceberg table at {table.location} cannot be imported: its file {url} lies outside the roots that tables "
-                "may use; add its directory to the service's DELVEC_ROOTS, or to roots= of connect().",
+                f"The Iceberg table at {table.location} cannot be imported: its file {url} is outside the roots "
+                "that tables may use; add its directory to the service's DELVEC_ROOTS, or to roots= of connect().",
                 location=table.location,
                 file=path,
             )
@@ -170,7 +170,7 @@ def _check_partition_columns(
     columns: ColumnsInFiles,
     has: Mapping[str, frozenset[int]],
 ) -> None:
-    """Refuse files that leave a column's value to their partition, where the column is not one of the Delta table's partitions."""
+    """Reject files that leave a column's value to their partition, unless it is a Delta partition column."""
     for file in files:
         fields = zip(table.specs.get(file.partition.spec_id, ()), file.partition.values, strict=False)
         for field, value in fields:
@@ -178,8 +178,8 @@ def _check_partition_columns(
             if field.transform == "identity" and value is not None and field.source_id not in known:
                 raise refusal(
                     table.location,
-                    f"'{file.path}' does not have the column of field id {field.source_id}, whose value is that of its partition, "
-                    "and the partition specs of other files differ. Rewrite it with Iceberg first.",
+                    f"'{file.path}' lacks the column with field id {field.source_id}, whose value is in its "
+                    "partition, and the partition specs of other files differ. Rewrite it with Iceberg first.",
                     file=file.path,
                 )
 
@@ -196,7 +196,7 @@ def _definition(
     widens: bool,
     now: int,
 ) -> Clone:
-    """Return protocol and metadata: columns keep Iceberg's field ids."""
+    """Return protocol and metadata; columns keep Iceberg's field ids."""
     wanted = {**properties, MODE: mode, **({_WIDENING: "true"} if widens else {})}
     empty = first_version(
         Definition(schema, partitions, wanted, request.description),
@@ -218,10 +218,10 @@ def _definition(
 
 
 def _log_path(file: DataFile, canonical: str) -> str:
-    """Return how the log names a file: relative where it lies in the table's own directory."""
+    """Return the path of a file in the log: relative if it is in the table's own directory."""
     if locations.within(file.url, canonical):
         return locations.log_path(unquote(locations.relative_to(canonical, file.url)))
-    # Hadoop and Rust's readers know s3a, and without a connector's settings Hadoop does not know s3.
+    # Hadoop and the Rust readers support s3a; Hadoop without connector settings does not support s3.
     return locations.spark_file_path(f"s3a{file.url[2:]}" if file.url.startswith("s3://") else file.url)
 
 
@@ -232,7 +232,7 @@ def _with_vectors(
     configuration: Mapping[str, str],
     allowed: Allowed,
 ) -> tuple[list[AddFile], list[str]]:
-    """Write the deletion vectors; return the files with them, and where they are."""
+    """Write the deletion vectors; return the files with them, and the paths of the deletion vector files."""
     packed = dv_packing.pack(vectors, prefix_length=dv_packing.prefix_length(configuration))
     objects = ObjectStore(canonical, allowed=allowed)
     written: list[str] = []

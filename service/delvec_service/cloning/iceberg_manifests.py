@@ -18,11 +18,11 @@ _POSITION_DELETES, _EQUALITY_DELETES = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """To which partition a file belongs.
+    """The partition of a file.
 
     Attributes:
-        spec_id: of the spec that it was written with.
-        values: one per field of the spec, as Avro's plain types have them: days, microseconds, bytes of decimals.
+        spec_id: the spec that it was written with.
+        values: one per field of the spec, in Avro's plain types: days, microseconds, bytes of decimals.
     """
 
     spec_id: int
@@ -34,10 +34,10 @@ class DataFile:
     """A data file; counts and bounds are by field id, bounds in Iceberg's binary form.
 
     Attributes:
-        path: as the metadata spells it.
+        path: as spelled in the metadata.
         url: canonical.
-        sequence: of its data.
-        modified: milliseconds since the epoch: when its snapshot was made.
+        sequence: the sequence number of its data.
+        modified: when its snapshot was created, in milliseconds since the epoch.
     """
 
     path: str
@@ -58,7 +58,7 @@ class DeleteFile:
     """A file of position deletes, or one deletion vector.
 
     Attributes:
-        referenced: the one data file that it is about, as the metadata spells it; None where the file itself says.
+        referenced: its only data file, as spelled in the metadata; None if only the file itself has it.
         extent: offset and length of a deletion vector in its Puffin file; None for position deletes.
     """
 
@@ -85,8 +85,8 @@ def snapshot_files(source: IcebergSource, allowed: Allowed) -> SnapshotFiles:
     Raises:
         UnsupportedOperation: there are equality deletes, files that are not Parquet, or encrypted ones.
         InvalidTableChange: a manifest is missing or damaged, or a data file is listed twice.
-        UnusableFile: a manifest has more than 256 MiB.
-        LocationNotAllowed: a file lies outside the roots.
+        UnusableFile: a manifest is larger than 256 MiB.
+        LocationNotAllowed: a file is outside the roots.
         StorageError: storage did not answer.
     """
     found = SnapshotFiles([], [])
@@ -117,7 +117,7 @@ def _records(
         return decode(read(source.location, file_url(path), allowed=allowed, max_bytes=_MAX_MANIFEST))
     except FileNotFoundError as error:
         raise refusal(
-            source.location, f"{path} is missing. Give a newer metadata file, if there is one.", file=path
+            source.location, f"{path} is missing. Use a newer metadata file, if there is one.", file=path
         ) from error
     except CorruptIcebergMetadata as error:
         raise refusal(
@@ -138,13 +138,13 @@ def _take(
     if content == _EQUALITY_DELETES:
         raise unsupported(
             source.location,
-            f"'{path}' is a file of equality deletes, which Delta has no equivalent of. Compact the table with Iceberg "
+            f"'{path}' contains equality deletes, which Delta does not support. Compact the table with Iceberg "
             "first, which applies them: CALL system.rewrite_data_files(...).",
             file=path,
             feature="equality-deletes",
         )
     if holds_deletes != (content == _POSITION_DELETES):
-        raise ValueError(f"'{path}' is of content {content}, which does not belong there")
+        raise ValueError(f"'{path}' has content {content}, which is invalid there")
     if file.get("key_metadata") is not None:
         raise unsupported(source.location, f"'{path}' is encrypted.", file=path)
     sequence = entry.get("sequence_number")
@@ -155,7 +155,8 @@ def _take(
     if form != "PARQUET" and extent is None:
         raise unsupported(
             source.location,
-            f"'{path}' is of format {form[:20]}, and a Delta table has Parquet files alone. Rewrite it with Iceberg first.",
+            f"'{path}' has format {form[:20]}, but a Delta table can only have Parquet files. Rewrite it with "
+            "Iceberg first.",
             file=path,
         )
     if holds_deletes:
@@ -191,5 +192,5 @@ def _referenced(file: Mapping[str, Any]) -> str | None:
 
 
 def _by_id(pairs: Any) -> dict[int, Any]:
-    """Return a map that Avro has as a list of pairs, as its keys are no text."""
+    """Return a map that Avro stores as a list of pairs, because its keys are not text."""
     return {int(pair["key"]): pair["value"] for pair in pairs or ()}

@@ -1,4 +1,4 @@
-"""What an Iceberg table is, by its metadata file: columns, partition specs, the current snapshot (Iceberg spec, "Table Metadata")."""
+"""An Iceberg table from its metadata file: columns, partition specs, snapshot (Iceberg spec, "Table Metadata")."""
 
 import json
 import re
@@ -29,8 +29,8 @@ class PartitionField:
     """One field of a partition spec.
 
     Attributes:
-        source_id: of the column.
-        field_id: of the value in manifests.
+        source_id: id of the column.
+        field_id: id of the value in manifests.
         transform: ``identity``, ``day``, ``bucket[16]``, ...
     """
 
@@ -44,15 +44,15 @@ class IcebergSource:
     """An Iceberg table at its current snapshot.
 
     Attributes:
-        location: canonical, of the directory that ``metadata`` is in.
+        location: canonical location of the table.
         metadata: canonical URL of the metadata file.
         schema: the current schema's JSON.
         specs: partition specs by id.
-        snapshot_id: None where the table has no snapshot yet.
-        manifest_list: as the metadata spells it; None as for ``snapshot_id``.
-        times: milliseconds since the epoch of every snapshot that is known, by id.
-        last_column_id: the highest id of a column, of dropped ones among them.
-        name_mapping: JSON of ``schema.name-mapping.default``; None where it is not set.
+        snapshot_id: None if the table has no snapshot yet.
+        manifest_list: as spelled in the metadata; None as for ``snapshot_id``.
+        times: times of all known snapshots by id, in milliseconds since the epoch.
+        last_column_id: the highest column id, including dropped columns.
+        name_mapping: JSON of ``schema.name-mapping.default``; None if it is not set.
     """
 
     location: str
@@ -68,14 +68,14 @@ class IcebergSource:
 
 
 def refusal(location: str, problem: str, **details: Any) -> InvalidTableChange:
-    """Return the error for a table whose files contradict each other; ``problem`` says which, and what to do."""
+    """Return the error for contradictory files; ``problem`` says what is wrong and what to do."""
     return InvalidTableChange(
         f"The Iceberg table at {location} cannot be imported: {problem}", location=location, **details
     )
 
 
 def unsupported(location: str, problem: str, **details: Any) -> UnsupportedOperation:
-    """Return the error for what Delta, or Delvec, has no equivalent of; ``problem`` says what, and what to do."""
+    """Return the error for an unsupported feature; ``problem`` says what it is and what to do."""
     return UnsupportedOperation(
         f"The Iceberg table at {location} cannot be imported: {problem}",
         operation="CONVERT",
@@ -85,7 +85,7 @@ def unsupported(location: str, problem: str, **details: Any) -> UnsupportedOpera
 
 
 def file_url(text: str) -> str:
-    """Return the canonical URL of a file as Iceberg metadata spells it: no character of it is an escape.
+    """Return the canonical URL of a file as spelled in Iceberg metadata, where no character is an escape.
 
     Raises:
         InvalidLocation: it is relative, of an unknown kind, or has ``..`` in it.
@@ -106,10 +106,10 @@ def load_table(source: str, allowed: Allowed) -> IcebergSource:
 
     Raises:
         BadRequest: there is no metadata file, or it is unclear which one is the newest.
-        InvalidTableChange: it is no metadata of a table.
-        UnsupportedOperation: it is of a format version that Delvec does not know, or encrypted.
-        UnusableFile: it has more than 128 MiB.
-        LocationNotAllowed: it lies outside the roots.
+        InvalidTableChange: it is not the metadata of a table.
+        UnsupportedOperation: it has a format version that Delvec does not support, or is encrypted.
+        UnusableFile: it is larger than 128 MiB.
+        LocationNotAllowed: it is outside the roots.
         StorageError: storage did not answer.
     """
     if _METADATA_FILE.fullmatch(source):
@@ -120,40 +120,43 @@ def load_table(source: str, allowed: Allowed) -> IcebergSource:
         data = read(location, url, allowed=allowed, max_bytes=_MAX_METADATA)
     except FileNotFoundError as error:
         raise BadRequest(
-            f"There is no Iceberg metadata file at {url}.", location=location, file=url
+            f"{url} does not exist; give the location of an Iceberg table or metadata file.",
+            location=location,
+            file=url,
         ) from error
     try:
         return _parsed(location, url, json.loads(_plain(url, data)))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, zlib.error) as error:
         raise refusal(
             location,
-            f"its metadata file {url} is damaged ({type(error).__name__}: {str(error)[:200]}). Give an older one.",
+            f"its metadata file {url} is damaged ({type(error).__name__}: {str(error)[:200]}). Use an older one.",
             file=url,
         ) from error
 
 
 def _newest(location: str, allowed: Allowed) -> str:
-    """Return the metadata file that the version hint names, or one that a writer finished after it."""
+    """Return the metadata file in the version hint, or a later one that a writer finished after the hint."""
     try:
         hint = read(location, "metadata/version-hint.text", allowed=allowed, max_bytes=_MAX_HINT)
     except FileNotFoundError as error:
         raise BadRequest(
-            f"There is no metadata/version-hint.text at {location}, so that only the table's catalog knows which metadata "
-            "file is current: give that file, .../metadata/NNNNN-....metadata.json.",
+            f"metadata/version-hint.text does not exist at {location}, so only the table's catalog knows which "
+            "metadata file is current; give that file, .../metadata/NNNNN-....metadata.json.",
             location=location,
         ) from error
     text = hint.decode("utf-8", "replace").strip()
     if not (text.isascii() and text.isdigit() and len(text) < 10):  # noqa: PLR2004 - as many versions as no table has
         raise BadRequest(
-            f"metadata/version-hint.text at {location} says {text[:100]!r}, which is no version: give the metadata file.",
+            f"metadata/version-hint.text at {location} contains {text[:100]!r}, which is not a version; give the "
+            "metadata file.",
             location=location,
         )
     version = int(text)
     found = _version_file(location, version, allowed)
     if found is None:
         raise BadRequest(
-            f"metadata/version-hint.text at {location} says {version}, and there is no metadata/v{version}.metadata.json: "
-            "give the metadata file.",
+            f"metadata/version-hint.text at {location} says {version}, but metadata/v{version}.metadata.json does "
+            "not exist; give the metadata file.",
             location=location,
         )
     while (later := _version_file(location, version + 1, allowed)) is not None:
@@ -174,7 +177,7 @@ def _plain(url: str, data: bytes) -> bytes:
         return data
     unpacked = zlib.decompressobj(_GZIP_WINDOW).decompress(data, _MAX_METADATA)
     if len(unpacked) >= _MAX_METADATA:
-        raise ValueError(f"it has more than {_MAX_METADATA} bytes")
+        raise ValueError(f"it is larger than {_MAX_METADATA} bytes")
     return unpacked
 
 
@@ -183,7 +186,7 @@ def _parsed(location: str, url: str, found: Mapping[str, Any]) -> IcebergSource:
     if not isinstance(version, int) or not 1 <= version <= _NEWEST_FORMAT:
         raise unsupported(
             location,
-            f"it is of format version {str(version)[:20]}, and Delvec reads 1 to {_NEWEST_FORMAT}.",
+            f"it has format version {str(version)[:20]}; Delvec reads versions 1 to {_NEWEST_FORMAT}.",
             file=url,
         )
     if found.get("encryption-keys"):
@@ -221,7 +224,7 @@ def _schema(found: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _specs(found: Mapping[str, Any]) -> dict[int, list[PartitionField]]:
     listed = found.get("partition-specs") or [{"spec-id": 0, "fields": found.get("partition-spec") or []}]
-    first = 1000  # as format version 1 numbers the fields that have no id
+    first = 1000  # the numbering of format version 1 for fields without an id
     return {
         int(each["spec-id"]): [
             PartitionField(
@@ -234,5 +237,5 @@ def _specs(found: Mapping[str, Any]) -> dict[int, list[PartitionField]]:
 
 
 def _source_id(field: Mapping[str, Any]) -> Any:
-    """Return the first of the columns that a transform takes: format version 3 may list several."""
+    """Return the first source column of a transform: format version 3 may list several."""
     return field["source-id"] if "source-id" in field else field["source-ids"][0]

@@ -1,4 +1,4 @@
-"""The Parquet files below a directory, as a table would have them: columns, partition values, statistics."""
+"""The Parquet files below a directory in the form of a table: columns, partition values, statistics."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ __all__ = ["ParquetDirectory"]
 
 _AT_ONCE: Final = 16
 _MAX_KEPT: Final = 64 << 20
-"""Bytes of footers that are kept for their statistics; the others are read once more."""
+"""Bytes of footers that are kept for their statistics; the others are read again."""
 _ESCAPED: Final = re.compile("(?:%[0-9A-Fa-f]{2})+")
 
 
@@ -41,7 +41,7 @@ class ParquetDirectory:
     """The files, and their footers.
 
     Attributes:
-        schema: of all of them together, partition columns at the end unless files have them.
+        schema: of all files together, with partition columns at the end unless files contain them.
     """
 
     schema: StructType
@@ -57,12 +57,12 @@ class ParquetDirectory:
         Args:
             location: canonical.
             partitions: the partition columns, in the order of the directories.
-            allowed: where links may lead, by URL.
+            allowed: decides by URL where links may lead.
 
         Raises:
-            BadRequest: there is no file, or directories are not those of the partition columns.
+            BadRequest: there is no file, or the directories do not match the partition columns.
             InvalidTableChange: a file is not Parquet, is behind a link, or contradicts another one.
-            UnusableFile: a footer has more than 256 MiB.
+            UnusableFile: a footer is larger than 256 MiB.
             StorageError: storage did not answer.
         """
         files = _listed(location, partitions, allowed)
@@ -108,7 +108,7 @@ class ParquetDirectory:
 
 
 def _footers(location: str, files: Sequence[_File], allowed: Allowed) -> Iterator[pq.FileMetaData]:
-    """Yield the footer of each file; some are read at once, and no more than those are held."""
+    """Yield the footer of each file; several are read at once, and only those are in memory."""
     if not files:
         return
     with ThreadPoolExecutor(min(_AT_ONCE, len(files)), "delvec-footers") as pool:
@@ -129,21 +129,21 @@ def _listed(location: str, partitions: StructType, allowed: Allowed) -> list[_Fi
     if listing.links or listing.shielded:
         first = min(listing.links or listing.shielded)
         raise InvalidTableChange(
-            f"The directory {location} cannot be converted: '{first}' in it is a link or another Delta table, whose files "
-            "would be missed. Put the files themselves there, or move it elsewhere.",
+            f"The directory {location} cannot be converted: '{first}' in it is a link or another Delta table, whose "
+            "files would be missed. Replace the link with the files, or move the table elsewhere.",
             location=location,
             file=first,
         )
     if listing.left_out:
         raise InvalidTableChange(
-            f"The directory {location} cannot be converted: {listing.left_out[0]!r} in it has a name that is not UTF-8, or "
-            "lies too deep, and would be missed. Rename it, or move it elsewhere.",
+            f"The directory {location} cannot be converted: the name of {listing.left_out[0]!r} is not UTF-8, or it "
+            "is nested too deeply, so it would be missed. Rename it, or move it elsewhere.",
             location=location,
             file=listing.left_out[0],
         )
     if not found:
         raise BadRequest(
-            f"There is no Parquet file to convert at {location}; give the directory that the files are in.",
+            f"{location} has no Parquet files to convert; give the directory that contains the files.",
             location=location,
         )
     return [
@@ -153,14 +153,14 @@ def _listed(location: str, partitions: StructType, allowed: Allowed) -> list[_Fi
 
 
 def _values(path: str, partitions: StructType) -> dict[str, str | None]:
-    """Return the partition values that the directories of a file say, as a log has them."""
+    """Return the partition values in the directories of a file, in the form of a log."""
     parts = [unquote(part) for part in path.split("/")[:-1]]
     found = [(name, value) for name, separator, value in (part.partition("=") for part in parts) if separator]
     wanted = [field.name for field in partitions.fields]
     if [_unescaped(name).lower() for name, _ in found] != [name.lower() for name in wanted]:
         named = ", ".join(_unescaped(name) for name, _ in found) or "none"
         raise BadRequest(
-            f"The partition columns are {', '.join(wanted) or 'none'}, and the directories of file '{path}' are those of "
+            f"The partition columns are {', '.join(wanted) or 'none'}, but the directories of file '{path}' have "
             f"{named}; give the partition columns with their types, in the order of the directories.",
             file=path,
         )
@@ -175,7 +175,7 @@ def _values(path: str, partitions: StructType) -> dict[str, str | None]:
             )
         except DelvecError as error:
             raise InvalidTableChange(
-                f"File '{path}' is in the directory '{field.name}={text}', which is no value of type "
+                f"File '{path}' is in the directory '{field.name}={text}', which is not a valid value of type "
                 f"{field.type.to_json()}; give the column another type.",
                 file=path,
                 column=field.name,
@@ -184,7 +184,7 @@ def _values(path: str, partitions: StructType) -> dict[str, str | None]:
 
 
 def _unescaped(text: str) -> str:
-    """Return a name or value without Hive's escapes, each of one character, or DuckDB's, each of a byte of UTF-8."""
+    """Return a name or value without Hive's escapes, each of one character, or DuckDB's, each of one byte of UTF-8."""
 
     def plain(found: re.Match[str]) -> str:
         octets = bytes.fromhex(found[0].replace("%", ""))
@@ -203,8 +203,8 @@ def _footer(location: str, path: str, allowed: Allowed) -> pq.FileMetaData:
             return pq.read_metadata(source)
     except (pa.ArrowException, FileNotFoundError, OSError) as error:
         raise InvalidTableChange(
-            f"The directory {location} cannot be converted: '{path}' is no Parquet file, or is gone by now "
-            f"({str(error).partition(chr(10))[0][:200]}). Move what does not belong to the table elsewhere.",
+            f"The directory {location} cannot be converted: '{path}' is not a Parquet file, or has been deleted "
+            f"({str(error).partition(chr(10))[0][:200]}). Move files that do not belong to the table elsewhere.",
             location=location,
             file=path,
         ) from error
@@ -218,7 +218,7 @@ def _schema(path: str, footer: pq.FileMetaData) -> StructType:
 
 
 def _merged(left: tuple[str, StructType], right: tuple[str, StructType]) -> StructType:
-    """Return the columns of both; where one has another type in each, it is an error."""
+    """Return the columns of both; a column with different types is an error."""
     known = {field.name.lower(): field for field in left[1].fields}
     found: dict[str, StructField] = dict(known)
     for field in right[1].fields:
@@ -237,8 +237,8 @@ def _merged(left: tuple[str, StructType], right: tuple[str, StructType]) -> Stru
 
 def _contradiction(name: str, one: Any, other: Any, first: str, second: str) -> InvalidTableChange:
     return InvalidTableChange(
-        f"Column '{name}' is {one} in file '{first}' and {other} in file '{second}'; write one of them again, so that all "
-        "files have the same columns.",
+        f"Column '{name}' is {one} in file '{first}' but {other} in file '{second}'; rewrite one of them so that "
+        "all files have the same columns.",
         column=name,
         file=second,
     )

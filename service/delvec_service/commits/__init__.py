@@ -1,1 +1,1 @@
-"""A transaction from the request to the version in the log."""
+"""Commits: a transaction from the request to the version in the log."""

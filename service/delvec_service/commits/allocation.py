@@ -1,4 +1,7 @@
-"""Transactions that write data files: begun before the first of them, so that the ledger knows whose they are."""
+"""Transactions that write data files.
+
+They begin before the first file, so that the ledger knows which files are theirs.
+"""
 
 import uuid
 from collections.abc import Sequence
@@ -25,11 +28,11 @@ def begin(
     operation: str,
     table_changes: Sequence[WriteChange] = (),
 ) -> tuple[str, Snapshot]:
-    """Return a new transaction's id, and the newest version, which it reads, as the transaction is to change it.
+    """Return a new transaction's id, and the newest version as changed by the transaction's table changes.
 
     Raises:
-        InvalidTableChange: or a sibling: the table cannot be changed so.
-        UnsupportedWriterFeature: the table must not be written: better known before files are.
+        InvalidTableChange: or a sibling: the table cannot be changed this way.
+        UnsupportedWriterFeature: Delvec cannot write the table; reported before files are written.
         ServiceUnavailable: the database does not answer.
     """
     snapshot = loader.load(table.objects, table.name)
@@ -43,7 +46,7 @@ def begin(
 
 @dataclass(frozen=True, slots=True)
 class Allocated:
-    """Where one deletion vector goes: ``offset`` bytes into ``file``, which is relative to the table's location."""
+    """The position of a deletion vector: ``offset`` bytes into ``file``, a path relative to the table's location."""
 
     path_or_inline_dv: str
     offset: int
@@ -61,32 +64,30 @@ def allocate(
     transaction_id: str | None,
     target_bytes: int,
 ) -> tuple[str, list[Allocated], list[AllocatedFile]]:
-    """Return the transaction's id, a place for each deletion vector, in order, and files of unknown content.
+    """Return the transaction's id, a place for each deletion vector in order, and files for the engine to lay out.
 
-    Several deletion vectors may share a file.
-
-    The ledger knows of the files when this returns, so the engine may write them.
+    Several deletion vectors may share a file. The files are in the ledger on return, so the engine may write them.
 
     Args:
         table: the table.
         loader: reads snapshots.
         ledger: records the files.
         sizes: ``sizeInBytes`` of each deletion vector.
-        files: how many files whose content the engine lays out itself.
-        transaction_id: from begin; a new one where there is none.
-        target_bytes: about how large files get.
+        files: how many files the engine lays out itself.
+        transaction_id: from begin; None for a new one.
+        target_bytes: the approximate size of the files.
 
     Raises:
         InvalidCommit: the table does not have deletion vectors enabled, or one is too large for the format.
-        UnsupportedWriterFeature: the table must not be written.
+        UnsupportedWriterFeature: Delvec cannot write the table.
         ServiceUnavailable: the database does not answer.
     """
     snapshot = loader.load(table.objects, table.name)
     check_writable(snapshot.protocol, snapshot.metadata, table.name, writes_rows=False)
     if not snapshot.dv_enabled:
         raise InvalidCommit(
-            f"Table '{table.name}' does not have deletion vectors enabled: rewrite the files, "
-            "or set delta.enableDeletionVectors=true.",
+            f"Table '{table.name}' does not have deletion vectors enabled. Rewrite the files instead, or set "
+            "delta.enableDeletionVectors=true.",
             table=table.name,
             version=snapshot.version,
         )
@@ -100,7 +101,7 @@ def allocate(
     plain = dv_packing.new_files(files, prefix_length=prefix_length)
     paths = [file.path for file in (*packed, *plain)]
     ledger.announce(table.record.id, transaction_id, "ALLOCATE", paths, "deletion-vector")
-    # Bins are filled in order, so what comes out is in the order of what went in.
+    # Bins are filled in order, so the result has the order of the input.
     places = [
         Allocated(file.path_or_inline_dv, extent.offset, extent.size_in_bytes, file.path)
         for file in packed

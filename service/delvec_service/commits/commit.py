@@ -1,7 +1,7 @@
 """The commit: one transaction in, one answer out.
 
-What is expected comes back as a value: Committed, Rebased, NothingToDo, AlreadyApplied or Conflict. The loop is in
-:mod:`~delvec_service.commits.commit_loop`; here is what surrounds it: the ledger, and whom to tell.
+Expected outcomes are values: Committed, Rebased, NothingToDo, AlreadyApplied or Conflict. The loop is in
+:mod:`~delvec_service.commits.commit_loop`; this module handles what surrounds it: the ledger, and notifications.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ from delvec_service.commits.metadata_changes import resolved
 from delvec_service.commits.overwrite_watch import OverwriteWatch
 from delvec_service.logs import facts, logger, note
 from delvec_service.maintenance.health_watch import HealthWatch, rows_changed
-from delvec_service.maintenance.log_upkeep import LogUpkeep
+from delvec_service.maintenance.log_maintenance import LogMaintenance
 from delvec_service.maintenance.symlink_manifests import SymlinkManifests
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.ledger import Ending, Ledger, Outcome
@@ -45,25 +45,25 @@ class Commits:
 
     Args:
         loader: reads snapshots.
-        ledger: knows of files before they are written.
-        upkeep: is notified of every commit.
-        overwrite_watch: likewise; knows which of them others replaced.
-        manifests: likewise; keeps those of tables that ask for it.
-        health: counts what becomes of commits.
+        ledger: records files before they are written.
+        log_maintenance: notified of every commit.
+        overwrite_watch: likewise; knows which commits other writers replaced.
+        manifests: likewise; updates the manifests of tables that want them.
+        health: counts outcomes of commits.
         attempts: how many times a commit tries to create a version.
-        deletion_vector_target_bytes: deletion vectors of one commit share files of about this size.
-        max_file_age_seconds: how long ago new files may have been written.
+        deletion_vector_target_bytes: the approximate size of the files that deletion vectors of one commit share.
+        max_file_age_seconds: the maximum age of new files.
         observer: notified of the outcome of commits.
 
     Attributes:
-        log: the commits that came last, read once for all who ask.
+        log: the latest commits, read once for all callers.
     """
 
     def __init__(
         self,
         loader: SnapshotLoader,
         ledger: Ledger,
-        upkeep: LogUpkeep,
+        log_maintenance: LogMaintenance,
         overwrite_watch: OverwriteWatch,
         manifests: SymlinkManifests,
         health: HealthWatch | None = None,
@@ -73,7 +73,7 @@ class Commits:
         max_file_age_seconds: float = 3600,
         observer: Observer = NO_OBSERVER,
     ) -> None:
-        self._upkeep = upkeep
+        self._log_maintenance = log_maintenance
         self._own_commits = overwrite_watch
         self._manifests = manifests
         self._health = health
@@ -97,22 +97,22 @@ class Commits:
 
     @property
     def vector_bytes(self) -> int:
-        """Memory that deletion vectors take, about."""
+        """The approximate memory that cached deletion vectors take, in bytes."""
         return self._vectors.nbytes
 
     def commit(self, table: OpenTable, changes: Changes) -> CommitResult:
-        """Commit a transaction once, however often it is asked for.
+        """Commit a transaction once, no matter how often it is sent.
 
         Raises:
             InvalidCommit: or a subclass: the request contradicts the table.
             InvalidTableChange: or a sibling: the table cannot be changed as the commit asks.
             IdempotencyKeyReused: another request was committed under its key.
-            UnsupportedTable: or a subclass: the table must not be written, or not in this way.
-            CorruptTable: or a subclass: what the commit has to read is damaged.
-            CommitOutcomeUnknown: storage failed in mid-commit, or the log no longer tells.
-            CommitOverwritten: it was committed, or it rests on one that was, and another commit is in its place.
+            UnsupportedTable: or a subclass: Delvec cannot write the table, or not this way.
+            CorruptTable: or a subclass: something the commit has to read is damaged.
+            CommitOutcomeUnknown: storage failed during the commit, or the log no longer has the answer.
+            CommitOverwritten: it was committed, or is based on a commit, that another commit has replaced.
             ServiceUnavailable: the database does not answer; nothing was done.
-            StorageError: storage does not answer; the commit did not take effect.
+            StorageError: storage does not answer; nothing was committed.
         """
         fault_points.reach("begin")
         note(transaction=changes.transaction_id)
@@ -129,13 +129,13 @@ class Commits:
         except StorageError as error:
             raise CommitOutcomeUnknown(error.message, transaction_id=member.key) from error
         if isinstance(member.error, FileNotInSnapshot):
-            # What it read may have been a commit that is not there any more.
+            # It may have read a commit that has since been replaced.
             gone = self._own_commits.explain(table.objects, table.name, changes.read_version)
             raise gone or member.error
         return member.answer()
 
     def _observe(self, table: OpenTable, member: Member) -> None:
-        """Tell of a commit's outcome those who count, and the log."""
+        """Report a commit's outcome to metrics and the log."""
         outcome, result = _observed_outcome(member), member.result
         rows = rows_changed(result.metrics) if isinstance(result, Rebased) and outcome == "rebased" else 0
         self._observer.committed(outcome, rows)
@@ -146,7 +146,7 @@ class Commits:
             note(version=result.version)
 
     def to_compact(self, table: OpenTable, changes: Changes) -> list[dict[str, str | None]] | None:
-        """Return the partitions of a commit's new files where the table asks for their compaction, else None."""
+        """Return the partitions of a commit's new files if the table has auto compaction, else None."""
         if not changes.adds or not changes.data_change:
             return None
         configuration = self._properties(table)
@@ -155,10 +155,10 @@ class Commits:
         return auto_compaction.touched_partitions(add.partition_values for add in changes.adds)
 
     def run(self, table: OpenTable, members: list[Member]) -> None:
-        """Give each of the members of a group its answer, and tell the ledger."""
+        """Give each member of a group its answer, and record the outcome in the ledger."""
         is_alone = len(members) == 1
         try:
-            # Where somebody chose the key, they may choose it twice.
+            # A client that chooses keys may use one twice.
             self._race.find_earlier(table, [one for one in members if one.changes.request_hash is not None])
             members = [member for member in members if not member.is_done]
             if not members:
@@ -168,7 +168,7 @@ class Commits:
         except Exception:
             if is_alone:
                 raise
-            logger.error("group of commits failed; each is tried alone", table=table.name, exc_info=True)
+            logger.error("group commit failed; retrying each commit alone", table=table.name, exc_info=True)
             self._run_apart(table, members)
             return
         if run.is_refused:
@@ -185,23 +185,22 @@ class Commits:
             _count(run, self._health)
         self._close(run)
         if run.version is not None:
-            self._upkeep.committed(table, run.version, run.transaction_id)
-            # Before the answer, so that who has it finds the rows by the manifests, too.
+            self._log_maintenance.committed(table, run.version, run.transaction_id)
+            # Before the answer, so that a client with the answer finds the rows through the manifests, too.
             self._manifests.committed(table, run.version, self._configuration(run))
 
     def _run_apart(self, table: OpenTable, members: list[Member]) -> None:
-        """Give each member its answer by itself: a defect that one meets is not the others'."""
+        """Answer each member separately: a defect that affects one must not affect the others."""
         for member in members:
             alone = Member(
                 member.changes, member.principal
-            )  # what the group found out about it may be half done
+            )  # The group's work on this member may be half done.
             try:
                 self.run(table, [alone])
             except Exception:  # noqa: BLE001 - the others are to have their answers
                 logger.error("commit failed", table=table.name, transaction=member.key, exc_info=True)
                 alone.error = InternalError(
-                    "Delvec failed in a way that it does not know; the service's log has the reason under "
-                    f"transaction {member.key}.",
+                    f"Delvec failed unexpectedly. The service's log has the cause under transaction {member.key}.",
                     transaction_id=member.key,
                 )
             member.result, member.error, member.found = alone.result, alone.error, alone.found
@@ -211,7 +210,7 @@ class Commits:
         return {} if known is None else known.configuration
 
     def _configuration(self, run: Run) -> Mapping[str, str]:
-        """Return the properties of the version that was created."""
+        """Return the table properties of the version that was created."""
         changed = [one.changes.metadata for one in run.members if one.changes.metadata is not None]
         return changed[-1].configuration if changed else self._properties(run.table)
 
@@ -236,7 +235,7 @@ class Commits:
             fault_points.reach("before-close")
             self._ledger.close_all(run.table.record.id, endings, run.own)
         except (ServiceUnavailable, StorageError) as error:
-            # The log has the truth; an answer must not depend on a row that only speeds up a search.
+            # The log is the source of truth; an answer must not depend on a row that only speeds up a search.
             logger.warning("ledger not updated", transaction=run.key, reason=error.message)
 
 
@@ -256,10 +255,10 @@ def _count(run: Run, health: HealthWatch) -> None:
 
 
 def _files(run: Run, member: Member) -> tuple[str, ...]:
-    """Return the files that a transaction's outcome is about; of one that is committed, those that the log names.
+    """Return the files that a transaction's outcome covers; for a committed one, those that the log names.
 
-    Where the same request ran twice at once, both wrote deletion vectors and one was committed: the files of the
-    other stay open in the ledger, as what may be removed. So do those of attempts that were lost.
+    If the same request ran twice at once, both wrote deletion vectors and one was committed: the other's files stay
+    open in the ledger, as candidates for removal. So do those of lost attempts.
     """
     if run.version is not None:
         return tuple(run.files)

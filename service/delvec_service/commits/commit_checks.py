@@ -1,6 +1,6 @@
-"""What a commit must satisfy, and what it comes to for each file.
+"""The requirements a commit must meet, and the resulting change for each file.
 
-Everything is checked before the first effect, so that a refused request leaves nothing behind.
+Everything is checked before the first effect, so that a rejected request leaves nothing behind.
 """
 
 import json
@@ -47,16 +47,16 @@ _CONCURRENT_HEADS: Final = 16
 
 
 def check_table(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
-    """Refuse to write tables that Delvec must not write, or not in this way.
+    """Reject writes that Delvec must not make to this table.
 
     Raises:
-        UnsupportedWriterFeature: the table has a writer feature that Delvec does not implement, or does not for
-            what the commit does: rows that are copied keep no row ids.
-        AppendOnlyTable: the commit removes rows, and the table does not let go of any.
+        UnsupportedWriterFeature: the table has a writer feature that Delvec does not implement, or not for this
+            operation: copied rows do not keep their row ids.
+        AppendOnlyTable: the commit removes rows from an append-only table.
         MissingChangeFiles: the table keeps a change data feed, and rows are copied or changed without change files.
-        InvalidTableChange: deletion vectors are to be written again, and the table has them turned off.
-        InvalidCommit: rows are to be deleted by deletion vector, and the table has those turned off; or all columns are
-            new, and files would stay.
+        InvalidTableChange: the commit rewrites deletion vectors, and the table has them turned off.
+        InvalidCommit: the commit deletes rows by deletion vector, and the table has those turned off; or it replaces
+            all columns without removing all files.
     """
     check_writable(
         snapshot.protocol,
@@ -71,8 +71,8 @@ def check_table(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
     )
     if loses_rows and changes.data_change and snapshot.append_only:
         raise AppendOnlyTable(
-            f"Table '{table.name}' has delta.appendOnly=true, so rows cannot be removed from it; "
-            "unset the property first.",
+            f"Table '{table.name}' has delta.appendOnly=true, so rows cannot be removed from it. Unset the property "
+            "first.",
             table=table.name,
             version=snapshot.version,
         )
@@ -80,63 +80,64 @@ def check_table(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
         check_repacking(table, snapshot)
     if (changes.row_deletes or changes.added_deletes) and not snapshot.dv_enabled:
         raise InvalidCommit(
-            f"Table '{table.name}' does not have deletion vectors enabled, and Delvec does not enable them by "
-            "itself: rewrite the files, sending adds and removes, or set delta.enableDeletionVectors=true.",
+            f"Table '{table.name}' does not have deletion vectors enabled, and a commit does not enable them. "
+            "Rewrite the files, sending adds and removes, or set delta.enableDeletionVectors=true.",
             table=table.name,
             version=snapshot.version,
         )
     if changes.replaces_schema and (changes.row_deletes or len(changes.removes) < snapshot.num_files):
         raise InvalidCommit(
-            f"The commit gives table '{table.name}' other columns, and leaves files that do not have them: it removes "
-            f"{len(changes.removes)} of the {snapshot.num_files} files of version {snapshot.version}; remove them all.",
+            f"The commit replaces the columns of table '{table.name}' but keeps files without the new ones: it "
+            f"removes {len(changes.removes)} of the {snapshot.num_files} files of version {snapshot.version}. "
+            "Remove all of them.",
             table=table.name,
             version=snapshot.version,
         )
 
 
 def check_repacking(table: OpenTable, snapshot: Snapshot) -> None:
-    """Refuse to write deletion vectors again for a table that has them turned off.
+    """Reject the compaction of deletion vectors for a table that has them turned off.
 
     Raises:
-        InvalidTableChange: it has; says what to do instead.
+        InvalidTableChange: it has; the message says what to do instead.
     """
     if not snapshot.dv_enabled:
         raise InvalidTableChange(
-            f"Table '{table.name}' has delta.enableDeletionVectors=false, so no deletion vector is written, not even "
-            "again; write the files that have one without the deleted rows: table.optimize.purge().",
+            f"Table '{table.name}' has delta.enableDeletionVectors=false, so its deletion vectors cannot be "
+            "compacted. Rewrite the files that have one without their deleted rows: table.optimize.purge().",
             table=table.name,
             version=snapshot.version,
         )
 
 
 def _check_change_files(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
-    """Refuse a commit whose change feed follows neither from change files nor from what it does to files."""
+    """Reject a commit whose change feed cannot be derived from its change files or its file actions."""
     if changes.change_files:
         if not snapshot.cdf_enabled:
             raise InvalidCommit(
-                f"Table '{table.name}' does not have delta.enableChangeDataFeed=true, so a commit has no "
-                "change-files; leave them out, or set the property first.",
+                f"Table '{table.name}' does not have delta.enableChangeDataFeed=true, so a commit cannot have "
+                "change-files. Leave them out, or set the property first.",
                 table=table.name,
                 version=snapshot.version,
             )
         _check_partition_values(table, changes.change_files, snapshot)
     elif snapshot.cdf_enabled and changes.data_change and changes.copies_rows:
         raise MissingChangeFiles(
-            f"Table '{table.name}' has delta.enableChangeDataFeed=true, and this {changes.operation} adds files with "
-            "rows that were in the table before, changed or not: what changed cannot be told from the files. Send "
-            "change-files with all rows that it changes, or write with Delvec's own commands, which do.",
+            f"Table '{table.name}' has delta.enableChangeDataFeed=true, and this {changes.operation} adds files "
+            "that also contain rows from before, so the changes cannot be derived from the files. Send "
+            "change-files with all changed rows, or write with Delvec's own commands, which do so.",
             table=table.name,
             version=snapshot.version,
         )
 
 
 def check_adds(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
-    """Refuse new files that contradict the newest version; asks storage nothing.
+    """Reject new files that contradict the newest version, without access to storage.
 
     Raises:
-        DuplicateFile: a file is live already.
-        InvalidCommit: a file lacks what the table needs.
-        ConstraintViolation: a file's statistics or partition values prove that rows break what the table asks.
+        DuplicateFile: a file is already live.
+        InvalidCommit: a file lacks something the table requires.
+        ConstraintViolation: a file's statistics or partition values prove that rows violate a constraint.
     """
     if not changes.adds:
         return
@@ -145,12 +146,12 @@ def check_adds(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
             DuplicateFile,
             table,
             path,
-            "is a live file of the table already; write new files under new names",
+            "is already a live file of the table; write new files under new names",
         )
     _check_partition_values(table, changes.adds, snapshot)
     for add in changes.adds:
         _check_stats(table, add, snapshot)
-    # What a DELETE or a compaction adds are rows that were there, maybe before the constraint.
+    # The rows that a DELETE or a compaction adds existed before, maybe before the constraint.
     if changes.data_change and changes.operation != "DELETE":
         violation = violations.proven(changes.adds, snapshot)
         if violation is not None:
@@ -158,30 +159,32 @@ def check_adds(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
 
 
 def check_statistics(table: OpenTable, changes: Changes, live: Mapping[str, AddFile]) -> None:
-    """Refuse new statistics of live files that are none, or tell of another number of rows than the log.
+    """Reject new statistics that are invalid, or whose number of rows differs from the log.
 
     Raises:
-        InvalidCommit: they do; says which file.
+        InvalidCommit: one is; the message names the file.
     """
     for path, new in changes.statistics.items():
         _check_stats_text(table, path, new.stats, needs_rows=True)
         file = live.get(path)
         known = None if file is None or file.stats is None else statistics.num_records(file.stats)
         if known is not None and known != statistics.num_records(new.stats):
-            what = f"has {known} rows by the log, and other numRecords in its new statistics"
+            what = (
+                f"has {known} rows according to the log, but its new statistics have a different numRecords"
+            )
             raise _invalid(table, path, what)
 
 
 def check_files(table: OpenTable, changes: Changes, max_age_seconds: float) -> None:
-    """Refuse new files that are not what storage has: of data, changes, and deletion vectors that the engine wrote.
+    """Reject new files that storage does not have as described: data, change, and deletion vector files.
 
-    The number of rows is not compared with the footers: that is a request per file, and the engine that sends
-    statistics is the one that wrote the footer.
+    The number of rows is not compared with the footers: that takes a request per file, and the engine that sent the
+    statistics also wrote the footer.
 
     Raises:
-        FileNotInStorage: a file is not there.
+        FileNotInStorage: a file does not exist.
         FileSizeMismatch: it has another size.
-        FileTooOld: it was written so long ago that VACUUM may take it for an orphan.
+        FileTooOld: it is so old that VACUUM may treat it as an orphan.
         StorageError: storage did not answer.
     """
     now = time.time_ns() // 1_000_000
@@ -192,18 +195,19 @@ def check_files(table: OpenTable, changes: Changes, max_age_seconds: float) -> N
     sizes |= dict.fromkeys(place for place in places if place is not None)
     for (path, size), found in zip(sizes.items(), _looked_up(table, list(sizes)), strict=True):
         if found is None:
-            what = f"is not in storage under {table.location}; write it, then commit"
+            what = f"does not exist in storage under {table.location}; write it, then commit"
             raise _refused(FileNotInStorage, table, path, what)
         if size is not None and found.size != size:
-            what = f"has {found.size} bytes in storage, not the {size} of the request"
+            what = f"has {found.size} bytes in storage, but {size} in the request"
             raise _refused(FileSizeMismatch, table, path, what)
         if found.last_modified_ms < oldest:
             written, here = _moment(found.last_modified_ms), _moment(now)
             raise FileTooOld(
-                f"File '{path}' was written {round((now - found.last_modified_ms) / 1000)} s ago (at {written} by the "
-                f"storage's clock, and it is {here} by this service's), and a commit takes files of the last "
-                f"{max_age_seconds:.0f} s: VACUUM may take older ones for left-overs (table '{table.name}'). Write it "
-                "again, or raise DELVEC_MAX_FILE_AGE_SECONDS; if it is new, set the service's clock right.",
+                f"File '{path}' was written {round((now - found.last_modified_ms) / 1000)} s ago (at {written} by "
+                f"the storage's clock; this service's clock says {here}), but a commit only accepts files of the "
+                f"last {max_age_seconds:.0f} s, because VACUUM may remove older ones as orphans (table "
+                f"'{table.name}'). Write the file again, or raise DELVEC_MAX_FILE_AGE_SECONDS. If the file is new, "
+                "correct the service's clock.",
                 table=table.name,
                 file=path,
                 storage_time=written,
@@ -232,14 +236,16 @@ def _check_partition_values(table: OpenTable, files: Sequence[AddFile | Cdc], sn
     for file in files:
         if set(file.partition_values) != set(columns):
             given = sorted(file.partition_values)
-            what = f"has partition values for {given}, and the table is partitioned by {list(columns)}"
+            what = f"has partition values for {given}, but the table is partitioned by {list(columns)}"
             raise _invalid(table, file.path, what)
         for name, value in file.partition_values.items():
             try:
-                # Not as Python's: Spark has days that Python has not.
+                # Not Python's dates: Spark supports days that Python does not.
                 partition_values.parse_column(pa.array([value], pa.string()), columns[name].type)
             except DelvecError as error:
-                what = f"has the partition value {value!r}, which column '{columns[name].name}' cannot hold"
+                what = (
+                    f"has the partition value {value!r}, which is not valid for column '{columns[name].name}'"
+                )
                 raise _invalid(table, file.path, what) from error
 
 
@@ -254,7 +260,9 @@ def _check_stats_text(table: OpenTable, path: str, text: str | None, *, needs_ro
             stats = json.loads(text)
             check_text(text, stats)
         except UnicodeEncodeError as error:
-            what = "has statistics with half of a surrogate pair, which is no Unicode; send whole characters"
+            what = (
+                "has statistics with a lone surrogate, which is not valid Unicode; send complete characters"
+            )
             raise _invalid(table, path, what) from error
         except (ValueError, RecursionError) as error:
             raise _invalid(table, path, "has statistics that are not JSON") from error
@@ -264,19 +272,19 @@ def _check_stats_text(table: OpenTable, path: str, text: str | None, *, needs_ro
     if count is None:
         # PROTOCOL.md, "Writer Requirement for Deletion Vectors".
         if needs_rows:
-            what = "has no numRecords in its statistics, which a table with deletion vectors needs"
+            what = "has no numRecords in its statistics; a table with deletion vectors requires it"
             raise _invalid(table, path, what)
     elif not isinstance(count, int) or isinstance(count, bool) or count < 0:
-        raise _invalid(table, path, "has statistics whose numRecords is not a count")
+        raise _invalid(table, path, "has statistics with an invalid numRecords")
 
 
 def num_records(table: OpenTable, file: AddFile, version: int, *, from_footer: bool) -> int | None:
-    """Return a file's physical rows: from the log, else from the file's footer where that is asked for.
+    """Return a file's number of physical rows: from the log, or from the file's footer if requested.
 
     Raises:
-        MissingDataFile: its footer was to be read, and it is not there.
+        MissingDataFile: its footer is needed, and the file does not exist.
         CorruptTable: it is not a Parquet file.
-        UnusableFile: its footer has more than 256 MiB.
+        UnusableFile: its footer is larger than 256 MiB.
         StorageError: storage did not answer.
     """
     try:
@@ -292,7 +300,7 @@ def num_records(table: OpenTable, file: AddFile, version: int, *, from_footer: b
             return int(pq.read_metadata(source).num_rows)
     except FileNotFoundError as error:
         raise MissingDataFile(
-            f"File '{file.path}' of table '{table.name}' (version {version}) is not in storage; restore it "
+            f"File '{file.path}' of table '{table.name}' (version {version}) does not exist in storage. Restore it "
             "from a backup, or remove it from the table.",
             **facts,
         ) from error

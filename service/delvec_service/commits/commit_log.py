@@ -1,4 +1,4 @@
-"""The log as commits need it: who came first, whether that was us, and creating a version."""
+"""The log as commits need it: which commit came first, whether it was ours, and creating a version."""
 
 import random
 import threading
@@ -24,13 +24,13 @@ _PUT_ATTEMPTS: Final = 4
 _PUT_PAUSE_SECONDS: Final = 0.2
 _ENTRIES: Final = 4096
 _MOST_ACTIONS: Final = 40_000
-"""Of all entries that are kept; about 60 MB."""
+"""For all cached entries; about 60 MB."""
 _LARGE: Final = 2000
 _MOST_DIGITS: Final = 18
 
 
 class AmbiguousPutError(Exception):
-    """Storage failed while a version was created, and cannot say whether it was."""
+    """Storage failed while creating a version, and cannot tell whether it was created."""
 
     def __init__(self, version: int, failure: StorageError) -> None:
         super().__init__(version)
@@ -43,15 +43,15 @@ class Entry:
     """A version that is in the log.
 
     Attributes:
-        commit: as it was read.
-        winner: the same, as the conflict check asks for it.
+        commit: the commit as it was read.
+        winner: the same, in the form the conflict check needs.
     """
 
     commit: Commit
     winner: WinningCommit
 
     def transaction(self, key: str) -> MemberInfo | None:
-        """Return what the version says of a transaction, if it holds it."""
+        """Return what the version records about a transaction, if it contains it."""
         return self._transactions.get(key)
 
     @cached_property
@@ -78,7 +78,7 @@ class CommitLog:
     """Reads and creates versions. Safe to share between threads.
 
     Args:
-        loader: has read most of what is asked for.
+        loader: has already read most of the entries.
     """
 
     def __init__(self, loader: SnapshotLoader) -> None:
@@ -90,10 +90,10 @@ class CommitLog:
     def entries(self, table: OpenTable, first: int, last: int) -> list[Entry]:
         """Return the versions from ``first`` to ``last``.
 
-        They are the same commits that the newest snapshot was made from, also where another writer has replaced one.
+        They are the commits that the newest snapshot was built from, even if another writer has replaced one since.
 
         Raises:
-            MissingLogFile: one has been cleaned up.
+            MissingLogFile: an entry has been cleaned up.
             CorruptLog: one cannot be read.
             StorageError: storage did not answer.
         """
@@ -128,25 +128,25 @@ class CommitLog:
             self._actions -= len(gone.commit.actions)
 
     def create(self, table: OpenTable, version: int, data: bytes) -> bool:
-        """Create a version; False where another commit is there, or the version before is not what was read.
+        """Create a version. Returns False if another commit has it, or if the version before was replaced.
 
-        Storage that fails in the middle leaves open whether the entry exists. Asking for the same bytes again
-        settles it: they hold the transaction id, so an entry with these bytes is this commit.
+        If storage fails midway, the entry may or may not exist. Reading it settles that: the bytes contain the
+        transaction id, so an entry with the same bytes is this commit.
 
         Raises:
-            AtomicCreateUnsupported: the storage cannot create a file atomically; there is no entry.
-            AmbiguousPutError: it may exist, or may come to exist.
-            RequestTooLarge: no reader would take an entry that large.
-            StorageError: storage failed, and there is no entry.
+            AtomicCreateUnsupported: storage cannot create a file atomically; no entry was created.
+            AmbiguousPutError: the entry may exist, or may appear later.
+            RequestTooLarge: readers reject an entry that large.
+            StorageError: storage failed, and no entry was created.
         """
         if len(data) > table.objects.max_commit_bytes:
             raise RequestTooLarge(
-                f"The commit to table '{table.name}' has {len(data)} bytes as JSON, and the service takes at most "
-                f"{table.objects.max_commit_bytes}: commit in parts, or raise DELVEC_MAX_COMMIT_BYTES.",
+                f"The commit to table '{table.name}' has {len(data)} bytes as JSON, and the limit is "
+                f"{table.objects.max_commit_bytes}. Commit in several parts, or raise DELVEC_MAX_COMMIT_BYTES.",
                 table=table.name,
             )
         if not self._loader.is_unchanged(table.objects, version - 1):
-            return False  # another program was not done with it
+            return False  # another program was still writing it
         path = commit_path(version)
         for number in range(_PUT_ATTEMPTS):
             try:
@@ -165,16 +165,16 @@ class CommitLog:
         return self._settled(table, version, data, failure)
 
     def _settled(self, table: OpenTable, version: int, data: bytes, failure: StorageError) -> bool:
-        """Say after a failure whether an entry is ours, by reading it."""
+        """Check after a failure whether an entry is ours, by reading it."""
         is_local = locations.local_path(table.location) is not None
         try:
             ours = table.objects.get(commit_path(version)) == data
         except FileNotFoundError:
             if is_local:
-                raise failure from None  # a local file that is not there will not appear later
+                raise failure from None  # a missing local file will not appear later
             raise AmbiguousPutError(version, failure) from failure
         except StorageError:
             raise AmbiguousPutError(version, failure) from failure
         if ours and is_local:
-            raise AmbiguousPutError(version, failure)  # it is there, but may not outlive a power cut
+            raise AmbiguousPutError(version, failure)  # it exists, but may not survive a power failure
         return ours

@@ -1,8 +1,8 @@
-"""The loop of a commit: read the newest version, see who was first, try to create the next one.
+"""The loop of a commit: read the newest version, check what was committed first, try to create the next one.
 
-It works on lists of transactions that may share a version; one alone is a list of one. Order of effects: the ledger,
-the deletion vector files, the log entry. Nothing is ever deleted here: after a failure the ledger names what may be
-an orphan, and a reader of the log decides whether it is one.
+It works on lists of transactions that may share a version; a single one is a list of one. Order of effects: the
+ledger, the deletion vector files, the log entry. Nothing is ever deleted here: after a failure the ledger names
+possible orphans, and a reader of the log decides whether they are.
 """
 
 import random
@@ -49,17 +49,17 @@ _LOOK_AGAIN_SECONDS: Final = 60.0
 
 @dataclass(eq=False)
 class Run:
-    """What a call of :meth:`CommitLoop.run` has done.
+    """The result of a call of :meth:`CommitLoop.run`.
 
     Attributes:
         key: transaction id of the version: the member's own, or a new one of a group.
-        writer: of its deletion vectors.
-        version: that it created.
-        transaction_id: of that version: a member that is left of a group has its own.
-        files: of deletion vectors that the version names.
-        own: what to know the version by, later.
-        is_refused: whether nothing was done, for the table does not let transactions share a version.
-        attempts: how often the newest version was looked at, to create the next one.
+        writer: writer of the version's deletion vectors.
+        version: the version that it created.
+        transaction_id: transaction id of that version; the only remaining member of a group keeps its own.
+        files: the deletion vector files that the version names.
+        own: identifies the version later.
+        is_refused: whether nothing was done because the table does not allow transactions to share a version.
+        attempts: how many times it tried to create the next version.
     """
 
     table: OpenTable
@@ -81,7 +81,7 @@ class Run:
 
 @dataclass(frozen=True)
 class _Files:
-    """The live files that some transactions remove from, by path as they spell it.
+    """The live files that transactions remove rows from, by path as spelled in the request.
 
     Attributes:
         counts: physical rows.
@@ -96,9 +96,9 @@ class _Ready:
     """A member that can be in the next version.
 
     Attributes:
-        changes: less what members before it do.
-        resolved: what becomes of the files by them.
-        metrics: of its own part.
+        changes: without what earlier members do.
+        resolved: the resulting state of the files.
+        metrics: of this member alone.
     """
 
     member: Member
@@ -113,12 +113,12 @@ class CommitLoop:
     Args:
         loader: reads snapshots.
         log: reads and creates versions.
-        race: judges by the winners.
-        ledger: knows of files before they are written.
-        vectors: deletion vectors that were read or written.
+        race: checks transactions against the winners.
+        ledger: records files before they are written.
+        vectors: cache of deletion vectors.
         attempts: how many times a commit tries to create a version.
-        target_bytes: deletion vectors of one commit share files of about this size.
-        max_file_age_seconds: of new files.
+        target_bytes: the approximate size of the files that deletion vectors of one commit share.
+        max_file_age_seconds: the maximum age of new files.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class CommitLoop:
                 time.sleep(random.uniform(0, _PAUSE_SECONDS))  # noqa: S311 - spreads load
             seen = snapshot.version
             if number == 0 and len(run.members) > 1 and not is_enabled(snapshot.configuration):
-                # What was known of the table's properties when they met was not the newest.
+                # The table properties known when the members were grouped were not the newest.
                 run.is_refused = True
                 return
             try:
@@ -195,7 +195,7 @@ class CommitLoop:
     def _ready(
         self, table: OpenTable, candidates: Sequence[Candidate], snapshot: Snapshot
     ) -> tuple[list[_Ready], _Files]:
-        """Return the members that can be in the next version; those that contradict the table get their errors."""
+        """Return the members that can be in the next version. Those that contradict the table get their errors."""
         paths = {
             path
             for one in candidates
@@ -219,7 +219,7 @@ class CommitLoop:
     def _attempt(
         self, run: Run, ready: Sequence[_Ready], files: _Files, snapshot: Snapshot, *, is_first: bool
     ) -> None:
-        """Try to create the version after ``snapshot``; if another commit takes it, nobody gets an answer by this."""
+        """Try to create the version after ``snapshot``. If another commit takes it, no member gets an answer."""
         changes = combined([one.changes for one in ready], run.key, run.table.location)
         alone = len(ready) == 1
         resolved = ready[0].resolved if alone else self._resolved(run.table, changes, files, snapshot)
@@ -264,10 +264,10 @@ class CommitLoop:
         files: _Files,
         snapshot: Snapshot,
     ) -> _Ready | None:
-        """Return what a member does after those before it; None where that is nothing, whatever others commit.
+        """Return what a member changes after those before it; None if nothing, whatever others commit.
 
         Raises:
-            DelvecError: of many kinds: the member contradicts the table, or cannot be checked.
+            DelvecError: the member contradicts the table, or cannot be checked.
         """
         member, whole = candidate.member, candidate.changes
         commit_checks.check_table(table, whole, snapshot)
@@ -282,7 +282,7 @@ class CommitLoop:
         changes = without(whole, earlier, table.location) if before else whole
         resolved = self._resolved(table, changes, files, snapshot)
         if earlier and changes.removes and resolved.rows_removed is not None:
-            # Of a file that goes whole, members before it may have taken rows: those are theirs.
+            # Earlier members may have deleted rows of a file that is removed as a whole: those rows count as theirs.
             taken = sum(self._taken(table, path, earlier, files, snapshot) for path in changes.removes)
             resolved = replace(resolved, rows_removed=resolved.rows_removed - taken)
         metrics = commit_builder.metrics(changes, resolved, rows_already_gone=candidate.already_gone)
@@ -294,14 +294,14 @@ class CommitLoop:
     def _taken(
         self, table: OpenTable, path: str, earlier: Sequence[Changes], files: _Files, snapshot: Snapshot
     ) -> int:
-        """Return how many live rows of a file the members before take one by one."""
+        """Return how many live rows of a file the earlier members delete individually."""
         rows, vector = rows_taken(path, earlier, table.location), files.live[path].deletion_vector
         if not rows or vector is None:
             return len(rows)
         return len(rows - self._vectors.load(table, [(path, vector)], snapshot.version)[path])
 
     def _resolved(self, table: OpenTable, changes: Changes, files: _Files, snapshot: Snapshot) -> Resolved:
-        """Return what becomes of the files.
+        """Return the resulting state of the files.
 
         Raises:
             FileNotInSnapshot: a file is not live.
@@ -340,19 +340,20 @@ def _not_live(table: OpenTable, path: str, version: int) -> FileNotInSnapshot | 
     facts = {"table": table.name, "file": path, "version": version}
     if "://" in canonical_log_path(path, table.location):
         return FileNotInTable(
-            f"File '{path}' is not one of table '{table.name}' (version {version}); name files as the plan does.",
+            f"File '{path}' does not belong to table '{table.name}' (version {version}). Use the file names that "
+            "the plan returned.",
             **facts,
         )
     return FileNotInSnapshot(
-        f"File '{path}' is not a live file of version {version} of table '{table.name}'; plan the command again.",
+        f"File '{path}' is not a live file of version {version} of table '{table.name}'. Plan the command again.",
         **facts,
     )
 
 
 def _overtaken(table: OpenTable, member: Member, attempts: int) -> ConcurrentWrite:
     return ConcurrentWrite(
-        f"Table '{table.name}' is written so often that {attempts} attempts to commit after version "
-        f"{member.changes.read_version} all came second; try again.",
+        f"Table '{table.name}' is written so often that all {attempts} attempts to commit after version "
+        f"{member.changes.read_version} lost the race. Try again.",
         table=table.name,
         version=member.changes.read_version,
     )
@@ -360,8 +361,9 @@ def _overtaken(table: OpenTable, member: Member, attempts: int) -> ConcurrentWri
 
 def _unknown(table: OpenTable, member: Member, error: AmbiguousPutError) -> CommitOutcomeUnknown:
     return CommitOutcomeUnknown(
-        f"Storage failed while version {error.version} of table '{table.name}' was created: {error.failure.message} "
-        f"Send the same request again, or look for transaction {member.key} in the table's history.",
+        f"Storage failed while version {error.version} of table '{table.name}' was being created: "
+        f"{error.failure.message} Send the same request again, or look for transaction {member.key} in the table's "
+        "history.",
         table=table.name,
         version=error.version,
         transaction_id=member.key,

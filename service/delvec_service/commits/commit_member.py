@@ -19,18 +19,18 @@ _LONG_SECONDS: Final = 10.0
 
 @dataclass(eq=False)
 class Member:
-    """A transaction, and what has become of it so far.
+    """A transaction and its progress.
 
     Attributes:
-        principal: whose it is, where that is known.
-        checked_to: the newest version in which it was looked for.
-        last: its commit as it was read.
+        principal: its principal, if known.
+        checked_to: the newest version that was searched for it.
+        last: its commit as it was last read.
         winners: the commits since the version that it read.
-        ours: as the conflict check sees it, once it was checked.
-        looked_at: when its new files were last seen in storage, by the monotonic clock.
-        found: the commit that it was found in, where another request with its key was first.
+        ours: in the form of the conflict check, once it was checked.
+        looked_at: when its new files were last verified in storage, by the monotonic clock.
+        found: the commit that contains it, if another request with its key came first.
         result: its answer.
-        error: what it was refused for, or failed with.
+        error: why it was rejected, or failed.
     """
 
     changes: Changes
@@ -54,15 +54,15 @@ class Member:
 
     @property
     def is_done(self) -> bool:
-        """Whether there is an answer."""
+        """Whether it has an answer."""
         return self.result is not None or self.error is not None
 
     @contextmanager
     def own_errors(self) -> Iterator[None]:
-        """Take the error of what is done for this member alone as its answer; its neighbours in a group go on.
+        """Use an error of this member's own work as its answer; the other members of the group continue.
 
         Raises:
-            StorageError: storage did not answer for so long that each neighbour would wait as long for the same.
+            StorageError: storage did not answer for so long that every other member would wait as long.
             ServiceUnavailable: the database did not answer.
         """
         began = time.monotonic()
@@ -81,7 +81,7 @@ class Member:
         """Return the result.
 
         Raises:
-            DelvecError: there is none.
+            DelvecError: the member failed.
         """
         if self.error is not None:
             raise self.error
@@ -96,7 +96,7 @@ class Member:
         *,
         replayed: bool = False,
     ) -> None:
-        """Take note that it is committed; ``read_version`` as the log has it, where it was found there."""
+        """Mark it as committed; pass ``read_version`` as the log has it, if the commit was found there."""
         read = self.changes.read_version if read_version is None else read_version
         winners = tuple(range(read + 1, version))
         kind = Rebased if winners else Committed

@@ -1,4 +1,4 @@
-"""One transaction against the commits since the version that it read: is it among them, and may it pass them."""
+"""One transaction against the commits since its read version: is it one of them, and does it conflict with any?"""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -39,11 +39,11 @@ __all__ = ["Candidate", "CommitRace"]
 
 @dataclass(frozen=True)
 class Candidate:
-    """A member that passed all winners.
+    """A member that conflicts with no winner.
 
     Attributes:
-        changes: as they are to be done to the newest version.
-        already_gone: rows that were to be deleted, and that winners deleted.
+        changes: the changes to make to the newest version.
+        already_gone: rows to delete that winners have already deleted.
     """
 
     member: Member
@@ -52,13 +52,13 @@ class Candidate:
 
 
 class CommitRace:
-    """Judges transactions by the log.
+    """Checks transactions against the log.
 
     Args:
         loader: reads snapshots.
         log: reads commits.
-        ledger: may know of a commit whose version can no longer be found by search.
-        overwrite_watch: know of one that was in the log and is not any more.
+        ledger: may know a commit whose version a search no longer finds.
+        overwrite_watch: knows commits that are no longer in the log.
         vectors: reads deletion vectors.
     """
 
@@ -79,10 +79,10 @@ class CommitRace:
         self._marks = VersionMarks(loader)
 
     def judge(self, table: OpenTable, members: Sequence[Member], snapshot: Snapshot) -> list[Candidate]:
-        """Return the members that may be committed right after ``snapshot``; the others get their answers.
+        """Return the members that may be committed right after ``snapshot``. The others get their answers.
 
         Raises:
-            StorageError: storage did not answer for long.
+            StorageError: storage did not answer for a long time.
             ServiceUnavailable: the database did not answer.
         """
         found = []
@@ -96,13 +96,13 @@ class CommitRace:
         return found
 
     def find_earlier(self, table: OpenTable, members: Sequence[Member]) -> None:
-        """Answer transactions whose keys are in versions that they have read: other requests were committed with them.
+        """Answer transactions whose keys are in versions that they have read: other requests used those keys.
 
-        The search of the versions since would not find it. A database that does not answer is no reason to refuse.
-        One whose version was cleaned up gets CommitOutcomeUnknown: it must not be done again.
+        The search of the versions since would miss them. A transaction is not rejected because the database does not
+        answer. One whose version was cleaned up gets CommitOutcomeUnknown: it must not be committed again.
 
         Raises:
-            StorageError: storage did not answer for long.
+            StorageError: storage did not answer for a long time.
         """
         versions = {one.key: self._own_commits.version_of(table.location, one.key) for one in members}
         unknown = [key for key, version in versions.items() if version is None]
@@ -120,11 +120,11 @@ class CommitRace:
         try:
             (entry,) = self._log.entries(table, version, version)
         except MissingLogFile as error:
-            # It was committed once, and nothing is left that could say so: done again, it could be done twice.
+            # It was committed once and nothing remains to prove it: repeating it could apply it twice.
             raise CommitOutcomeUnknown(
-                f"Transaction {member.key} was recorded as version {version} of table '{table.name}', and the log no longer "
-                "has that version, so it cannot be told whether it is committed; read the table and decide anew, with "
-                "another transaction id.",
+                f"Transaction {member.key} was recorded as version {version} of table '{table.name}', but the log "
+                "no longer has that version, so it is unknown whether it was committed. Read the table and decide "
+                "again, with a new transaction id.",
                 table=table.name,
                 version=version,
                 transaction_id=member.key,
@@ -137,8 +137,8 @@ class CommitRace:
         changes = member.changes
         if snapshot.version < changes.read_version:
             raise VersionFromFuture(
-                f"The commit says that it read version {changes.read_version} of table '{table.name}', "
-                f"whose newest version is {snapshot.version}.",
+                f"The commit claims to have read version {changes.read_version} of table '{table.name}', whose "
+                f"newest version is {snapshot.version}.",
                 table=table.name,
                 version=changes.read_version,
             )
@@ -149,7 +149,7 @@ class CommitRace:
         self._own_commits.check(table.objects, table.name, member.key, snapshot.version)
         self._check_read(table, changes, marks.get(changes.read_version))
         if member.ours is None and changes.written_vectors:
-            # Only now: what is committed already may be gone from storage since.
+            # Only now: files that are already committed may have been removed from storage since.
             before = _vectors_before(table, member, snapshot)
             member.changes = changes = written_vectors.read(table, changes, self._vectors, before)
         if member.ours is None or (member.ours.before is None and _changed_table(member)):
@@ -170,7 +170,7 @@ class CommitRace:
                 return Candidate(member, verdict.changes, verdict.rows_already_gone)
 
     def _check_read(self, table: OpenTable, changes: Changes, mark: str | None) -> None:
-        """Refuse what rests on a version that is not there any more; one whose commit was cleaned up cannot be told.
+        """Reject a transaction that is based on a replaced version. A version that was cleaned up cannot be checked.
 
         Raises:
             CommitOverwritten: the version that was read was replaced.
@@ -181,12 +181,12 @@ class CommitRace:
         raise self._own_commits.explain(table.objects, table.name, changes.read_version) or error
 
     def _find(self, table: OpenTable, member: Member, snapshot: Snapshot) -> bool:
-        """Look for the member in the versions that came since; return whether it has its answer by that."""
+        """Search for the member in the versions since; return whether that answers it."""
         try:
             if member.last is not None:
                 (last,) = self._log.entries(table, member.checked_to, member.checked_to)
                 if last.commit is not member.last:
-                    # The log was read anew: a commit in it is not what it was.
+                    # The log was read again: one of its commits has changed.
                     member.checked_to, member.winners, member.last = member.changes.read_version, [], None
             entries = self._log.entries(table, member.checked_to + 1, snapshot.version)
         except MissingLogFile as error:
@@ -203,10 +203,10 @@ class CommitRace:
     def _ask_ledger(
         self, table: OpenTable, member: Member, snapshot: Snapshot, error: MissingLogFile
     ) -> None:
-        """Answer a transaction some of whose winners have been cleaned up.
+        """Answer a transaction when some of its winners have been cleaned up.
 
         Raises:
-            CommitOutcomeUnknown: it was begun before, and may be one of the versions that are gone.
+            CommitOutcomeUnknown: it was sent before, and may be one of the versions that are gone.
             StaleReadVersion: nothing is known of it.
         """
         changes = member.changes
@@ -228,23 +228,23 @@ class CommitRace:
             "transaction_id": member.key,
         }
         gone = (
-            f"The log of table '{table.name}' no longer has all versions since {changes.read_version}, which this "
-            f"{changes.operation} read"
+            f"The log of table '{table.name}' no longer has all the versions since {changes.read_version}, which "
+            f"this {changes.operation} read"
         )
         if known is None:
             raise StaleReadVersion(
-                f"{gone}, so it cannot be told what it would have to pass; read the table again, and if transaction "
-                f"{member.key} was sent before, see first whether it is done.",
+                f"{gone}, so conflicts cannot be checked. Read the table again; if transaction {member.key} was "
+                "sent before, first check whether it was committed.",
                 **facts,
             ) from error
         raise CommitOutcomeUnknown(
-            f"{gone}, so it cannot be told whether transaction {member.key} is committed already; read the table and "
-            "decide anew.",
+            f"{gone}, so it is unknown whether transaction {member.key} was committed. Read the table and decide "
+            "again.",
             **facts,
         ) from error
 
     def _read_snapshot(self, table: OpenTable, member: Member) -> Snapshot | None:
-        """Return the version that was read, where the check has to know how metadata or protocol changed since."""
+        """Return the version that was read, if the check needs to know how metadata or protocol have changed since."""
         if not _changed_table(member):
             return None
         try:
@@ -260,11 +260,11 @@ class CommitRace:
 
 
 def _vectors_before(table: OpenTable, member: Member, snapshot: Snapshot) -> dict[str, Descriptor]:
-    """Return the deletion vectors that files had when they were read, of those that the engine wrote others for."""
+    """Return the deletion vectors that the files had when they were read, for files with a new one from the engine."""
     found = {}
     live = snapshot.live.find_all(member.changes.written_vectors)
     for path in member.changes.written_vectors:
-        # One that is not live, and was not when it was read, is refused later.
+        # A file that is not live, and was not when it was read, is rejected later.
         was = _first_remove(canonical_log_path(path, table.location), member.winners) or live.get(path)
         if was is not None and was.deletion_vector is not None:
             found[path] = was.deletion_vector
@@ -276,7 +276,7 @@ def _changed_table(member: Member) -> bool:
 
 
 def _is_in(member: Member, entry: Entry) -> bool:
-    """Answer a transaction that a version holds."""
+    """Answer a transaction that a version already contains."""
     said = entry.transaction(member.key)
     if said is None:
         return False
@@ -294,7 +294,7 @@ def _first_remove(key: str, winners: Sequence[WinningCommit]) -> RemoveFile | No
 
 
 def _is_applied(member: Member, snapshot: Snapshot) -> bool:
-    """Answer an application that the table knows to be as far, or farther."""
+    """Answer a transaction whose application is already at the same or a later version."""
     ours = member.changes.app_transaction
     theirs = None if ours is None else snapshot.txns.get(ours.app_id)
     if ours is None or theirs is None or theirs.version < ours.version:

@@ -1,4 +1,4 @@
-"""From a commit request to what is to be changed, checked as far as that needs no snapshot and no storage."""
+"""Converts a commit request to changes, with all the checks that need neither a snapshot nor storage."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -38,7 +38,7 @@ __all__ = ["changes_of"]
 
 _MAX_ID: Final = 128
 _LONGEST_PATH: Final = 3000
-"""1024 bytes, each encoded, is what object stores take."""
+"""Object stores accept 1024 bytes, each of them encoded."""
 _LONGEST_NAME: Final = 255
 _CHANGE_DATA: Final = "_change_data/"
 
@@ -46,21 +46,21 @@ _CHANGE_DATA: Final = "_change_data/"
 def changes_of(request: CommitRequest, transaction_id: str, table: OpenTable) -> Changes:
     """Return a request's content.
 
-    Rows that the engine has written as a deletion vector are left empty; see
+    Rows for which the engine wrote a deletion vector are left empty; see
     :func:`~delvec_service.commits.uploaded_dvs.read`.
 
     Raises:
-        InvalidCommit: or a subclass: a file is named twice, a path cannot be, a bitmap does not parse, or a descriptor
-            is not one that this service gives away.
+        InvalidCommit: or a subclass: a file is named twice, a path is invalid, a bitmap does not parse, or a
+            descriptor was not allocated by this service.
     """
     if not request.operation.strip():
-        raise InvalidCommit("A commit needs the name of its operation: WRITE, DELETE, ...")
+        raise InvalidCommit("A commit needs the name of its operation, such as WRITE or DELETE.")
     if not transaction_id.isprintable() or not 0 < len(transaction_id) <= _MAX_ID:
         raise InvalidCommit(f"A transaction id has 1 to {_MAX_ID} printable characters; use a UUID.")
     if any(value < 0 for value in request.operation_metrics.values()):
         raise InvalidCommit("A metric cannot be negative.")
     if request.change_files and not request.data_change:
-        raise InvalidCommit("A commit that changes no data (data-change: false) has no change-files.")
+        raise InvalidCommit("A commit with data-change: false cannot have change-files.")
     _check_text(request)
     touched = [remove.path for remove in request.removes] + [entry.path for entry in request.row_deletes]
     _distinct(touched, table, "is removed, or loses rows,")
@@ -70,7 +70,7 @@ def changes_of(request: CommitRequest, transaction_id: str, table: OpenTable) ->
         _check_new_path(file.path, table)
         if not unquote(file.path).startswith(_CHANGE_DATA):
             raise InvalidCommit(
-                f"The change file '{file.path}' is not below {_CHANGE_DATA}, where those who clean tables up look for it.",
+                f"The change file '{file.path}' is not below {_CHANGE_DATA}, where table cleanup expects it.",
                 file=file.path,
             )
     new = [add.path for add in request.adds] + [file.path for file in request.change_files]
@@ -121,7 +121,7 @@ def changes_of(request: CommitRequest, transaction_id: str, table: OpenTable) ->
 
 
 def _check_text(request: CommitRequest) -> None:
-    """Refuse half of a surrogate pair before the commit shares a version with others."""
+    """Reject a lone surrogate before the commit shares a version with others."""
     texts = [request.predicate, request.user_metadata, *request.operation_metrics]
     texts += [text for pair in request.operation_parameters.items() for text in pair]
     texts += [remove.path for remove in request.removes]
@@ -141,7 +141,7 @@ def _check_text(request: CommitRequest) -> None:
         "".join(text for text in texts if text is not None).encode()
     except UnicodeEncodeError as error:
         raise InvalidCommit(
-            "The commit has text with half of a surrogate pair, which is no Unicode; send whole characters."
+            "The commit contains a lone surrogate, which is not valid Unicode; send complete characters."
         ) from error
 
 
@@ -158,8 +158,8 @@ def _written_vectors(row_deletes: Iterable[RowDelete]) -> dict[str, Descriptor]:
             place = None
         if place is None or vector.offset is None or vector.offset < 1:
             raise InvalidDeletionVector(
-                f"The deletion vector of file '{entry.path[:300]}' is not at a descriptor of this table: ask "
-                "deletion-vectors for one, which has storage type 'u' and an offset.",
+                f"The deletion vector of file '{entry.path[:300]}' is not at a descriptor that this service "
+                "allocated. Request one from deletion-vectors; it has storage type 'u' and an offset.",
                 file=entry.path[:300],
             )
         found[entry.path] = vector
@@ -187,14 +187,14 @@ def _rewritten(
     for entry in given:
         if entry.path not in added:
             raise InvalidCommit(
-                f"`rewritten` lists '{entry.path[:300]}', which this commit does not add.",
+                f"`rewritten` lists '{entry.path[:300]}', but this commit does not add it.",
                 file=entry.path[:300],
             )
         for run in entry.runs:
             if _key(run.source, table) not in sources:
                 raise InvalidCommit(
-                    f"`rewritten` takes rows of '{entry.path[:300]}' from '{run.source[:300]}', which this commit does not "
-                    "remove.",
+                    f"`rewritten` takes rows of '{entry.path[:300]}' from '{run.source[:300]}', but this commit "
+                    "does not remove that file.",
                     file=run.source[:300],
                 )
     _distinct([entry.path for entry in given], table, "is listed in `rewritten`")
@@ -212,9 +212,7 @@ def _statistics(request: CommitRequest, table: OpenTable) -> dict[str, NewStatis
         return {}
     others = request.adds or request.removes or request.row_deletes or request.table_changes
     if request.data_change or others:
-        raise InvalidCommit(
-            "`statistics` are for a commit with `data-change: false` that changes nothing else."
-        )
+        raise InvalidCommit("`statistics` require a commit with `data-change: false` and no other changes.")
     _distinct([entry.path for entry in given], table, "gets statistics")
     return {
         entry.path: NewStatistics(
@@ -235,18 +233,20 @@ def _row_map(request: CommitRequest) -> RowMap | None:
     if given is None:
         return None
     if request.rewritten or request.data_change:
-        raise InvalidCommit("`row-map` is for a commit with `data-change: false`, and without `rewritten`.")
+        raise InvalidCommit("`row-map` requires a commit with `data-change: false` and without `rewritten`.")
     for file in given.files:
         if not is_row_map_path(file.path):
             raise InvalidCommit(
-                f"'{file.path}' is no file of a row map; these are named _delvec/row_maps/<uuid>.parquet.",
+                f"'{file.path}' is not a row map file; their paths have the form _delvec/row_maps/<uuid>.parquet.",
                 file=file.path,
             )
     outputs = [each.path for each in given.outputs]
     if sorted(outputs) != sorted(add.path for add in request.adds):
-        raise InvalidCommit("`row-map` has to list each file that the commit adds, once, and no other.")
+        raise InvalidCommit(
+            "`row-map` must list every file that the commit adds exactly once, and no others."
+        )
     if sum(each.num_rows for each in given.outputs) != sum(each.num_rows for each in given.files):
-        raise InvalidCommit("The files of `row-map` do not have as many rows as its outputs.")
+        raise InvalidCommit("The number of rows in the files of `row-map` differs from that of its outputs.")
     return RowMap(
         tuple(RowMapFile(file.path, file.size_in_bytes, file.num_rows) for file in given.files),
         tuple((each.path, each.num_rows) for each in given.outputs),
@@ -258,7 +258,8 @@ def _rows(path: str, data: bytes) -> BitMap64:
         return deserialize_bitmap(data)
     except CorruptDeletionVector as error:
         raise InvalidBitmap(
-            f"The rows of file '{path}' are not a 64-bit Roaring bitmap in the portable layout; send them again.",
+            f"The rows of file '{path}' are not a 64-bit Roaring bitmap in the portable format; serialize them "
+            "again.",
             file=path,
         ) from error
 
@@ -273,36 +274,36 @@ def _distinct(paths: Sequence[str], table: OpenTable, what: str) -> None:
 
 
 def _key(path: str, table: OpenTable) -> str:
-    """Return the one name of a file, whatever its spelling."""
+    """Return the canonical name of a file, whatever its spelling."""
     try:
         key = locations.canonical_log_path(path, table.location)
     except LocationNotAllowed as error:
         raise FileNotInTable(
-            f"'{path[:300]}' leads out of table '{table.name}'; name files by their paths in it.",
+            f"'{path[:300]}' is outside table '{table.name}'; use paths inside the table.",
             table=table.name,
             file=path[:300],
         ) from error
     except DelvecError as error:
         raise InvalidCommit(
-            f"'{path[:300]}' is not the path of a file of this table.", file=path[:300]
+            f"'{path[:300]}' is not a path of a file in this table.", file=path[:300]
         ) from error
     return key
 
 
 def _check_new_path(path: str, table: OpenTable) -> None:
-    """Refuse what is not a plain relative path, or would be hidden from readers and sweepers."""
+    """Reject anything but a plain relative path, and paths that readers or VACUUM ignore."""
     parts = unquote(path).split("/")
     plain = path and ":" not in path.partition("/")[0] and not any(part in ("", ".", "..") for part in parts)
     if not plain or "\0" in path or "%00" in path:
         raise FileNotInTable(
-            f"A new file is named by its path relative to the table's location, URL-encoded, not by '{path[:300]}'.",
+            f"Name a new file by its URL-encoded path relative to the table's location, not by '{path[:300]}'.",
             file=path[:300],
         )
     longest = max(len(part.encode()) for part in parts)
     if len(path) > _LONGEST_PATH or (locations.local_path(table.location) and longest > _LONGEST_NAME):
-        raise InvalidCommit(f"'{path[:300]}' is longer than storage can name a file.", file=path[:300])
+        raise InvalidCommit(f"'{path[:300]}' is too long for a file name in storage.", file=path[:300])
     if parts[0] == "_delta_log" or parts[-1].startswith(("_", ".")):
         raise InvalidCommit(
-            f"'{path}' is not a place for a data file: the log and hidden files have their own meaning.",
+            f"'{path}' cannot be the path of a data file: the log and hidden files have a special meaning.",
             file=path,
         )

@@ -1,4 +1,4 @@
-"""What comes of a commit: expected outcomes, as values."""
+"""Results of a commit: expected outcomes, as values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,9 +11,10 @@ __all__ = ["AlreadyApplied", "CommitResult", "Committed", "NothingToDo", "Rebase
 
 @dataclass(frozen=True)
 class Committed:
-    """The commit is a version of the table; ``winners_passed`` came between it and the version that was read.
+    """The commit is a version of the table.
 
-    ``replayed``: by an earlier request with the same key.
+    ``winners_passed`` are the commits between it and the version that was read. ``replayed``: an earlier request with
+    the same key made it.
     """
 
     version: int
@@ -26,12 +27,12 @@ class Committed:
 
 @dataclass(frozen=True)
 class Rebased(Committed):
-    """The commit took effect on a newer version than the one that it read."""
+    """The commit was applied to a newer version than the one it read."""
 
 
 @dataclass(frozen=True)
 class NothingToDo:
-    """No row and no file changes, so there is no new version."""
+    """No row or file changes, so no new version is created."""
 
     read_version: int
     transaction_id: str
@@ -40,7 +41,7 @@ class NothingToDo:
 
 @dataclass(frozen=True)
 class AlreadyApplied:
-    """The table has the application's transaction, or a later one; ``applied`` is how far it has got."""
+    """The table already has this application transaction or a later one; ``applied`` is the latest."""
 
     read_version: int
     transaction_id: str

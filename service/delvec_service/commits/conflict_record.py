@@ -1,4 +1,4 @@
-"""What is kept of a lost race: who wanted what, who was first, and which files and rows both are about."""
+"""The record of a lost race: the two transactions, and the files and rows they conflict over."""
 
 from datetime import UTC, datetime
 from typing import Final
@@ -16,7 +16,7 @@ _LONG: Final = 2**63 - 1
 
 
 def conflict_record(member: Member, conflict: Conflict) -> CommitConflict:
-    """Return what is kept of a conflict; texts come from requests and logs, and are cut to what a column holds."""
+    """Return the record of a conflict. Texts come from requests and logs, and are cut to the size of their columns."""
     winner = conflict.winner
     engine = winner.info.engine_info if winner.info else None
     overlapping = sum(each.count for each in conflict.overlaps) if conflict.overlaps else None

@@ -1,4 +1,4 @@
-"""Decoded deletion vectors in memory: those that were read last, and those that were written last; others when needed."""
+"""Decoded deletion vectors in memory: the most recently read and written ones. Others are read when needed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -16,17 +16,16 @@ _BUDGET: Final = 64 * 1024 * 1024
 _OVERHEAD: Final = 400
 _CONTAINER: Final = 32
 _AT_ONCE: Final = 16 * 1024 * 1024
-"""Bytes of deletion vectors that are read at a time where they are too many to be held."""
+"""Bytes of deletion vectors to read at a time if they are too many to hold."""
 
 
 class DeletionVectorCache:
     """Deletion vectors by the table's location and their unique id; safe to share between threads.
 
-    A file of deletion vectors never changes, so that nothing here gets old. Callers must not change
-    them.
+    A file of deletion vectors never changes, so entries never become stale. Callers must not modify them.
 
     Args:
-        max_bytes: about how much memory they may take.
+        max_bytes: the approximate maximum memory.
     """
 
     def __init__(self, max_bytes: int = _BUDGET) -> None:
@@ -34,24 +33,24 @@ class DeletionVectorCache:
 
     @property
     def nbytes(self) -> int:
-        """About how much memory those that are held take."""
+        """The approximate memory that cached deletion vectors take, in bytes."""
         return self._held.weight
 
     def keep(self, location: str, descriptor: Descriptor, rows: BitMap64) -> None:
-        """Take in what was read or written."""
+        """Add a deletion vector that was read or written."""
         if descriptor.is_inline:
-            return  # decoding is as quick
+            return  # decoding them is as fast
         self._held.put((location, descriptor.unique_id), rows, _nbytes(rows))
 
     def find(self, location: str, descriptor: Descriptor) -> BitMap64 | None:
-        """Return a deletion vector's rows if they are held."""
+        """Return a deletion vector's rows if they are cached."""
         found = self._held.get((location, descriptor.unique_id))
         return None if found is None or len(found) != descriptor.cardinality else found
 
     def load(
         self, table: OpenTable, wanted: Sequence[tuple[str, Descriptor]], version: int | None
     ) -> dict[str, BitMap64]:
-        """Return the deleted rows by data file path; what is not held is read.
+        """Return the deleted rows by data file path, reading those that are not cached.
 
         Args:
             table: the table.
@@ -88,9 +87,9 @@ class DeletionVectorCache:
 
 
 class StoredRows(Mapping[str, BitMap64]):
-    """The rows of deletion vectors by the data file's path; they are read when they are asked for, and not held here.
+    """The rows of deletion vectors by the data file's path, read on access and not held here.
 
-    A commit of a large DELETE has more of them than there should be memory for. Asked for in order, each is read once.
+    The deletion vectors of a large DELETE may not fit in memory. If they are accessed in order, each is read once.
 
     Args:
         cache: holds those that were asked for last.
@@ -139,7 +138,7 @@ class StoredRows(Mapping[str, BitMap64]):
 
 
 def _parts(vectors: Mapping[str, Descriptor]) -> Iterator[tuple[str, ...]]:
-    """Give the paths of neighbours whose deletion vectors can be held together."""
+    """Yield groups of adjacent paths whose deletion vectors fit in memory together."""
     part: list[str] = []
     size = 0
     for path, vector in vectors.items():
@@ -153,8 +152,8 @@ def _parts(vectors: Mapping[str, Descriptor]) -> Iterator[tuple[str, ...]]:
 
 
 def _nbytes(rows: BitMap64) -> int:
-    """Return about how many bytes of memory a bitmap takes."""
-    # Not those of the file, where runs of rows are a few bytes: in memory they may be containers of 8 KiB.
+    """Return the approximate memory that a bitmap takes, in bytes."""
+    # Not the size in the file, where a run of rows takes a few bytes: in memory it may be containers of 8 KiB.
     found = rows.get_statistics()
     containers = (
         found["n_bytes_array_containers"]

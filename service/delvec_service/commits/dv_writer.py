@@ -1,4 +1,4 @@
-"""Writing the deletion vectors of one commit, over all its attempts."""
+"""Writes the deletion vectors of one commit, across all its attempts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -19,15 +19,15 @@ __all__ = ["VectorWriter", "files_named"]
 
 
 class VectorWriter:
-    """Deletion vector files of one version to be. What an attempt that lost has written is used again where it can be.
+    """The deletion vector files of the version being created. Files of lost attempts are reused where possible.
 
     Args:
         table: the table.
-        ledger: knows of each file before its first byte.
-        vectors: gets what is written.
+        ledger: records each file before its first byte.
+        vectors: the cache to add them to.
         transaction_id: whose files they are.
         operation: Delta's operation name.
-        target_bytes: about how large files get.
+        target_bytes: the approximate size of the files.
     """
 
     def __init__(
@@ -52,13 +52,13 @@ class VectorWriter:
     def write(
         self, marked: Sequence[Marked], configuration: Mapping[str, str], *, may_fail: bool
     ) -> dict[str, Descriptor]:
-        """Return the descriptor of each file's deletion vector, by the file's path; durable when this returns.
+        """Write the deletion vectors durably, and return their descriptors by the data file's path.
 
         Args:
-            marked: the files, and their rows.
+            marked: the files and their deleted rows.
             configuration: the table's properties.
-            may_fail: whether to give up where the ledger does not answer. Once the commit was tried, it goes on: a
-                file that the ledger does not know is found by its name.
+            may_fail: whether to fail if the ledger does not answer. After the first attempt a commit continues: files
+                missing from the ledger are found by their names.
 
         Raises:
             ServiceUnavailable: the database does not answer; nothing was written.
@@ -111,6 +111,6 @@ class VectorWriter:
 
 
 def files_named(adds: Iterable[AddFile]) -> list[str]:
-    """Return the files of deletion vectors, in the table, that files of a commit have."""
+    """Return the deletion vector files in the table that the files of a commit refer to."""
     found = (None if add.deletion_vector is None else add.deletion_vector.relative_path() for add in adds)
     return sorted({path for path in found if path is not None})

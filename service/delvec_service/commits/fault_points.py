@@ -1,6 +1,6 @@
-"""Named places where a test may make a commit fail, wait, or kill its process. For tests only.
+"""Named points where a test can make a commit fail, wait, or kill its process. For tests only.
 
-Nothing is armed unless a test or ``DELVEC_FAULT_POINTS`` says so; passing a point then costs one look at an empty
+Nothing is armed unless a test or ``DELVEC_FAULT_POINTS`` arms it; a point then costs one lookup in an empty
 dictionary. A specification is a list like ``after-put:kill@3,before-put:error*2,before-ledger:delay=0.2%10``.
 """
 
@@ -22,14 +22,14 @@ __all__ = ["POINTS", "arm", "armed", "disarm", "passed", "reach"]
 
 POINTS: Final = frozenset(
     {
-        "begin",  # the request is understood; nothing is done
-        "before-ledger",  # the ledger does not know of the deletion vector files
-        "after-ledger",  # it does; none is written
-        "after-deletion-vectors",  # all are written; the log does not name them
+        "begin",  # the request is parsed; nothing has been done
+        "before-ledger",  # the ledger does not have the deletion vector files yet
+        "after-ledger",  # the ledger has them; none is written yet
+        "after-deletion-vectors",  # all are written; the log does not name them yet
         "before-put",  # before each attempt to create the version
-        "after-put",  # it is created, or another one was there; nobody knows yet
-        "before-close",  # the outcome is known; the ledger does not have it
-        "before-answer",  # all is done but telling
+        "after-put",  # it is created, or another one exists; the outcome is not known yet
+        "before-close",  # the outcome is known; the ledger does not have it yet
+        "before-answer",  # everything is done except the notifications
     }
 )
 _ITEM: Final = re.compile(
@@ -40,7 +40,7 @@ _ITEM: Final = re.compile(
 
 @dataclass(slots=True)
 class _Fault:
-    """One item: what happens at a point, how often, from which passage on, and how likely."""
+    """One item: which fault, how often, from which passage on, and how likely."""
 
     act: Callable[[], None]
     times: int | None = None
@@ -61,7 +61,7 @@ class _Fault:
 
 @dataclass(slots=True)
 class _Armed:
-    """What is armed at one point, and how often it acted."""
+    """The fault armed at one point, and how often it acted."""
 
     faults: list[_Fault] = field(default_factory=list)
     acted: int = 0
@@ -92,14 +92,14 @@ def _reach(point: str) -> None:
 
 
 def arm(specification: str) -> None:
-    """Arm the faults of a specification, beside those that are armed already.
+    """Arm the faults of a specification, in addition to those already armed.
 
     An item is ``point:fault``, where the fault is ``kill`` (SIGKILL of this process), ``error`` (storage fails),
-    ``lost`` (it fails after what it did) or ``delay=seconds``; then ``*n``: n times at most; ``@n``: from the n-th
+    ``lost`` (it fails after it took effect) or ``delay=seconds``; then ``*n``: n times at most; ``@n``: from the n-th
     passage on; ``%p``: with a probability of p per cent.
 
     Raises:
-        BadRequest: it is no such list, or names a point that there is not.
+        BadRequest: it is not such a list, or names an unknown point.
     """
     for item in filter(None, (part.strip() for part in specification.split(","))):
         found = _ITEM.fullmatch(item)
@@ -124,14 +124,14 @@ def armed(specification: str = "", **functions: Callable[[], None]) -> Iterator[
 
     Args:
         specification: see :func:`arm`.
-        **functions: what else to call at a point, whose name is given with underscores; it may raise.
+        **functions: functions to call at a point, named with underscores; they may raise.
     """
     try:
         arm(specification)
         for name, function in functions.items():
             point = name.replace("_", "-")
             if point not in POINTS:
-                raise BadRequest(f"There is no fault point '{point}'.")
+                raise BadRequest(f"Fault point '{point}' does not exist.")
             _add(point, _Fault(function))
         yield
     finally:
@@ -139,7 +139,7 @@ def armed(specification: str = "", **functions: Callable[[], None]) -> Iterator[
 
 
 def disarm() -> None:
-    """Take all faults away."""
+    """Disarm all faults."""
     with _lock:
         _armed.clear()
 
@@ -161,9 +161,9 @@ def _act(point: str, fault: str, seconds: str | None) -> Callable[[], None]:
         return lambda: os.kill(os.getpid(), signal.SIGKILL)
     if seconds is not None:
         return lambda: time.sleep(float(seconds))
-    what = "the answer of storage was lost" if fault == "lost" else "storage failed"
+    what = "storage's answer was lost" if fault == "lost" else "storage failed"
 
     def fail() -> None:
-        raise StorageError(f"At the fault point {point} {what}, because a test wants it so.")
+        raise StorageError(f"At the fault point {point} {what}, because a test requested it.")
 
     return fail

@@ -1,7 +1,7 @@
-"""Commits to one table in turn: those that wait while one is written share the next version.
+"""Commits to one table take turns: those that wait while one is written share the next version.
 
-Nothing depends on it but speed. Without it, writers of one process would race for each version, and all but one would
-write in vain; the committing thread checks its decision again, and other processes race all the same.
+This only affects speed. Without it, the writers of one process would race for each version and all but one would
+write in vain. The committing thread still checks its decision, and other processes still race.
 """
 
 import threading
@@ -33,12 +33,12 @@ _Member = TypeVar("_Member", bound=_HasChanges)
 
 @dataclass(eq=False)
 class _Ticket(Generic[_Member]):
-    """A commit in the line of its table.
+    """A commit in the queue of its table.
 
     Attributes:
-        called: set when it is its turn, or when another has done it.
-        done: whether it has been done, or has failed.
-        error: what its group failed with.
+        called: set when its turn has come, or when another commit has included it.
+        done: whether it is finished or failed.
+        error: the error of its group.
     """
 
     member: _Member
@@ -49,10 +49,10 @@ class _Ticket(Generic[_Member]):
 
 @dataclass(eq=False)
 class _Line(Generic[_Member]):
-    """The commits of one table.
+    """The queue of one table.
 
     Attributes:
-        running: when each of those began that are under way, by the monotonic clock.
+        running: when each running commit began, by the monotonic clock.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -60,23 +60,23 @@ class _Line(Generic[_Member]):
     running: dict[_Ticket[_Member], float] = field(default_factory=dict)
 
     def busy(self, since: float) -> bool:
-        """Return whether a commit is under way that did not begin before ``since``."""
+        """Return whether a running commit began after ``since``."""
         return any(began > since for began in self.running.values())
 
 
 class GroupCommit(Generic[_Member]):
     """Runs commits, those of one table in the order in which they came. Safe to share between threads.
 
-    A commit that nobody is ahead of runs at once. One that has waited long begins all the same: what is ahead may
-    hang, or be large.
+    A commit with none ahead of it runs at once. One that has waited long starts anyway: the commit ahead may be
+    stuck, or large.
 
     Args:
-        run: commits members of one group, and gives each its result. It may be called for one table on several
+        run: commits the members of one group, and gives each its result. It may be called for one table on several
             threads at once.
-        configuration: returns the properties of a table as far as they are known without asking storage.
+        configuration: returns the properties of a table as far as they are known without access to storage.
         max_members: of a group.
-        max_bytes: of the requests in a group, about; one alone may be larger.
-        patience: seconds that a commit waits for those ahead.
+        max_bytes: approximate size of the requests in a group; a single one may be larger.
+        patience: how many seconds a commit waits for those ahead.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class GroupCommit(Generic[_Member]):
         """Return once ``member`` has been run, on this thread or on another.
 
         Raises:
-            Exception: what ``run`` raised; that is of all members that it was called with.
+            Exception: what ``run`` raised, which is raised for all the members of the call.
         """
         ticket = _Ticket(member)
         line = self._enter(table.location, ticket)
@@ -110,7 +110,7 @@ class GroupCommit(Generic[_Member]):
                     raise ticket.error
                 return
             ticket.called.wait(self._patience)
-        error: BaseException | None = InternalError("The thread that made a group of commits was stopped.")
+        error: BaseException | None = InternalError("The thread that was committing this group was stopped.")
         try:
             self._run(table, [one.member for one in group])
             error = None
@@ -130,7 +130,7 @@ class GroupCommit(Generic[_Member]):
     def _turn(
         self, line: _Line[_Member], ticket: _Ticket[_Member], table: OpenTable
     ) -> list[_Ticket[_Member]]:
-        """Return the group that ``ticket`` is to run, itself first; nothing where it is not its turn."""
+        """Return the group that ``ticket`` is to run, itself first; empty if it is not its turn."""
         with line.lock:
             ticket.called.clear()
             now = time.monotonic()
@@ -141,7 +141,7 @@ class GroupCommit(Generic[_Member]):
             return group
 
     def _gather(self, line: _Line[_Member], table: OpenTable) -> list[_Ticket[_Member]]:
-        """Take from a line its first, and those behind it that may share a version with it."""
+        """Take the first commit from a queue, and those behind it that may share a version with it."""
         first = line.waiting.popleft()
         group, left = [first], deque[_Ticket[_Member]]()
         if line.waiting:

@@ -1,4 +1,4 @@
-"""One answer per idempotency key: what was answered first is answered again, and nothing is done twice."""
+"""One answer per idempotency key: the first answer is repeated, and nothing is done twice."""
 
 import hashlib
 import json
@@ -42,21 +42,22 @@ _PASSING: Final = (
     VersionFromFuture,
     IdempotencyKeyReused,
 )
-"""What the same request may not meet again: settings and properties change, roles are granted, tables are registered, restored and
-written, files come."""
+"""Errors that a retry may not get again: settings and properties change, roles are granted, tables are registered,
+restored and written, files appear.
+"""
 
 
 def request_hash(*parts: Any) -> str:
-    """Return a hash of JSON values that does not depend on the order of fields, or on white space."""
+    """Return a hash of JSON values that is independent of field order and white space."""
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def is_final(error: DelvecError) -> bool:
-    """Whether the same request would be refused for the same reason again, whenever it is sent."""
+    """Whether the same request would be rejected for the same reason, whenever it is sent again."""
     if isinstance(error, _PASSING) or not 400 <= error.status < 500:  # noqa: PLR2004
         return False
-    # A race that was lost stays lost: the winner is in the log. Without a winner it was lack of patience.
+    # A lost race stays lost: the winner is in the log. Without a winner the commit gave up waiting.
     return bool(error.conflict) if isinstance(error, ConcurrentModification) else True
 
 
@@ -64,7 +65,7 @@ class Answers:
     """Answers by key.
 
     Args:
-        store: where they are kept.
+        store: where they are stored.
     """
 
     def __init__(self, store: AnswerStore) -> None:
@@ -73,9 +74,9 @@ class Answers:
         self._next_sweep = 0.0
 
     def find(self, key: str, hashed: str) -> StoredAnswer | None:
-        """Return what was answered, for requests that the log protects from being carried out twice.
+        """Return the stored answer, for requests that the log protects from being done twice.
 
-        A database that does not answer is no reason to refuse them.
+        They are not rejected if the database does not answer.
 
         Raises:
             IdempotencyKeyReused: the key came with another request.
@@ -90,7 +91,7 @@ class Answers:
         return found
 
     def of_commit(self, key: str, table: str) -> StoredAnswer | None:
-        """Return what was answered to a commit to a table, whatever the rest of its request was."""
+        """Return the answer to a commit with this key, whatever the rest of its request was."""
         try:
             found = self._store.find(key)
         except ServiceUnavailable:
@@ -101,7 +102,7 @@ class Answers:
             body = json.loads(found.body)
         except ValueError:
             return None
-        # The key may have been another request's.
+        # The key may belong to another request.
         ours = (
             body.get("transaction-id") == key
             or body.get("error", {}).get("details", {}).get("table") == table
@@ -109,10 +110,10 @@ class Answers:
         return found if ours else None
 
     def claim(self, key: str, hashed: str) -> Claim | StoredAnswer | Taken:
-        """Take the key, or return what was answered, or that somebody else is working on it: ask again then.
+        """Claim the key, or return its stored answer, or report that another request holds it; then ask again.
 
         Raises:
-            IdempotencyKeyReused: the key came with another request.
+            IdempotencyKeyReused: the key was used with another request.
             ServiceUnavailable: the database does not answer; nothing was done.
         """
         found = self._store.claim(key, hashed, str(uuid.uuid4()))
@@ -120,19 +121,19 @@ class Answers:
         return found
 
     def keep(self, key: str, hashed: str, status: int, body: bytes) -> None:
-        """Keep an answer; where the database does not take it, the answer is still right."""
+        """Store an answer. If the database rejects it, the answer is still valid."""
         try:
             self._store.keep(key, hashed, status, body)
             self._sweep()
         except ServiceUnavailable as error:
-            logger.warning("answer not kept", key=key, reason=error.message)
+            logger.warning("answer not stored", key=key, reason=error.message)
 
     def release(self, claim: Claim) -> None:
-        """Give a key back, so that the next request with it is worked on at once."""
+        """Release a key, so that the next request with it runs at once."""
         try:
             self._store.release(claim)
         except ServiceUnavailable as error:
-            logger.warning("claim not given back", key=claim.key, reason=error.message)
+            logger.warning("claim not released", key=claim.key, reason=error.message)
 
     def _sweep(self) -> None:
         now = time.monotonic()
@@ -151,7 +152,7 @@ def _same(key: str, hashed: str, first: str) -> None:
 def key_reused(key: str) -> IdempotencyKeyReused:
     """Return the error for a request that reuses another request's key."""
     return IdempotencyKeyReused(
-        f"The idempotency key '{key}' was first sent with another request: another method, path or body. "
-        "Use a new key for each new request.",
+        f"The idempotency key '{key}' was already used for a request with a different method, path or body. Use a "
+        "new key for each new request.",
         key=key,
     )

@@ -1,7 +1,7 @@
 """Changes of the table that come with rows: a column that the new files have, a whole new schema, an identity column.
 
-They are computed from the version that the commit has read. Where another commit changes metadata meanwhile the commit
-loses, as in Delta: its files were written for the table as it was to be.
+They are computed from the version that the commit has read. If another commit changes metadata meanwhile, this one
+loses, as in Delta: its files were written for a different table.
 """
 
 import itertools
@@ -39,19 +39,20 @@ def alteration_of(
     snapshot: Snapshot,
     new_name: Callable[[], str] | None = None,
 ) -> Alteration:
-    """Return what changes make of a version.
+    """Return the result of applying changes to a version.
 
     Args:
         table: the table.
         changes: in order.
         snapshot: the version.
-        new_name: gives a physical name that no other column has.
+        new_name: returns a unique physical column name.
 
     Raises:
-        InvalidTableChange: the table cannot be changed so, or Delvec could not write it afterwards.
-        SegmentsLost: a change depends on files, and the store lost what the snapshot needs; load it again.
-        BadRequest: or a subclass: a value, a type, a name or an expression is not one.
-        UnsupportedTable: or a subclass: the table must not be written.
+        InvalidTableChange: the table cannot be changed this way, or Delvec could not write it afterwards.
+        SegmentsLost: a change depends on files, and the store has dropped data that the snapshot needs; load it
+            again.
+        BadRequest: or a subclass: a value, type, name or expression is invalid.
+        UnsupportedTable: or a subclass: Delvec cannot write the table.
     """
     check_writable(snapshot.protocol, snapshot.metadata, table.name)
     try:
@@ -72,14 +73,14 @@ def alteration_of(
         check_writable(found.protocol or snapshot.protocol, found.metadata or snapshot.metadata, table.name)
     except UnsupportedTable as error:
         raise InvalidTableChange(
-            f"After this change Delvec could not write table '{table.name}' any more: {error.message}",
+            f"After this change Delvec could no longer write table '{table.name}': {error.message}",
             **{"table": table.name, "version": snapshot.version, **error.details},
         ) from error
     return found
 
 
 def draft_of(table: OpenTable, snapshot: Snapshot) -> TableUpdate:
-    """Return a version as changes may look at it before they are made.
+    """Return a version for planning changes to it.
 
     Raises:
         UnsupportedTable: or a subclass: the table must not be written.
@@ -98,7 +99,7 @@ def draft_of(table: OpenTable, snapshot: Snapshot) -> TableUpdate:
 def table_as_written(
     table: OpenTable, snapshot: Snapshot, changes: Sequence[WriteChange], transaction_id: str
 ) -> Snapshot:
-    """Return a version as a transaction is to change it: new columns have the names that its commit will give them.
+    """Return a version with a transaction's changes applied. New columns get the names that its commit will use.
 
     Raises:
         InvalidTableChange: or a sibling, see :func:`alteration_of`.
@@ -112,21 +113,21 @@ def table_as_written(
 
 
 def resolved(table: OpenTable, loader: SnapshotLoader, changes: Changes) -> Changes:
-    """Return a commit with the metadata and the protocol that its table changes come to.
+    """Return a commit with the metadata and protocol that result from its table changes.
 
     Raises:
         InvalidTableChange: or a sibling, see :func:`alteration_of`.
         StaleReadVersion: the log no longer has the version that was read.
-        VersionFromFuture: it is not there yet.
+        VersionFromFuture: it does not exist yet.
     """
     if not changes.table_changes:
         return changes
     snapshot = loader.load(table.objects, table.name, checkpoints=False)
     if snapshot.version < changes.read_version:
-        # Not left to the commit: by then the version may be there, and the rows would go in without their columns.
+        # Not left to the commit: the version may exist by then, and the rows would be added without their columns.
         raise VersionFromFuture(
-            f"The commit says that it read version {changes.read_version} of table '{table.name}', whose newest version is "
-            f"{snapshot.version}.",
+            f"The commit claims to have read version {changes.read_version} of table '{table.name}', whose newest "
+            f"version is {snapshot.version}.",
             table=table.name,
             version=changes.read_version,
         )
@@ -136,7 +137,7 @@ def resolved(table: OpenTable, loader: SnapshotLoader, changes: Changes) -> Chan
         except VersionNotFound as error:
             raise StaleReadVersion(
                 f"The log of table '{table.name}' no longer has version {changes.read_version}, which this "
-                f"{changes.operation} read and whose columns it changes; read the table again.",
+                f"{changes.operation} read and whose columns it changes. Read the table again.",
                 table=table.name,
                 version=changes.read_version,
                 transaction_id=changes.transaction_id,
@@ -152,7 +153,7 @@ def resolved(table: OpenTable, loader: SnapshotLoader, changes: Changes) -> Chan
 
 
 def as_written(snapshot: Snapshot, changes: Changes) -> Snapshot:
-    """Return the version before a commit, with the metadata and the protocol that its new files are written for."""
+    """Return the version before a commit, with the metadata and protocol that its new files are written for."""
     if changes.metadata is None and changes.protocol is None:
         return snapshot
     return replace(
@@ -168,6 +169,6 @@ def _oldest_version(table: OpenTable) -> int:
 
 
 def _names(transaction_id: str) -> Callable[[], str]:
-    """Return what gives the same physical names each time: when the transaction is begun, and when it is committed."""
+    """Return a generator of physical names, the same ones when the transaction begins and when it is committed."""
     numbers = itertools.count()
     return lambda: f"col-{uuid.uuid5(_NAMES, f'{transaction_id}/{next(numbers)}')}"

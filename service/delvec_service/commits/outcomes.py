@@ -1,4 +1,4 @@
-"""What became of a commit, by its key: for clients whose answer was lost."""
+"""Outcomes of commits by their keys, for clients that lost the answer."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -25,9 +25,9 @@ class Outcome:
     """What is known of a commit.
 
     Attributes:
-        committed: the version that holds it.
-        answer: what was answered, where no version holds it.
-        searched: the versions that were searched, first and last.
+        committed: the version that contains it.
+        answer: the stored answer, if no version contains it.
+        searched: the first and last version searched.
     """
 
     committed: Committed | None
@@ -36,7 +36,7 @@ class Outcome:
 
 
 class Outcomes:
-    """Finds commits by their keys: in the log, which is the truth, and then among the answers that were kept.
+    """Finds commits by their keys: in the log, which is the source of truth, then among the stored answers.
 
     Args:
         loader: knows the newest version.
@@ -52,13 +52,13 @@ class Outcomes:
         self._answers = answers
 
     def find(self, table: OpenTable, key: str, read_version: int | None) -> Outcome:
-        """Return what became of a commit; nothing where it is under way, was never asked for, or is cleaned up.
+        """Return the outcome of a commit; empty if it is still running, was never sent, or has been cleaned up.
 
         Args:
             table: the table.
             key: the transaction id.
-            read_version: what the commit read, if that is known: no version up to there can hold it. Without it
-                the newest 10,000 versions are searched.
+            read_version: what the commit read, if known: no version up to there can contain it. Without it the newest
+                10,000 versions are searched.
 
         Raises:
             CorruptLog: a commit cannot be read.
@@ -79,7 +79,7 @@ class Outcomes:
         return Outcome(None, self._answers.of_commit(key, table.name), (searched, newest))
 
     def _entries(self, table: OpenTable, key: str, first: int, newest: int) -> Iterator[Entry]:
-        """Yield versions to look into: the one that the ledger knows of, then all, the newest first."""
+        """Yield the versions to search: the one that the ledger knows first, then all of them, newest first."""
         try:
             known = self._ledger.transaction(table.record.id, key)
         except ServiceUnavailable:
@@ -87,7 +87,7 @@ class Outcomes:
         with suppress(MissingLogFile):
             if known is not None and known.version is not None and known.version <= newest:
                 yield from self._log.entries(table, known.version, known.version)
-        with suppress(MissingLogFile):  # what is older has been cleaned up, too
+        with suppress(MissingLogFile):  # older versions have been cleaned up, too
             for last in range(newest, first - 1, -_AT_ONCE):
                 low = max(first, last - _AT_ONCE + 1)
                 try:

@@ -1,8 +1,8 @@
-"""Watching over the commits that this service made, until no writer can replace them any more.
+"""Watches the commits of this service until no writer can replace them any more.
 
-A writer that looks whether a version is free and then renames a file to it (delta-spark on local disk, or on S3
-without a DynamoDB table) may replace a commit that was acknowledged in between. Nobody can prevent that; what can be
-done is to find it out, to say so, and to forget what was read before. A thread looks, so that no commit waits for it.
+A writer that checks whether a version is free and then renames a file to it (delta-spark on local disk, or on S3
+without a DynamoDB table) may replace a commit that was acknowledged in between. That cannot be prevented; it can be
+detected and reported, and what was read before can be dropped. A thread does this, so that no commit waits for it.
 """
 
 import json
@@ -33,7 +33,7 @@ __all__ = ["OverwriteWatch", "overwritten_error"]
 
 _PAUSE_SECONDS: Final = 0.5
 _WATCHED_SECONDS: Final = 30.0
-"""So long after its last look, a writer is not taken to be on its way any more."""
+"""This long after it checked for a free version, a writer is no longer expected to rename its file."""
 _WATCHED: Final = 256
 _EVENTS: Final = 100
 _LOST: Final = 1000
@@ -45,8 +45,8 @@ class _Watched:
 
     Attributes:
         since: by the monotonic clock.
-        keys: of the transactions in it; empty where only the database knows them.
-        modified: time of its file when it was seen first, None before.
+        keys: of the transactions in it; empty if only the database knows them.
+        modified: time of its file when first seen, None before.
     """
 
     commit: OwnCommit
@@ -57,11 +57,11 @@ class _Watched:
 
 @dataclass
 class _Watch:
-    """What is watched of one table.
+    """The watched commits of one table.
 
     Attributes:
         versions: of ``commits``, by the keys of their transactions.
-        suspected: something in its log was replaced; all that is known of it is to be compared.
+        suspected: something in its log was replaced; compare everything known about it.
     """
 
     objects: ObjectStore
@@ -85,11 +85,11 @@ class OverwriteWatch:
     """Own commits of all tables. Safe to share between threads.
 
     Args:
-        loader: whose snapshots are forgotten where a commit was replaced.
+        loader: its snapshots are dropped if a commit was replaced.
         store: knows the commits of other replicas and of processes before this one.
-        answers: keeps the answer that the writer of a replaced commit gets when it asks again.
-        pause: seconds between two looks at a log that is written to.
-        watched: seconds for which a commit is looked at again and again; 0 for no look that nothing gave cause for.
+        answers: stores the answer for the writer of a replaced commit, should it ask again.
+        pause: seconds between two checks of a log that is being written.
+        watched: how many seconds to keep checking a commit; 0 to check only on suspicion.
     """
 
     def __init__(
@@ -119,19 +119,19 @@ class OverwriteWatch:
     def committed(
         self, objects: ObjectStore, table: str, commit: OwnCommit, transactions: Sequence[str]
     ) -> None:
-        """Take note of a commit, and of the transactions in it; returns at once."""
+        """Record a commit and the transactions in it. Returns at once."""
         if not self._seconds:
             return
         with self._lock:
             self._watch(objects, table).keep(_Watched(commit, time.monotonic(), transactions))
 
     def version_of(self, location: str, key: str) -> int | None:
-        """Return the version that a transaction of this service was committed as, None where that is not known."""
+        """Return the version that this service committed a transaction as, or None if unknown."""
         watch = self._watches.get(location)
         return None if watch is None else watch.versions.get(key)
 
     def check(self, objects: ObjectStore, table: str, key: str, newest: int) -> None:
-        """Tell the writer of a transaction that was committed and is in no version of the log up to ``newest``.
+        """Fail if the transaction was committed but is in no version of the log up to ``newest``.
 
         Raises:
             CommitOverwritten: it was committed; another commit is in its place.
@@ -146,14 +146,14 @@ class OverwriteWatch:
         raise overwritten_error(replace(found, key=key), table)
 
     def suspect(self, objects: ObjectStore, table: str) -> None:
-        """Have all that is known of a table's own commits compared with its log, soon; returns at once."""
+        """Schedule a comparison of all known commits of a table with its log. Returns at once."""
         with self._lock:
             watch = self._watch(objects, table)
             watch.suspected = True
             self._look_soon(watch)
 
     def explain(self, objects: ObjectStore, table: str, read_version: int) -> CommitOverwritten | None:
-        """Return what to tell a transaction that misses files it has read, None where no commit is gone that it read.
+        """Return the error for a transaction that misses files it read, or None if no commit it read is gone.
 
         Raises:
             StorageError: storage did not answer.
@@ -165,15 +165,15 @@ class OverwriteWatch:
         return None
 
     def overwritten(self, location: str) -> Sequence[Overwritten]:
-        """Return which own commits of a table were found to be replaced, the latest first."""
+        """Return the own commits of a table that were replaced, latest first."""
         with self._lock:
             found: dict[tuple[int, str], Overwritten] = dict(self._found.get(location, ()))
-        with suppress(ServiceUnavailable):  # then those that this process has found
+        with suppress(ServiceUnavailable):  # then those that this process found
             found |= {(one.version, one.key): one for one in self._store.overwritten(table_id(location))}
         return sorted(found.values(), key=lambda one: (one.found_at, one.version), reverse=True)[:_EVENTS]
 
     def compare(self, objects: ObjectStore, table: str) -> Sequence[Overwritten]:
-        """Read every own commit that is known and still in the log; return those that were found, now or before.
+        """Read all known own commits that are still in the log; return those found replaced, now or earlier.
 
         Raises:
             NotADeltaTable: there is no log.
@@ -183,7 +183,7 @@ class OverwriteWatch:
         return self.overwritten(objects.location)
 
     def wait(self, seconds: float) -> bool:
-        """Look at everything now; return whether that was done in time."""
+        """Check everything now; return whether that finished in time."""
         with self._lock:
             for watch in self._watches.values():
                 watch.suspected = True
@@ -191,7 +191,7 @@ class OverwriteWatch:
         return self._worker.wait(seconds)
 
     def is_watching(self, location: str) -> bool:
-        """Return whether a table's log is still looked at."""
+        """Return whether a table's log is still being watched."""
         with self._lock:
             return location in self._watches
 
@@ -207,7 +207,7 @@ class OverwriteWatch:
         return watch
 
     def _look_soon(self, watch: _Watch, *, after: float = 0.0) -> None:
-        # Under the lock: what is scheduled after it could take the place of a watch that was made since, with its commits.
+        # Under the lock: a later task could otherwise replace a watch that was created since, with its commits.
         self._worker.schedule(watch.objects.location, watch, after=after)
 
     # --- on its own thread --------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ class OverwriteWatch:
                         watch.drop(version)
                 newest = max((one.since for one in watch.commits.values()), default=began)
                 if watch.commits or watch.suspected:
-                    # The longer nothing was committed, the less often.
+                    # The longer ago the last commit, the less often.
                     self._look_soon(watch, after=max(self._pause, began - newest))
                 else:
                     self._watches.pop(watch.objects.location, None)
@@ -259,7 +259,7 @@ class OverwriteWatch:
     def _compare(
         self, objects: ObjectStore, table: str, known: Iterable[_Watched], *, thoroughly: bool
     ) -> None:
-        """Compare commits with the log: by size and time, and thoroughly by what they say."""
+        """Compare commits with the log: by size and time, and thoroughly by content."""
         by_version = {one.commit.version: one for one in known}
         if not by_version:
             return
@@ -268,7 +268,7 @@ class OverwriteWatch:
         gone: list[tuple[_Watched, Overwritten]] = []
         for version, one in by_version.items():
             file = listing.commits.get(version)
-            # One that is not listed was cleaned up, or the table is gone: no other commit is in its place.
+            # A version that is not listed was cleaned up, or the table is gone: no other commit is in its place.
             if file is None:
                 continue
             if thoroughly or not _same(one, file):
@@ -281,7 +281,7 @@ class OverwriteWatch:
             self._report(objects, table, gone)
 
     def _replacement(self, reader: LogReader, one: _Watched, listing: LogListing) -> Overwritten | None:
-        """Return what is in the place of a commit, None where it is still itself."""
+        """Return the commit in the place of another, or None if it is unchanged."""
         try:
             info = reader.commit_info(one.commit.version)
         except MissingLogFile:
@@ -299,12 +299,12 @@ class OverwriteWatch:
         )
 
     def _report(self, objects: ObjectStore, table: str, gone: Sequence[tuple[_Watched, Overwritten]]) -> None:
-        # What memory and database hold was read before: it has rows of commits that are not there.
+        # Memory and database were filled before: they contain rows of commits that no longer exist.
         self._loader.forget(objects.location)
         self._drop_checksums(objects, table, min(found.version for _, found in gone))
         metadata_id = storable(self._loader.load(objects, table).metadata.id)
         for one, found in gone:
-            if metadata_id.startswith(storable(one.commit.metadata_id)):  # and not another table in its place
+            if metadata_id.startswith(storable(one.commit.metadata_id)):  # not a different table in its place
                 self._keep(objects, table, found, one.keys)
         with self._lock:
             watch = self._watches.get(objects.location)
@@ -313,9 +313,9 @@ class OverwriteWatch:
                     watch.drop(one.commit.version)
 
     def _drop_checksums(self, objects: ObjectStore, table: str, first: int) -> None:
-        """Delete own checksums from a version on that count what a commit had done, or had not yet done, before it changed.
+        """Delete own checksums, from a version on, that were computed before the commit was replaced.
 
-        The table would be refused for them.
+        Readers would reject the table because of them.
         """
         own = {one.commit.version: one.commit.key for one in self._known(objects.location)}
         reader = LogReader(objects, table)
@@ -355,7 +355,7 @@ class OverwriteWatch:
             )
 
     def _committed_again(self, objects: ObjectStore, table: str, found: Overwritten) -> set[str]:
-        """Return the transactions of the versions since: a writer may have asked again before this was found."""
+        """Return the transactions of the versions since: a writer may have retried before this was detected."""
         again: set[str] = set()
         try:
             since = LogReader(objects, table).commits(range(found.version + 1, found.newest_version + 1))
@@ -370,18 +370,18 @@ class OverwriteWatch:
 
 
 def overwritten_error(found: Overwritten, table: str, *, reader: int | None = None) -> CommitOverwritten:
-    """Return the error for the writer of a replaced commit, or for one that had read version ``reader`` with it."""
+    """Return the error for the writer of a replaced commit, or for one whose version ``reader`` includes it."""
     what = f"a commit '{found.by_operation}'" if found.by_operation else "another commit"
     who = f" by {found.by_engine}" if found.by_engine else ""
     loss = (
-        "What the transaction did is not in the table"
+        "The transaction's changes are not in the table"
         if reader is None
-        else f"The version {reader} that was read is not what the table's version {reader} is now"
+        else f"Version {reader} of the table is not what it was when it was read"
     )
     return CommitOverwritten(
-        f"Version {found.version} of table '{table}' was committed by transaction {found.key}, and {what}{who} is in "
-        "its place now: the other writer does not create versions atomically. "
-        f"{loss}; run the command again, and let such writers take turns with Delvec.",
+        f"Version {found.version} of table '{table}' was committed by transaction {found.key}, and has been "
+        f"replaced by {what}{who}: the other writer does not create versions atomically. {loss}. Run the command "
+        "again, and do not let such writers run at the same time as Delvec.",
         table=table,
         version=found.version,
         transaction_id=found.key,
@@ -391,7 +391,7 @@ def overwritten_error(found: Overwritten, table: str, *, reader: int | None = No
             "winning-operation": found.by_operation,
             "winning-engine": found.by_engine,
             "winning-transaction": found.by_key,
-            "advice": "run the command again: it will read the table as it is now.",
+            "advice": "run the command again: it will read the current version.",
         },
     )
 

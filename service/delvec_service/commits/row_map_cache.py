@@ -1,4 +1,4 @@
-"""Where compactions that sort put rows, read from beside the table; what was read last is held in memory."""
+"""Where sorting compactions moved rows, read from row map files next to the table; recent maps are cached in memory."""
 
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -22,20 +22,20 @@ _MOST_DECODED_BYTES: Final = 1 << 29
 
 
 class RowMapCache:
-    """What row maps say of single sources; safe to share between threads. A file of a map never changes.
+    """Row maps by source file; safe to share between threads. A row map file never changes.
 
     Args:
-        max_bytes: about how much memory they may take.
+        max_bytes: the approximate maximum memory.
     """
 
     def __init__(self, max_bytes: int = _BUDGET) -> None:
         self._held: LruCache[tuple[str, RowMap, str], SourceRows] = LruCache(max_bytes)
 
     def load(self, table: OpenTable, row_map: RowMap, sources: Collection[str]) -> Mapping[str, SourceRows]:
-        """Return where the rows of these sources are, by canonical path; nothing of one that the map does not know.
+        """Return where the rows of these sources are now, by canonical path; unknown sources are left out.
 
-        Nothing at all where a file of it is gone, damaged, or not what the log says, or where the rows are more than can be
-        followed. Without a map, a conflict is an ordinary one.
+        The result is empty if a file of the map is missing, damaged or not as the log describes it, or if there are
+        too many rows to track. Without a map, the commit conflicts as usual.
 
         Raises:
             StorageError: storage did not answer.
@@ -73,16 +73,16 @@ def _read(table: OpenTable, row_map: RowMap, sources: Collection[str]) -> Mappin
 def _read_file(table: OpenTable, file: RowMapFile, reader: RowMapReader) -> None:
     with table.objects.open(file.path) as source:
         if source.size() != file.size:
-            raise ValueError("not the size that the log says")
+            raise ValueError("its size differs from the log")
         check_footer(source, file.path)
         parquet = pq.ParquetFile(source, read_dictionary=["source"], page_checksum_verification=True)
         metadata = parquet.metadata
         decoded = sum(metadata.row_group(each).total_byte_size for each in range(metadata.num_row_groups))
         if metadata.num_rows != file.num_rows or decoded > _MOST_DECODED_BYTES:
-            raise ValueError("not the rows that the log says")
+            raise ValueError("its rows differ from the log")
         if parquet.schema_arrow.names != SCHEMA.names:
-            raise ValueError("not a file of a row map")
+            raise ValueError("not a row map file")
         for batch in parquet.iter_batches(_BATCH_ROWS):
             if batch.schema.types != SCHEMA.types:
-                raise ValueError("not a file of a row map")
+                raise ValueError("not a row map file")
             reader.add(batch)

@@ -1,4 +1,4 @@
-"""Deletion vectors that an engine has written itself: read, and compared with what the engine says of them."""
+"""Deletion vectors that an engine wrote itself: read, and compared with the engine's descriptors."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,8 +27,9 @@ def read(
 ) -> Changes:
     """Return the request with the rows of the deletion vectors that the engine has written.
 
-    All are looked at once, and only those that were read last are held: they may be larger than memory. Size, CRC-32 and
-    cardinality are checked, and that they hold what was gone already; rows beyond the file show once it is known.
+    Each is read once, and only the most recent ones are cached: together they may exceed memory. Size, CRC-32 and
+    cardinality are checked, and that they include the rows deleted before. Row indexes beyond the file are checked
+    later, when its number of rows is known.
 
     Args:
         table: the table.
@@ -37,10 +38,10 @@ def read(
         before: the deletion vectors that the files had when they were read, of those that had one.
 
     Raises:
-        FileNotInStorage: a file of deletion vectors is not there.
+        FileNotInStorage: a deletion vector file does not exist.
         FileSizeMismatch: it ends too early, or has another size at the offset.
-        InvalidDeletionVector: its checksum or its cardinality is another, it cannot be decoded, or it lacks rows.
-        CorruptDeletionVector: or a subclass: one that the table has cannot be read.
+        InvalidDeletionVector: its checksum or cardinality differs, it cannot be decoded, or it lacks rows.
+        CorruptDeletionVector: or a subclass: a deletion vector of the table cannot be read.
         StorageError: storage did not answer.
     """
     written = changes.written_vectors
@@ -64,16 +65,16 @@ def _read_one(
         return vectors.load(table, [(path, vector)], version)[path]
     except DeletionVectorNotFound as error:
         raise FileNotInStorage(
-            f"The deletion vector of file '{path}' (table '{table.name}') is not in storage; write its file, "
-            "then commit.",
+            f"The deletion vector of file '{path}' (table '{table.name}') does not exist in storage. Write its "
+            "file, then commit.",
             table=table.name,
             file=path,
         ) from error
     except (DeletionVectorTruncated, DeletionVectorSizeMismatch) as error:
         raise FileSizeMismatch(
-            f"The deletion vector of file '{path}' (table '{table.name}') does not have the "
-            f"{vector.size_in_bytes + FRAME_OVERHEAD} bytes at offset {vector.offset} that its descriptor says; "
-            "write it again under a new descriptor.",
+            f"The deletion vector of file '{path}' (table '{table.name}') does not have "
+            f"{vector.size_in_bytes + FRAME_OVERHEAD} bytes at offset {vector.offset}, as its descriptor says. "
+            "Write it again under a new descriptor.",
             table=table.name,
             file=path,
         ) from error
@@ -82,14 +83,14 @@ def _read_one(
 
 
 def _check_holds(table: OpenTable, path: str, vector: Descriptor, rows: BitMap64, before: BitMap64) -> None:
-    """Refuse a deletion vector that would bring rows back.
+    """Reject a deletion vector that would bring rows back.
 
     Args:
         table: the table.
-        path: of the data file.
-        vector: what the engine has written.
-        rows: those in it.
-        before: those that were gone in the version that was read.
+        path: path of the data file.
+        vector: the engine's deletion vector.
+        rows: its rows.
+        before: the rows deleted in the version that was read.
 
     Raises:
         InvalidDeletionVector: it lacks rows.
@@ -99,14 +100,14 @@ def _check_holds(table: OpenTable, path: str, vector: Descriptor, rows: BitMap64
         raise _invalid(
             table,
             path,
-            f"lacks {lost} of the {len(before)} rows that were gone already ({vector.cardinality} are in it)",
+            f"lacks {lost} of the {len(before)} rows that were already deleted (it has {vector.cardinality} rows)",
         )
 
 
 def _invalid(table: OpenTable, path: str, what: str) -> InvalidDeletionVector:
     return InvalidDeletionVector(
-        f"The deletion vector that was written for file '{path}' of table '{table.name}' {what}; write it again, with "
-        "the rows that were gone in the version that was read.",
+        f"The deletion vector that was written for file '{path}' of table '{table.name}' {what}. Write it again, "
+        "including the rows deleted in the version that was read.",
         table=table.name,
         file=path,
     )

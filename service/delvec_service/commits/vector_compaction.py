@@ -1,7 +1,7 @@
-"""Deletion vectors of many small files, or of files that are mostly unused, written again into few.
+"""Moves the deletion vectors of many small files, or of mostly unused files, into few files.
 
-No data file is touched, and each row stays as it was. A commit gives files the rows that they have in the version before it, so
-that it passes whatever others commit meanwhile: a vector that somebody else has replaced is written as it is then.
+No data file is touched, and each row stays as it was. The commit gives files the rows of the version right before it,
+so that it never conflicts with other commits: a vector that another commit has replaced is written as it is then.
 """
 
 import uuid
@@ -27,17 +27,17 @@ from delvec_service.tables.registry import ENGINE_INFO
 __all__ = ["Repacked", "VectorCompaction"]
 
 _COMMIT_BYTES: Final = 64 << 20
-"""Of deletion vectors: in memory, those of one commit may take many times that."""
+"""Bytes of deletion vectors per commit; in memory they may take many times as much."""
 _ATTEMPTS: Final = 5
 
 
 @dataclass(frozen=True)
 class Repacked:
-    """What was done, or would be.
+    """What was done, or would be done.
 
     Attributes:
-        found: which deletion vectors were worth it.
-        version: the last that was made; None where there is none.
+        found: the deletion vectors worth compacting.
+        version: the last version that was created, or None.
     """
 
     found: RepackedVectors
@@ -50,7 +50,7 @@ class VectorCompaction:
     Args:
         loader: reads snapshots.
         commits: commits.
-        target_bytes: about how large files of deletion vectors get.
+        target_bytes: the approximate size of deletion vector files.
     """
 
     def __init__(self, loader: SnapshotLoader, commits: Commits, target_bytes: int) -> None:
@@ -59,13 +59,14 @@ class VectorCompaction:
         self._target = target_bytes
 
     def run(self, table: OpenTable, *, dry_run: bool = False, user_metadata: str | None = None) -> Repacked:
-        """Write what is worth it again, some at a time.
+        """Compact what is worth it, in several commits.
 
         Raises:
-            InvalidTableChange: there are some, and the table's deletion vectors are turned off; so with ``dry_run``.
-            UnsupportedTable: or a subclass: the table must not be written.
-            CorruptDeletionVector: or a subclass: one cannot be read; nothing of its commit took effect.
-            ConcurrentWrite: others change the table's metadata all the time.
+            InvalidTableChange: there is something to compact, and the table has deletion vectors turned off; also
+                with ``dry_run``.
+            UnsupportedTable: or a subclass: Delvec cannot write the table.
+            CorruptDeletionVector: or a subclass: one cannot be read; its commit was not made.
+            ConcurrentWrite: other commits keep changing the table's metadata.
             StorageError: storage did not answer.
         """
         snapshot = self._loader.load(table.objects, table.name)
@@ -101,19 +102,19 @@ class VectorCompaction:
                 return result.version
             if isinstance(result, NothingToDo):
                 return None
-            # Somebody changed the table itself; what is to be written is found anew by the commit.
+            # Another commit changed the table's metadata; the next attempt finds again what to compact.
             latest = self._loader.load(table.objects, table.name)
             changes = replace(changes, read_version=latest.version, transaction_id=str(uuid.uuid4()))
         raise ConcurrentWrite(
-            f"Others change table '{table.name}' all the time, so that {_ATTEMPTS} attempts to write its deletion vectors again "
-            "came second; try again.",
+            f"Other commits keep changing table '{table.name}', so all {_ATTEMPTS} attempts to compact its deletion "
+            "vectors lost the race. Try again.",
             table=table.name,
             version=read_version,
         )
 
 
 def _batches(files: pa.Table) -> Iterator[list[str]]:
-    """Give the paths in parts whose deletion vectors have about so many bytes, in the order of their files."""
+    """Yield groups of paths whose deletion vectors have about this many bytes, in the order of their files."""
     files = files.combine_chunks()
     order = pc.sort_indices(pc.struct_field(files["deletion_vector"].combine_chunks(), "pathOrInlineDv"))
     files = files.take(order)

@@ -1,1 +1,1 @@
-"""Credentials of object stores for engines: short-lived, and for one table each."""
+"""Object store credentials for engines: short-lived, and each for one table."""

@@ -1,6 +1,6 @@
-"""Credentials by AssumeRole, of AWS STS and what speaks its protocol, with a session policy that has one table in it.
+"""Credentials from AssumeRole, of AWS STS and compatible services, with a session policy for a single table.
 
-What they may is what the role may *and* the policy says, so that the role is the most that any of them can do.
+They allow what both the role *and* the policy allow, so the role is the upper limit.
 """
 
 import importlib.util
@@ -24,9 +24,9 @@ from delvec_service.credentials.vending import VendedCredentials
 __all__ = ["AwsSts", "session_policy"]
 
 _OF_THE_SERVICE: Final = ("_delta_log", "_delvec/clones", "_delvec/quarantines", "_delvec/quarantined")
-"""Folders of a table in which the service alone writes."""
+"""Folders of a table that only the service writes to."""
 _OF_ENGINES: Final = "_delvec/scans"
-"""Where an engine also deletes: its own lists of files."""
+"""The folder where engines may also delete: their own lists of files."""
 _PATTERN: Final = re.compile(r"[*?$]")
 _NOT_IN_SESSION_NAMES: Final = re.compile(r"[^\w+=,.@-]", re.ASCII)
 _LONGEST_SESSION_NAME: Final = 64
@@ -37,7 +37,7 @@ _SHOWN: Final = 300
 
 
 class AwsSts:
-    """Hands out sessions of one role. The service's own keys, which it assumes the role with, are those of its environment.
+    """Issues sessions of one role. The service assumes it with the keys from its own environment.
 
     Args:
         role_arn: the role.
@@ -50,8 +50,8 @@ class AwsSts:
     def __init__(self, role_arn: str, seconds: int) -> None:
         if importlib.util.find_spec("botocore") is None:
             raise BadRequest(
-                "DELVEC_CREDENTIAL_ROLE_ARN is set, and botocore, which asks AWS STS, is not installed: pip install '.[aws]' "
-                "in Delvec's clone.",
+                "DELVEC_CREDENTIAL_ROLE_ARN requires botocore, which is not installed: pip install '.[aws]' in "
+                "Delvec's clone.",
                 setting="DELVEC_CREDENTIAL_ROLE_ARN",
             )
         self._role_arn = role_arn
@@ -60,7 +60,7 @@ class AwsSts:
         self._client: Any = None
 
     def vend(self, location: str, operation: StorageOperation, principal: str) -> VendedCredentials:
-        """Make credentials; as :meth:`~delvec_service.credentials.vending.CredentialVendor.vend`."""
+        """Issue credentials; see :meth:`~delvec_service.credentials.vending.CredentialVendor.vend`."""
         from botocore.exceptions import (
             BotoCoreError,
             ClientError,
@@ -84,11 +84,12 @@ class AwsSts:
             raise _no_sts(location) from error
         except (NoCredentialsError, PartialCredentialsError) as error:
             raise StorageDenied(
-                f"The service has no keys to ask AWS STS with: {error}. Give it some: docs/object-stores.md."
+                f"The service has no keys for AWS STS: {error}. Configure them as described in docs/object-stores.md."
             ) from error
         except BotoCoreError as error:
             raise StorageError(
-                f"AWS STS did not answer, so that there are no credentials for {location}: {str(error)[:_SHOWN]}; try again.",
+                f"AWS STS did not answer, so no credentials can be issued for {location}: {str(error)[:_SHOWN]}; "
+                "try again.",
                 location=location,
             ) from error
         config = {
@@ -108,7 +109,7 @@ class AwsSts:
                 from botocore.config import Config
                 from botocore.session import Session
 
-                # At its level DEBUG it logs what STS answers.
+                # At level DEBUG it logs the answers of STS.
                 logging.getLogger("botocore").setLevel(logging.WARNING)
                 options = Config(
                     connect_timeout=_CONNECT_SECONDS,
@@ -123,36 +124,36 @@ class AwsSts:
 def session_policy(location: str, operation: StorageOperation, role_arn: str = "") -> dict[str, Any]:
     """Return the policy for the files of one table.
 
-    Reading is reading below the location, and listing there. Writing puts files, and replaces and deletes nothing that the service
-    keeps: no log, no note of clones, no quarantine.
+    Reading allows reading and listing below the location. Writing allows putting files, but not replacing or deleting
+    the service's own files: the log, records of clones, quarantines.
 
     Args:
-        location: of a table, canonical.
-        operation: what is to be possible.
-        role_arn: whose partition of AWS it is in.
+        location: the canonical location of a table.
+        operation: the permitted operation.
+        role_arn: determines the AWS partition.
 
     Raises:
-        CredentialVendingUnsupported: no policy can mean this location and no other.
+        CredentialVendingUnsupported: no policy can be limited to this location.
     """
     bucket, _, key = location.removeprefix("s3://").partition("/")
     key = unquote(key).strip("/")
     if _PATTERN.search(f"{bucket}{key}"):
         raise CredentialVendingUnsupported(
-            f"There are no credentials to hand out for {location}: policies take the characters * ? $ in its path for patterns, "
-            "which other tables might match. Use a location without them.",
+            f"No credentials can be issued for {location}: policies treat the characters * ? $ in its path as "
+            "patterns, which other tables might match. Use a location without them.",
             location=location,
         )
     if bucket.endswith("--x-s3"):
         raise CredentialVendingUnsupported(
-            f"There are no credentials to hand out for {location}: it is a directory bucket, which has sessions of its own "
-            "for all of its files.",
+            f"No credentials can be issued for {location}: it is in a directory bucket, whose sessions cover all of "
+            "its files.",
             location=location,
         )
     partition = role_arn.split(":")[1] if role_arn.startswith("arn:aws") else "aws"
     arn = f"arn:{partition}:s3:::{bucket}"
     table = f"{arn}/{key}" if key else arn
     listing: dict[str, Any] = {"Effect": "Allow", "Action": "s3:ListBucket", "Resource": arn}
-    if key:  # with the slash: without it, names of tables that begin alike would show
+    if key:  # with the slash: otherwise tables whose names start the same way would be listed, too
         listing["Condition"] = {"StringLike": {"s3:prefix": f"{key}/*"}}
     statements: list[dict[str, Any]] = [
         {"Effect": "Allow", "Action": "s3:GetObject", "Resource": f"{table}/*"},
@@ -194,18 +195,19 @@ def _refused(error: Any, location: str) -> Exception:
     said = f"{code}: {str(answered.get('Message', ''))[:_SHOWN]}".rstrip(".: ")
     if status >= 500 or status == 429:  # noqa: PLR2004 - HTTP's
         return StorageError(
-            f"AWS STS did not hand out credentials for {location}: {said}; try again.", location=location
+            f"AWS STS did not issue credentials for {location}: {said}; try again.", location=location
         )
     return StorageDenied(
-        f"AWS STS did not hand out credentials for {location}: {said}. The service's own identity has to be allowed to assume the "
-        "role of DELVEC_CREDENTIAL_ROLE_ARN, for DELVEC_CREDENTIAL_SECONDS.",
+        f"AWS STS did not issue credentials for {location}: {said}. The service's own identity must be allowed to "
+        "assume the role DELVEC_CREDENTIAL_ROLE_ARN for DELVEC_CREDENTIAL_SECONDS.",
         location=location,
     )
 
 
 def _no_sts(location: str) -> CredentialVendingUnsupported:
     return CredentialVendingUnsupported(
-        f"There are no credentials to hand out for {location}: what answers at AWS_ENDPOINT_URL (or AWS_ENDPOINT_URL_STS) is no "
-        "STS. Give the engine credentials of its own, and take DELVEC_CREDENTIAL_ROLE_ARN away: docs/object-stores.md.",
+        f"No credentials can be issued for {location}: the endpoint in AWS_ENDPOINT_URL (or AWS_ENDPOINT_URL_STS) "
+        "does not support STS. Give the engine its own credentials, and unset DELVEC_CREDENTIAL_ROLE_ARN: "
+        "docs/object-stores.md.",
         location=location,
     )

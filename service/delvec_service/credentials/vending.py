@@ -1,4 +1,4 @@
-"""Which store hands out credentials for a table: the seam that stores are added at."""
+"""Issues credentials for tables, by the kind of store; other stores can be added here."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,11 +13,11 @@ __all__ = ["CredentialVending", "CredentialVendor", "VendedCredentials"]
 
 @dataclass(frozen=True)
 class VendedCredentials:
-    """What opens the files of one table, and no others, for a while.
+    """Temporary access to the files of one table and no others.
 
     Attributes:
         expires_at: with a time zone.
-        config: the secrets and what goes with them, by the names that Iceberg REST gives them.
+        config: the secrets and related settings, under their names in Iceberg REST.
     """
 
     expires_at: datetime
@@ -25,45 +25,45 @@ class VendedCredentials:
 
 
 class CredentialVendor(Protocol):
-    """A kind of store that can make credentials."""
+    """A kind of store that can issue credentials."""
 
     def vend(self, location: str, operation: StorageOperation, principal: str) -> VendedCredentials:
-        """Make credentials for what is below a location.
+        """Issue credentials for the files below a location.
 
         Args:
-            location: of a table, canonical.
-            operation: reading alone, or writing of data files, too: never of the log, which is the service's.
-            principal: who asked, for the store's own records.
+            location: the canonical location of a table.
+            operation: reading only, or also writing data files; never the log, which only the service writes.
+            principal: who requested them, for the store's own records.
 
         Raises:
-            CredentialVendingUnsupported: the store makes none, or none for this location.
-            StorageDenied: it refuses to.
-            StorageError: it did not answer.
+            CredentialVendingUnsupported: the store cannot issue credentials, or not for this location.
+            StorageDenied: the store denied the request.
+            StorageError: the store did not answer.
         """
 
 
 class CredentialVending:
-    """Asks the store that a table is in.
+    """Selects the vendor for a table's store.
 
     Args:
-        vendors: by the scheme of locations.
+        vendors: by URL scheme.
     """
 
     def __init__(self, vendors: Mapping[str, CredentialVendor]) -> None:
         self._vendors = vendors
 
     def vend(self, location: str, operation: StorageOperation, principal: str) -> VendedCredentials:
-        """Make credentials; as :meth:`CredentialVendor.vend`."""
+        """Issue credentials; see :meth:`CredentialVendor.vend`."""
         scheme = location.partition(":")[0]
         vendor = self._vendors.get(scheme)
         if vendor is None:
             how = (
                 "the service has no role to assume (DELVEC_CREDENTIAL_ROLE_ARN)"
                 if scheme == "s3"
-                else f"Delvec knows no store of {scheme}: that makes them"
+                else f"Delvec cannot issue credentials for {scheme}: locations"
             )
             raise CredentialVendingUnsupported(
-                f"There are no credentials to hand out for {location}: {how}. Give the engine credentials of its own: "
+                f"No credentials can be issued for {location}: {how}. Give the engine its own credentials: "
                 "docs/object-stores.md.",
                 location=location,
             )

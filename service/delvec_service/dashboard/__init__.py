@@ -1,1 +1,1 @@
-"""The page for people who care for tables: what every table needs, and doing it."""
+"""The dashboard: the health of tables, and maintenance actions."""

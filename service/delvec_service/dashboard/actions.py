@@ -1,4 +1,4 @@
-"""What can be done to a table from its page: which resource does it, and what is shown before it is done."""
+"""Actions on a table's page: the resource that performs each, and what is shown before it runs."""
 
 import re
 from collections.abc import Mapping
@@ -22,16 +22,16 @@ class Request:
 
 @dataclass(frozen=True)
 class Action:
-    """Something to do.
+    """An action.
 
     Attributes:
-        label: what it is called.
-        path: of the resource below the table's; ``{quarantine}`` is one of the form's fields.
+        label: the name on the button.
+        path: path of the resource below the table's; ``{quarantine}`` is a field of the form.
         body: what is sent.
-        preview: what is sent before, to show what would be done; None: nothing is. Where there is one, the action is done only
-            when it was confirmed.
-        question: what is asked then, about what is done.
-        takes_version: whether a version goes into both bodies.
+        preview: what is sent first, to show what would be done; None for no preview. With a preview, the action must
+            be confirmed.
+        question: the question to confirm.
+        takes_version: whether both bodies contain a version.
     """
 
     label: str
@@ -43,11 +43,11 @@ class Action:
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether it is done only when it was confirmed."""
+        """Whether the action must be confirmed."""
         return bool(self.question)
 
     def request(self, form: Mapping[str, str], *, preview: bool = False) -> Request | None:
-        """Return what to send; None where the form lacks what it takes."""
+        """Return the body to send, or None if the form lacks a required field."""
         path, body = self.path, dict((self.preview if preview else self.body) or {})
         if "{quarantine}" in path:
             given = form.get("quarantine", "")
@@ -82,21 +82,23 @@ ACTIONS: Final[Mapping[str, Action]] = {
         "vacuum",
         {"limit": 20},
         preview={**_DRY, "limit": 20},
-        question="These files will be deleted for good: VACUUM has no undo. VACUUM into quarantine has one.",
+        question="These files will be deleted permanently; VACUUM cannot be undone. VACUUM into quarantine can be.",
     ),
     "restore": Action(
         "RESTORE",
         "restore",
         preview=_DRY,
-        question="One new commit makes the table what it was at that version: rows, columns and properties. History stays, and "
-        "this can be undone in the same way.",
+        question=(
+            "A new commit restores the table to that version: rows, columns and properties. The history stays, and "
+            "the restore can be undone in the same way."
+        ),
         takes_version=True,
     ),
     "undo-quarantine": Action("Put files back", "quarantines/{quarantine}/undo"),
     "purge-quarantine": Action(
         "Delete the quarantine",
         "quarantines/{quarantine}/purge",
-        question="The files of this quarantine will be deleted for good.",
+        question="The files of this quarantine will be deleted permanently.",
     ),
 }
 MENU: Final = tuple(
@@ -104,7 +106,7 @@ MENU: Final = tuple(
     for key, action in ACTIONS.items()
     if key not in ("restore", "optimize-full", "optimize-full-dry-run") and "{" not in action.path
 )
-"""What the page offers of every table."""
+"""The actions that the page offers for every table."""
 BY_ADVICE: Final = {
     "OPTIMIZE": ("optimize-dry-run", "optimize"),
     "OPTIMIZE FULL": ("optimize-full-dry-run", "optimize-full"),
@@ -113,4 +115,4 @@ BY_ADVICE: Final = {
     "CHECKPOINT": ("checkpoint",),
     "VACUUM": ("vacuum-dry-run", "vacuum-quarantine", "vacuum"),
 }
-"""What does what a recommendation asks for."""
+"""The action for each recommendation."""

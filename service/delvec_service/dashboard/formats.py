@@ -1,4 +1,4 @@
-"""Numbers and times as people read them."""
+"""Formats numbers and times for people."""
 
 import json
 import re
@@ -20,7 +20,7 @@ _SPANS: Final = ((86_400 * 365, "y"), (86_400, "d"), (3600, "h"), (60, "min"))
 
 
 def size(value: float | None) -> str:
-    """Return bytes with a unit."""
+    """Return a number of bytes with a unit."""
     if value is None:
         return _NOTHING
     number, unit = float(value), 0
@@ -35,23 +35,23 @@ def count(value: float | None) -> str:
 
 
 def counted(value: float, noun: str) -> str:
-    """Return a number of things: ``1 file``, ``2,000 files``."""
+    """Return a number of things, such as ``1 file`` or ``2,000 files``."""
     return f"{count(value)} {noun}{'' if value == 1 else 's'}"
 
 
 def fact(name: str, value: Any) -> str:
-    """Return a value of an answer; what is called bytes or size, and is a number, has a unit."""
+    """Return a value from an answer; numbers named bytes or size get a unit."""
     is_size = isinstance(value, int) and not isinstance(value, bool) and _SIZE.search(name)
     return size(value) if is_size else count(value) if type(value) is int else str(value)
 
 
 def percent(value: float | None) -> str:
-    """Return a share."""
+    """Return a share as a percentage."""
     return _NOTHING if value is None else f"{value * 100:.1f} %"
 
 
 def moment(value: str | float | None) -> str:
-    """Return a time in UTC, of ISO 8601 or milliseconds."""
+    """Return a time in UTC, from ISO 8601 or milliseconds."""
     if value is None:
         return _NOTHING
     try:
@@ -72,17 +72,17 @@ def span(value: float | None) -> str:
 
 
 def took(seconds: float) -> str:
-    """Return how long something took."""
+    """Return a duration."""
     return span(seconds) if seconds >= _TENTHS else f"{seconds:.1f} s"
 
 
 def whole(score: float | None) -> str:
-    """Return a score without its fraction: one that is not good enough does not look as if it were."""
+    """Return a score, rounded down so that an insufficient one does not look sufficient."""
     return _NOTHING if score is None else f"{int(score)}"
 
 
 def band(score: float | None) -> str:
-    """Return what a score is called."""
+    """Return the label of a score."""
     if score is None:
         return "unknown"
     return next(name for name, least in SCORE_BANDS if score >= least)
@@ -109,18 +109,18 @@ FILTERS: Final = {
 
 _CHARTS: Final = (
     ("Health score", "score", ("score",), ("score",)),
-    ("Deleted share of the rows", "percent", ("deleted-ratio",), ("share",)),
+    ("Share of deleted rows", "percent", ("deleted-ratio",), ("share",)),
     (
         "Files",
         "",
         ("num-files", "small-files", "num-files-with-deletion-vectors"),
-        ("all", "small", "with deletion vector"),
+        ("all", "small", "with deletion vectors"),
     ),
     ("Size", "bytes", ("size-in-bytes", "deleted-bytes"), ("all", "deleted")),
     ("Commits since checkpoint", "", ("commits-since-checkpoint",), ("commits",)),
 )
 _COMMIT_CHARTS: Final = (
-    ("Commits", ("committed", "rebased"), ("took effect", "of them rebased")),
+    ("Commits", ("committed", "rebased"), ("successful", "of which rebased")),
     ("Conflicts", ("conflicts",), ("conflicts",)),
     ("Rows saved by rebasing", ("rows-saved",), ("rows",)),
 )
@@ -130,7 +130,7 @@ _NESTED_COLUMNS: Final = 2000
 
 
 def charts(samples: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return the plots of health samples, oldest first: a title, what it shows in words, and JSON for ``dashboard.js``."""
+    """Return the plots of health samples, oldest first: title, description, and JSON for ``dashboard.js``."""
     ordered = list(reversed(samples))
     if len(ordered) < 2:  # noqa: PLR2004 - a line has two ends
         return []
@@ -142,13 +142,13 @@ def charts(samples: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
 
 
 def commit_charts(intervals: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return the plots of what became of commits, by the hour or the day; intervals without commits are zeros."""
+    """Return the plots of commit outcomes, by hour or day; intervals without commits are zeros."""
     if not intervals:
         return []
     found = {_time(one["since"]).timestamp(): one for one in intervals}
     hours = [at for at, one in found.items() if one["seconds"] == _HOUR]
     days = [at for at, one in found.items() if one["seconds"] != _HOUR]
-    # Hours, as long as there is one; what is older than they are is by the day, and a plot of its own would be empty.
+    # By hour, if there is at least one hour; older intervals are by day, and a plot of their own would be empty.
     chosen, step = (hours, _HOUR) if hours else (days, 24 * _HOUR)
     first, last = min(chosen), max(chosen)
     count = max(_FEWEST_BARS, min(int((last - first) // step) + 1, _MOST_BARS))
@@ -182,7 +182,7 @@ def _chart(
         known = [value for value in values if value is not None]
         if known:
             ends = f"{written(known[0])} to {written(known[-1])}, at most {written(max(known))}"
-            told.append(f"{name}: {written(sum(known))} in all" if bars else f"{name}: from {ends}")
+            told.append(f"{name}: {written(sum(known))} in total" if bars else f"{name}: from {ends}")
     return {
         "title": title,
         "words": f"{title}. {'; '.join(told)}.",
@@ -191,7 +191,7 @@ def _chart(
 
 
 def columns(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the columns of a schema, and below those that are structs their fields: name, type, depth, nullable, comment."""
+    """Return the columns of a schema, with the fields of structs below them: name, type, depth, nullable, comment."""
     found: list[dict[str, Any]] = []
     _add_columns(found, schema["fields"], 0)
     return found
@@ -219,7 +219,7 @@ def _add_columns(found: list[dict[str, Any]], fields: Sequence[Mapping[str, Any]
 
 
 def _type_text(kind: Any) -> str:
-    """Return a type as Spark spells it; the fields of a struct have rows of their own."""
+    """Return a type in Spark's notation; the fields of a struct have their own rows."""
     if isinstance(kind, str):
         return kind
     match kind["type"]:

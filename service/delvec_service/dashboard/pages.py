@@ -1,6 +1,6 @@
-"""The pages, as middleware in front of the service: each calls the service's own HTTP resources with the visitor's token.
+"""The pages, as middleware in front of the service: each calls the service's own HTTP API with the visitor's token.
 
-So a page shows and does what that token allows; nothing here checks rights or runs SQL.
+So a page shows and does what that token allows; nothing here checks permissions or runs SQL.
 """
 
 import asyncio
@@ -41,9 +41,9 @@ _TABLES: Final = "/dashboard/tables/"
 _STATIC: Final = "/dashboard/static/"
 _RUN: Final = "/run"
 _UNSAID: Final = ("result", "table", "transaction-id")
-"""Of what would be done: there is no transaction yet."""
+"""Fields that a preview does not show: there is no transaction yet."""
 _PARTS: Final = ("result", "plan", "tasks")
-"""Elements into which answers are put: an error is no page then."""
+"""Elements that answers are inserted into: errors are shown there, not as a page."""
 _LARGEST_FORM: Final = 64 * 1024
 _PAGE_SIZE: Final = 50
 _ORDERS: Final = {
@@ -54,7 +54,7 @@ _ORDERS: Final = {
     "num-files": "Files",
     "size-in-bytes": "Size",
     "commits-since-checkpoint": "Commits since checkpoint",
-    "gain-bytes": "Fewer bytes to read",
+    "gain-bytes": "Bytes saved in reads",
 }
 _COLUMNS: Final = (
     ("Table", None),
@@ -65,13 +65,13 @@ _COLUMNS: Final = (
     ("Size", "size-in-bytes"),
     ("Commits since checkpoint", "commits-since-checkpoint"),
     ("Needs", None),
-    ("Fewer bytes to read", "gain-bytes"),
+    ("Bytes saved in reads", "gain-bytes"),
 )
-"""Of the list: what they are called, and the order in which what needs most there comes first."""
+"""Sort orders of the list, with their labels; tables that need most maintenance come first."""
 
 
 class _Refused(Exception):
-    """An answer of the service that is not what a page can be made of."""
+    """An answer of the service that a page cannot be built from."""
 
     def __init__(self, answer: httpx.Response) -> None:
         self.status = answer.status_code
@@ -84,10 +84,10 @@ class _Refused(Exception):
 
 
 class Dashboard:
-    """An ASGI middleware: ``/`` and what is below ``/dashboard/`` are its pages, everything else is the service's.
+    """An ASGI middleware that serves ``/`` and everything below ``/dashboard/``; the rest goes to the service.
 
     Args:
-        app: the service, with its own middleware: what asks for tokens is part of it.
+        app: the service, including its middleware, which checks tokens.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -115,7 +115,7 @@ class Dashboard:
         self._templates.globals |= {"build": digest.hexdigest()[:12], "csrf_field": CSRF_FIELD}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or hand it on."""
+        """Answer a request, or pass it on."""
         path = scope.get("path", "")
         if scope["type"] != "http" or not (path == "/" or path.startswith("/dashboard/")):
             await self._app(scope, receive, send)
@@ -136,8 +136,8 @@ class Dashboard:
         await response(scope, receive, send)
 
     async def _inner(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run a request of ours where the browser's came from."""
-        scope["app"] = self._owner  # which the application sets for those from outside
+        """Run our own request in the context of the browser's."""
+        scope["app"] = self._owner  # set by the application for requests from outside
         await self._app(scope, receive, send)
 
     async def _answer(self, request: Request, session: Session, path: str) -> Response:
@@ -152,7 +152,7 @@ class Dashboard:
                 return self._page("sign_in.html", session, failed=None)
         elif request.method == "POST":
             return await self._posted(request, session, path)
-        return self._page("error.html", session, 404, message="There is no such page.")
+        return self._page("error.html", session, 404, message="This page does not exist.")
 
     async def _of_table(self, request: Request, session: Session, name: str, part: str) -> Response:
         match part:
@@ -162,13 +162,16 @@ class Dashboard:
                 return await self._plan(request, session, name)
             case "tasks":
                 return await self._running(session, name)
-        return self._page("error.html", session, 404, message="There is no such page.")
+        return self._page("error.html", session, 404, message="This page does not exist.")
 
     async def _posted(self, request: Request, session: Session, path: str) -> Response:
         form = await _form(request)
         if form is None or not session.permits(form.get(CSRF_FIELD, "")):
             return self._page(
-                "error.html", session, 403, message="The form is too old, or not of this page: load it again."
+                "error.html",
+                session,
+                403,
+                message="The form has expired or belongs to another page; reload it.",
             )
         if path == _SIGN_IN:
             return await self._sign_in(session, form)
@@ -179,12 +182,12 @@ class Dashboard:
         if path.startswith(_TABLES) and path.endswith(_RUN):
             table = path.removeprefix(_TABLES).removesuffix(_RUN)
             return await self._run(request, session, table, form)
-        return self._page("error.html", session, 404, message="There is no such page.")
+        return self._page("error.html", session, 404, message="This page does not exist.")
 
     def _file(self, name: str) -> Response:
         content = self._static.get(name)
         if content is None:
-            return Response("There is no such file.", 404, media_type="text/plain")
+            return Response("This file does not exist.", 404, media_type="text/plain")
         headers = {"Cache-Control": "public, max-age=31536000, immutable"}
         return Response(content, headers=headers, media_type=_TYPES[name.rpartition(".")[2]])
 
@@ -211,7 +214,7 @@ class Dashboard:
 
     async def _table(self, session: Session, name: str) -> Response:
         at = _resource(name)
-        # First what says whether there is such a table, and whether it may be seen.
+        # First, to find out whether the table exists and may be seen.
         health = await self._get(session, f"{at}/health", files="20", partitions="50")
         (
             samples,
@@ -264,14 +267,14 @@ class Dashboard:
         return self._result(request, session, "plan.html", name, refused=refused, planned=planned)
 
     async def _running(self, session: Session, name: str) -> Response:
-        table = await self._get(session, _resource(name))  # whether it may be seen
+        table = await self._get(session, _resource(name))  # checks whether it may be seen
         return self._page("tasks.html", session, name=name, tasks=self._tasks.of_table(table["name"]))
 
     async def _run(self, request: Request, session: Session, name: str, form: Mapping[str, str]) -> Response:
         action = ACTIONS.get(form.get("action", ""))
         wanted = None if action is None else action.request(form)
         if action is None or wanted is None:
-            return self._page("error.html", session, 400, message="There is no such task.")
+            return self._page("error.html", session, 400, message="This task does not exist.")
         label = f"{action.label} to version {form['version']}" if action.takes_version else action.label
         if action.is_confirmed:
             preview = await self._preview(session, name, action, form)
@@ -310,7 +313,7 @@ class Dashboard:
     async def _preview(
         self, session: Session, name: str, action: Action, form: Mapping[str, str]
     ) -> dict[str, Any] | None:
-        """Return what an action would do, where that can be told."""
+        """Return what an action would do, if known."""
         wanted = action.request(form, preview=True)
         if action.preview is None or wanted is None:
             return None
@@ -325,7 +328,7 @@ class Dashboard:
     def _result(
         self, request: Request, session: Session, template: str, name: str, **values: Any
     ) -> Response:
-        """Return what came of something: for the page that asked, or as a page of its own."""
+        """Return the result of an action: for the page that requested it, or as a page of its own."""
         outer = template if request.headers.get("hx-request") else "result_page.html"
         return self._page(outer, session, name=name, inner=template, **values)
 
@@ -333,7 +336,7 @@ class Dashboard:
         token = form.get("token", "").strip()
         header = {"Authorization": f"Bearer {token}"}
         if not token or not token.isascii() or not token.isprintable():
-            return self._page("sign_in.html", session, 401, failed="This is no token.")
+            return self._page("sign_in.html", session, 401, failed="This token is not valid.")
         answer = await self._service.get("/v1/health", params={"page-size": 1}, headers=header)
         if not answer.is_success:
             return self._page("sign_in.html", session, answer.status_code, failed=_Refused(answer).message)
@@ -342,7 +345,7 @@ class Dashboard:
         return response
 
     async def _get_if_readable(self, session: Session, path: str) -> Any:
-        """Return an answer; None where the service has none: the page has other parts."""
+        """Return an answer, or None if the service has none; the page still has its other parts."""
         try:
             return await self._get(session, path)
         except _Refused:
@@ -368,7 +371,7 @@ class Dashboard:
     def _page(self, template: str, session: Session, status: int = 200, **values: Any) -> Response:
         always = {"csrf": session.csrf, "is_signed_in": session.token is not None, "is_part": False}
         text = self._templates.get_template(template).render(always | values)
-        # A log may hold half a character, which UTF-8 cannot.
+        # A log may contain a lone surrogate, which UTF-8 cannot encode.
         return Response(text.encode(errors="replace"), status, media_type="text/html")
 
 
@@ -377,7 +380,7 @@ def _resource(name: str) -> str:
 
 
 def _refusal(answer: httpx.Response) -> _Refused | None:
-    """Return why something was not done; None where it was.
+    """Return why something was not done, or None if it was.
 
     Raises:
         _Refused: nobody is signed in any more.
@@ -389,7 +392,7 @@ def _refusal(answer: httpx.Response) -> _Refused | None:
 
 
 async def _form(request: Request) -> dict[str, str] | None:
-    """Return the fields of a form; None where it is none, or too large."""
+    """Return the fields of a form, or None if it is not a form or too large."""
     if not request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
         return None
     body = b""

@@ -1,4 +1,4 @@
-"""Who is in front of the page: the token in a cookie, and proof that a form is ours."""
+"""The browser session: the token in a cookie, and proof that a form is ours."""
 
 import secrets
 from typing import Final
@@ -16,17 +16,16 @@ _LONGEST: Final = 16_384
 
 
 class Session:
-    """What a browser's cookies say.
+    """The contents of the browser's cookies.
 
-    The token is the one that programs send as a bearer token. Scripts cannot read it, and requests that other sites cause do
-    not carry it.
+    The token is an ordinary bearer token. Scripts cannot read it, and requests from other sites do not carry it.
 
     Args:
-        request: of the browser.
+        request: the browser's request.
 
     Attributes:
-        token: None where nobody is signed in.
-        csrf: what forms have to say.
+        token: None if nobody is signed in.
+        csrf: the value that forms must contain.
     """
 
     def __init__(self, request: Request) -> None:
@@ -39,7 +38,7 @@ class Session:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What the service's own requests carry."""
+        """The headers of the service's own requests."""
         return {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
 
     def permits(self, csrf: str) -> bool:
@@ -53,16 +52,16 @@ class Session:
         return not self._is_new and secrets.compare_digest(csrf.encode(), self.csrf.encode())
 
     def keep(self, response: Response) -> None:
-        """Have the browser keep what its forms have to say."""
+        """Store the value that forms must contain in the browser."""
         if self._is_new:
             self._set(response, _CSRF, self.csrf)
 
     def sign_in(self, response: Response, token: str) -> None:
-        """Have the browser keep a token until it is closed."""
+        """Store a token in the browser until it is closed."""
         self._set(response, _TOKEN, token)
 
     def sign_out(self, response: Response) -> None:
-        """Have the browser forget the token."""
+        """Remove the token from the browser."""
         response.delete_cookie(_TOKEN, path="/", httponly=True, samesite="strict", secure=self._is_secure)
 
     def _set(self, response: Response, name: str, value: str) -> None:

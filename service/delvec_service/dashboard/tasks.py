@@ -1,4 +1,4 @@
-"""What this process is doing to tables because somebody asked for it on their page, and what it has done of late."""
+"""Tasks that people started on a table's page: those running in this process, and recent ones."""
 
 import itertools
 import time
@@ -16,7 +16,7 @@ _SHOWN_SECONDS: Final = 600.0
 
 @dataclass
 class Task:
-    """Something that was asked for.
+    """A task that somebody started.
 
     Attributes:
         began: by the wall clock, in milliseconds since 1970.
@@ -32,12 +32,12 @@ class Task:
 
     @property
     def seconds(self) -> float:
-        """How long it took, or takes."""
+        """How long it took, or has been running."""
         return ((_now() if self.ended is None else self.ended) - self.began) / 1000
 
 
 class Tasks:
-    """The tasks of a process; all of it runs on the event loop."""
+    """The tasks of a process; everything runs on the event loop."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
@@ -45,7 +45,7 @@ class Tasks:
 
     @contextmanager
     def running(self, table: str, label: str) -> Iterator[Task]:
-        """Have a task be seen while the block runs, and for ten minutes after it."""
+        """List a task while the block runs, and for ten minutes afterwards."""
         number, task = next(self._numbers), Task(table, label, _now())
         self._tasks[number] = task
         if len(self._tasks) > _MOST:
@@ -59,7 +59,7 @@ class Tasks:
                 task.state = "failed"
 
     def of_table(self, table: str) -> list[Task]:
-        """Return the tasks of a table, the newest first: those that run, and those that ended of late."""
+        """Return the tasks of a table, newest first: running ones, and those that ended recently."""
         after = _now() - int(_SHOWN_SECONDS * 1000)
         return [
             task

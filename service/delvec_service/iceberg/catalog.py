@@ -1,6 +1,7 @@
-"""Registered tables as an Iceberg REST catalog names them: namespaces, and names within them.
+"""Registered tables as an Iceberg REST catalog: namespaces, and names within them.
 
-A Delvec name with dots is a namespace of one or more levels and a name. One without is in the namespace ``default``.
+A Delvec name with dots is a namespace of one or more levels and a name. One without dots is in the namespace
+``default``.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,10 +24,10 @@ class IcebergCatalog:
     """The read side of a catalog.
 
     Args:
-        tables: registered ones.
-        conversion: makes a table's metadata when it is asked for.
-        sees: whether the caller may know of a table.
-        require: refuses a table, requested by that name, that the caller may not read.
+        tables: the registered tables.
+        conversion: writes a table's metadata on request.
+        sees: whether the caller may see a table.
+        require: raises for a table, requested by that name, that the caller may not read.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class IcebergCatalog:
         """Return the namespaces directly below ``parent``, in order.
 
         Raises:
-            NamespaceNotFound: there is no table below it.
+            NamespaceNotFound: it contains no table.
         """
         levels = len(parent)
         found = {
@@ -58,7 +59,7 @@ class IcebergCatalog:
         return [list(each) for each in sorted(found)]
 
     def check_namespace(self, namespace: Sequence[str]) -> None:
-        """Refuse a namespace that has no table, in it or below it.
+        """Raise for a namespace without tables, at any level.
 
         Raises:
             NamespaceNotFound: it has none.
@@ -67,29 +68,30 @@ class IcebergCatalog:
         if not any(above[: len(wanted)] == wanted for above, _ in self._names(_prefix(wanted))):
             name = ".".join(wanted)[:200]
             raise NamespaceNotFound(
-                f"There is no namespace '{name}': no registered table's name begins with it.", namespace=name
+                f"Namespace '{name}' does not exist: no registered table's name begins with it.",
+                namespace=name,
             )
 
     def table_names(self, namespace: Sequence[str], after: str, limit: int) -> list[str]:
-        """Return up to ``limit`` names of tables directly in a namespace, in order, from the one after ``after``.
+        """Return up to ``limit`` names of tables directly in a namespace, in order, starting after ``after``.
 
         Raises:
-            NamespaceNotFound: there is no such namespace.
+            NamespaceNotFound: the namespace does not exist.
         """
         wanted = tuple(namespace)
         names = {name for above, name in self._names(_prefix(wanted)) if above == wanted}
         if not names:
-            self.check_namespace(namespace)  # there may be namespaces in it
+            self.check_namespace(namespace)  # it may contain namespaces
         return [name for name in sorted(names) if name > after][:limit]
 
     def open(self, namespace: Sequence[str], name: str) -> OpenTable:
         """Return a table.
 
         Raises:
-            TableNotFound: there is none of that name in that namespace.
-            PermissionDenied: it may not be read.
-            AmbiguousTable: the name may be any of several tables'.
-            LocationNotAllowed: it lies outside the roots.
+            TableNotFound: the namespace has no table of that name.
+            PermissionDenied: the caller may not read it.
+            AmbiguousTable: several tables match the name.
+            LocationNotAllowed: it is outside the roots.
         """
         full = ".".join((*namespace, name))
         found = None
@@ -102,7 +104,7 @@ class IcebergCatalog:
         return self._tables.opening(found)
 
     def _called(self, name: str) -> TableRecord | None:
-        """Return the table of a name; an id is no name here."""
+        """Return the table with a name; ids do not count as names here."""
         try:
             found = self._tables.find(name)
         except TableNotFound:
@@ -110,7 +112,7 @@ class IcebergCatalog:
         return found if found.name == name else None
 
     def load(self, namespace: Sequence[str], name: str, format_version: int) -> IcebergTable:
-        """Return a table's metadata at its newest version, made now where it was not.
+        """Return a table's metadata at its newest version, written now if it is missing.
 
         Raises:
             TableNotFound: or a sibling, see :meth:`open`.
@@ -121,18 +123,18 @@ class IcebergCatalog:
     def scan(
         self, namespace: Sequence[str], name: str, format_version: int, snapshot_id: int | None
     ) -> ScanTasks:
-        """Return what a scan of a snapshot reads; without one, of the newest version.
+        """Return the scan tasks of a snapshot, by default of the newest version.
 
         Raises:
             TableNotFound: or a sibling, see :meth:`load`.
-            NotFound: there is no such snapshot.
+            NotFound: the snapshot does not exist.
         """
         table = self.open(namespace, name)
         found = self._conversion.convert(table, format_version=format_version)
         return ScanTasks(table, found, snapshot_id, self._conversion.index)
 
     def _names(self, within: str | None) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Yield the namespace and the name of every table; ``within`` leaves out those of other namespaces."""
+        """Yield the namespace and name of every table; ``within`` leaves out those of other namespaces."""
         after = ("", "")
         while page := self._tables.page(after, _PAGE, within):
             for record in filter(self._sees, page):
@@ -142,12 +144,12 @@ class IcebergCatalog:
 
 
 def _prefix(namespace: tuple[str, ...]) -> str | None:
-    """Return what the registered names of a namespace's tables begin with; None for those without one."""
+    """Return the prefix of registered names in a namespace; None for names without one."""
     return None if namespace == (DEFAULT_NAMESPACE,) else ".".join(namespace)
 
 
 def with_referenced_snapshots(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Return metadata without the snapshots that no branch or tag names; clients ask for the others when they need them."""
+    """Return metadata without snapshots that no branch or tag names; clients request the others when they need them."""
     named = {each["snapshot-id"] for each in (metadata.get("refs") or {}).values()}
     named.add(metadata.get("current-snapshot-id"))
     kept = [each for each in metadata.get("snapshots") or () if each["snapshot-id"] in named]

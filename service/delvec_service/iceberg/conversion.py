@@ -1,8 +1,8 @@
-"""A Delta table's newest version as an Iceberg table.
+"""Converts a Delta table's newest version to Iceberg.
 
-Each conversion goes on from the version that the published Iceberg metadata shows; no other state is kept. It reads the commits
-since then and touches what they touch. Where that is impossible (commits were cleaned up, a type was widened, files are not
-as expected) it converts the version as a whole.
+Each conversion continues from the version that the published Iceberg metadata shows; no other state is kept. It reads
+the commits since then and rewrites only what they touch. If that is impossible (commits were cleaned up, a type was
+widened, files are not as expected), it converts the version as a whole.
 """
 
 import threading
@@ -58,25 +58,25 @@ __all__ = ["AUTOMATIC", "FORMAT_VERSIONS", "IcebergConversion", "IcebergTable", 
 
 FORMAT_VERSIONS: Final = (2, 3)
 AUTOMATIC: Final = "delvec.iceberg.formatVersions"
-"""Property: convert after each commit, into these format versions; ``2``, ``3`` or ``2,3``."""
+"""Property: convert after each commit, to these format versions; ``2``, ``3`` or ``2,3``."""
 TAGGED: Final = "delvec.iceberg.tagVersions"
-"""Property: ``true`` gives each converted version a tag, as ``delta-7``."""
+"""Property: ``true`` gives each converted version a tag such as ``delta-7``."""
 _ATTEMPTS: Final = 10
 _MOST_SNAPSHOTS: Final = 100
-"""Versions that one conversion shows one by one; of more the newest is shown."""
+"""How many versions one conversion publishes individually; if there are more, only the newest is."""
 
 
 @dataclass(frozen=True)
 class IcebergTable:
-    """What is published.
+    """The published metadata.
 
     Attributes:
         metadata: Iceberg's table metadata.
-        metadata_location: the URI of the file that holds it.
+        metadata_location: the URI of its file.
         format_version: 2 or 3.
         delta_version: the Delta version that it shows.
         snapshot_id: of the current snapshot; None for a table that never had a file.
-        catalog: the table in a catalog of others that shows it, too; None where none was asked for.
+        catalog: the table in an external catalog that also shows it, or None.
     """
 
     metadata: Mapping[str, Any]
@@ -88,7 +88,7 @@ class IcebergTable:
 
 
 class _ConvertWhole(Exception):
-    """The commits since the last conversion do not suffice; ``anew``: older snapshots would not be true any more."""
+    """The commits since the last conversion are not enough; ``anew``: older snapshots would no longer be correct."""
 
     def __init__(self, reason: str, *, anew: bool = False) -> None:
         super().__init__(reason)
@@ -96,12 +96,12 @@ class _ConvertWhole(Exception):
 
 
 class IcebergConversion:
-    """Converts tables. Safe to share between threads, and beside other converters of the same table.
+    """Converts tables. Safe to share between threads, and to run alongside other converters of the same table.
 
     Args:
         loader: reads snapshots and commits.
-        conversions: notes what was converted, for metrics.
-        catalogs: of others, which are kept up to date.
+        conversions: records what was converted, for metrics.
+        catalogs: external catalogs to update.
         clock: returns milliseconds since the epoch.
     """
 
@@ -121,21 +121,21 @@ class IcebergConversion:
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def convert(self, table: OpenTable, *, format_version: int = 2, squash: bool = False) -> IcebergTable:
-        """Bring the Iceberg metadata up to the table's newest version, and return what is published.
+        """Update the Iceberg metadata to the table's newest version, and return what is published.
 
         Args:
             table: the Delta table.
             format_version: 2 or 3.
-            squash: one snapshot for all new versions, instead of one for each.
+            squash: one snapshot for all new versions instead of one for each.
 
         Raises:
-            IcebergUnsupported: the table cannot be expressed, or its directory holds another Iceberg table.
-            CorruptIcebergMetadata: what was published before cannot be read.
+            IcebergUnsupported: Iceberg does not support the table, or its directory contains another Iceberg table.
+            CorruptIcebergMetadata: the published metadata cannot be read.
             CorruptLog: the log cannot be read.
             CorruptDeletionVector: or a subclass: a deletion vector cannot be read.
-            MissingDataFile: a file whose statistics do not say how many rows it has is not in storage.
+            MissingDataFile: a file whose statistics lack the number of rows does not exist in storage.
             StorageError: storage did not answer. Nothing is published then.
-            ServiceUnavailable: other converters were quicker, again and again.
+            ServiceUnavailable: other converters were repeatedly faster.
         """
         directory = IcebergDirectory(table, format_version)
         with self._locks[directory.location]:
@@ -152,7 +152,8 @@ class IcebergConversion:
                     self._note(table, format_version, delta_version(metadata))
                     return _table(after, directory)
         raise ServiceUnavailable(
-            f"Other converters of table '{table.name}' published Iceberg metadata first, {_ATTEMPTS} times; try again.",
+            f"Other converters of table '{table.name}' published Iceberg metadata first, {_ATTEMPTS} times; try "
+            "again.",
             table=table.name,
         )
 
@@ -164,7 +165,7 @@ class IcebergConversion:
         squash: bool = False,
         catalog: str | None = None,
     ) -> IcebergTable:
-        """Do the same as :meth:`convert`, and let a catalog show it: the given one, or that of the table's property.
+        """Convert as :meth:`convert` does, then update a catalog: the given one, or that of the table's property.
 
         Args:
             table: the Delta table.
@@ -173,12 +174,13 @@ class IcebergConversion:
             catalog: see :meth:`ExternalCatalogs.point`.
 
         Raises:
-            DelvecError: see :meth:`convert` and :meth:`ExternalCatalogs.point`, before which all is published.
+            DelvecError: see :meth:`convert` and :meth:`ExternalCatalogs.point`; by the time of the latter everything
+                is published.
         """
         done = self.convert(table, format_version=format_version, squash=squash)
         configuration = self._loader.load(table.objects, table.name).configuration
         asked = asked_formats(configuration)
-        # Of several format versions the property means the newest: a name in a catalog is of one.
+        # With several format versions the property refers to the newest: a catalog name has a single one.
         if catalog is None and format_version == max(asked, default=format_version):
             catalog = configuration.get(CATALOG)
         if not catalog:
@@ -187,10 +189,10 @@ class IcebergConversion:
         return replace(done, catalog=self._catalogs.point(catalog, directory, table.name))
 
     def published(self, table: OpenTable, format_version: int) -> IcebergTable | None:
-        """Return what is published, without converting anything; None where nothing is.
+        """Return the published metadata without converting anything, or None.
 
         Raises:
-            IcebergUnsupported: the directory holds another Iceberg table.
+            IcebergUnsupported: the directory contains another Iceberg table.
             CorruptIcebergMetadata: it cannot be read.
             StorageError: storage did not answer.
         """
@@ -203,8 +205,8 @@ class IcebergConversion:
             return
         try:
             self._conversions.record(table.record.id, format_version, version)
-        except ServiceUnavailable as error:  # it is published, and the next conversion is noted again
-            logger.warning("Iceberg conversion not noted", table=table.name, error=error.message)
+        except ServiceUnavailable as error:  # the conversion is published, and the next one is recorded again
+            logger.warning("Iceberg conversion not recorded", table=table.name, error=error.message)
 
     @staticmethod
     def _is_shown(before: Published, snapshot: Snapshot, directory: IcebergDirectory) -> bool:
@@ -253,11 +255,11 @@ class IcebergConversion:
     @staticmethod
     def _check_same_table(base: Mapping[str, Any], snapshot: Snapshot, directory: IcebergDirectory) -> None:
         if base["properties"][DELTA_TABLE_ID] != snapshot.metadata.id:
-            raise _ConvertWhole("another table is at the location now", anew=True)
+            raise _ConvertWhole("the location now has another table", anew=True)
         if base["location"] != directory.location:
             raise _ConvertWhole("the table was moved", anew=True)
         if delta_version(base) > snapshot.version:
-            raise _ConvertWhole("the log is older than what was converted", anew=True)
+            raise _ConvertWhole("the log is older than the converted version", anew=True)
 
     def _whole(
         self,
@@ -314,10 +316,10 @@ class _Increment:
         self._snapshot = snapshot
 
     def after(self, base: dict[str, Any], *, squash: bool) -> dict[str, Any]:
-        """Return the metadata that follows.
+        """Return the next metadata.
 
         Raises:
-            _ConvertWhole: the commits do not suffice.
+            _ConvertWhole: the commits are not enough.
         """
         first, last = delta_version(base) + 1, self._snapshot.version
         if last - first >= _MOST_SNAPSHOTS and not squash:
@@ -343,7 +345,7 @@ class _Increment:
         return base
 
     def _first_definition(self, commits: Sequence[Commit], groups: Sequence[Sequence[Commit]]) -> Metadata:
-        """Return the metadata that holds before the first group."""
+        """Return the metadata in force before the first group."""
         changes = [any(isinstance(action, Metadata) for action in commit.actions) for commit in commits]
         if not any(changes) or len(groups) == 1 or changes[0]:
             return self._snapshot.metadata
@@ -361,7 +363,9 @@ class _Increment:
         assert version is not None  # noqa: S101 - it is a commit's
         definition = definition_of(metadata, base, self._directory.format_version, self._table, version)
         if not is_continued_by(base, definition.schema, metadata.configuration):
-            raise _ConvertWhole("columns changed in a way that older snapshots cannot be read by", anew=True)
+            raise _ConvertWhole(
+                "columns changed in a way that older snapshots cannot be read with", anew=True
+            )
         if changes_types(base, definition.schema):
             raise _ConvertWhole("a column's type was widened")
         base = with_table_definition(
@@ -373,11 +377,11 @@ class _Increment:
         )
         timestamp = self._timestamp(group[-1], version)
         if any(_repairs(commit) for commit in group):
-            # It removes logical files whose paths stay live, and adds others again: counts could agree by accident.
+            # It removes logical files whose paths stay live, and adds others again: counts could match by accident.
             raise _ConvertWhole("a repair changed which files are live")
         changes = file_changes(group, self._table.location)
         if definition.row_lineage and changes.renumbered:
-            raise _ConvertWhole("rows have other ids")
+            raise _ConvertWhole("rows got other ids")
         if not changes:
             return with_version(base, version, timestamp)
         shown = ShownVersion(version, timestamp, operation_of(group[-1]))
@@ -395,7 +399,7 @@ class _Increment:
         return self._snapshot.timestamp if found is None else min(found, self._snapshot.timestamp)
 
     def _check_counts(self, base: Mapping[str, Any]) -> None:
-        """Compare what was made of the commits with what the Delta table says; foreign commits may be anything."""
+        """Compare the result of the commits with the Delta table: foreign commits may contain anything."""
         current = current_snapshot(base)
         summary = {} if current is None else current["summary"]
         expected = {
@@ -404,11 +408,11 @@ class _Increment:
         }
         for name, count in expected.items():
             if int(summary.get(name, "0")) != count:
-                raise _ConvertWhole(f"{name} would be {summary.get(name)}, not {count}")
+                raise _ConvertWhole(f"{name} would be {summary.get(name)} instead of {count}")
 
 
 def asked_formats(configuration: Mapping[str, str]) -> tuple[int, ...]:
-    """Return the format versions that a table is to be converted into after each commit; what means nothing is left out."""
+    """Return the format versions to convert a table to after each commit, ignoring invalid ones."""
     asked = {part.strip() for part in configuration.get(AUTOMATIC, "").split(",")}
     return tuple(version for version in FORMAT_VERSIONS if str(version) in asked)
 
@@ -416,10 +420,10 @@ def asked_formats(configuration: Mapping[str, str]) -> tuple[int, ...]:
 def definition_of(
     metadata: Metadata, base: Mapping[str, Any], format_version: int, table: OpenTable, version: int
 ) -> Definition:
-    """Return a table's schema and partitioning at a version, with ids that go on from ``base``.
+    """Return a table's schema and partitioning at a version, with ids that continue from ``base``.
 
     Raises:
-        IcebergUnsupported: a column cannot be expressed; names it.
+        IcebergUnsupported: Iceberg does not support a column, which the message names.
     """
     mapped = is_mapped(metadata.configuration)
     delta = StructType.from_json(metadata.schema_string)
@@ -434,7 +438,7 @@ def definition_of(
         )
     except IcebergUnsupported as error:
         raise IcebergUnsupported(
-            f"Table '{table.name}' (version {version}) cannot be an Iceberg table: {error.message}",
+            f"Table '{table.name}' (version {version}) cannot be converted to Iceberg: {error.message}",
             table=table.name,
             version=version,
             **error.details,
@@ -447,7 +451,7 @@ def definition_of(
 
 
 def operation_of(commit: Commit) -> str | None:
-    """Return what a commit says that it does."""
+    """Return the changes of a commit."""
     info = next((action for action in commit.actions if isinstance(action, CommitInfo)), None)
     return None if info is None else info.operation
 
@@ -457,7 +461,7 @@ def _tagged(metadata: dict[str, Any], configuration: Mapping[str, str]) -> dict[
 
 
 def _retention(snapshot: Snapshot) -> int:
-    """Return how long snapshots are kept, in milliseconds: as long as Delta can still read their version."""
+    """Return how long snapshots are kept, in milliseconds: as long as Delta can still read their versions."""
     policy = LogPolicy.of(snapshot.configuration, snapshot.protocol)
     return int(min(policy.log_retention, policy.deleted_file_retention).total_seconds() * 1000)
 

@@ -1,7 +1,7 @@
-"""The check of delete files: each is read, and its rows are compared with those of Delta's deletion vector.
+"""Checks delete files: each is read, and its rows are compared with those of Delta's deletion vector.
 
-A deletion vector in a Puffin file should be the bytes of Delta's; only where it is not are both decoded. At most a part of
-the deletion vectors is in memory.
+A deletion vector in a Puffin file should have the same bytes as Delta's; only if they differ are both decoded. Only
+some of the deletion vectors are in memory at a time.
 """
 
 from collections import defaultdict
@@ -37,10 +37,10 @@ _MAX_FOOTER: Final = 64 * 1024 * 1024
 
 @dataclass(frozen=True)
 class DeltaVector:
-    """A deletion vector of Delta's.
+    """A deletion vector of the Delta table.
 
     Attributes:
-        path: the data file's, as in the log.
+        path: the data file, as in the log.
         descriptor: of the deletion vector.
     """
 
@@ -63,11 +63,11 @@ class DeletesCheck:
         self._of = of
 
     def findings(self, deletes: pa.Table, vectors: Mapping[str, DeltaVector] | None) -> Iterator[Finding]:
-        """Say what is wrong with delete files.
+        """Yield what is wrong with delete files.
 
         Args:
-            deletes: entries of manifests, ENTRIES_SCHEMA.
-            vectors: Delta's deletion vectors by the data file's path as Iceberg has it; None where they are not known.
+            deletes: manifest entries, ENTRIES_SCHEMA.
+            vectors: Delta's deletion vectors, by the data file's path in Iceberg; None if unknown.
 
         Raises:
             StorageError: storage did not answer.
@@ -107,7 +107,10 @@ class DeletesCheck:
                 yield from self._parquet(path, rows, deleted)
 
     def _of_delta(self, known: Mapping[str, DeltaVector], read: Any) -> dict[str, Any]:
-        """Return Delta's deletion vectors by the data file's path as Iceberg has it; the check of Delta names damaged ones."""
+        """Return Delta's deletion vectors by the data file's path in Iceberg.
+
+        The check of the Delta table reports damaged ones.
+        """
 
         def rows_of(some: Mapping[str, DeltaVector]) -> dict[str, Any]:
             wanted = [(one.path, one.descriptor) for one in some.values()]
@@ -169,19 +172,19 @@ class DeletesCheck:
             row["records"],
         ):
             listed = (
-                "no deletion vector there"
+                "no deletion vector at that position"
                 if blob is None
                 else f"{blob.length} bytes with {blob.cardinality} rows of '{blob.referenced_data_file}' there"
             )
             yield self._of.finding(
                 "iceberg-delete-file",
                 path,
-                f"The deletion vector {place} has {row['length']} bytes and {row['records']} rows by its manifest, and the "
-                f"footer lists {listed}",
+                f"The deletion vector {place} has {row['length']} bytes and {row['records']} rows according to its "
+                f"manifest, but the footer lists {listed}",
             )
             return
         if not 0 <= blob.offset <= blob.offset + blob.length <= file.size():
-            yield self._unusable(path, f"the deletion vector {place} ends after the file")
+            yield self._unusable(path, f"the deletion vector {place} extends beyond the file")
             return
         data = file.read_at(blob.length, blob.offset)
         theirs = records.get(referenced)
@@ -234,7 +237,8 @@ class DeletesCheck:
                 yield self._of.finding(
                     "iceberg-delete-file",
                     path,
-                    f"The delete file '{path}' has {row['records']} rows of '{referenced}' by its manifest; it has {counted or 'none'}",
+                    f"The delete file '{path}' has {row['records']} rows of '{referenced}' according to its "
+                    f"manifest, but contains {counted or 'none'}",
                 )
             elif referenced in deleted:
                 yield from self._difference(path, referenced, found[referenced], deleted[referenced])
@@ -248,19 +252,21 @@ class DeletesCheck:
             yield self._of.finding(
                 "iceberg-deleted-rows",
                 path,
-                f"'{path}' deletes {len(found - expected)} rows of '{referenced}' that Delta does not, and leaves out "
+                f"'{path}' deletes {len(found - expected)} rows of '{referenced}' that Delta does not, and lacks "
                 f"{len(expected - found)} that Delta deletes",
             )
 
     def _wrong_size(self, path: str, rows: Sequence[dict[str, Any]], size: int) -> Iterator[Finding]:
         for stated in {row["size"] for row in rows} - {size}:
             yield self._of.finding(
-                "iceberg-delete-file", path, f"'{path}' has {size} bytes, and {stated} by its manifest"
+                "iceberg-delete-file",
+                path,
+                f"'{path}' has {size} bytes, but {stated} according to its manifest",
             )
 
     def _missing(self, path: str) -> Finding:
         return self._of.finding(
-            "iceberg-delete-file", path, f"'{path}' is not in storage: readers of Iceberg fail"
+            "iceberg-delete-file", path, f"'{path}' does not exist in storage: Iceberg readers fail"
         )
 
     def _unusable(self, path: str, said: str) -> Finding:
@@ -270,7 +276,7 @@ class DeletesCheck:
 def _footer(file: pa.NativeFile, path: str) -> Sequence[Blob]:
     size = file.size()
     if size < FOOTER_TRAILER_BYTES:
-        raise CorruptIcebergMetadata(f"It has {size} bytes.", file=path)
+        raise CorruptIcebergMetadata(f"Its size is {size} bytes.", file=path)
     length = footer_size(file.read_at(FOOTER_TRAILER_BYTES, size - FOOTER_TRAILER_BYTES), path)
     if length > min(size, _MAX_FOOTER):
         raise CorruptIcebergMetadata(f"Its footer would have {length} bytes.", file=path)
@@ -278,5 +284,5 @@ def _footer(file: pa.NativeFile, path: str) -> Sequence[Blob]:
 
 
 def _as_record(descriptor: Descriptor, record: bytes | memoryview) -> Descriptor:
-    """Return a descriptor for the bytes of a deletion vector, which may have been inline, or of the older layout."""
+    """Return a descriptor for the bytes of a deletion vector, which may have been inline, or in the older layout."""
     return Descriptor("p", "", 0, len(record) - FRAME_OVERHEAD, descriptor.cardinality)

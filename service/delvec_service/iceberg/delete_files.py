@@ -1,6 +1,6 @@
-"""The deletes of data files: Puffin files of copied deletion vectors (v3), or Parquet files of positions (v2).
+"""The deletes of data files: Puffin files with copied deletion vectors (v3), or Parquet files of positions (v2).
 
-At most a part of the deletion vectors is in memory, and of the ordinals of one never more than about a million.
+Only some of the deletion vectors are in memory at a time, and never more than about a million positions of one.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,12 +30,12 @@ _MAX_BLOB: Final = 2**31 - 1
 
 @dataclass(frozen=True)
 class DeletedRows:
-    """Deleted rows of one data file: what is known of them before any is read.
+    """Deleted rows of one data file: what is known before reading them.
 
     Attributes:
-        path: the data file's, as in the log.
-        data_file: as its manifest describes it.
-        descriptor: of the Delta deletion vector, which says size, count, file and offset.
+        path: the data file, as in the log.
+        data_file: its entry in the manifest.
+        descriptor: of the Delta deletion vector, with size, count, file and offset.
     """
 
     path: str
@@ -46,14 +46,14 @@ class DeletedRows:
 def write_deletes(
     table: OpenTable, directory: IcebergDirectory, wanted: Iterable[DeletedRows], version: int, tag: str
 ) -> Iterator[dict[str, Any]]:
-    """Write the deletes of data files; yield the ``data_file`` of each as manifests have it.
+    """Write the deletes of data files; yield the ``data_file`` of each in the form of manifests.
 
     Args:
         table: the Delta table.
-        directory: where to.
-        wanted: deletion vectors; empty ones have no deletes.
-        version: Delta's, for errors.
-        tag: names the files, unlike any others.
+        directory: where to write.
+        wanted: the deletion vectors; empty ones produce no deletes.
+        version: the Delta version, for errors.
+        tag: a unique part of the file names.
 
     Raises:
         CorruptDeletionVector: or a subclass: one cannot be read.
@@ -99,13 +99,13 @@ def _write_puffin(
 
 
 def _records(table: OpenTable, part: Sequence[DeletedRows], version: int) -> Mapping[str, bytes | memoryview]:
-    """Return deletion vectors as they are in files, checked but not decoded, by the data file's path."""
+    """Return deletion vectors as they are in files, verified but not decoded, by the data file's path."""
     for one in part:
         if one.descriptor.size_in_bytes + FRAME_OVERHEAD > _MAX_BLOB:
             where = Where(table.name, version, one.path)
             raise IcebergUnsupported(
-                f"The deletion vector of {where} has {one.descriptor.size_in_bytes:,} bytes, more than Iceberg allows; "
-                "purge the file (REORG TABLE … APPLY (PURGE)).",
+                f"The deletion vector of {where} has {one.descriptor.size_in_bytes:,} bytes, more than Iceberg "
+                "allows; purge the file (REORG TABLE … APPLY (PURGE)).",
                 table=table.name,
                 version=version,
                 file=one.path,

@@ -1,7 +1,7 @@
 """The directory of a table's Iceberg metadata: the newest metadata file, and how the next one is published.
 
-A version is published by creating ``vN.metadata.json`` where there is none: of several converters one wins. The hint,
-``version-hint.text``, follows; a reader that finds an old one reads an older version, which is complete.
+A version is published by creating ``vN.metadata.json`` if it does not exist: of several converters one wins. The
+hint, ``version-hint.text``, follows; a reader that sees an old hint reads an older version, which is complete.
 """
 
 from contextlib import AbstractContextManager
@@ -21,7 +21,7 @@ from delvec_service.store.open_table import OpenTable
 __all__ = ["DIRECTORY", "IcebergDirectory", "Published"]
 
 DIRECTORY: Final = "_iceberg"
-"""Below the table. No VACUUM of a Delta writer looks into names that begin with an underscore."""
+"""Inside the table's directory. No VACUUM of a Delta writer looks into names that begin with an underscore."""
 _HINT: Final = "version-hint.text"
 _SUFFIX: Final = ".metadata.json"
 _MOST_DIGITS: Final = 12
@@ -34,7 +34,7 @@ class Published:
 
     Attributes:
         number: N of ``vN.metadata.json``.
-        metadata: what is in it.
+        metadata: its content.
     """
 
     number: int
@@ -49,8 +49,8 @@ class IcebergDirectory:
         format_version: 2 or 3.
 
     Attributes:
-        location: the Iceberg table's, as its metadata has it.
-        path: of the directory, below the table.
+        location: of the Iceberg table, as in its metadata.
+        path: of the directory, relative to the table.
     """
 
     def __init__(self, table: OpenTable, format_version: int) -> None:
@@ -69,11 +69,11 @@ class IcebergDirectory:
         return self.uri(_metadata_name(number))
 
     def newest(self) -> Published | None:
-        """Return what was published last, None where nothing was.
+        """Return the latest published metadata, or None.
 
         Raises:
             CorruptIcebergMetadata: it cannot be read.
-            IcebergUnsupported: it is another table's.
+            IcebergUnsupported: it belongs to another table.
             StorageError: storage did not answer.
         """
         number = self._number()
@@ -81,20 +81,20 @@ class IcebergDirectory:
             try:
                 data = self._objects.get(f"{self._base}/{_metadata_name(number)}")
             except FileNotFoundError:
-                # Cleaned up since by whom published many more.
+                # Cleaned up in the meantime by a converter that published many more.
                 number = self._listed()
                 continue
             return Published(number, read_metadata(data, self.metadata_location(number)))
         return None
 
     def publish(self, number: int, metadata: dict[str, Any]) -> bool:
-        """Publish metadata as ``number``; durable when this returns.
+        """Publish metadata as ``number``, durably.
 
         Returns:
-            False if another converter was quicker; then nothing is published.
+            False if another converter was faster; then nothing is published.
 
         Raises:
-            StorageError: storage did not answer, and it may be published or not.
+            StorageError: storage did not answer, and it may or may not be published.
         """
         data = json_text(metadata).encode()
         if not self._objects.put_if_absent(f"{self._base}/{_metadata_name(number)}", data):
@@ -105,7 +105,7 @@ class IcebergDirectory:
         return True
 
     def point_to(self, number: int) -> None:
-        """Make the hint name a metadata file, if it names an earlier one."""
+        """Point the hint to a metadata file, if it points to an earlier one."""
         while self._hint() < number:
             self._objects.put(f"{self._base}/metadata/{_HINT}", str(number).encode())
             # Another converter may have published the next one, and written the hint, in between.
@@ -119,14 +119,14 @@ class IcebergDirectory:
         return self.uri(name)
 
     def stage(self, name: str) -> AbstractContextManager[StagedFile]:
-        """Begin a large file; see :class:`~delvec_kernel.storage.files.StagedFile`."""
+        """Start a large file; see :class:`~delvec_kernel.storage.files.StagedFile`."""
         return self._objects.stage(f"{self._base}/{name}")
 
     def get(self, uri: str) -> bytes:
         """Return a file of the directory.
 
         Raises:
-            CorruptIcebergMetadata: it is not there, or the URI leads elsewhere.
+            CorruptIcebergMetadata: it does not exist, or the URI is outside the directory.
             StorageError: storage did not answer.
         """
         name = self.name_of(uri)
@@ -135,7 +135,7 @@ class IcebergDirectory:
         except FileNotFoundError:
             raise CorruptIcebergMetadata(
                 f"The file '{uri}' of the Iceberg metadata of table '{self._table.name}' is missing; delete "
-                f"'{self.location}' to convert the table from its start.",
+                f"'{self.location}' to convert the table from scratch.",
                 table=self._table.name,
                 file=uri,
             ) from None
@@ -144,17 +144,17 @@ class IcebergDirectory:
         """Open a file of the directory for random access.
 
         Raises:
-            FileNotFoundError: it is not there.
-            CorruptIcebergMetadata: the URI leads elsewhere.
+            FileNotFoundError: it does not exist.
+            CorruptIcebergMetadata: the URI is outside the directory.
             StorageError: storage did not answer.
         """
         return self._objects.open(f"{self._base}/{self.name_of(uri)}")
 
     def has(self, uri: str) -> bool:
-        """Whether a file of the directory is there.
+        """Whether a file of the directory exists.
 
         Raises:
-            CorruptIcebergMetadata: the URI leads elsewhere.
+            CorruptIcebergMetadata: the URI is outside the directory.
             StorageError: storage did not answer.
         """
         return self._objects.head(f"{self._base}/{self.name_of(uri)}") is not None
@@ -164,16 +164,16 @@ class IcebergDirectory:
         self._objects.delete(f"{self._base}/{self.name_of(uri)}")
 
     def name_of(self, uri: str) -> str:
-        """Return a file's name below the directory.
+        """Return a file's path relative to the directory.
 
         Raises:
-            CorruptIcebergMetadata: it is not in the directory.
+            CorruptIcebergMetadata: it is outside the directory.
         """
         name = uri.removeprefix(f"{self.location}/")
         if name == uri or unquote(name) != name or any(part in {"", ".", ".."} for part in name.split("/")):
             raise CorruptIcebergMetadata(
-                f"The Iceberg metadata of table '{self._table.name}' refers to '{uri}', which is not in its directory "
-                f"'{self.location}'; delete the directory to convert the table from its start.",
+                f"The Iceberg metadata of table '{self._table.name}' refers to '{uri}', which is outside its "
+                f"directory '{self.location}'; delete the directory to convert the table from scratch.",
                 table=self._table.name,
                 file=uri,
             )

@@ -1,9 +1,9 @@
-"""Catalogs of others that name converted tables: SQL and REST catalogs, through PyIceberg and its configuration.
+"""External catalogs that list converted tables: SQL and REST catalogs, through PyIceberg and its configuration.
 
-A catalog always points to metadata that are published already, so what it shows is complete, at worst not the newest.
-
-A SQL catalog holds the location of a metadata file, which is exchanged for the newest one where it still is what was read. A REST
-catalog writes metadata of its own: it gets what is new in ours as a commit, which it takes only on top of the snapshot that was read.
+A catalog always points to published metadata, so what it shows is complete, at worst outdated. A SQL catalog stores
+the location of a metadata file, which is replaced with the newest one if it has not changed since it was read. A REST
+catalog writes its own metadata: it gets our changes as a commit, which it only accepts on top of the snapshot that
+was read.
 """
 
 import threading
@@ -18,20 +18,20 @@ from delvec_service.store.iceberg_sql_catalog import exchange_metadata, metadata
 __all__ = ["ALL", "CATALOG", "ExternalCatalogs", "catalog_and_table"]
 
 CATALOG: Final = "delvec.iceberg.catalog"
-"""Property: a catalog, as ``prod``, or a table in it, as ``prod.sales.orders``; it gets each conversion."""
+"""Property: a catalog such as ``prod``, or a table in it such as ``prod.sales.orders``; each conversion updates it."""
 ALL: Final = "*"
 _TRIES: Final = 5
 _MAIN: Final = "main"
 
 
 class _Catalog(Protocol):
-    """How a catalog is made to show the newest metadata."""
+    """Updates a catalog to the newest metadata."""
 
     def point(self, identifier: tuple[str, ...], directory: IcebergDirectory) -> bool:
-        """Try once; False if another writer was quicker.
+        """Try once; False if another writer was faster.
 
         Raises:
-            IcebergCatalogError: the catalog has another table of that name, or cannot follow.
+            IcebergCatalogError: the catalog has another table of that name, or cannot be updated.
         """
 
 
@@ -39,7 +39,7 @@ class ExternalCatalogs:
     """Catalogs that PyIceberg's configuration names (``.pyiceberg.yaml``, ``PYICEBERG_CATALOG__…``). Safe to share.
 
     Args:
-        allowed: names of catalogs that may be written to; ``*`` allows all.
+        allowed: names of catalogs to which this service may write; ``*`` allows all.
     """
 
     def __init__(self, allowed: tuple[str, ...] = ()) -> None:
@@ -48,17 +48,18 @@ class ExternalCatalogs:
         self._loaded: dict[str, _Catalog] = {}
 
     def point(self, wanted: str, directory: IcebergDirectory, table: str) -> str:
-        """Make a catalog show the newest metadata of a directory, and return the table's full name there.
+        """Update a catalog to the newest metadata of a directory, and return the table's full name there.
 
         Args:
-            wanted: a catalog, or a table in it, as ``prod.sales.orders``; its namespace is made where there is none.
-            directory: something is published in it.
-            table: the Delta table's name, which it gets where ``wanted`` has none.
+            wanted: a catalog, or a table in it such as ``prod.sales.orders``; a missing namespace is created.
+            directory: contains published metadata.
+            table: the Delta table's name, used if ``wanted`` has none.
 
         Raises:
-            BadRequest: there is no such catalog, or it may not be written to.
+            BadRequest: the catalog does not exist, or writing to it is not allowed.
             EngineUnavailable: PyIceberg is not installed.
-            IcebergCatalogError: the catalog refused, failed, or has another table of that name; it shows what it did before.
+            IcebergCatalogError: the catalog rejected the update, failed, or has another table of that name; it is
+                unchanged.
         """
         name, identifier = catalog_and_table(wanted, table)
         full = ".".join((name, *identifier))
@@ -71,9 +72,9 @@ class ExternalCatalogs:
             raise
         except Exception as error:
             raise IcebergCatalogError(
-                f"The Iceberg catalog '{name}' did not take table '{full}' ({type(error).__name__}: {str(error)[:300]}). "
-                f"What was converted is published at '{directory.location}'; the catalog shows what it did before. Convert again "
-                "once it answers.",
+                f"The Iceberg catalog '{name}' did not accept table '{full}' ({type(error).__name__}: "
+                f"{str(error)[:300]}). The converted metadata is published at '{directory.location}'; the catalog "
+                "still shows the previous state. Convert again once the catalog answers.",
                 catalog=name,
                 table=table,
             ) from error
@@ -86,7 +87,8 @@ class ExternalCatalogs:
     def _catalog(self, name: str) -> _Catalog:
         if ALL not in self._allowed and name not in self._allowed:
             raise BadRequest(
-                f"This service may not write to the Iceberg catalog '{name[:100]}'; allow it with DELVEC_ICEBERG_CATALOGS.",
+                f"This service is not allowed to write to the Iceberg catalog '{name[:100]}'; allow it with "
+                "DELVEC_ICEBERG_CATALOGS.",
                 catalog=name[:100],
             )
         with self._lock:
@@ -110,7 +112,7 @@ def catalog_and_table(wanted: str, table: str) -> tuple[str, tuple[str, ...]]:
     identifier = tuple(parts) or tuple(table.split("."))
     if not all((name, *identifier)):
         raise BadRequest(
-            f"'{wanted[:200]}' is no table of an Iceberg catalog; write it as prod.sales.orders."
+            f"'{wanted[:200]}' is not a table of an Iceberg catalog; use a name such as prod.sales.orders."
         )
     return name, identifier if len(identifier) > 1 else ("default", *identifier)
 
@@ -122,14 +124,15 @@ def _load(name: str) -> _Catalog:
         from pyiceberg.catalog.sql import SqlCatalog
     except ModuleNotFoundError as error:
         raise EngineUnavailable(
-            f"Iceberg catalogs need {error.name}: pip install '.[iceberg]' in Delvec's clone, where the service runs."
+            f"Iceberg catalogs require {error.name}: pip install '.[iceberg]' in Delvec's clone on the service's "
+            "machine."
         ) from error
     try:
         catalog = load_catalog(name)
     except ValueError as error:
         raise BadRequest(
-            f"PyIceberg's configuration has no catalog '{name}' that can be used ({str(error)[:200]}); name it in "
-            f".pyiceberg.yaml or by PYICEBERG_CATALOG__{name.upper()}__URI where the service runs.",
+            f"PyIceberg's configuration has no usable catalog '{name}' ({str(error)[:200]}); configure it in "
+            f".pyiceberg.yaml or with PYICEBERG_CATALOG__{name.upper()}__URI on the service's machine.",
             catalog=name,
         ) from error
     if isinstance(catalog, SqlCatalog):
@@ -137,7 +140,7 @@ def _load(name: str) -> _Catalog:
     if isinstance(catalog, RestCatalog):
         return _RestCatalog(catalog, name)
     raise BadRequest(
-        f"The Iceberg catalog '{name}' is a {type(catalog).__name__}; tables are kept up to date in SQL and REST catalogs.",
+        f"The Iceberg catalog '{name}' is a {type(catalog).__name__}; only SQL and REST catalogs are supported.",
         catalog=name,
     )
 
@@ -151,8 +154,8 @@ def _newest(directory: IcebergDirectory) -> Published:
 def _another(name: str, identifier: tuple[str, ...], what: str) -> IcebergCatalogError:
     full = ".".join((name, *identifier))
     return IcebergCatalogError(
-        f"The table '{full}' of the Iceberg catalog {what}; it stays as it is. Give another name, or drop it from the catalog "
-        "(without purging files) and convert again.",
+        f"The table '{full}' of the Iceberg catalog {what}, so it was not changed. Use another name, or drop it "
+        "from the catalog (without purging files) and convert again.",
         catalog=name,
     )
 
@@ -161,7 +164,7 @@ def _another(name: str, identifier: tuple[str, ...], what: str) -> IcebergCatalo
 
 
 class _SqlCatalog:
-    """A catalog in a database: one row for each table, with the location of its metadata file."""
+    """A catalog in a database: one row per table, with the location of its metadata file."""
 
     def __init__(self, catalog: Any, name: str) -> None:
         self._catalog = catalog
@@ -171,7 +174,7 @@ class _SqlCatalog:
         from pyiceberg.exceptions import TableAlreadyExistsError
 
         catalog = self._catalog
-        # Read first: what is published by then is at least as new as what any other converter points to.
+        # Read first: whatever is published by then is at least as new as the target of any other converter.
         before = metadata_location(catalog, identifier)
         after = directory.metadata_location(_newest(directory).number)
         if before == after:
@@ -192,7 +195,7 @@ class _SqlCatalog:
 
 
 class _RestCatalog:
-    """A catalog over HTTP, which writes metadata files of its own."""
+    """A catalog over HTTP, which writes its own metadata files."""
 
     def __init__(self, catalog: Any, name: str) -> None:
         self._catalog = catalog
@@ -217,7 +220,7 @@ class _RestCatalog:
         if table.metadata.location.rstrip("/") != directory.location:
             raise _another(self._name, identifier, f"is at '{table.metadata.location}'")
         if table.metadata.properties.get(DELTA_TABLE_ID) != metadata["properties"][DELTA_TABLE_ID]:
-            raise _another(self._name, identifier, "is a conversion of the Delta table that was there before")
+            raise _another(self._name, identifier, "is a conversion of a Delta table that was there before")
         known = {one.snapshot_id for one in table.metadata.snapshots}
         shown = table.metadata.current_snapshot_id
         if shown is not None and shown not in {one["snapshot-id"] for one in metadata["snapshots"]}:
@@ -227,7 +230,7 @@ class _RestCatalog:
             raise _another(
                 self._name,
                 identifier,
-                "has snapshots that the conversion has replaced, as when it began anew",
+                "has snapshots that the conversion has replaced, for example by starting over",
             )
         updates = _updates(metadata, table.metadata, known)
         if not updates:
@@ -251,11 +254,11 @@ def _requirements(metadata: Mapping[str, Any], shown: int | None) -> tuple[Any, 
 
 
 def _updates(metadata: Mapping[str, Any], before: Any, known: set[int]) -> tuple[Any, ...]:
-    """Return what has to be said to a catalog so that its metadata are as ours: nothing where they are.
+    """Return the updates that make a catalog's metadata equal to ours; none if they already are.
 
     Args:
-        metadata: ours.
-        before: PyIceberg's model of the catalog's.
+        metadata: our metadata.
+        before: the catalog's metadata, as PyIceberg's model.
         known: ids of the catalog's snapshots.
     """
     from pydantic import TypeAdapter

@@ -1,4 +1,4 @@
-"""How far published Iceberg metadata is behind the Delta table."""
+"""How far the published Iceberg metadata lags behind the Delta table."""
 
 import time
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ __all__ = ["IcebergLag", "iceberg_lags"]
 
 @dataclass(frozen=True)
 class IcebergLag:
-    """How far one format version is behind.
+    """The lag of one format version.
 
     Attributes:
         format_version: 2 or 3.
-        metadata_location: the URI of the newest metadata file; None where nothing was converted yet.
-        delta_version: that it shows; None likewise.
-        versions: Delta versions after it.
-        seconds: how long the oldest of them has been there; 0 where there is none, None where it is not known.
+        metadata_location: the URI of the newest metadata file; None if nothing has been converted yet.
+        delta_version: the version that it shows; likewise None.
+        versions: number of Delta versions after it.
+        seconds: the age of the oldest of them; 0 if there is none, None if unknown.
     """
 
     format_version: int
@@ -37,12 +37,12 @@ class IcebergLag:
 
 
 def iceberg_lags(loader: SnapshotLoader, table: OpenTable, snapshot: Snapshot) -> Sequence[IcebergLag]:
-    """Return the lag of each format version that was converted, or that the table asks for.
+    """Return the lag of each format version that was converted, or that the table's property lists.
 
     Metadata that cannot be read is left out: ``delvec check --iceberg`` says what is wrong with it.
 
     Args:
-        loader: reads the oldest commit that is not converted.
+        loader: reads the oldest unconverted commit.
         table: the Delta table.
         snapshot: its newest version.
 
@@ -56,7 +56,7 @@ def iceberg_lags(loader: SnapshotLoader, table: OpenTable, snapshot: Snapshot) -
         try:
             published = directory.newest()
         except (CorruptIcebergMetadata, IcebergUnsupported) as error:
-            logger.warning("Iceberg lag not known", table=table.name, error=error.message)
+            logger.warning("Iceberg lag unknown", table=table.name, error=error.message)
             continue
         if published is not None:
             version = delta_version(published.metadata)
@@ -71,12 +71,12 @@ def iceberg_lags(loader: SnapshotLoader, table: OpenTable, snapshot: Snapshot) -
 
 
 def _waiting(loader: SnapshotLoader, table: OpenTable, snapshot: Snapshot, version: int) -> int | None:
-    """Return for how many seconds a version has been there, as far as its commit says."""
+    """Return the age of a version in seconds, if its commit has a time."""
     committed: int | None = snapshot.timestamp
     if version < snapshot.version:
         try:
             [commit] = loader.commits(table.objects, table.name, range(version, version + 1))
-        except CorruptTable:  # as one that is gone
+        except CorruptTable:  # the same as for a missing one
             return None
         info = next((action for action in commit.actions if isinstance(action, CommitInfo)), None)
         committed = None if info is None else info.in_commit_timestamp or info.timestamp

@@ -1,4 +1,4 @@
-"""Manifests in storage: written in parts that are cheap to write again, and found by the files that they name."""
+"""Manifests in storage: written in parts that are cheap to rewrite, and found by the files that they list."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
@@ -24,33 +24,33 @@ from delvec_service.store.lru_cache import LruCache
 __all__ = ["ENTRIES", "ManifestFiles", "ManifestIndex", "key_of"]
 
 ENTRIES: Final = 1000
-"""Files of a manifest at most: a commit that changes one of them writes all of them again."""
+"""Maximum number of files in a manifest: a commit that changes one of them rewrites the whole manifest."""
 _MOST_HELD: Final = 64 * 1024 * 1024
 _Hashes: TypeAlias = npt.NDArray[np.uint64]
 
 
 def key_of(entry: ManifestEntry) -> str:
-    """Return the data file that an entry is about: of deletes the one that they refer to."""
+    """Return the data file that an entry refers to; for deletes, the one that they apply to."""
     file = entry["data_file"]
     return str(file["file_path"] if file["content"] == DATA else file["referenced_data_file"])
 
 
 class ManifestIndex:
-    """Which data files a manifest is about, in memory: 8 bytes for each. Manifests never change. Safe to share.
+    """The data files of manifests, in memory: 8 bytes for each. Manifests never change. Safe to share.
 
     Args:
-        max_bytes: about how much memory it may take.
+        max_bytes: the approximate maximum memory.
     """
 
     def __init__(self, max_bytes: int = _MOST_HELD) -> None:
         self._held: LruCache[str, _Hashes] = LruCache(max_bytes)
 
     def get(self, path: str) -> _Hashes | None:
-        """Return the sorted hashes of a manifest's data files, None where they are not held."""
+        """Return the sorted hashes of a manifest's data files, or None if not cached."""
         return self._held.get(path)
 
     def put(self, path: str, entries: Iterable[ManifestEntry]) -> _Hashes:
-        """Keep and return the hashes of a manifest's data files, without those that it tells to be gone."""
+        """Cache and return the hashes of a manifest's data files, without those marked as deleted."""
         hashes = np.sort(_hashes(key_of(entry) for entry in entries if entry["status"] != DELETED))
         self._held.put(path, hashes, hashes.nbytes)
         return hashes
@@ -60,7 +60,7 @@ class ManifestFiles:
     """Reads and writes the manifests of one Iceberg table.
 
     Args:
-        directory: the table's.
+        directory: the table's directory.
         index: of manifests that were read or written before.
     """
 
@@ -79,16 +79,16 @@ class ManifestFiles:
         sequence_number: int,
         name: str,
     ) -> ManifestFile:
-        """Write one manifest and return its row of the manifest list.
+        """Write a manifest and return its row for the manifest list.
 
         Args:
             entries: at least one.
             content: DATA or DELETES.
             spec: of all files in it.
-            schema: the table's, as in the metadata.
+            schema: the table's schema, as in the metadata.
             snapshot_id: of the snapshot that writes it.
             sequence_number: likewise.
-            name: of the file, unlike any other's.
+            name: a unique file name.
         """
         data = write_manifest(
             entries,
@@ -113,27 +113,27 @@ class ManifestFiles:
         """Return the manifests of a snapshot.
 
         Raises:
-            CorruptIcebergMetadata: its manifest list is missing, or is none.
+            CorruptIcebergMetadata: its manifest list is missing or invalid.
             StorageError: storage did not answer.
         """
         path = snapshot["manifest-list"]
         return read_manifest_list(self._directory.get(path), path)
 
     def live(self, manifest: ManifestFile) -> list[ManifestEntry]:
-        """Return a manifest's entries, without those that it tells to be gone.
+        """Return a manifest's entries, without those marked as deleted.
 
         Raises:
-            CorruptIcebergMetadata: it is missing, or is none.
+            CorruptIcebergMetadata: it is missing or invalid.
             StorageError: storage did not answer.
         """
         entries = read_manifest(self._directory.get(manifest["manifest_path"]), manifest)
         return [entry for entry in entries if entry["status"] != DELETED]
 
     def about(self, manifests: Iterable[ManifestFile], paths: Collection[str]) -> Iterator[ManifestFile]:
-        """Yield the manifests that are about one of these data files, and perhaps a few that are not.
+        """Yield the manifests that refer to one of these data files, and perhaps a few others.
 
         Raises:
-            CorruptIcebergMetadata: one is missing, or is none.
+            CorruptIcebergMetadata: one is missing or invalid.
             StorageError: storage did not answer.
         """
         wanted = _hashes(paths)

@@ -23,14 +23,14 @@ _PUBLISHED: Final = (".metadata.json", "version-hint.text")
 
 
 class IcebergFiles:
-    """What the Iceberg metadata of a table refers to, in both format versions.
+    """The files that the Iceberg metadata of a table refers to, in both format versions.
 
     Args:
         table: the Delta table.
         now: milliseconds since the epoch.
 
     Raises:
-        CorruptIcebergMetadata: it is not known what they need, so that nothing may be deleted.
+        CorruptIcebergMetadata: it is unknown what they need, so nothing may be deleted.
         StorageError: storage did not answer.
     """
 
@@ -44,16 +44,16 @@ class IcebergFiles:
             try:
                 published = directory.newest()
             except IcebergUnsupported:
-                continue  # another table, which is none of ours to clean
+                continue  # a different table, which is not ours to clean
             if published is not None:
                 self._read(directory, published, now)
 
     def keep(self, kept: References) -> None:
-        """Keep the data files below the table."""
+        """Keep the data files inside the table's directory."""
         kept.add_paths(pa.array(sorted(self._data), pa.string()))
 
     def unneeded(self) -> Iterator[pa.RecordBatch]:
-        """Yield the files of the Iceberg directories that no unexpired snapshot needs, LISTED, by path below the table."""
+        """Yield the files in the Iceberg directories that no unexpired snapshot needs, LISTED, by relative path."""
         for format_version, needed in self._own.items():
             directory = IcebergDirectory(self._table, format_version)
             listing = TreeListing(
@@ -92,7 +92,7 @@ class IcebergFiles:
                         self._data.update(self._spelled_otherwise(path))
 
     def _spelled_otherwise(self, path: str) -> Iterator[str]:
-        """Yield the file below the table that a plain path means; see :func:`file_path`."""
+        """Yield the file inside the table's directory that a plain path refers to; see :func:`file_path`."""
         plain = self._prefix.removeprefix("file://")
         if path.startswith(plain):
             yield canonical_relative(path[len(plain) :])

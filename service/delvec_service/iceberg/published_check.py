@@ -1,6 +1,6 @@
-"""The check of what conversions published: manifests and deletes of the current Iceberg snapshot, compared with Delta.
+"""Checks published conversions: manifests and deletes of the current Iceberg snapshot, compared with Delta.
 
-It reads and never writes, and goes on after what it finds.
+It only reads, and continues after a finding.
 """
 
 import time
@@ -58,7 +58,7 @@ from delvec_service.store.open_table import OpenTable
 __all__ = ["PublishedCheck", "check_published"]
 
 _JUNK: Final = (KeyError, TypeError, ValueError, AttributeError, OverflowError, StopIteration, RuntimeError)
-"""What parts of metadata raise that are not what the specification says; Arrow's errors are ValueErrors or TypeErrors."""
+"""Errors for metadata that violates the specification; Arrow's errors are ValueErrors or TypeErrors."""
 
 _Expected: TypeAlias = tuple[pa.Table, dict[str, DeltaVector], list[Finding]]
 """Live files, LIVE_SCHEMA; deletion vectors by path; and how the table's definition differs from Delta's."""
@@ -66,14 +66,14 @@ _Expected: TypeAlias = tuple[pa.Table, dict[str, DeltaVector], list[Finding]]
 
 @dataclass
 class PublishedCheck:
-    """What was looked at, and what is wrong with it.
+    """What was checked, and what is wrong with it.
 
     Attributes:
         format_version: 2 or 3.
-        metadata_location: the URI of the metadata file; None where none can be read.
-        delta_version: that it shows; None likewise.
-        data_files: in the current snapshot.
-        delete_files: deletion vectors or position delete files in it, which were read.
+        metadata_location: the URI of the metadata file; None if none can be read.
+        delta_version: the version that it shows; likewise None.
+        data_files: number of data files in the current snapshot.
+        delete_files: number of deletion vectors or position delete files in it, all of which were read.
         findings: in no particular order.
     """
 
@@ -86,7 +86,7 @@ class PublishedCheck:
 
 
 def check_published(loader: SnapshotLoader, table: OpenTable) -> list[PublishedCheck]:
-    """Check the Iceberg metadata of a table, in each format version that it was converted into.
+    """Check the Iceberg metadata of a table, in each format version that it was converted to.
 
     Raises:
         StorageError: storage did not answer.
@@ -119,7 +119,7 @@ def _checked(loader: SnapshotLoader, table: OpenTable, format_version: int) -> P
             error.message if isinstance(error, DelvecError) else f"{type(error).__name__}: {str(error)[:200]}"
         )
         message = (
-            f"'{done.metadata_location}' is not as Iceberg's specification has it ({said.rstrip('.')}): delete "
+            f"'{done.metadata_location}' violates Iceberg's specification ({said.rstrip('.')}): delete "
             f"'{directory.location}', and convert the table again."
         )
         done.findings.append(
@@ -179,11 +179,11 @@ class _Check:
             yield self._of.finding(
                 "iceberg-metadata",
                 location,
-                f"The metadata is of format version {metadata['format-version']}",
+                f"The metadata has format version {metadata['format-version']}",
             )
         if metadata["location"] != self._directory.location:
             yield self._of.finding(
-                "iceberg-metadata", location, f"The metadata is of a table at '{metadata['location']}'"
+                "iceberg-metadata", location, f"The metadata belongs to a table at '{metadata['location']}'"
             )
         ids = {one["snapshot-id"] for one in metadata["snapshots"]}
         current = metadata.get("current-snapshot-id")
@@ -191,7 +191,7 @@ class _Check:
         for name, ref in metadata["refs"].items():
             if ref["snapshot-id"] not in ids:
                 yield self._of.finding(
-                    "iceberg-metadata", location, f"'{name}' refers to a snapshot that is not there"
+                    "iceberg-metadata", location, f"'{name}' refers to a snapshot that does not exist"
                 )
         if current != -1 and (current not in ids or main != current):
             yield self._of.finding(
@@ -204,7 +204,7 @@ class _Check:
             yield self._of.finding(
                 "iceberg-sequence-numbers",
                 location,
-                "The sequence numbers of snapshots do not rise one after the other",
+                "The sequence numbers of snapshots do not increase strictly",
             )
         if self._has_snapshot:
             shown = self._of.snapshot["summary"].get(DELTA_VERSION)
@@ -212,7 +212,8 @@ class _Check:
                 yield self._of.finding(
                     "iceberg-version",
                     location,
-                    f"The metadata shows Delta's version {self._version}, and its current snapshot version {shown}",
+                    f"The metadata shows Delta version {self._version}, but its current snapshot shows version "
+                    f"{shown}",
                 )
 
     # --- Iceberg's files --------------------------------------------------------------------------------
@@ -246,7 +247,8 @@ class _Check:
                 self._of.finding(
                     "iceberg-metadata",
                     path,
-                    f"Manifest '{path}' has {len(data)} bytes, and the manifest list says {manifest['manifest_length']}",
+                    f"Manifest '{path}' has {len(data)} bytes, but the manifest list says "
+                    f"{manifest['manifest_length']}",
                 )
             )
         return read_manifest(data, manifest)
@@ -254,7 +256,7 @@ class _Check:
     # --- Delta's files ----------------------------------------------------------------------------------
 
     def _live(self) -> _Expected | None:
-        """Return what Iceberg should have; None where it is not known."""
+        """Return what Iceberg should contain, or None if unknown."""
         newest = self._loader.load(self._table.objects, self._table.name)
         of, location = self._of, self._done.metadata_location
         if self._metadata["properties"][DELTA_TABLE_ID] != newest.metadata.id:
@@ -262,7 +264,7 @@ class _Check:
                 of.finding(
                     "iceberg-version",
                     location,
-                    "The metadata is of another Delta table, which this one replaced",
+                    "The metadata belongs to another Delta table, which this one replaced",
                 )
             )
             return None
@@ -271,7 +273,7 @@ class _Check:
                 of.finding(
                     "iceberg-version",
                     location,
-                    f"The metadata is newer than the log, which ends at {newest.version}",
+                    f"The metadata is newer than the log, which ends at version {newest.version}",
                 )
             )
             return None
@@ -284,7 +286,7 @@ class _Check:
                 of.finding(
                     "iceberg-version",
                     location,
-                    f"Version {self._version} is gone from the log, so that its files could not be compared",
+                    f"Version {self._version} is no longer in the log, so its files could not be compared",
                     "warning",
                 )
             )
@@ -293,7 +295,7 @@ class _Check:
                 of.finding(
                     "iceberg-version",
                     location,
-                    f"Version {self._version} cannot be read, so that its files could not be compared "
+                    f"Version {self._version} cannot be read, so its files could not be compared "
                     f"({error.message.rstrip('.')})",
                     "warning",
                 )
@@ -330,24 +332,26 @@ class _Check:
         return pa.concat_tables(tables).combine_chunks(), vectors, list(self._differences(definition))
 
     def _differences(self, definition: Definition) -> Iterator[Finding]:
-        """Say where the current schema or partition spec is not Delta's."""
+        """Report where the current schema or partition spec differs from Delta's."""
         location, metadata = self._done.metadata_location, self._metadata
         wanted = metadata["current-schema-id"]
         current = [one["fields"] for one in metadata["schemas"] if one["schema-id"] == wanted]
         if current != [list(definition.schema.fields)]:
             yield self._of.finding(
-                "iceberg-metadata", location, "The current schema is not that of the Delta table"
+                "iceberg-metadata", location, "The current schema differs from that of the Delta table"
             )
         specs = [one["spec-id"] for one in metadata["partition-specs"]]
         if metadata["default-spec-id"] != definition.spec.spec_id or definition.spec.spec_id not in specs:
             yield self._of.finding(
-                "iceberg-metadata", location, "The default partition spec is not that of the Delta table"
+                "iceberg-metadata",
+                location,
+                "The default partition spec differs from that of the Delta table",
             )
 
     # --- history ----------------------------------------------------------------------------------------
 
     def _history(self) -> Iterator[Finding]:
-        """Say which files of older snapshots are missing that have not expired."""
+        """Report missing files of older snapshots that have not expired."""
         gone = set(expired_snapshots(self._metadata, time.time_ns() // 1_000_000))
         seen: set[str] = set()
         for snapshot in self._metadata["snapshots"]:
@@ -363,8 +367,8 @@ class _Check:
                 yield self._of.finding(
                     "iceberg-history",
                     path,
-                    f"Snapshot {snapshot['snapshot-id']} of version {snapshot['summary'].get(DELTA_VERSION)} cannot be read: "
-                    f"'{path}' is missing or damaged",
+                    f"Snapshot {snapshot['snapshot-id']} of version {snapshot['summary'].get(DELTA_VERSION)} cannot "
+                    f"be read: '{path}' is missing or damaged",
                     "warning",
                 )
 

@@ -1,6 +1,7 @@
-"""Scan planning for clients of the REST catalog: a snapshot's data files with their deletes, as the protocol's JSON.
+"""Scan planning for clients of the REST catalog: a snapshot's data files with their deletes, in the protocol's JSON.
 
-One task of a plan is one manifest of data files, so that no answer is larger than a manifest, however large the table.
+One task of a plan is one manifest of data files, so that no answer is larger than a manifest, however large the
+table.
 """
 
 import math
@@ -31,7 +32,7 @@ class ScanTasks:
     Args:
         table: the Delta table.
         iceberg: its metadata.
-        snapshot_id: which snapshot; None for the current one.
+        snapshot_id: the snapshot; None for the current one.
         index: of manifests that were read before.
 
     Raises:
@@ -49,11 +50,11 @@ class ScanTasks:
 
     @property
     def snapshot_id(self) -> int | None:
-        """Of the snapshot; None where the table never had a file."""
+        """The id of the snapshot; None if the table never had a file."""
         return None if self._snapshot is None else int(self._snapshot["snapshot-id"])
 
     def manifests(self) -> list[str]:
-        """Return what names the manifests of data files, in order."""
+        """Return the names of the manifests of data files, in order."""
         return [_name(manifest) for manifest in self._manifests if manifest["content"] == DATA]
 
     def of(self, manifest: str) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
@@ -61,14 +62,15 @@ class ScanTasks:
 
         Raises:
             NotFound: the snapshot has no such manifest.
-            UnsupportedOperation: a partition value has no JSON.
-            CorruptIcebergMetadata: a manifest is missing, or is none.
+            UnsupportedOperation: a partition value has no JSON form.
+            CorruptIcebergMetadata: a manifest is missing or invalid.
             StorageError: storage did not answer.
         """
         found = [each for each in self._manifests if each["content"] == DATA and _name(each) == manifest]
         if not found:
             raise NotFound(
-                f"Snapshot {self.snapshot_id} of table '{self._table.name}' has no plan task {manifest[:200]!r}; plan the scan again.",
+                f"Snapshot {self.snapshot_id} of table '{self._table.name}' has no plan task {manifest[:200]!r}; "
+                "plan the scan again.",
                 table=self._table.name,
             )
         entries = self._files.live(found[0])
@@ -144,13 +146,13 @@ class ScanTasks:
         return self._specs[spec_id]
 
     def _json(self, value: Any, kind: str) -> Any:
-        """Return a value as "JSON Single-Value Serialization" of the specification has it."""
+        """Return a value in the specification's "JSON Single-Value Serialization"."""
         try:
             return _json_value(value, kind)
         except (OverflowError, ValueError) as error:
             raise UnsupportedOperation(
-                f"A partition value of table '{self._table.name}' ({value!r}, {kind}) has no JSON; plan the scan in the client, "
-                "from the table's manifests.",
+                f"A partition value of table '{self._table.name}' ({value!r}, {kind}) cannot be written as JSON; "
+                "plan the scan in the client, from the table's manifests.",
                 operation="PLAN",
                 table=self._table.name,
             ) from error
@@ -176,5 +178,5 @@ def _json_value(value: Any, kind: str) -> Any:
             return f"{decimal_of(value, scale):f}"
         return value.hex().upper()
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("JSON has no such number")
+        raise ValueError("JSON cannot represent the number")
     return value

@@ -1,6 +1,6 @@
-"""One Iceberg snapshot: delete files, manifests and the manifest list are written, and the metadata that names them returned.
+"""Writes one Iceberg snapshot: delete files, manifests and the manifest list; returns the metadata that names them.
 
-Nothing of it is visible before the metadata is published; what a crash leaves behind is referred to by nothing.
+Nothing is visible before the metadata is published; nothing refers to what a crash leaves behind.
 """
 
 import hashlib
@@ -47,11 +47,11 @@ __all__ = ["FilesNotFound", "ShownVersion", "SnapshotWriter"]
 
 _SMALL: Final = ENTRIES // 4
 _MOST_SMALL: Final = 32
-"""So many small manifests are kept; then they are merged."""
+"""How many small manifests are kept before they are merged."""
 
 
 class FilesNotFound(Exception):
-    """The Iceberg metadata does not have what commits change: it has to be converted as a whole."""
+    """The Iceberg metadata lacks files that commits change: it has to be converted as a whole."""
 
 
 class ShownVersion:
@@ -59,8 +59,8 @@ class ShownVersion:
 
     Attributes:
         version: the version.
-        timestamp: of it, milliseconds since the epoch.
-        operation: as the commit names it, None where it does not.
+        timestamp: of the version, milliseconds since the epoch.
+        operation: as in the commit, or None.
     """
 
     def __init__(self, version: int, timestamp: int, operation: str | None) -> None:
@@ -74,10 +74,10 @@ class SnapshotWriter:
 
     Args:
         table: the Delta table.
-        directory: where to.
-        manifests: of the table.
-        metadata: that the snapshot follows; its current schema and spec are the snapshot's.
-        definition: the table's.
+        directory: where to write.
+        manifests: the manifests of the table.
+        metadata: the metadata that the snapshot follows; the snapshot has its current schema and spec.
+        definition: the table's definition.
         shown: the Delta version.
     """
 
@@ -108,7 +108,7 @@ class SnapshotWriter:
     # --- the two ways -----------------------------------------------------------------------------------
 
     def whole(self, batches: Iterable[pa.RecordBatch]) -> dict[str, Any]:
-        """Return metadata whose newest snapshot has exactly these files; costs what the table holds.
+        """Return metadata whose newest snapshot has exactly these files; the cost grows with the table.
 
         Args:
             batches: rows of FILES_SCHEMA.
@@ -121,7 +121,7 @@ class SnapshotWriter:
         deletes: list[ManifestEntry] = []
         for batch in batches:
             files = self._entries(batch)
-            # Files of a partition side by side, so that readers can pass over whole manifests.
+            # Files of a partition next to each other, so that readers can skip whole manifests.
             files.sort(key=lambda one: repr(sorted(one[0]["data_file"]["partition"].items())))
             pending += [entry for entry, _ in files]
             manifests += self._write_full(pending, DATA)
@@ -140,14 +140,14 @@ class SnapshotWriter:
         return self._finish(manifests, operation, totals)
 
     def changed(self, changes: FileChanges) -> dict[str, Any]:
-        """Return metadata whose newest snapshot is the one before with these changes; costs what they touch.
+        """Return metadata with these changes as the newest snapshot; the cost grows with the changes.
 
         Raises:
-            FilesNotFound: the snapshot before does not have what is changed.
-            CorruptLog: a path or a partition value is none.
+            FilesNotFound: the previous snapshot lacks a file that is changed.
+            CorruptLog: a path or a partition value is invalid.
             CorruptDeletionVector: or a subclass: a deletion vector cannot be read.
             CorruptIcebergMetadata: a manifest is missing or cannot be read.
-            MissingDataFile: a file whose statistics do not say how many rows it has is not in storage.
+            MissingDataFile: a file whose statistics lack the number of rows does not exist in storage.
             StorageError: storage did not answer.
         """
         before = [] if self._parent is None else self._manifests.of_snapshot(self._parent)
@@ -188,7 +188,7 @@ class SnapshotWriter:
     def _entries(
         self, batch: pa.RecordBatch, count: int | None = None
     ) -> list[tuple[ManifestEntry, DeletedRows | None]]:
-        """Return the entries of live files and their deleted rows; only the first ``count`` are counted as added."""
+        """Return the entries of live files and their deleted rows; only the first ``count`` count as added."""
         self._check_roots(batch)
         batch = self._with_records(batch)
         described = data_files(batch, self._table.location, self._definition)
@@ -225,7 +225,7 @@ class SnapshotWriter:
         )
 
     def _with_records(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the files with their numbers of rows; those that statistics do not tell come from footers."""
+        """Return the files with their numbers of rows, read from footers if statistics lack them."""
         counts = batch.column("num_records")
         if not counts.null_count:
             return batch
@@ -243,8 +243,9 @@ class SnapshotWriter:
                 return int(pq.read_metadata(source).num_rows)
         except (FileNotFoundError, pa.ArrowInvalid) as error:
             raise MissingDataFile(
-                f"The data file '{path}' of table '{self._table.name}' (version {self._shown.version}) is not in "
-                "storage, or is no Parquet file; restore it from a backup, or remove it from the table.",
+                f"The data file '{path}' of table '{self._table.name}' (version {self._shown.version}) does not "
+                "exist in storage, or is not a Parquet file; restore it from a backup, or remove it from the "
+                "table.",
                 table=self._table.name,
                 version=self._shown.version,
                 file=path,
@@ -297,7 +298,7 @@ class SnapshotWriter:
         return {**entry, "status": DELETED, "snapshot_id": self._snapshot_id}
 
     def _write_full(self, entries: list[ManifestEntry], content: int) -> Iterator[ManifestFile]:
-        """Write what fills manifests; the rest stays in ``entries``."""
+        """Write full manifests; the rest stays in ``entries``."""
         while len(entries) >= ENTRIES:
             yield self._write(entries[:ENTRIES], content, self._metadata["default-spec-id"])
             del entries[:ENTRIES]
@@ -323,7 +324,7 @@ class SnapshotWriter:
         return manifest
 
     def _new_row_ids(self, entries: Sequence[ManifestEntry]) -> int:
-        """Return how many ids after the next one are taken: by rows without, or by ids that Delta gave."""
+        """Return how many ids after the next one are used: by rows without ids, or by ids that Delta assigned."""
         if not self._definition.row_lineage:
             return sum(entry["data_file"]["record_count"] for entry in entries)
         ends = (
@@ -387,7 +388,7 @@ class SnapshotWriter:
 
 
 def _snapshot_id(metadata: Mapping[str, Any], version: int, sequence_number: int) -> int:
-    """Return an id that two converters of one version give alike."""
+    """Return an id that two converters of one version compute alike."""
     text = f"{metadata['table-uuid']}:{version}:{sequence_number}"
     found = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
     return found or 1

@@ -1,1 +1,1 @@
-"""Checkpoints, checksums, log clean-up, checks and health."""
+"""Checkpoints, checksums, log cleanup, checks and health."""

@@ -1,6 +1,6 @@
-"""The check of a table: its retained log, version by version, then its live files in storage.
+"""Checks a table: its retained log, version by version, then its live files in storage.
 
-It reads and never writes. Damage is noted and passed over, so that one run reports all of it.
+It only reads. Damage is recorded and skipped, so that one run reports all of it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,11 +37,11 @@ _TRIES: Final = 3
 
 @dataclass(frozen=True)
 class Orphan:
-    """A file in storage that the ledger knows and no retained version refers to.
+    """A file in storage that is in the ledger, and that no retained version refers to.
 
     Attributes:
         size: bytes.
-        state: of its transaction; ``open`` may still be under way.
+        state: of its transaction; ``open`` may still be running.
     """
 
     path: str
@@ -52,16 +52,16 @@ class Orphan:
 
 @dataclass(frozen=True)
 class Checked:
-    """What was looked at, and what was found.
+    """What was checked, and what was found.
 
     Attributes:
         version: the newest.
-        first_version: the oldest that can be read, None where none can.
-        commits: that were read.
-        data_files: that were looked up.
-        vectors: that were read.
+        first_version: the oldest readable version, None if there is none.
+        commits: number of commits read.
+        data_files: number of data files looked up.
+        vectors: number of deletion vectors read.
         findings: the log's first, in the order of versions; then those of the newest version.
-        orphans: what a clean-up may take.
+        orphans: files that a cleanup may delete.
     """
 
     version: int
@@ -86,18 +86,18 @@ def check(
     """Check every invariant of a table.
 
     Args:
-        loader: what readers get is compared with what the commits say.
+        loader: its snapshots are compared with the commits.
         objects: the table's files.
-        table: the name that messages give.
-        allowed: whether a file outside the table may be looked at.
+        table: the table's name, for messages.
+        allowed: whether a file outside the table may be accessed.
         data_files: whether to look up each live data file in storage.
-        ledgered: the files that the ledger knows.
-        overwritten: own commits that others replaced.
+        ledgered: the files in the ledger.
+        overwritten: own commits that other writers replaced.
 
     Raises:
         NotADeltaTable: there is no log.
         StorageError: storage did not answer.
-        ServiceUnavailable: the log is cleaned up again and again while it is read.
+        ServiceUnavailable: the log is repeatedly cleaned up while it is read.
     """
     wanted = frozenset(file.path for file in ledgered)
     log = checked_log(LogReader(objects, table), wanted)
@@ -117,7 +117,7 @@ def check(
     except (CorruptTable, NotFound) as error:
         findings = [*findings, Finding("readable-table", "error", version, None, error.message)]
     except UnsupportedTable as error:
-        message = f"{error.message} Its live files were not looked at."
+        message = f"{error.message} Its live files were not checked."
         findings = [*findings, Finding("readable-table", "warning", version, None, message)]
     return Checked(
         version=version,
@@ -139,13 +139,14 @@ def _overwritten_finding(one: Overwritten) -> Finding:
         "error",
         one.version,
         commit_name(one.version),
-        f"Transaction {one.key} committed version {one.version}, and {by} is in its place since before "
-        f"{one.found_at:%Y-%m-%d %H:%M:%S} UTC: run its command again, and let such writers take turns with Delvec.",
+        f"Transaction {one.key} committed version {one.version}, which was replaced by {by} before "
+        f"{one.found_at:%Y-%m-%d %H:%M:%S} UTC. Run its command again, and do not let such writers run at the same "
+        "time as Delvec.",
     )
 
 
 def state_findings(log: LogCheck, snapshot: Snapshot) -> list[Finding]:
-    """Say what is wrong with the newest version as readers load it, but for its files in storage."""
+    """Return what is wrong with the newest version as readers load it, apart from its files in storage."""
     as_loaded = f"version {snapshot.version} as readers load it"
     walk = log.walk
     differences = [] if walk is None else walk.differences(snapshot.live, snapshot.version, as_loaded)
@@ -153,12 +154,12 @@ def state_findings(log: LogCheck, snapshot: Snapshot) -> list[Finding]:
 
 
 def checked_log(reader: LogReader, wanted: frozenset[str] = frozenset()) -> LogCheck:
-    """Follow a log; again where it is cleaned up meanwhile.
+    """Follow a log; start again if it is cleaned up meanwhile.
 
     Raises:
-        NotADeltaTable: there is none.
+        NotADeltaTable: there is no log.
         StorageError: storage did not answer.
-        ServiceUnavailable: it is cleaned up again and again.
+        ServiceUnavailable: it is repeatedly cleaned up.
     """
     for _ in range(_TRIES):
         try:
@@ -166,7 +167,7 @@ def checked_log(reader: LogReader, wanted: frozenset[str] = frozenset()) -> LogC
         except CleanedUpError as error:
             name = error.name
     raise ServiceUnavailable(
-        f"The log of table '{reader.table}' is cleaned up while it is checked: {name} went away; try again.",
+        f"The log of table '{reader.table}' is being cleaned up while it is checked ({name} was deleted); try again.",
         table=reader.table,
         file=name,
     )
@@ -183,7 +184,7 @@ def _named_by(live: LiveFiles, wanted: frozenset[str]) -> set[str]:
             try:
                 named.add(Descriptor.from_json(row).relative_path() or "")
             except CorruptDeletionVector:
-                continue  # it has a finding of its own
+                continue  # it has its own finding
     return named & wanted
 
 

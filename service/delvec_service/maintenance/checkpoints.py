@@ -1,7 +1,8 @@
-"""Writing checkpoints of the newest version: from the snapshot that is held, and the tombstones that the log holds.
+"""Writes checkpoints of the newest version: from the loaded snapshot, and the tombstones in the log.
 
-Any number of replicas may do it at once. A classic checkpoint has one name per version, which only the first gets;
-since both hold the same state, it does not matter who that is. A V2 checkpoint has a name of its own each time.
+Any number of replicas may do so at once. A classic checkpoint has one name per version, which only the first writer
+gets; since all of them write the same state, it does not matter which one. A V2 checkpoint has a unique name each
+time.
 """
 
 import threading
@@ -47,11 +48,11 @@ class CheckpointResult:
     """A checkpoint of the newest version.
 
     Attributes:
-        written: by this call; False where there was one.
-        size_in_bytes: of its files, sidecars included; None where there was one.
-        num_add_files: live files in it.
-        num_actions: all actions in it; None where there was one.
-        sidecars: files beside the top-level one; None where there was one.
+        written: whether this call wrote it; False if it already existed.
+        size_in_bytes: of its files, sidecars included; None if it already existed.
+        num_add_files: number of live files in it.
+        num_actions: number of actions in it; None if it already existed.
+        sidecars: number of files besides the top-level one; None if it already existed.
     """
 
     version: int
@@ -80,7 +81,7 @@ class Checkpoints:
 
     Args:
         loader: reads snapshots.
-        sidecar_actions: file actions that a sidecar of a V2 checkpoint holds at most.
+        sidecar_actions: maximum number of file actions in a sidecar of a V2 checkpoint.
     """
 
     def __init__(self, loader: SnapshotLoader, *, sidecar_actions: int = _SIDECAR_ACTIONS) -> None:
@@ -89,13 +90,13 @@ class Checkpoints:
         self._locks = _Locks()
 
     def write(self, table: OpenTable) -> CheckpointResult:
-        """Write a checkpoint of the newest version, unless there is one.
+        """Write a checkpoint of the newest version, unless it already has one.
 
         Raises:
             UnsupportedTable: or a subclass: the table has features that Delvec does not know.
-            CorruptTable: or a subclass: the log cannot be read, or a property means nothing.
-            ConcurrentWrite: the table was replaced by another one meanwhile.
-            StorageError: storage did not answer; what was written so far is not referred to.
+            CorruptTable: or a subclass: the log cannot be read, or a property is invalid.
+            ConcurrentWrite: the table was replaced by another one in the meantime.
+            StorageError: storage did not answer; nothing refers to what was written so far.
         """
         with self._locks.of(table.location):
             return self._loader.reading(
@@ -110,13 +111,13 @@ class Checkpoints:
         there = listing.checkpoints.get(snapshot.version)
         if there is not None:
             return self._already(table.objects, snapshot, there)
-        # The listing may hold another commit than was read, if that was replaced in between.
+        # The listing may contain a different commit than was read, if it was replaced in between.
         commit = self._loader.file_of(snapshot) or listing.commits.get(snapshot.version)
         writing = _Writing.begin(reader, snapshot, policy, commit)
         try:
             hint = self._written(writing, listing)
         except CorruptTable:
-            # The snapshot was read past a damaged checkpoint, so this can be, too.
+            # The snapshot was read by skipping a damaged checkpoint, so tombstones can be, too.
             hint = self._written(writing, reader.list_all(), before=writing.base)
         _hint(table.objects, hint)
         self._loader.know_checkpoint(snapshot.location, snapshot.version)
@@ -133,7 +134,7 @@ class Checkpoints:
     def _written(
         self, writing: "_Writing", listing: LogListing, *, before: LogCheckpoint | None = None
     ) -> LastCheckpoint:
-        """Write the checkpoint, with tombstones from the newest one before it, or from an older one."""
+        """Write the checkpoint, with tombstones from the newest readable checkpoint before it."""
         end = writing.snapshot.version if before is None else before.version
         base = max((found for found in listing.checkpoints if found < end), default=None)
         writing.base = None if base is None else listing.checkpoints[base]
@@ -141,7 +142,7 @@ class Checkpoints:
         return writing.v2(self._sidecar_actions) if writing.policy.v2 else writing.classic()
 
     def _already(self, objects: ObjectStore, snapshot: Snapshot, there: LogCheckpoint) -> CheckpointResult:
-        """Return what is there; its writer may have died before it wrote the hint."""
+        """Return the existing checkpoint; its writer may have died before it wrote the hint."""
         parts = len(there.files)
         v2 = parts == 1 and there.files[0].name.count(".") > 2  # noqa: PLR2004 - version.checkpoint.parquet
         name, size, modified = there.files[0].name, there.files[0].size, there.files[0].last_modified_ms
@@ -158,12 +159,12 @@ class Checkpoints:
 
 @dataclass
 class _Writing:
-    """One checkpoint on its way.
+    """A checkpoint that is being written.
 
     Attributes:
-        commit: the file of the version's commit as it was when the snapshot was current.
+        commit: the commit file of the version, as it was when the snapshot was current.
         now: milliseconds since the epoch.
-        base: the checkpoint before, None without one.
+        base: the previous checkpoint, or None.
         published: whether the checkpoint is ours.
     """
 
@@ -183,8 +184,8 @@ class _Writing:
     ) -> "_Writing":
         if commit is None:
             raise MissingLogFile(
-                f"The log of table '{reader.table}' lacks the commit of its newest version {snapshot.version}, "
-                "so no checkpoint of it can be written; restore that file from a backup.",
+                f"The log of table '{reader.table}' lacks the commit of its newest version {snapshot.version}, so "
+                "no checkpoint can be written; restore that file from a backup.",
                 table=reader.table,
                 version=snapshot.version,
             )
@@ -200,7 +201,7 @@ class _Writing:
         return self.reader.objects
 
     def classic(self) -> LastCheckpoint:
-        """Write one file with everything; return what to say of it."""
+        """Write one file with everything; return its description."""
         version = self.snapshot.version
         path = f"{_LOG}/{version:020d}.checkpoint.parquet"
         with self.objects.stage(path) as staged, CheckpointFile(staged.file, self.form) as file:
@@ -216,7 +217,7 @@ class _Writing:
         return LastCheckpoint(version, len(file), size, file.adds)
 
     def v2(self, sidecar_actions: int) -> LastCheckpoint:
-        """Write sidecars and then the manifest that names them; return what to say of it."""
+        """Write sidecars and then the manifest that names them; return its description."""
         version, total = self.snapshot.version, _Total()
         with ExitStack() as stack:
             sidecar = _OpenSidecar(self, stack)
@@ -249,7 +250,7 @@ class _Writing:
         )
 
     def _check_unchanged(self) -> None:
-        """Refuse to put the state of one table into the log of another that took its place."""
+        """Refuse to write the state of one table to the log of another table that replaced it."""
         found = self.reader.head(self.snapshot.version)
         same = found is not None and (found.size, found.last_modified_ms) == (
             self.commit.size,
@@ -258,13 +259,13 @@ class _Writing:
         if not same:
             raise ConcurrentWrite(
                 f"Version {self.snapshot.version} of table '{self.reader.table}' was replaced while its checkpoint "
-                "was written, so the checkpoint is dropped; try again.",
+                "was being written, so the checkpoint was discarded; try again.",
                 table=self.reader.table,
                 version=self.snapshot.version,
             )
 
     def _tombstones(self) -> Iterator[pa.RecordBatch]:
-        """Return the tombstones that still count."""
+        """Return the tombstones that have not expired."""
         retention = self.policy.deleted_file_retention
         since = self.now - int(retention.total_seconds() * 1000)
         return read_tombstones(self.reader, self.snapshot.version, self.base, since)
@@ -272,7 +273,7 @@ class _Writing:
 
 @dataclass
 class _Total:
-    """What the sidecars hold together."""
+    """Totals over the sidecars."""
 
     actions: int = 0
     adds: int = 0
@@ -289,7 +290,7 @@ class _OpenSidecar:
         self.file = stack.enter_context(CheckpointFile(self._staged.file, writing.form))
 
     def with_room(self, actions: int, total: _Total) -> "_OpenSidecar":
-        """Return this one, or a new one where it is full."""
+        """Return this sidecar, or a new one if it is full."""
         if len(self.file) < actions:
             return self
         self.finish(total)
@@ -313,7 +314,7 @@ def _live(snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
 
 
 def _hint(objects: ObjectStore, hint: LastCheckpoint) -> None:
-    """Say where the newest checkpoint is; never back to an older one."""
+    """Write the hint for the newest checkpoint; never point it back to an older one."""
     path = f"{_LOG}/{LAST_CHECKPOINT}"
     try:
         known = hinted_version(objects.get_start(path, _MAX_HINT))

@@ -51,7 +51,7 @@ class TableHealth:
     """A table's health at a version.
 
     Attributes:
-        checkpoint_age: seconds since the newest checkpoint was written; None without one.
+        checkpoint_age: seconds since the newest checkpoint was written, or None.
     """
 
     report: HealthReport
@@ -65,12 +65,12 @@ class TableHealth:
         counts: CommitCounts | None = None,
         lags: Sequence[IcebergLag] = (),
     ) -> HealthResponse:
-        """Return it as it is answered.
+        """Return its wire form.
 
         Args:
-            overwritten: own commits that others replaced.
-            counts: what became of commits; None for what is said of an earlier version.
-            lags: how far Iceberg metadata is behind; none likewise.
+            overwritten: own commits that other writers replaced.
+            counts: outcomes of commits; None for an earlier version.
+            lags: how far Iceberg metadata is behind; likewise None.
         """
         return _response(self, overwritten, counts, lags)
 
@@ -89,15 +89,15 @@ def health(
 
     Args:
         snapshot: the version.
-        objects: where its log is.
-        table: its name.
-        vector_file_size: bytes of the files of deletion vectors that compaction makes.
+        objects: the table's files.
+        table: the table's name.
+        vector_file_size: target size of deletion vector files, in bytes.
         traced: how many files each finding names.
         partitions: how many partitions to report on.
-        columns: in which to say how much files overlap, beside the clustering columns.
+        columns: columns for which to report how much files overlap, besides the clustering columns.
 
     Raises:
-        UnknownColumn: the table lacks one of these.
+        UnknownColumn: the table does not have one of these.
         StorageError: storage did not answer.
     """
     reader, now = LogReader(objects, table), time.time_ns() // 1_000_000
@@ -114,7 +114,7 @@ def health(
 
 
 def _removed(reader: LogReader, snapshot: Snapshot, now: int, traced: int) -> RemovedFiles | None:
-    """Return what the tombstones of a version add up to; None where the log does not tell."""
+    """Return the totals of a version's tombstones, or None if the log does not have them."""
     try:
         kept = LogPolicy.of(snapshot.configuration, snapshot.protocol).deleted_file_retention
         before = now - int(kept.total_seconds() * 1000)
@@ -125,7 +125,7 @@ def _removed(reader: LogReader, snapshot: Snapshot, now: int, traced: int) -> Re
             lambda tombstones: RemovedFiles.of(tombstones, snapshot, before=before, traced=traced),
         )
     except CorruptTable:
-        # A report on everything else is worth more than an error; ``delvec check`` says what is wrong with the log.
+        # A report without this is worth more than an error; ``delvec check`` explains what is wrong with the log.
         return None
 
 

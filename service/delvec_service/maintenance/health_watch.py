@@ -1,6 +1,6 @@
-"""Keeps a sample of each table's health after commits to it, and counts what became of those.
+"""Keeps a sample of each table's health after commits, and counts the outcomes of commits.
 
-Nothing waits for it and nothing fails for it: counts are kept in memory until the next sample is written.
+Nothing waits for it and nothing fails because of it: counts stay in memory until the next sample is written.
 """
 
 import threading
@@ -26,7 +26,7 @@ __all__ = ["HealthWatch", "rows_changed"]
 _ROWS: Final = ("numDeletedRows", "numUpdatedRows", "numTargetRowsDeleted", "numTargetRowsUpdated")
 _MOST_TABLES: Final = 10_000
 _MOST_CONFLICTS: Final = 200
-"""That wait, of one table: the newest."""
+"""How many conflicts of a table to keep in memory until they are written; the newest."""
 _PRINCIPALS: Final = 10_000
 _SOON_SECONDS: Final = 1.0
 _REST_SECONDS: Final = 5.0
@@ -35,7 +35,7 @@ _LONG: Final = 2**63 - 1
 
 @dataclass
 class _Waiting:
-    """What is not written down yet of a table."""
+    """What has not been written yet for a table."""
 
     counts: CommitCounts
     conflicts: deque[CommitConflict] = field(default_factory=lambda: deque(maxlen=_MOST_CONFLICTS))
@@ -45,11 +45,11 @@ class HealthWatch:
     """Samples and counts of all tables; safe to share between threads.
 
     Args:
-        store: keeps them.
-        vector_file_size: bytes of the files of deletion vectors that compaction makes.
+        store: where they are stored.
+        vector_file_size: target size of deletion vector files, in bytes.
 
     Attributes:
-        store: the same, for those who read.
+        store: the same, for readers.
     """
 
     def __init__(self, store: HealthSampleStore, vector_file_size: int = DEFAULT_VECTOR_FILE_SIZE) -> None:
@@ -58,7 +58,7 @@ class HealthWatch:
         self._lock = threading.Lock()
         self._waiting: dict[str, _Waiting] = {}
         self._principals: LruCache[tuple[str, int], str] = LruCache(_PRINCIPALS)
-        # After a commit the next sample writes counts down; after a conflict there may be none for long.
+        # After a commit the next sample writes the counts; after a conflict there may be none for a long time.
         self._writer = BackgroundWorker("delvec-conflicts", self._write, rest=lambda _: _REST_SECONDS)
 
     def committed(
@@ -70,19 +70,19 @@ class HealthWatch:
         version: int | None = None,
         principal: str | None = None,
     ) -> None:
-        """Count a commit that took effect; who made which version is said of conflicts with it."""
+        """Count a successful commit, and remember who made which version, for conflicts with it."""
         rows = rows_changed(metrics) if rebased else 0
         if version is not None and principal is not None:
             self._principals.put((table_id, version), principal, 1)
         self._add(table_id, CommitCounts(1, int(rebased), 0, _long(rows)))
 
     def conflicted(self, table_id: str, conflict: CommitConflict | None = None) -> None:
-        """Count a commit that did not take effect because another had, and keep what is known of it."""
+        """Count a commit that lost to another one, and keep the record of the conflict."""
         self._add(table_id, CommitCounts(conflicts=1), conflict)
         self._writer.schedule(table_id, table_id, after=_SOON_SECONDS)
 
     def observe(self, table_id: str, snapshot: Snapshot, report: HealthReport | None = None) -> None:
-        """Keep a sample of a version; without a report, one is made, which takes as long as the table has files.
+        """Store a sample of a version. Without a report one is computed, which takes time proportional to the files.
 
         Raises:
             ServiceUnavailable: the database does not answer.
@@ -90,26 +90,26 @@ class HealthWatch:
         try:
             found = report or examine(snapshot, vector_file_size=self._vector_file_size)
         except SegmentsLost:
-            return  # the next commit, or the next question, reads the log again
+            return  # the next commit or request reads the log again
         self.flush(table_id)
         self.store.record(table_id, _sample(snapshot, found))
 
     def keep(self, table_id: str, snapshot: Snapshot, report: HealthReport) -> None:
-        """Keep a sample of a version for a reader, who has an answer without it: what goes wrong is only logged."""
+        """Store a sample of a version for a reader, whose answer does not depend on it: errors are only logged."""
         try:
             self.observe(table_id, snapshot, report)
         except ServiceUnavailable as error:
-            logger.warning("health sample not kept", table_id=table_id, error=error.message)
+            logger.warning("health sample not stored", table_id=table_id, error=error.message)
         except Exception:  # noqa: BLE001 - whatever is wrong with the sample, the answer is right
-            logger.exception("health sample not kept", table_id=table_id)
+            logger.exception("health sample not stored", table_id=table_id)
 
     def counts(self, table_id: str) -> CommitCounts:
-        """Return what became of a table's commits, those that are only in memory included."""
+        """Return the outcomes of a table's commits, including those that are only in memory."""
         self.flush(table_id)
         return self.store.counts(table_id)
 
     def flush(self, table_id: str | None = None) -> None:
-        """Write down the counts of a table, or of all.
+        """Write the counts of a table, or of all tables, to the database.
 
         Raises:
             ServiceUnavailable: the database does not answer.
@@ -126,22 +126,22 @@ class HealthWatch:
                 raise
 
     def close(self) -> None:
-        """Write down what is counted, if the database takes it."""
+        """Write the counts, if the database accepts them."""
         self._writer.close()
         with suppress(ServiceUnavailable):
             self.flush()
 
     def forget(self, table_id: str) -> None:
-        """Drop what is counted of a table that is registered no more, and not written down."""
+        """Discard the counts of a table that is no longer registered."""
         with self._lock:
             self._waiting.pop(table_id, None)
 
     def _write(self, table_id: str) -> None:
-        with suppress(ServiceUnavailable):  # it waits for the next commit, or question
+        with suppress(ServiceUnavailable):  # it waits for the next commit or request
             self.flush(table_id)
 
     def _explained(self, table_id: str, conflict: CommitConflict) -> CommitConflict:
-        """Say who won, if it is known by now."""
+        """Add who won, if known by now."""
         return replace(conflict, winning_principal=self._principals.get((table_id, conflict.winning_version)))
 
     def _add(self, table_id: str, found: CommitCounts, *conflicts: CommitConflict | None) -> None:
@@ -161,14 +161,14 @@ class HealthWatch:
 
 
 def rows_changed(metrics: Mapping[str, int]) -> int:
-    """Return how many rows a commit deleted or updated, by its metrics."""
+    """Return how many rows a commit deleted or updated, from its metrics."""
     return sum(metrics.get(name, 0) for name in _ROWS)
 
 
 def _sample(snapshot: Snapshot, report: HealthReport) -> HealthSample:
-    # Tombstones are not read for a sample. What OPTIMIZE gains and what PURGE gains may be the same bytes.
+    # Samples do not read tombstones. The bytes that OPTIMIZE and PURGE would free may be the same.
     found = [one for one in report.findings if one.action != "VACUUM"]
-    # What compaction of deletion vectors gains is storage, as of VACUUM; a scan reads no less.
+    # Compaction of deletion vectors frees storage, like VACUUM; a scan reads no less.
     of_scans = [one for one in found if one.action != "DV COMPACTION"]
     best = max(of_scans, key=lambda one: one.gain_bytes or 0, default=None)
     return HealthSample(
@@ -192,5 +192,5 @@ def _sample(snapshot: Snapshot, report: HealthReport) -> HealthSample:
 
 
 def _long(number: int) -> int:
-    """Return a number as the database can keep it: a log may claim any."""
+    """Return a number that the database can store: a log may claim any."""
     return max(-_LONG - 1, min(number, _LONG))

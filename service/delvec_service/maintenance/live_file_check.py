@@ -1,4 +1,4 @@
-"""The check of a version's live files in storage: data files by their size, deletion vectors by every row."""
+"""Checks a version's live files in storage: data files by size, deletion vectors by every row."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,13 +28,13 @@ _COLUMNS: Final = ("path", "size", "num_records", "deletion_vector")
 
 @dataclass
 class FilesChecked:
-    """What was looked at, and what is wrong with it.
+    """What was checked, and what is wrong with it.
 
     Attributes:
-        data_files: of which size was compared.
-        vectors: that were read.
-        missing: paths of data files that are not in storage.
-        counts: the rows that footers give to files whose deletion vectors were read, where the log says another number.
+        data_files: number of data files whose size was compared.
+        vectors: number of deletion vectors read.
+        missing: paths of data files that do not exist in storage.
+        counts: row counts from the footers of files whose deletion vectors were read, if they differ from the log.
     """
 
     data_files: int = 0
@@ -45,7 +45,7 @@ class FilesChecked:
 
     @property
     def problem(self) -> str:
-        """What is wrong, where something is: how many files of the version, and the first of them."""
+        """What is wrong, if anything: how many files of the version are affected, and the first of them."""
         first, count = self.findings[0], len(self.findings)
         named = "one of its files is" if count == 1 else f"{count} of its files are"
         return f"{named} missing from storage or damaged. {first.message}"
@@ -60,15 +60,15 @@ def check_files(
     data_files: bool,
     among: Iterable[pa.RecordBatch] | None = None,
 ) -> FilesChecked:
-    """Read live deletion vectors, and look up live data files, several at once in an object store.
+    """Read live deletion vectors and look up live data files, several at once in an object store.
 
     Args:
         snapshot: the version.
         objects: the table's files.
         table: for errors.
-        allowed: whether a file outside the table may be looked at.
-        data_files: whether to look data files up: one request each.
-        among: which of its files, as FILES_SCHEMA has them; all of them by default.
+        allowed: whether a file outside the table may be accessed.
+        data_files: whether to look up data files: one request each.
+        among: the files to check, as in FILES_SCHEMA; by default all.
 
     Raises:
         StorageError: storage did not answer.
@@ -107,7 +107,7 @@ def _vectors(
     try:
         found = read(wanted)
     except (CorruptDeletionVector, LocationNotAllowed):
-        for path, descriptor in wanted:  # one by one, to say of each what is wrong
+        for path, descriptor in wanted:  # one by one, to report what is wrong with each
             try:
                 found |= read([(path, descriptor)])
             except (CorruptDeletionVector, LocationNotAllowed) as error:
@@ -120,28 +120,28 @@ def _vectors(
                 "error",
                 snapshot.version,
                 path,
-                f"File '{path}' of version {snapshot.version} has {count} rows, and its deletion vector marks row "
-                f"{rows.max()}; restore the table to a version before.",
+                f"File '{path}' of version {snapshot.version} has {count} rows, but its deletion vector marks row "
+                f"{rows.max()}; restore the table to an earlier version.",
             )
 
 
 def _counts(
     rows: Sequence[dict[str, Any]], snapshot: Snapshot, allowed: Allowed, done: FilesChecked
 ) -> Iterator[Finding]:
-    """Compare numRecords with footers: where rows are deleted, writers have written the number of those that are left."""
+    """Compare numRecords with footers: some writers record the number of remaining rows instead."""
 
     def look(row: dict[str, Any]) -> int | str | None:
         try:
             with storage.open_input(snapshot.location, row["path"], allowed=allowed) as source:
                 check_footer(source, row["path"])
                 count = int(pq.read_metadata(source).num_rows)
-                return count if count >= 0 else "has a footer that makes no sense; restore it from a backup."
+                return count if count >= 0 else "has an invalid Parquet footer; restore it from a backup."
         except FileNotFoundError:
-            return None  # it went away since it was looked up: the next check says so
+            return None  # it was deleted since it was looked up: the next check reports it
         except (pa.ArrowException, OSError):
-            return "is no Parquet file: it was replaced or cut off; restore it from a backup."
+            return "is not a Parquet file: it was replaced or truncated; restore it from a backup."
         except (LocationNotAllowed, InvalidLocation, UnusableFile) as error:
-            return f"cannot be looked at: {error.message}"
+            return f"cannot be checked: {error.message}"
 
     for row, found in zip(rows, _each(look, rows, snapshot), strict=True):
         where = f"File '{row['path']}' of version {snapshot.version}"
@@ -155,15 +155,15 @@ def _counts(
                     "error",
                     snapshot.version,
                     row["path"],
-                    f"{where} has {found} rows, deleted ones among them, and numRecords is {row['num_records']}: counts that "
-                    "come from statistics are wrong, and writers may take rows for deleted; repair the table.",
+                    f"{where} has {found} rows including deleted ones, but numRecords is {row['num_records']}: "
+                    "counts from statistics are wrong, and writers may consider rows deleted. Repair the table.",
                 )
 
 
 def _each(
     look: Callable[[dict[str, Any]], _T], rows: Sequence[dict[str, Any]], snapshot: Snapshot
 ) -> list[_T]:
-    """Look at each file, several at once in an object store."""
+    """Check each file, several at once in an object store."""
     if locations.local_path(snapshot.location) is not None:
         return list(map(look, rows))
     with ThreadPoolExecutor(min(_CONCURRENT, max(1, len(rows))), "delvec-head") as pool:
@@ -177,13 +177,16 @@ def _data_files(
         try:
             found = objects.head(row["path"])
         except (LocationNotAllowed, InvalidLocation) as error:
-            return f"cannot be looked at: {error.message}"
+            return f"cannot be checked: {error.message}"
         if found is None:
             done.missing.add(row["path"])
-            return "is not in storage; restore it from a backup, or take it out of the table: repair --drop-missing-files."
+            return (
+                "does not exist in storage; restore it from a backup, or remove it from the table: repair "
+                "--drop-missing-files."
+            )
         if found.size != row["size"]:
             return (
-                f"has {found.size} bytes in storage and {row['size']} in the log: it was replaced or cut off; "
+                f"has {found.size} bytes in storage but {row['size']} in the log: it was replaced or truncated; "
                 "restore it from a backup."
             )
         return None

@@ -1,4 +1,4 @@
-"""The check of a log: every version that can be read, followed from the oldest to the newest."""
+"""Checks a log: every readable version, from the oldest to the newest."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +18,7 @@ _AHEAD: Final = 16
 
 
 class CleanedUpError(Exception):
-    """A commit went away between listing and reading."""
+    """A commit was deleted between listing and reading."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -26,20 +26,20 @@ class CleanedUpError(Exception):
 
 
 class LogCheck:
-    """A log, followed; where it breaks off, from the next checkpoint on.
+    """Follows a log; where it is broken, it continues at the next checkpoint.
 
     Args:
         reader: the log.
         listing: all of it.
-        wanted: paths of which :attr:`referenced` says whether some version names them.
+        wanted: paths to search for; :attr:`referenced` has those that some version names.
 
     Attributes:
-        commits: how many were read.
+        commits: number of commits read.
         findings: in the order of versions.
-        walk: at the newest version, None where that could not be reached.
+        walk: at the newest version, None if that could not be reached.
 
     Raises:
-        CleanedUpError: the log was cleaned up meanwhile.
+        CleanedUpError: the log was cleaned up in the meantime.
         StorageError: storage did not answer.
     """
 
@@ -74,7 +74,7 @@ class LogCheck:
             self._gap(0)
 
     def _begin(self, checkpoint: LogCheckpoint) -> LogWalk | None:
-        """Begin at a checkpoint, which stands for commits that are gone."""
+        """Start at a checkpoint, which stands for commits that are gone."""
         state = self._checkpoint(checkpoint, needed=checkpoint.version == self._newest_checkpoint)
         return None if state is None else LogWalk(state, self._wanted)
 
@@ -88,14 +88,14 @@ class LogCheck:
             return self._reader.checkpoint(checkpoint)
         except (CorruptTable, InvalidLocation, LocationNotAllowed) as error:
             message = error.message
-        # What other checkpoints or the commits can do without.
+        # Damage that other checkpoints or the commits make up for.
         severity: Severity = "error" if needed else "warning"
         found = Finding("readable-checkpoint", severity, checkpoint.version, checkpoint.name, message)
         self.findings.append(found)
         return None
 
     def _follow(self, walk: LogWalk, first: int) -> int | None:
-        """Follow the log as far as that goes; return the version that breaks it, None at its end."""
+        """Follow the log as far as possible; return the version that breaks it, or None at its end."""
         listed = self.listing.commits
         present = list(range(first, self.listing.latest + 1))
         gap = next((version for version in present if version not in listed), None)
@@ -147,13 +147,13 @@ class LogCheck:
             "version-gap",
             first,
             commit_name(first),
-            f"The log of table '{self._reader.table}' lacks {missing}; restore what is missing from a backup.",
+            f"The log of table '{self._reader.table}' lacks {missing}; restore it from a backup.",
         )
 
     def _finding(self, invariant: str, version: int, name: str, message: str) -> None:
-        """Note what breaks the log: an error, unless a later checkpoint does without."""
+        """Report a break in the log: an error, unless a later checkpoint makes up for it."""
         if any(checkpoint >= version for checkpoint in self.listing.checkpoints):
-            message += " The newest version can be read without it, by a checkpoint."
+            message += "The newest version can be read without it, from a checkpoint."
             self.findings.append(Finding(invariant, "warning", version, name, message))
         else:
             self.findings.append(Finding(invariant, "error", version, name, message))

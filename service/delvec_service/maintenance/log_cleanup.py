@@ -1,4 +1,4 @@
-"""Deleting what a table's log need not keep. Never outside ``_delta_log``, and nothing on doubt."""
+"""Deletes what a table's log no longer needs. Never outside ``_delta_log``, and nothing when in doubt."""
 
 import time
 from collections.abc import Sequence
@@ -32,12 +32,12 @@ _SIDECARS: Final = f"{_LOG}/_sidecars"
 
 @dataclass(frozen=True)
 class CleanUpResult:
-    """What went, or would go.
+    """What was deleted, or would be deleted.
 
     Attributes:
-        deleted: files, relative to the table.
-        oldest_version: the oldest that can be read afterwards; None where nothing was to go.
-        kept_because: why nothing went; None where something did.
+        deleted: paths of files, relative to the table.
+        oldest_version: the oldest version readable afterwards; None if there was nothing to delete.
+        kept_because: why nothing was deleted; None if something was.
     """
 
     deleted: Sequence[str] = ()
@@ -48,18 +48,18 @@ class CleanUpResult:
 def clean_up(
     table: OpenTable, loader: SnapshotLoader, *, now: int | None = None, dry_run: bool = False
 ) -> CleanUpResult:
-    """Delete the files of a log that its table need not keep.
+    """Delete the files of a log that the table does not need to keep.
 
     Args:
         table: the table.
         loader: reads snapshots.
-        now: milliseconds since the epoch, by default the clock's; a time of storage where one is known.
-        dry_run: only say what would go.
+        now: milliseconds since the epoch, by default by the local clock; pass the storage's time if known.
+        dry_run: only report what would be deleted.
 
     Raises:
         UnsupportedTable: or a subclass: the table has features that Delvec does not know.
-        CorruptTable: or a subclass: the log cannot be read, or a property means nothing.
-        StorageError: storage did not answer; what was deleted before that was to go.
+        CorruptTable: or a subclass: the log cannot be read, or a property is invalid.
+        StorageError: storage did not answer; what was deleted before was not needed.
     """
     snapshot = loader.load(table.objects, table.name)
     check_understood(snapshot.protocol, snapshot.metadata, table.name)
@@ -84,11 +84,11 @@ def clean_up(
     if not dry_run:
         for path in paths:
             table.objects.delete(path)
-    return CleanUpResult(paths, oldest if paths else None, None if paths else kept or "nothing is that old")
+    return CleanUpResult(paths, oldest if paths else None, None if paths else kept or "nothing is old enough")
 
 
 def _incomplete(reader: LogReader, checkpoint: LogCheckpoint) -> str | None:
-    """Return what is wrong with the checkpoint that everything would rest on, None if nothing is."""
+    """Return what is wrong with the checkpoint that the remaining log would depend on, or None."""
     try:
         kinds: set[str] = set()
         for file in checkpoint.files:
@@ -107,7 +107,7 @@ def _incomplete(reader: LogReader, checkpoint: LogCheckpoint) -> str | None:
 
 
 def _kinds(objects: ObjectStore, path: str, where: LogFile) -> set[str]:
-    """Return which of protocol and metadata a file of a checkpoint holds."""
+    """Return which of protocol and metadata a checkpoint file contains."""
     if path.endswith(".json"):
         actions = parse_commit(objects.get(path), where)
         return {action.key for action in actions if isinstance(action, Protocol | Metadata)}
@@ -128,7 +128,7 @@ def _kinds(objects: ObjectStore, path: str, where: LogFile) -> set[str]:
 
 
 def _named(objects: ObjectStore, path: str, where: LogFile) -> list[str]:
-    """Return the sidecars that a file of a checkpoint names."""
+    """Return the sidecars that a checkpoint file names."""
     if path.endswith(".json"):
         return tombstones_in_manifest(objects.get(path), where)[1]
     with objects.open(path) as source:
@@ -136,7 +136,7 @@ def _named(objects: ObjectStore, path: str, where: LogFile) -> list[str]:
 
 
 def _unused_sidecars(reader: LogReader, files: Sequence[ObjectMeta], now: int) -> list[str]:
-    """Return sidecars that no remaining checkpoint names; none at all if one of those cannot be read."""
+    """Return sidecars that no remaining checkpoint names, or none if one of those checkpoints cannot be read."""
     present = reader.objects.list_from(_SIDECARS)
     if not present:
         return []
@@ -147,7 +147,7 @@ def _unused_sidecars(reader: LogReader, files: Sequence[ObjectMeta], now: int) -
         where = LogFile(reader.table, None, file.name)
         try:
             for path in _named(reader.objects, f"{_LOG}/{file.name}", where):
-                # However it is spelled: by name, relative to the table or absolute.
+                # In any spelling: by name, relative to the table, or absolute.
                 last = path.rpartition("/")[2]
                 named |= {last, unquote(last)}
         except (CorruptLog, FileNotFoundError):

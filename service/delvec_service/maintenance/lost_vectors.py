@@ -1,7 +1,7 @@
-"""The rows of a deletion vector whose file is lost, told from what the log and storage still have.
+"""Recovers the rows of a deletion vector whose file is lost, from what the log and storage still have.
 
-A deletion vector says how many rows it marks. What is found another way counts only where it comes to exactly that number:
-all rows that were deleted are among those found, so that an equal number means the same rows.
+The descriptor has the number of rows. Rows found another way are accepted only if there are exactly as many: all
+deleted rows are among those found, so an equal number means the same rows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,10 +29,10 @@ from delvec_service.snapshots.log_reader import LogReader
 __all__ = ["LostVectors", "Recovered", "Rows"]
 
 Rows: TypeAlias = Callable[[AddFile], BitMap64 | None]
-"""The deleted rows of a file, None where its deletion vector cannot be read."""
+"""The deleted rows of a file, None if its deletion vector cannot be read."""
 
 _MOST_BYTES: Final = 1 << 30
-"""Of a data file and change files that are compared in memory."""
+"""Bytes of a data file and change files to compare in memory."""
 _MOST_DECODED: Final = 4 << 30
 _CHANGE_TYPE: Final = "_change_type"
 _BEFORE: Final = ("delete", "update_preimage")
@@ -40,7 +40,7 @@ _BEFORE: Final = ("delete", "update_preimage")
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """The rows, and how they are known.
+    """The rows, and how they were found.
 
     Attributes:
         how: a sentence.
@@ -55,7 +55,7 @@ class _Step:
     """An add of the file.
 
     Attributes:
-        grew_from: unique id of the deletion vector that the same version removed.
+        grew_from: the unique id of the deletion vector that the same version removed.
         changes_data: whether rows changed.
     """
 
@@ -72,9 +72,9 @@ class LostVectors:
 
     Args:
         reader: the log.
-        listing: its commits, from the oldest that counts.
+        listing: its commits, from the oldest needed.
         location: of the table.
-        rows: reads deletion vectors that are there.
+        rows: reads deletion vectors that exist.
         allowed: whether a file outside the table may be read.
     """
 
@@ -86,7 +86,7 @@ class LostVectors:
     _histories: dict[str, list[_Step]] = field(default_factory=dict)
 
     def follow(self, keys: Sequence[str]) -> None:
-        """Read what the log says of these files, by canonical path."""
+        """Read what the log has about these files, by canonical path."""
         self._histories = {key: [] for key in keys}
         for version in sorted(self.listing.commits):
             name = commit_name(version)
@@ -97,7 +97,7 @@ class LostVectors:
                 raise
             except (DelvecError, FileNotFoundError):
                 for history in self._histories.values():
-                    history.clear()  # what comes after a gap grew out of what is not known
+                    history.clear()  # what follows a gap is based on an unknown state
                 continue
             self._take(version, actions)
 
@@ -125,7 +125,7 @@ class LostVectors:
             self._histories[key].append(step)
 
     def recover(self, key: str, file: AddFile) -> Recovered | str:
-        """Return the deleted rows of a live file, or why they cannot be told: the end of a sentence."""
+        """Return the deleted rows of a live file, or why they are unknown: the end of a sentence."""
         vector = file.deletion_vector
         if vector is None:
             return Recovered(BitMap64(), "the file has no deletion vector")
@@ -141,7 +141,7 @@ class LostVectors:
                 break
             lost.append(step)
             if place == 0 or vector_id(steps[place - 1].add) != step.grew_from:
-                return "the log no longer has what it grew out of"
+                return "the log no longer has the deletion vector before it"
             place -= 1
         how: list[str] = []
         for step in reversed(lost):
@@ -153,45 +153,48 @@ class LostVectors:
         return Recovered(rows, "; ".join(how))
 
     def _grown(self, step: _Step, before: BitMap64) -> Recovered | str:  # noqa: PLR0911 - one answer per reason
-        """Return what a version made of the deleted rows of the file, or why that cannot be told."""
+        """Return the rows that a version deleted from the file, or why they are unknown."""
         assert step.add.deletion_vector is not None  # noqa: S101 - it cannot be read
         wanted = step.add.deletion_vector.cardinality
         if not step.changes_data:
             if len(before) == wanted:
-                return Recovered(before, f"version {step.version} wrote the rows of an older vector again")
-            return f"version {step.version} says that it changed no row, and marks another number of them than before"
+                return Recovered(before, f"version {step.version} rewrote the rows of an older vector")
+            return (
+                f"version {step.version} claims that it changed no row, but marks a different number of rows than "
+                "before"
+            )
         if not step.change_files:
             return f"the change data feed has no files of version {step.version}"
         size = step.add.size + sum(file.size for file in step.change_files)
         if size > _MOST_BYTES:
-            return f"the files that would have to be compared have {size} bytes"
+            return f"the files to compare have {size} bytes"
         try:
             found = self._among_changed(step)
         except StorageError:
             raise
         except FileNotFoundError:
-            return f"the data file, or a change file of version {step.version}, is not in storage"
+            return f"the data file, or a change file of version {step.version}, does not exist in storage"
         except (DelvecError, pa.ArrowException, OSError):
             return f"the data file, or a change file of version {step.version}, cannot be read"
         rows = before | found
         if len(rows) != wanted:
             return (
-                f"{len(rows)} rows of the file are like those that the change data feed of version {step.version} lists, and "
-                f"the deletion vector marked {wanted}"
+                f"{len(rows)} rows of the file match those that the change data feed of version {step.version} "
+                f"lists, but the deletion vector marked {wanted}"
             )
         return Recovered(
             rows, f"the change data feed of version {step.version} lists exactly as many rows of the file"
         )
 
     def _among_changed(self, step: _Step) -> BitMap64:
-        """Return the rows of the file that look like one which the version's change files list."""
+        """Return the rows of the file that match a row of the version's change files."""
         rows = self._read(step.add.path)
         gone = []
         for file in step.change_files:
             if dict(file.partition_values) == dict(step.add.partition_values):
                 changed = self._read(file.path)
                 if changed.column_names.count(_CHANGE_TYPE) != 1:
-                    raise pa.ArrowInvalid(f"'{file.path}' is no change file")
+                    raise pa.ArrowInvalid(f"'{file.path}' is not a change file")
                 kinds = pc.is_in(changed[_CHANGE_TYPE], value_set=pa.array(_BEFORE))
                 gone.append(changed.filter(kinds).drop_columns([_CHANGE_TYPE]))
         if not gone:
@@ -205,12 +208,12 @@ class LostVectors:
             file = pq.ParquetFile(source)
             groups = range(file.metadata.num_row_groups)
             if sum(file.metadata.row_group(group).total_byte_size for group in groups) > _MOST_DECODED:
-                raise pa.ArrowInvalid(f"'{path}' is too large to be compared")
+                raise pa.ArrowInvalid(f"'{path}' is too large to compare")
             return file.read()
 
 
 def _alike(rows: pa.Table, others: pa.Table) -> npt.NDArray[np.bool_]:
-    """Return for each row whether one of the others has the same values, in the columns that can be compared."""
+    """Return for each row whether one of the others has the same values, in the comparable columns."""
     codes: npt.NDArray[np.int64] = np.zeros(len(rows) + len(others), np.int64)
     for name, ours, theirs in _common(rows, others):
         del name
@@ -221,7 +224,7 @@ def _alike(rows: pa.Table, others: pa.Table) -> npt.NDArray[np.bool_]:
 
 
 def _common(rows: pa.Table, others: pa.Table) -> list[tuple[str, pa.ChunkedArray, pa.ChunkedArray]]:
-    """Return columns of both that have values which can be compared; fewer of them never match fewer rows."""
+    """Return columns of both that have comparable values; fewer columns never match fewer rows."""
     found = []
     names: Mapping[str, None] = dict.fromkeys(others.column_names)
     for name in rows.column_names:

@@ -1,6 +1,6 @@
-"""What a repair would do: for each finding the one right answer, or why a machine cannot tell it.
+"""Plans a repair: for each finding the one right fix, or why it cannot be repaired automatically.
 
-Everything is decided by what the log and storage have at one version. Where two answers are possible, none is taken.
+Everything is decided from the log and storage at one version. If two fixes are possible, none is chosen.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,33 +50,37 @@ _OF_STATISTICS: Final = (
 )
 
 _BY_HAND: Final[Mapping[str, str]] = {
-    "version-gap": "only a backup has the commit that is missing",
-    "readable-commit": "only a backup has what the commit said",
-    "readable-checkpoint": "a checkpoint is not part of a commit: delete it if the commits before it are all there, and write "
-    "another one with `delvec checkpoint`",
-    "readable-table": "what cannot be read cannot be committed to: follow what the message says first",
-    "one-action-per-file": "readers disagree on which of the actions counts, so that no answer is right for all of them",
+    "version-gap": "only a backup has the missing commit",
+    "readable-commit": "only a backup has the content of the commit",
+    "readable-checkpoint": (
+        "a checkpoint is not part of a commit: delete it if all the commits before it exist, and write another one "
+        "with `delvec checkpoint`"
+    ),
+    "readable-table": "a table that cannot be read cannot be committed to: follow the message's advice first",
+    "one-action-per-file": "readers disagree on which of the actions counts, so no fix is right for all of them",
     "remove-of-live-file": "readers ignore such a remove, and no row is wrong",
     "no-empty-vector": "readers disagree on what it means: rewrite the files with OPTIMIZE",
-    "vector-within-file": "the deletion vector marks rows that the file does not have, so that it may be another file's",
-    "readable-vector": "neither the log nor the change data feed tells its rows",
-    "data-file": "the file is not the one that was committed, and only a backup has that",
-    "checkpoint-agrees": "it takes a person to say which of the two is right",
-    "in-commit-timestamp": "a commit that was made keeps its time",
+    "vector-within-file": (
+        "the deletion vector marks rows that the file does not have, so it may belong to another file"
+    ),
+    "readable-vector": "neither the log nor the change data feed has its rows",
+    "data-file": "the file is not the one that was committed, and only a backup has that one",
+    "checkpoint-agrees": "a person has to decide which of the two is right",
+    "in-commit-timestamp": "the time of a commit cannot be changed",
     "application-version": "what the application wrote has to be compared with its source",
-    "own-commit": "the command has to be run again by those who know what it was for",
-    "row-ids": "the rows have to be written again to get other ids",
+    "own-commit": "somebody who knows the command's purpose has to run it again",
+    "row-ids": "the rows have to be rewritten to get new ids",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """A finding that is put right.
+    """A finding that is repaired.
 
     Attributes:
-        file: path, where it is about one.
-        what: what is done, as a sentence.
-        why: why that is right, as a sentence.
+        file: the path, if it concerns a file.
+        what: the fix, as a sentence.
+        why: why the fix is right, as a sentence.
     """
 
     finding: Finding
@@ -88,7 +92,7 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Unrepaired:
-    """A finding that is left.
+    """A finding that is not repaired.
 
     Attributes:
         reason: why, as a sentence.
@@ -100,12 +104,12 @@ class Unrepaired:
 
 @dataclass
 class RepairPlan:
-    """What the next commit does.
+    """The changes of the next commit.
 
     Attributes:
-        version: that was looked at.
-        goes_on: whether files need another version after it: of one path a version removes one logical file.
-        lost_rows: live rows of files that are dropped, None where nobody knows.
+        version: the version that was checked.
+        goes_on: whether another version must follow: a version can remove only one logical file per path.
+        lost_rows: live rows of dropped files, None if unknown.
     """
 
     version: int
@@ -123,17 +127,17 @@ class RepairPlan:
 
 
 def plan_repair(loader: SnapshotLoader, table: OpenTable, *, drop_missing_files: bool) -> RepairPlan:
-    """Check a table, and plan what puts it right.
+    """Check a table, and plan its repair.
 
     Args:
         loader: reads snapshots.
         table: the table.
-        drop_missing_files: whether files that are not in storage go out of the table, with their rows.
+        drop_missing_files: whether to remove files missing from storage from the table, with their rows.
 
     Raises:
         NotADeltaTable: there is no log.
         StorageError: storage did not answer.
-        ServiceUnavailable: the log is cleaned up again and again while it is read.
+        ServiceUnavailable: the log is repeatedly cleaned up while it is read.
         UnsupportedTable: Delvec cannot read the table.
     """
     reader = LogReader(table.objects, table.name)
@@ -160,13 +164,13 @@ def plan_repair(loader: SnapshotLoader, table: OpenTable, *, drop_missing_files:
 
 @dataclass
 class _File:
-    """What is done about one path.
+    """The repair of one path.
 
     Attributes:
-        live: as it is in the table, None where it is not.
-        becomes: with what was decided so far.
-        done: what is done about an invariant, and why.
-        left: why nothing is.
+        live: its state in the table, or None.
+        becomes: its state after the repairs decided so far.
+        done: the fix for an invariant, and why.
+        left: why an invariant is not repaired.
     """
 
     key: str
@@ -181,7 +185,7 @@ class _File:
 
     @property
     def repair(self) -> FileRepair | None:
-        """What the commit does, None where that is nothing."""
+        """The changes of the commit, or None if there are none."""
         path = (
             self.live.path if self.live is not None else self.stale.path if self.stale is not None else None
         )
@@ -189,7 +193,7 @@ class _File:
             return None
         if self.is_gone:
             return FileRepair(path, self.live, loses_rows=self.loses_rows)
-        # Row ids are given to what is added again without any.
+        # Files added again without row ids get new ones.
         changed = self.becomes is not self.live or self.rows is not None or "row-ids" in self.done
         becomes = self.becomes if changed else None
         if becomes is None and self.stale is None:
@@ -259,7 +263,7 @@ class _Planner:
             self._missed(file, missed)
         strays = self._strays.superseded.get(file.key)
         if file.is_gone:
-            # Another version takes what else there is of this path.
+            # Another version handles the rest of this path.
             self._plan.goes_on |= bool(strays)
             for invariant in found - file.done.keys():
                 file.done[invariant] = next(iter(file.done.values()))
@@ -278,7 +282,8 @@ class _Planner:
         lost = "an unknown number of rows" if rows is None else f"{rows} rows"
         if not self._drops:
             file.left["data-file"] = (
-                f"the file is gone, and {lost} with it; get it back from a backup, or let the repair drop missing files"
+                f"the file is missing, and {lost} with it; restore it from a backup, or let the repair drop missing "
+                "files"
             )
             return
         file.is_gone = file.loses_rows = True
@@ -286,8 +291,8 @@ class _Planner:
         self._plan.lost_rows = None if known is None or rows is None else known + rows
         file.done["data-file"] = (
             "drop-missing-file",
-            f"Takes the file out of the table: {lost} ({file.live.size} bytes) are lost.",
-            "The file is not in storage, and dropping such files was asked for.",
+            f"Removes the file from the table: {lost} ({file.live.size} bytes) are lost.",
+            "The file does not exist in storage, and dropping such files was requested.",
         )
 
     def _missed(self, file: _File, missed: MissedRemove) -> None:
@@ -295,8 +300,8 @@ class _Planner:
         at = missed.at.version
         if file.live is None or missed.changed_in is not None:
             file.left[invariant] = (
-                f"version {missed.changed_in} changed the file after version {at} was to remove it, so that its rows may be "
-                "in other files by now"
+                f"version {missed.changed_in} changed the file after version {at} should have removed it, so its "
+                "rows may now be in other files"
             )
             return
         origin = missed.origin
@@ -304,8 +309,8 @@ class _Planner:
         knew = read is not None and (origin is None or read >= origin.version)
         if missed.writes_rows and not knew:
             file.left[invariant] = (
-                f"version {at} adds files, too, and does not say that it had read the deletion vector: whether they hold rows "
-                "that it marks cannot be told"
+                f"version {at} also adds files, and does not say that it read the deletion vector, so it is unknown "
+                "whether they contain rows that it marks"
             )
             return
         file.is_gone = True
@@ -313,12 +318,12 @@ class _Planner:
         since = (
             f"it read version {read}, which had the file with this deletion vector"
             if missed.writes_rows
-            else "it adds no row of it anywhere"
+            else "it adds none of its rows elsewhere"
         )
         file.done[invariant] = (
             "remove-file",
-            f"Removes the file with its deletion vector, as version {at} was to.",
-            f"Version {at} ({by}) removed the whole file, which nothing changed since; {since}.",
+            f"Removes the file with its deletion vector, as version {at} should have done.",
+            f"Version {at} ({by}) removed the whole file, which nothing has changed since; {since}.",
         )
 
     def _vector(self, file: _File, *, is_missing: bool) -> None:
@@ -330,17 +335,18 @@ class _Planner:
             return
         if not self._snapshot.dv_enabled:
             file.left["readable-vector"] = (
-                "the table has delta.enableDeletionVectors=false, so that no deletion vector may be written: set it for the repair"
+                "the table has delta.enableDeletionVectors=false, so no deletion vector may be written; set it to "
+                "true for the repair"
             )
             return
         found = self._lost.recover(file.key, live)
         if isinstance(found, str):
-            file.left["readable-vector"] = f"the rows of the deletion vector cannot be told: {found}"
+            file.left["readable-vector"] = f"the rows of the deletion vector cannot be recovered: {found}"
             return
         file.rows = found.rows
         file.done["readable-vector"] = (
             "rewrite-deletion-vector",
-            f"Writes the deletion vector again, with the same {len(found.rows)} rows.",
+            f"Rewrites the deletion vector with the same {len(found.rows)} rows.",
             f"{found.how[:1].upper()}{found.how[1:]}.",
         )
 
@@ -355,7 +361,7 @@ class _Planner:
     # --- paths that are live twice --------------------------------------------------------------------------
 
     def _superseded(self, file: _File, strays: Sequence[SupersededFile]) -> None:
-        """Take away one of the logical files; the others in versions after it."""
+        """Remove one of the logical files; the others follow in later versions."""
         for stray in sorted(strays, key=lambda each: each.at.version):
             verdict = self._judge(file, stray)
             for invariant in _STRAY:
@@ -368,7 +374,7 @@ class _Planner:
             if not verdict.why:
                 continue
             if verdict.union is not None:
-                # First its rows are gone for good; then the other logical file can go.
+                # First its rows are deleted for good; then the other logical file can be removed.
                 file.rows = verdict.union
             if file.rows is None and file.stale is None:
                 file.stale = stray.add
@@ -381,26 +387,27 @@ class _Planner:
         at, by = stray.at.version, stray.at.operation or "unknown operation"
         what = f"Removes the file with {_named(stray.add)}, which version {at} left live."
         if stray.at.operation in _BROUGHT_BACK:
-            return _Verdict(what, f"Version {at} ({by}) says with which deletion vector the file is to be.")
+            return _Verdict(what, f"Version {at} ({by}) specifies the deletion vector of the file.")
         gone = self._rows(stray.add)
         if gone is None:
             return _Verdict(
-                f"{_named(stray.add)} cannot be read, so that it cannot be compared with the other"
+                f"{_named(stray.add)} cannot be read, so it cannot be compared with the other one"
             )
         if file.live is None:
             after = self._rows(stray.by)
             if after is not None and gone <= after:
                 return _Verdict(
                     what,
-                    f"Version {at} ({by}) replaced it by one that marks the same rows and more, and that is gone since.",
+                    f"Version {at} ({by}) replaced it with one that marks the same rows and more, and that has been "
+                    "removed since.",
                 )
             return _Verdict(
-                "the file that replaced it is gone, and whether its rows are elsewhere cannot be told"
+                "the file that replaced it has been removed, and it is unknown whether its rows are elsewhere"
             )
         now = file.rows if file.rows is not None else self._rows(file.live)
         if now is None:
             return _Verdict(
-                "the deletion vector of the other cannot be read, so that the two cannot be compared"
+                "the deletion vector of the other file cannot be read, so the two cannot be compared"
             )
         if gone <= now:
             return _Verdict(
@@ -410,29 +417,31 @@ class _Planner:
         return self._merged(stray, gone, now)
 
     def _merged(self, stray: SupersededFile, gone: BitMap64, now: BitMap64) -> "_Verdict":
-        """Judge two deletion vectors of which neither holds the other: two commits that did not know each other."""
+        """Compare two deletion vectors that do not contain each other: two commits that did not know of each other."""
         at, first = stray.at, stray.origin
         after = self._rows(stray.by)
         base = BitMap64() if stray.remove is None else self._rows(stray.remove)
         if after is None or base is None:
-            return _Verdict("a deletion vector that tells how the two came about cannot be read")
+            return _Verdict("a deletion vector needed to trace the origin of the two cannot be read")
         operations = {None if first is None else first.operation, at.operation}
         overlap = (after - base) & (gone - base)
         if not operations <= _ROW_WISE or (overlap and operations != {"DELETE"}):
             return _Verdict(
-                f"the deletion vectors of {len(gone)} and {len(now)} rows do not hold each other, and the commits that wrote them "
-                f"({', '.join(sorted(each or 'unknown' for each in operations))}) do not say that the rows of both are deleted"
+                f"neither of the deletion vectors, of {len(gone)} and {len(now)} rows, contains the other, and the "
+                f"commits that wrote them ({', '.join(sorted(each or 'unknown' for each in operations))}) do not "
+                "show that the rows of both are deleted"
             )
         if not self._snapshot.dv_enabled:
             return _Verdict(
-                "the table has delta.enableDeletionVectors=false, so that no deletion vector may be written: set it for the repair"
+                "the table has delta.enableDeletionVectors=false, so no deletion vector may be written; set it to "
+                "true for the repair"
             )
         assert first is not None  # noqa: S101 - it has an operation
         merged = now | gone
         return _Verdict(
             f"Gives the file a deletion vector of {len(merged)} rows: those of both.",
-            f"Versions {first.version} ({first.operation}) and {at.version} ({at.operation}) deleted rows of the file without "
-            "knowing of each other, and both were committed.",
+            f"Versions {first.version} ({first.operation}) and {at.version} ({at.operation}) deleted rows of the "
+            "file without knowing of each other, and both were committed.",
             merged,
         )
 
@@ -446,7 +455,7 @@ class _Planner:
         counted = self._checked.counts.get(live.path)
         if counted is not None:
             if cardinality > counted:
-                return  # the vector is not of this file
+                return  # the vector does not belong to this file
             stats = statistics.recounted(live.stats, counted)
             what = f"Writes numRecords={counted} into the file's statistics, and tightBounds=false."
             why = f"The file's footer has {counted} rows."
@@ -457,7 +466,7 @@ class _Planner:
                 return
             what, why = (
                 "Writes tightBounds=false into the file's statistics.",
-                "The bounds hold, and rows are deleted, so that they need not be reached.",
+                "The bounds hold, but rows are deleted, so they may not be reached.",
             )
         else:
             return
@@ -480,12 +489,12 @@ class _Planner:
             file.left["row-ids"] = error.message.rstrip(".")
             return
         if becomes is None or _num_records(becomes) is None:
-            file.left["row-ids"] = "the log does not say how many rows the file has"
+            file.left["row-ids"] = "the log does not have the file's number of rows"
             return
         file.done["row-ids"] = (
             "assign-row-ids",
             "Adds the file again with row ids.",
-            "No row of the file has one, and no row ids above the high-water mark were given out.",
+            "None of the file's rows has a row id, and no row ids above the high-water mark were assigned.",
         )
 
     def _features(self) -> None:
@@ -497,7 +506,7 @@ class _Planner:
     # --- reading and reporting ------------------------------------------------------------------------------
 
     def _rows(self, file: AddFile | RemoveFile) -> BitMap64 | None:
-        """Return the deleted rows of a file, None where its deletion vector cannot be read."""
+        """Return the deleted rows of a file, None if its deletion vector cannot be read."""
         vector = file.deletion_vector
         if vector is None:
             return BitMap64()
@@ -524,7 +533,7 @@ class _Planner:
                     "add-table-feature",
                     finding.file,
                     "Adds the table feature deletionVectors to the protocol.",
-                    "Files have deletion vectors, and readers that do not know them would return deleted rows.",
+                    "Files have deletion vectors, and readers without support for them would return deleted rows.",
                 )
             )
             return
@@ -534,7 +543,7 @@ class _Planner:
             action, what, why = done
             self._plan.repairs.append(Repair(finding, action, finding.file, what, why))
         if done is None or reason is not None:
-            reason = reason or _BY_HAND.get(finding.invariant, "there is no one answer that is right")
+            reason = reason or _BY_HAND.get(finding.invariant, "there is more than one possible fix")
             self._plan.left.append(Unrepaired(finding, _sentence(reason)))
 
 
@@ -543,11 +552,11 @@ _OF_FILES: Final = frozenset({*_STRAY, *_OF_STATISTICS, "readable-vector", "data
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """What is right for a path that is live twice.
+    """The decision about a path that is live twice.
 
     Attributes:
-        what: what is done; without ``why``, the reason why nothing is.
-        union: the deleted rows, where they are those of both.
+        what: the fix; without ``why``, the reason why there is none.
+        union: the deleted rows, if they are those of both.
     """
 
     what: str

@@ -1,7 +1,7 @@
 """GENERATE symlink_format_manifest, and the manifests that commits keep up to date.
 
-Partitions are independent of each other, as for delta-spark: a reader may see some of them before a commit and others
-after it. Each writer then looks for newer versions, so that the last to write has written the newest.
+Partitions are independent, as in delta-spark: a reader may see some of them before a commit and others after it. Each
+writer then checks for newer versions, so that the last one to write has written the newest.
 """
 
 import threading
@@ -34,10 +34,10 @@ _AT_ONCE: Final = 8
 _MOST_KNOWN: Final = 10_000
 _EVER: Final = 1 << 62
 _ROUNDS: Final = 3
-"""So often newer versions are looked for: on a table that is written all the time there is always one."""
+"""How many times to check for newer versions: a table that is written all the time always has one."""
 _NAME: Final = "manifest"
 _CHECKSUM: Final = ".manifest.crc"
-"""Hadoop's, of a local manifest that Spark wrote: it would refuse to read what was written since."""
+"""Hadoop's checksum of a local manifest that Spark wrote: Hadoop would refuse to read what has been written since."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class Generated:
 
     Attributes:
         version: of the table.
-        num_manifests: that were written.
-        num_files: data files in them.
-        num_deleted: manifests of partitions that are empty now.
+        num_manifests: number of manifests written.
+        num_files: number of data files in them.
+        num_deleted: number of manifests deleted because their partitions are empty.
     """
 
     version: int
@@ -70,25 +70,25 @@ class SymlinkManifests:
         self._fresh: dict[str, tuple[str, int]] = {}
 
     def generate(self, table: OpenTable) -> Generated:
-        """Write the manifests of the newest version, and delete those of partitions that it does not have.
+        """Write the manifests of the newest version, and delete those of partitions it no longer has.
 
         Raises:
             ManifestUnsupported: files have deletion vectors, or columns are mapped.
-            CorruptLog: a file has a name that no manifest can hold.
-            LocationNotAllowed: a file of the table lies outside the roots.
-            StorageError: storage did not answer; some manifests may be new, and others not.
+            CorruptLog: a manifest cannot contain the name of a file.
+            LocationNotAllowed: a file of the table is outside the roots.
+            StorageError: storage did not answer; only some manifests may be updated.
         """
         with self._locks[table.location]:
             return self._generate(table)
 
     def committed(self, table: OpenTable, version: int, configuration: Mapping[str, str]) -> None:
-        """Bring manifests up to date after a commit of ours, where the table asks for it.
+        """Update the manifests after a commit of this service, if the table wants them.
 
-        The commit is done, whatever comes of it: what does not work is logged, and tried again after the next one.
+        The commit has already been made: errors are logged, and the update is retried after the next commit.
 
         Args:
             table: the table.
-            version: that was committed.
+            version: the committed version.
             configuration: of that version.
         """
         if not are_kept_fresh(configuration):
@@ -107,7 +107,7 @@ class SymlinkManifests:
                 )
 
     def created(self, table: OpenTable) -> None:
-        """Write the manifests of a table that was just made, where it asks for them."""
+        """Write the manifests of a new table, if it wants them."""
         known = self._loader.load(table.objects, table.name)
         self.committed(table, known.version, known.configuration)
 
@@ -115,7 +115,7 @@ class SymlinkManifests:
         known = self._fresh.get(table.location)
         snapshot = self._loader.load(table.objects, table.name)
         if known is None or known[0] != snapshot.metadata.id or snapshot.version < known[1]:
-            # What others committed is not in them, if there are any at all; or it is another table by now.
+            # They lack what others have committed, if there are any; or another table is here by now.
             self._generate(table)
             return
         _, seen = known
@@ -144,7 +144,7 @@ class SymlinkManifests:
             if snapshot.version == seen:
                 break
             seen, done = snapshot.version, self._write(table, snapshot.version, None)
-            # A commit that comes after this one brings its own directories up to date.
+            # Commits after this one update their own directories.
             self._know(table, snapshot.metadata.id, seen)
         return done
 
@@ -154,7 +154,7 @@ class SymlinkManifests:
         self._fresh[table.location] = metadata_id, version
 
     def _write(self, table: OpenTable, version: int, changed: Collection[str] | None) -> Generated:
-        """Write the manifests of a version, all or those of some directories; delete those that it has none for."""
+        """Write the manifests of a version, for all or some directories; delete those of empty ones."""
         found = self._loader.reading(table.objects, table.name, _of(table, changed), version=version)
         with ThreadPoolExecutor(_AT_ONCE, "delvec-manifests") as pool:
             list(pool.map(lambda one: _put(table, one), found))
@@ -186,7 +186,7 @@ def _put(table: OpenTable, manifest: Manifest) -> None:
 
 
 def _stale(table: OpenTable, written: Collection[str]) -> set[str]:
-    """Return the directories that have manifests, and should have none."""
+    """Return the directories that have manifests and should not."""
     listing = TreeListing(_path("", table.location), lambda _name: False, table.roots.allows)
     known = {
         path.rpartition("/")[0]

@@ -1,1 +1,1 @@
-"""Plans: which files a scan, a change feed or a stream has to read."""
+"""Plans: the files that a scan, a change feed or a stream has to read."""

@@ -1,4 +1,4 @@
-"""Planning a read of the change data feed: which rows of which files a range of versions changed."""
+"""Plans a read of the change data feed: the rows that a range of versions changed, and the files that hold them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -31,9 +31,9 @@ class PlannedChanges:
     """What changed between two versions.
 
     Attributes:
-        snapshot: whose schema it is read with.
+        snapshot: the version whose schema to read with.
         start: the first version.
-        end: the last one; before ``start`` where there is none between two times.
+        end: the last one; less than ``start`` if no version lies between two times.
         files: CHANGES_SCHEMA, by version.
     """
 
@@ -47,13 +47,13 @@ def plan_changes(loader: SnapshotLoader, table: OpenTable, asked: ChangesRequest
     """Plan a read of the change data feed, by the rules of delta-spark.
 
     Raises:
-        BadRequest: no start, two of one end, an end before the start, or no timestamp.
-        VersionNotFound: the start is after the newest version or before what the log retains; or an end's time is
-            after the newest version, or before the oldest.
+        BadRequest: there is no start, an end is given twice, the end is before the start, or a timestamp is invalid.
+        VersionNotFound: the start is after the newest version or before the oldest that the log retains; or a
+            timestamp is after the newest version, or before the oldest.
         ChangeDataNotRecorded: the feed was off in some version.
-        IncompatibleSchemaChange: rows of some version cannot be read with one schema.
-        InvalidPredicate: the predicate is no Boolean expression that Delvec can parse.
-        UnknownColumn: predicate or columns name a column that neither table nor feed has.
+        IncompatibleSchemaChange: the versions cannot all be read with one schema.
+        InvalidPredicate: the predicate is not a Boolean expression that Delvec can parse.
+        UnknownColumn: predicate or columns name a column that neither the table nor the feed has.
         CorruptTable: or a subclass: the log or a deletion vector is damaged.
         LocationNotAllowed: a file to be read lies outside the table and is not allowed.
     """
@@ -63,7 +63,7 @@ def plan_changes(loader: SnapshotLoader, table: OpenTable, asked: ChangesRequest
     start, end = _range(asked, reader, times, latest)
     first = loader.load(table.objects, table.name, version=start) if start <= end else latest
     last = loader.load(table.objects, table.name, version=end) if start <= end else latest
-    # Names of columns that are mapped may mean others later, and files lack other columns where others partition.
+    # Mapped column names may later refer to other columns, and files lack other columns if the partitioning differs.
     mapped = any(is_mapped(each.configuration) for each in (latest, first, last))
     moved = latest.partition_columns != last.partition_columns
     shape = last if mapped or moved else latest
@@ -97,17 +97,17 @@ def _range(
 ) -> tuple[int, int]:
     for name in ("start", "end"):
         if getattr(asked, f"{name}_version") is not None and getattr(asked, f"{name}_timestamp") is not None:
-            raise BadRequest(f"Give {name}-version or {name}-timestamp, not both.")
+            raise BadRequest(f"Give either {name}-version or {name}-timestamp, not both.")
     since, until = asked.start_timestamp, asked.end_timestamp
     if asked.start_version is not None:
         start = asked.start_version
     elif since is not None:
         start = first_since(since, reader, times, latest)
     else:
-        raise BadRequest("Give start-version or start-timestamp: where the changes begin.")
+        raise BadRequest("Give start-version or start-timestamp as the start of the changes.")
     if start > latest.version:
         raise VersionNotFound(
-            f"Table '{reader.table}' has no version {start} to begin with: its newest is {latest.version}.",
+            f"Table '{reader.table}' has no version {start} to start from; its newest version is {latest.version}.",
             table=reader.table,
             version=start,
             latest=latest.version,
@@ -118,7 +118,7 @@ def _range(
     between = since is not None and until is not None and milliseconds(since) <= milliseconds(until)
     if end < start and not (between and end == start - 1):
         raise BadRequest(
-            f"The changes of table '{reader.table}' are to end with version {end}, before they begin with version "
+            f"The changes of table '{reader.table}' cannot end at version {end}, before they start at version "
             f"{start}; give an end that is not before the start.",
             table=reader.table,
             start_version=start,
@@ -128,11 +128,11 @@ def _range(
 
 
 def first_since(timestamp: str, reader: LogReader, times: dict[int, int], latest: Snapshot) -> int:
-    """Return the first version that was not committed before a time.
+    """Return the first version committed at or after a time.
 
     Raises:
         VersionNotFound: the time is after the newest version.
-        BadRequest: it is no timestamp.
+        BadRequest: it is not a timestamp.
     """
     try:
         found = version_at(reader, timestamp, latest)
@@ -151,7 +151,7 @@ def _commits(reader: LogReader, start: int, end: int) -> Iterator[tuple[int, Seq
 
 
 def _timestamp(actions: Sequence[Action], version: int, times: dict[int, int]) -> int:
-    """Return when a version was committed, milliseconds since the epoch."""
+    """Return when a version was committed, in milliseconds since the epoch."""
     info = next((action for action in actions if isinstance(action, CommitInfo)), None)
     stamp = None if info is None else info.in_commit_timestamp
     return times.get(version, 0) if stamp is None else stamp
@@ -187,7 +187,7 @@ def _is_repartitioned(
     changed: Sequence[FileChanges],
     version: int,
 ) -> bool:
-    """Return whether files that a version removes are partitioned by other columns than it has."""
+    """Return whether the files that a version removes are partitioned differently than its own."""
     if version == 0 or not any(isinstance(action, Metadata) for action in actions):
         return False
     expected = {shape.schema.field(name).physical_name for name in shape.partition_columns}
@@ -196,7 +196,7 @@ def _is_repartitioned(
         return False
     if not all(names <= expected for names in given):
         return True
-    # A remove by delta-spark leaves out values that are NULL, so that only the version before tells.
+    # A remove by delta-spark leaves out NULL partition values, so only the version before has them.
     try:
         before = loader.load(table.objects, table.name, version=version - 1)
     except VersionNotFound:
@@ -209,8 +209,9 @@ def _incompatible(
 ) -> IncompatibleSchemaChange:
     return IncompatibleSchemaChange(
         f"The changes of versions {asked[0]} to {asked[1]} of table '{table}' are read with the schema of version "
-        f"{shape.version}, and rows under the schema of version {version} cannot be: a column was renamed, dropped, or "
-        "got another type or nullability, or others partition it. Ask for the versions before that change and those from it on, one by one.",
+        f"{shape.version}, but the rows of version {version} cannot be: a column was renamed, dropped, or changed "
+        "its type or nullability, or the partitioning changed. Request the versions before that change and those "
+        "from it on separately.",
         table=table,
         version=version,
         start_version=asked[0],
@@ -221,8 +222,8 @@ def _incompatible(
 
 def _not_recorded(table: str, version: int, start: int, end: int) -> ChangeDataNotRecorded:
     return ChangeDataNotRecorded(
-        f"Table '{table}' does not record its changes in version {version}, and those of versions {start} to {end} are "
-        "asked for; begin after the version that set delta.enableChangeDataFeed=true.",
+        f"Table '{table}' does not record changes in version {version}, which is in the requested range {start} to "
+        f"{end}. Start after the version that set delta.enableChangeDataFeed=true.",
         table=table,
         version=version,
         start_version=start,
@@ -244,7 +245,7 @@ def _parsed(asked: ChangesRequest, table: str, shape: Snapshot) -> Predicate | N
 def _matching(
     entries: Sequence[ChangedRows], predicate: Predicate | None, shape: Snapshot
 ) -> Iterator[list[ChangedRows]]:
-    """Yield the entries that may have rows of a predicate, change files and others apart."""
+    """Yield the entries that may have rows matching a predicate, change files separate from the others."""
     schema = feed_schema(shape.schema)
     for is_change_file in (True, False):
         group = [entry for entry in entries if (entry.file.change_type is None) is is_change_file]

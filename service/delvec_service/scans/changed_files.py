@@ -49,17 +49,17 @@ class ChangedRows:
 
     @cached_property
     def feed_values(self) -> dict[str, str | None]:
-        """What the columns of the feed hold for all the rows, as partition values."""
+        """What the feed's columns contain for all of these rows, as partition values."""
         return change_feed.feed_values(self.version, self.timestamp, self.file.change_type)
 
 
 def files_of(table: OpenTable, changed: Sequence[ChangedRows], partition_columns: Sequence[str]) -> pa.Table:
-    """Return the files, CHANGES_SCHEMA, in order; those without a changed row are left out.
+    """Return the files, CHANGES_SCHEMA, in order, without those that have no changed rows.
 
     Raises:
-        CorruptDeletionVector: or a subclass: one whose difference to another is needed cannot be read.
-        CorruptLog: the log does not tell the partition of a file that it removes.
-        MissingDataFile: the log does not tell the size of a file, nor does storage have it.
+        CorruptDeletionVector: or a subclass: a deletion vector that must be compared with another cannot be read.
+        CorruptLog: the log does not have the partition of a file that it removes.
+        MissingDataFile: neither the log nor storage has the size of a file.
         StorageError: storage did not answer.
     """
     differences = _differences(table, changed)
@@ -91,14 +91,14 @@ def files_of(table: OpenTable, changed: Sequence[ChangedRows], partition_columns
 
 
 def _differences(table: OpenTable, changed: Sequence[ChangedRows]) -> dict[int, BitMap64]:
-    """Return the rows that one deletion vector has more than another, by the entry's identity."""
+    """Return the rows that are in one deletion vector but not in another, by the entry's identity."""
     by_version: dict[int, list[ChangedRows]] = {}
     for one in changed:
         if one.file.less is not None:
             by_version.setdefault(one.version, []).append(one)
     found = {}
     for version, group in by_version.items():
-        # The same two say what is deleted in a file and what is brought back.
+        # The same two vectors give the deleted rows of a file and the restored ones.
         first: dict[str, Descriptor] = {}
         second: dict[str, Descriptor] = {}
         for one in group:
@@ -129,8 +129,8 @@ def _partition_values(
 ) -> list[tuple[str, str | None]]:
     if one.file.partition_values is None and partition_columns:
         raise CorruptLog(
-            f"Version {one.version} of table '{table.name}' removes the file '{one.file.path}' without saying which "
-            "partition it was in, so its rows cannot be told; begin after that version.",
+            f"Version {one.version} of table '{table.name}' removes the file '{one.file.path}' without its "
+            "partition values, so its rows cannot be reported as changes. Start after that version.",
             table=table.name,
             version=one.version,
             file=one.file.path,
@@ -139,12 +139,12 @@ def _partition_values(
 
 
 def _size(table: OpenTable, one: ChangedRows) -> int:
-    """Return a file's size where the log lacks it: engines read files by their sizes."""
+    """Return a file's size if the log does not have it: engines need sizes to read files."""
     found = table.objects.head(one.file.path)
     if found is None:
         raise MissingDataFile(
-            f"File '{one.file.path}', which version {one.version} of table '{table.name}' removed, is not in storage "
-            "any more: VACUUM takes such files. Begin after that version.",
+            f"File '{one.file.path}', which version {one.version} of table '{table.name}' removed, no longer exists "
+            "in storage; VACUUM deletes such files. Start after that version.",
             table=table.name,
             version=one.version,
             file=one.file.path,

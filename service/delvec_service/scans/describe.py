@@ -1,4 +1,4 @@
-"""A table's history: who committed what, as Delta's DESCRIBE HISTORY tells it."""
+"""A table's history: who committed what, as in Delta's DESCRIBE HISTORY."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -24,21 +24,21 @@ _FREE_FORM: Final = ("userId", "userName", "job", "notebook", "clusterId")
 def history(objects: ObjectStore, table: str, limit: int | None = None) -> list[HistoryEntry]:
     """Return the commits that the log holds, newest first.
 
-    Also of tables that Delvec cannot read: nothing but commitInfo is looked at.
+    This also works for tables that Delvec cannot read: only commitInfo is used.
 
     Args:
         objects: the table's files.
-        table: the name that errors give.
-        limit: the newest so many.
+        table: the table's name, for errors.
+        limit: how many commits to return, newest first.
 
     Returns:
-        Delta's columns. Parameters and metrics are text, whatever the writer made of them; a commit without
-        commitInfo has a version and a timestamp. Timestamps are those of time travel. ``members`` are the transactions
-        that Delvec committed together.
+        Delta's columns. Parameters and metrics are text, whatever their type in the log; a commit without
+        commitInfo has only a version and a timestamp. Timestamps are those of time travel. ``members`` are the
+        transactions that Delvec committed together.
 
     Raises:
         NotADeltaTable: there is no log.
-        MissingLogFile: a commit vanished meanwhile.
+        MissingLogFile: a commit was deleted meanwhile.
         CorruptLog: a commit cannot be read.
     """
     reader = LogReader(objects, table)
@@ -46,7 +46,7 @@ def history(objects: ObjectStore, table: str, limit: int | None = None) -> list[
     times = listing.times
     versions = sorted(listing.commits, reverse=True)[:limit]
     entries = []
-    # Until the newest metadata is met, what a commit says of itself is believed.
+    # Until the newest metadata is found, commits are trusted about themselves.
     known, stamped_from = False, 0
     for version, commit in zip(versions, reader.each(versions), strict=True):
         metadata = [action for action in commit.actions if isinstance(action, Metadata)]
@@ -94,7 +94,7 @@ def _entry(version: int, commit: Commit, file_time: int, *, is_stamped: bool) ->
 
 
 def _texts(values: Mapping[str, Any] | None) -> dict[str, str | None] | None:
-    """Return values as text, as delta-spark reads them: what is no text stands as JSON."""
+    """Return values as text, in delta-spark's form: values that are not text are written as JSON."""
     if values is None:
         return None
     return {
@@ -108,7 +108,7 @@ def detail(snapshot: Snapshot, table: str) -> dict[str, Any]:
 
     Args:
         snapshot: the version.
-        table: the name, where the table has none of its own.
+        table: the name to use if the table has none of its own.
     """
     metadata, protocol = snapshot.metadata, snapshot.protocol
     return {

@@ -1,4 +1,4 @@
-"""Planning a scan: which files of a version have to be read."""
+"""Plans a scan: the files of a version that have to be read."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -45,7 +45,7 @@ PLAN_SCHEMA: Final = pa.schema(
         ("stats", pa.string()),
     ]
 )
-"""The fields of :class:`~delvec_kernel.wire.PlanFile` in snake case, but for what is returned only where it is asked for."""
+"""The fields of :class:`~delvec_kernel.wire.PlanFile` in snake case, without the optional ones."""
 _ROW_IDS: Final = ("base_row_id", "default_row_commit_version")
 _CLUSTERING: Final = ("tags", "clustering_provider")
 
@@ -57,10 +57,10 @@ _ABSOLUTE: Final = r"^(?:/|[A-Za-z][A-Za-z0-9+.\-]*:/)"
 
 @dataclass(frozen=True)
 class PlannedScan:
-    """The files of one version that can hold rows of a predicate.
+    """The files of one version that may contain rows matching a predicate.
 
     Attributes:
-        files: PLAN_SCHEMA; all of them, or the page asked for.
+        files: PLAN_SCHEMA; all of them, or the requested page.
         num_files: files to read, over all pages.
     """
 
@@ -70,7 +70,7 @@ class PlannedScan:
 
     @property
     def num_files_total(self) -> int:
-        """Live files of the version."""
+        """The number of live files of the version."""
         return self.snapshot.num_files
 
 
@@ -93,25 +93,26 @@ def plan(
 
     Args:
         snapshot: the version.
-        table: the name that errors give.
+        table: the table's name, for errors.
         predicate: SQL text; a file is left out if none of its rows can satisfy it. None means every row.
-        columns: to be read; only checked.
+        columns: the columns to read; they are only validated.
         stats: whether to return the files' statistics.
-        row_ids: whether to return, of a table with row tracking, ``base_row_id`` and ``default_row_commit_version`` too.
+        row_ids: whether to also return ``base_row_id`` and ``default_row_commit_version``, for a table with row
+            tracking.
         clustering: whether to return ``tags`` and ``clustering_provider``.
-        inline_deletion_vectors: whether to read small deletion vectors now: those of at most 64 KiB each, 16 MiB together.
-        offset: files to pass over; the order is the same in every plan of a version.
-        limit: files to return at most.
-        allowed: decides by URL whether a file outside the table's location may be read; without it, none may.
-        observer: notified when deletion vectors are read, and of how much was skipped.
+        inline_deletion_vectors: whether to include small deletion vectors: at most 64 KiB each and 16 MiB in total.
+        offset: how many files to skip; the order is the same in every plan of a version.
+        limit: the maximum number of files to return.
+        allowed: decides by URL whether a file outside the table's location may be read; by default none may.
+        observer: notified when deletion vectors are read, and how much was skipped.
 
     Raises:
-        InvalidPredicate: the predicate is no Boolean expression that Delvec can parse.
+        InvalidPredicate: the predicate is not a Boolean expression that Delvec can parse.
         UnknownColumn: predicate or columns name a column that the table does not have.
-        CorruptLog: a partition value is not one of its column's type.
+        CorruptLog: a partition value is not valid for its column's type.
         CorruptDeletionVector: a small deletion vector cannot be read.
-        SegmentsLost: the store lost what the snapshot needs; load it again.
-        LocationNotAllowed: a file to be read lies outside the table and is not allowed.
+        SegmentsLost: the store has dropped data that the snapshot needs; load it again.
+        LocationNotAllowed: a file to read lies outside the table and is not allowed.
     """
     schema = snapshot.schema
     with naming(table, snapshot.version):
@@ -128,7 +129,7 @@ def plan(
     num_files = sum(each.num_rows for each in selected)
     order = None
     if offset or (limit is not None and limit < num_files):
-        # Two replays of one version may hold its files in different orders.
+        # Two replays of one version may have its files in different orders.
         selected, order = page_of(selected, offset, limit)
     more = (
         *(_ROW_IDS if row_ids and row_tracking.is_enabled(snapshot) else ()),
@@ -146,7 +147,7 @@ def plan(
             found["deleted_rows"] = inlined_vectors(files, snapshot, table, allowed)
     schema_of_plan = pa.schema([*PLAN_SCHEMA, *(FILES_SCHEMA.field(name) for name in more)])
     wanted = pa.table([found[name] for name in schema_of_plan.names], schema=schema_of_plan)
-    if not offset:  # and not once for each page
+    if not offset:  # not once per page
         observer.planned(num_files, snapshot.num_files)
     return PlannedScan(snapshot, wanted, num_files)
 
@@ -154,13 +155,13 @@ def plan(
 def _files(
     selected: Sequence[Selected], order: npt.NDArray[np.int64] | None, more: Sequence[str]
 ) -> pa.Table:
-    """Return the rows of the files chosen, with ``matches_all`` and ``more``."""
+    """Return the rows of the selected files, with ``matches_all`` and ``more``."""
     names = [name for name in FILES_SCHEMA.names if name in PLAN_SCHEMA.names and name != "stats"]
     names += more
     schema = pa.schema([FILES_SCHEMA.field(name) for name in names])
     files = pa.Table.from_batches(rows_of([each.chosen for each in selected], names), schema)
     if files.num_rows < _FEW_PER_CHUNK * files["path"].num_chunks:
-        # Readers of an Arrow stream pay for each batch.
+        # Every batch of an Arrow stream costs its readers time.
         files = files.combine_chunks()
     known = np.concatenate([each.matches_all for each in selected] or [np.empty(0, np.bool_)])
     files = files.append_column("matches_all", pa.array(known))
@@ -169,7 +170,7 @@ def _files(
 
 @contextmanager
 def naming(table: str, version: int) -> Iterator[None]:
-    """Say which table and version a request does not fit; the protocol's functions know only the schema."""
+    """Add the table and version to an error: the protocol's functions only know the schema."""
     try:
         yield
     except BadRequest as error:
@@ -179,21 +180,21 @@ def naming(table: str, version: int) -> Iterator[None]:
 
 
 def check_paths(paths: pa.ChunkedArray, location: str, table: str, allowed: Allowed | None) -> None:
-    """Refuse files outside the table that may not be read: the log may come from anyone."""
+    """Reject files outside the table that may not be read: the log may come from anyone."""
     for path in paths.filter(pc.match_substring_regex(paths, _ABSOLUTE)).to_pylist():
         url = locations.resolve(location, path)
         if not locations.within(url, location) and not (allowed is not None and allowed(url)):
             raise LocationNotAllowed(
-                f"The log of table '{table}' names the file {url}, which lies outside the table's location {location}. "
-                "If the table was moved or copied, its log still points to the old place; allow that directory "
-                "(DELVEC_ROOTS) if the table may use it.",
+                f"The log of table '{table}' names the file {url}, which is outside the table's location "
+                f"{location}. If the table was moved or copied, its log still refers to the old location; allow "
+                "that directory (DELVEC_ROOTS) if the table may use it.",
                 table=table,
                 file=url,
             )
 
 
 def check_vector_paths(vectors: pa.ChunkedArray, location: str, table: str, allowed: Allowed | None) -> None:
-    """Refuse deletion vectors by absolute path that may not be read: the client would read them."""
+    """Reject deletion vectors with absolute paths that may not be read: the client would read them."""
     if vectors.null_count < len(vectors):
         absolute = vectors.filter(pc.equal(pc.struct_field(vectors, "storageType"), "p"))
         check_paths(pc.struct_field(absolute, "pathOrInlineDv"), location, table, allowed)
@@ -202,9 +203,9 @@ def check_vector_paths(vectors: pa.ChunkedArray, location: str, table: str, allo
 def inlined_vectors(
     files: pa.Table, snapshot: Snapshot, table: str, allowed: Allowed | None
 ) -> pa.ChunkedArray:
-    """Return the small deletion vectors as bitmaps, null for the rest."""
+    """Return the small deletion vectors as bitmaps, and null for the rest."""
     sizes = pc.struct_field(files["deletion_vector"], "sizeInBytes").to_numpy()
-    small = sizes <= _MAX_INLINED  # not a number, for files without one, is not
+    small = sizes <= _MAX_INLINED  # nan, for files without one, is not
     small &= np.cumsum(np.where(small, sizes, 0)) <= _MAX_INLINED_TOTAL
     chosen = files.select(["path", "deletion_vector"]).filter(pa.array(small)).to_pylist()
     wanted = [(row["path"], Descriptor.from_json(row["deletion_vector"])) for row in chosen]

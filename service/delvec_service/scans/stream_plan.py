@@ -1,4 +1,4 @@
-"""Planning a step of a stream of added rows: the files from one position to another."""
+"""Plans a step of a stream of added rows: the files from one position to another."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -53,10 +53,10 @@ class PlannedAdditions:
     """A step of a stream.
 
     Attributes:
-        version: the newest that was looked at.
-        snapshot_timestamp: of the version that is read whole, milliseconds since the epoch.
-        files: PLAN_SCHEMA, in order; empty where they were not to be listed.
-        num_found: files between start and end.
+        version: the newest version considered.
+        snapshot_timestamp: timestamp of the version that is read as a whole, in milliseconds since the epoch.
+        files: PLAN_SCHEMA, in order; empty if they were not requested.
+        num_found: the number of files between start and end.
     """
 
     version: int
@@ -70,17 +70,18 @@ class PlannedAdditions:
 def plan_additions(loader: SnapshotLoader, table: OpenTable, asked: AdditionsRequest) -> PlannedAdditions:
     """Plan a step of a stream of added rows.
 
-    What a version refuses is raised where the step begins with it; a step that has files before it ends before it.
+    An error of a version is raised if the step begins with that version; a step with files before it ends before it.
 
     Raises:
-        BadRequest: a position is not one of this table, or the starting time is no timestamp.
-        VersionNotFound: the start lies after the newest version, or before what the log retains.
-        SourceRowsChanged: a version took rows away or changed some, and is not to be passed; or the table is another.
+        BadRequest: a position does not belong to this table, or the starting time is not a timestamp.
+        VersionNotFound: the start is after the newest version, or before the oldest that the log retains.
+        SourceRowsChanged: a version deleted or changed rows, and the options do not skip it; or the table was
+            replaced.
         StreamSchemaChanged: a version added columns that the stream lacks.
         IncompatibleSchemaChange: a version's rows cannot be read with the stream's schema.
-        ChangeDataNotRecorded: the change feed is asked for, and was off in some version.
+        ChangeDataNotRecorded: the change feed was requested, and was off in some version.
         CorruptTable: or a subclass: the log or a deletion vector is damaged.
-        LocationNotAllowed: a file to be read lies outside the table and is not allowed.
+        LocationNotAllowed: a file to read lies outside the table and is not allowed.
     """
     latest = loader.load(table.objects, table.name)
     _check_same_table(asked, table, latest)
@@ -89,8 +90,9 @@ def plan_additions(loader: SnapshotLoader, table: OpenTable, asked: AdditionsReq
     end = _position(asked.end)
     if start.version > latest.version + 1 or (end is not None and end.version > latest.version + 1):
         raise VersionNotFound(
-            f"A stream of table '{table.name}' goes on at version {max(start.version, end.version if end else 0)}, and "
-            f"the newest is {latest.version}: its log was replaced. Begin a new query, with a new checkpoint.",
+            f"A stream of table '{table.name}' continues at version "
+            f"{max(start.version, end.version if end else 0)}, but the newest version is {latest.version}: the log "
+            "was replaced. Start a new query with a new checkpoint.",
             table=table.name,
             latest=latest.version,
         )
@@ -120,7 +122,7 @@ def _position(given: StreamPosition | None) -> Position | None:
 
 
 def _beginning(asked: AdditionsRequest, table: OpenTable, latest: Snapshot, last: int) -> Position:
-    """Return where a stream begins that has read nothing."""
+    """Return the start of a stream that has not read anything."""
     if asked.starting_version == "latest":
         return Position(last + 1)
     if asked.starting_timestamp is not None:
@@ -130,8 +132,8 @@ def _beginning(asked: AdditionsRequest, table: OpenTable, latest: Snapshot, last
         return Position(last, snapshot=True)
     if asked.starting_version > last:
         raise VersionNotFound(
-            f"Table '{table.name}' has no version {asked.starting_version} to begin a stream with: its newest is {last}. "
-            "Give 'latest' to begin with what comes next.",
+            f"Table '{table.name}' has no version {asked.starting_version} to start a stream from; its newest "
+            f"version is {last}. Use 'latest' to start with the next one.",
             table=table.name,
             version=asked.starting_version,
             latest=last,
@@ -142,8 +144,9 @@ def _beginning(asked: AdditionsRequest, table: OpenTable, latest: Snapshot, last
 def _check_same_table(asked: AdditionsRequest, table: OpenTable, latest: Snapshot) -> None:
     if asked.metadata_id not in (None, latest.metadata.id):
         raise SourceRowsChanged(
-            f"The table that a stream read at {table.location} is gone, and another table, '{table.name}', is there: its "
-            "rows cannot be told from those that were read. Begin a new query, with a new checkpoint.",
+            f"The table that the stream read at {table.location} was replaced by another one, '{table.name}', so "
+            "its new rows cannot be distinguished from those already read. Start a new query with a new "
+            "checkpoint.",
             table=table.name,
             location=table.location,
         )
@@ -151,7 +154,7 @@ def _check_same_table(asked: AdditionsRequest, table: OpenTable, latest: Snapsho
 
 @dataclass
 class _Step:
-    """What was taken so far, and what bounds it."""
+    """The files taken so far, and the limits."""
 
     loader: SnapshotLoader
     table: OpenTable
@@ -168,13 +171,13 @@ class _Step:
         self._limits = StepLimits() if self.end else StepLimits(asked.max_files, asked.max_bytes)
 
     def begin(self, start: Position) -> Position:
-        """Take what there is from the start on, if its schema may be read; see :meth:`take_all`."""
+        """Take all files from the start on, if the schema can be read; see :meth:`take_all`."""
         if self.asked.check_start and not start.snapshot:
             self.check_start(min(start.version, self.latest.version))
         return self.take_all(start)
 
     def take_all(self, at: Position) -> Position:
-        """Take what there is from a position on, up to the limits; return where the next files are."""
+        """Take the files from a position on, up to the limits; return the position of the next ones."""
         if self._limits.reached:
             return at
         if at.snapshot:
@@ -184,7 +187,7 @@ class _Step:
     # --- a whole version ------------------------------------------------------------------------------------
 
     def _take_snapshot(self, at: Position) -> Position:
-        """Take files of the version that is read whole; return where the next ones are."""
+        """Take files of the version that is read as a whole; return the position of the next ones."""
         end = self.end if self.end is not None and self.end.version == at.version else None
 
         def taken(snapshot: Snapshot) -> tuple[pa.Table, int, int]:
@@ -209,7 +212,10 @@ class _Step:
         return at.after_version
 
     def _listed(self, files: pa.Table, snapshot: Snapshot | None = None) -> pa.Table:
-        """Return files as a plan has them, small deletion vectors read if ``snapshot`` says of which version."""
+        """Return files in the form of a plan.
+
+        With ``snapshot`` as their version, small deletion vectors are included.
+        """
         count = files.num_rows
         found = {name: files[name] for name in files.column_names if name in PLAN_SCHEMA.names}
         found["matches_all"] = pa.array(np.zeros(count, np.bool_))
@@ -228,14 +234,14 @@ class _Step:
     # --- what versions added --------------------------------------------------------------------------------
 
     def _take_commits(self, at: Position) -> Position:
-        """Take files that versions added, from a position on; return where the next ones are."""
+        """Take files that versions added, from a position on; return the position of the next ones."""
         last = self.last if self.end is None else self.end.version if self.end.index else self.end.version - 1
         for version, commit in _commits(self.loader, self.table, range(at.version, last + 1)):
             try:
                 at = self._take_commit(at, version, commit.actions)
             except _REFUSALS:
                 if self.num_found and self.end is None:
-                    break  # what comes before it is good, and the next step begins with it
+                    break  # everything before it is fine, and the next step begins with it
                 raise
             if at.version == version or self._limits.reached:
                 break
@@ -273,22 +279,23 @@ class _Step:
         name, facts = self.table.name, {"table": self.table.name, "version": version, "file": rows.lost}
         if rows.only_lost:
             raise SourceRowsChanged(
-                f"Version {version} of table '{name}' took rows away (of file '{rows.lost}', for one), which a stream of "
-                "added rows cannot tell. Set the option ignoreDeletes to pass such versions, or readChangeFeed to read "
-                "what was deleted, and start the query again.",
+                f"Version {version} of table '{name}' deleted rows (for example of file '{rows.lost}'), which a "
+                "stream of added rows cannot represent. Set the option ignoreDeletes to skip such versions, or "
+                "readChangeFeed to read the deleted rows, and restart the query.",
                 **facts,
             )
         raise SourceRowsChanged(
-            f"Version {version} of table '{name}' changed or replaced rows (of file '{rows.lost}', for one), which a stream of "
-            "added rows cannot tell. Set the option skipChangeCommits to pass such versions whole, with what they "
-            "added, or readChangeFeed to read the changes, and start the query again.",
+            f"Version {version} of table '{name}' changed or replaced rows (for example of file '{rows.lost}'), "
+            "which a stream of added rows cannot represent. Set the option skipChangeCommits to skip such versions "
+            "completely, including the rows they added, or readChangeFeed to read the changes, and restart the "
+            "query.",
             **facts,
         )
 
     # --- what can be read -----------------------------------------------------------------------------------
 
     def check_start(self, version: int) -> None:
-        """Check the schema that was in force where the stream goes on."""
+        """Check the schema that was in force at the position where the stream continues."""
         snapshot = self.loader.load(self.table.objects, self.table.name, version=version)
         self._check_metadata(snapshot.metadata, version)
 
@@ -296,8 +303,8 @@ class _Step:
         name = self.table.name
         if self.asked.change_feed and not replace(self.latest, metadata=metadata).cdf_enabled:
             raise ChangeDataNotRecorded(
-                f"Table '{name}' does not record its changes in version {version}, and a stream of them reads that "
-                "version; begin after the version that set delta.enableChangeDataFeed=true (startingVersion).",
+                f"Table '{name}' does not record changes in version {version}, but the stream has to read them from "
+                "that version. Start after the version that set delta.enableChangeDataFeed=true (startingVersion).",
                 table=name,
                 version=version,
             )
@@ -310,23 +317,24 @@ class _Step:
         facts = {"table": name, "version": version, "schema_version": read.version}
         if fit == "added":
             raise StreamSchemaChanged(
-                f"Version {version} of table '{name}' has columns that the stream lacks, which reads with the schema of "
-                f"version {read.version}. Load the table again and start the query again with the same checkpoint: it "
-                "goes on with that version, and has the columns.",
+                f"Version {version} of table '{name}' has columns that the stream lacks: it reads with the schema "
+                f"of version {read.version}. Load the table again and restart the query with the same checkpoint. "
+                "It continues at that version, with the new columns.",
                 **facts,
             )
         if fit == "changed":
             raise IncompatibleSchemaChange(
-                f"In version {version} of table '{name}' a column was renamed, dropped, or got another type or "
-                f"nullability, or others partition it, and the stream reads with the schema of version {read.version}. If what reads the stream "
-                "can take the new columns, load the table again and start the query again: it goes on with that version.",
+                f"In version {version} of table '{name}' a column was renamed, dropped, or changed its type or "
+                "nullability, or the partitioning changed, but the stream reads with the schema of version "
+                f"{read.version}. If the consumer of the stream can handle the new columns, load the table again "
+                "and restart the query. It continues at that version.",
                 **facts,
             )
         raise IncompatibleSchemaChange(
-            f"The stream of table '{name}' reads with the schema of version {read.version}, and rows under the schema of "
-            f"version {version} cannot be: since then a column was renamed, dropped, or got another type or nullability, or "
-            "others partition it. "
-            "Begin a new query after that change (startingVersion), with a new checkpoint.",
+            f"The stream of table '{name}' reads with the schema of version {read.version}, and the rows of version "
+            f"{version} cannot be read with it: since then a column was renamed, dropped, or changed its type or "
+            "nullability, or the partitioning changed. Start a new query after that change (startingVersion), with "
+            "a new checkpoint.",
             **facts,
         )
 
@@ -341,7 +349,7 @@ def _metadata(read: ReadSchema) -> Metadata:
 
 
 def _commits(loader: SnapshotLoader, table: OpenTable, versions: range) -> Iterator[tuple[int, Commit]]:
-    """Yield commits, read a few at a time: a step may end long before the last.
+    """Yield commits, reading a few at a time: a step may end long before the last one.
 
     Raises:
         VersionNotFound: the log was cleaned up meanwhile.
@@ -360,10 +368,10 @@ def _commits(loader: SnapshotLoader, table: OpenTable, versions: range) -> Itera
 
 def _lost(table: str, version: int, earliest: int) -> VersionNotFound:
     return VersionNotFound(
-        f"A stream of table '{table}' goes on at version {version}, and the log begins with version {earliest} now: it was "
-        "cleaned up, and what the versions between added is not known any more. Begin a new query, with a new checkpoint, or "
-        "set the option failOnDataLoss=false to go on without what they added; and have it run more often than "
-        "delta.logRetentionDuration.",
+        f"A stream of table '{table}' continues at version {version}, but the log now begins at version {earliest}: "
+        "it was cleaned up, and the files that the versions in between added are no longer known. Start a new "
+        "query with a new checkpoint, or set the option failOnDataLoss=false to continue without them. Run the "
+        "query more often than delta.logRetentionDuration.",
         table=table,
         version=version,
         earliest=earliest,

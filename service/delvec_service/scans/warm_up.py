@@ -1,7 +1,7 @@
-"""A plan of a table that does not exist, so that the first real one finds everything imported and compiled.
+"""Plans a table that does not exist, so that everything is imported and compiled before the first real plan.
 
-Without it the first plan after a start pays for about half a second of that: pyarrow imports pandas where it is
-installed, SQLAlchemy compiles its statements, sqlglot its tables.
+Otherwise the first plan after a start takes about half a second longer: pyarrow imports pandas if it is installed,
+SQLAlchemy compiles its statements, sqlglot its tables.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ _STATS: Final = '{"numRecords":1,"minValues":{"id":1},"maxValues":{"id":1},"null
 
 
 def warm_up(store: SnapshotStore | None) -> None:
-    """Go through a plan, and through what a store is asked for; changes nothing.
+    """Run through a plan and the requests it makes to a store; changes nothing.
 
     Raises:
         ServiceUnavailable: the database does not answer.

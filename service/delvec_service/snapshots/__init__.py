@@ -1,1 +1,1 @@
-"""Snapshots from memory, from the database or from the log, and time travel among them."""
+"""Snapshots from memory, the database or the log, and time travel."""

@@ -1,11 +1,10 @@
-"""Loading snapshots: from memory, else from the database, else from the log; then what was committed since.
+"""Loads snapshots: from memory, the database or the log, then adds what was committed since.
 
-What memory and database hold is only ever a shorter way to what the log says. A held version counts as long as the
-log has the same file for it; what the database loses in the middle of a request is read from the log instead.
-
-On local disk a commit of another program may appear piece by piece, as when a log is copied, and its first lines can be a
-valid commit. One that is cut short is no version yet, and all that changed a moment ago are looked at again for a while:
-what rests on one that changed since is dropped.
+Memory and database are only shortcuts to the content of the log. A cached version is valid as long as the log has the
+same file for it; what the database loses during a request is read from the log instead. On local disk, another
+program's commit may appear piece by piece, for example when a log is copied, and its first lines can be a valid
+commit. A truncated commit is not a version yet, and recently changed commits are checked again for a while: what is
+based on one that has changed is dropped.
 """
 
 import threading
@@ -42,10 +41,10 @@ _OLD_VERSIONS: Final = 8
 _MOST_ACTIONS: Final = 4000
 _ACTION_BYTES: Final = 1500
 _MANY_COMMITS: Final = 100
-"""From so many new commits on, a newer checkpoint is the shorter way."""
+"""From this many new commits on, a newer checkpoint is the faster way."""
 
 _YOUNG_SECONDS: Final = 10.0
-"""A commit that did not change for so long is complete."""
+"""A commit unchanged for this long is complete."""
 _YOUNG_AT_ONCE: Final = 16
 _ALL_YOUNG_SECONDS: Final = 1.0
 _CREATED: Final = 256
@@ -55,11 +54,11 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class _Held:
-    """A snapshot, and the file that tells whether the log is still the one that it was read from.
+    """A snapshot, and the file that shows whether the log is still the one it was read from.
 
     Attributes:
-        base: the snapshot that it follows from by ``commits``, where it was made so.
-        files: of commits that it was made from, as they were before they were read.
+        base: the snapshot that it was derived from with ``commits``, if any.
+        files: the files of commits that it was built from, as they were before they were read.
     """
 
     snapshot: Snapshot
@@ -73,7 +72,7 @@ class _Held:
 
 
 class _Young:
-    """Commits that changed a moment ago and may do so again, of a table on local disk; the table's lock guards them."""
+    """Recently changed commits that may change again, of a table on local disk; guarded by the table's lock."""
 
     def __init__(self) -> None:
         self._files: OrderedDict[int, tuple[ListedFile, float]] = OrderedDict()
@@ -85,13 +84,13 @@ class _Young:
         return any(version in self._foreign for version in self._files)
 
     def created(self, version: int, size: int) -> None:
-        """Take note of a commit that appeared whole, with its size: one of ours."""
+        """Record one of our commits, which appeared as a whole, with its size."""
         self._created[version] = size
         while len(self._created) > _CREATED:
             self._created.popitem(last=False)
 
     def add(self, files: Mapping[int, ListedFile], commits: Sequence[Commit]) -> None:
-        """Take note of commits that were read; those of Delvec appear whole, unless they are copied."""
+        """Record commits that were read. Delvec's own appear as a whole, unless they are copied."""
         by_delvec = {commit.where.version for commit in commits if _is_by_delvec(commit)}
         now = time.monotonic()
         for version, file in _young(files).items():
@@ -100,21 +99,21 @@ class _Young:
                 self._foreign |= {version} - by_delvec
 
     def get(self, version: int) -> ListedFile | None:
-        """Return the file of a version that may change yet, as it was read."""
+        """Return the file of a version that may still change, as it was when read."""
         found = self._files.get(version)
         return None if found is None else found[0]
 
     @property
     def first(self) -> int:
-        """The oldest of them."""
+        """The oldest of these versions."""
         return min(self._files, default=0)
 
     def changed(self, reader: LogReader, latest: int) -> bool:
-        """Return whether one changed, other than the latest, at which everyone looks anyway."""
+        """Return whether one has changed, apart from the latest, which is always checked."""
         now = time.monotonic()
         for version, (file, since) in list(self._files.items()):
             if now - since > _YOUNG_SECONDS:
-                # It is looked at for the last time.
+                # This is its last check.
                 if _any_changed(reader, {version: file}):
                     return True
                 del self._files[version]
@@ -129,13 +128,13 @@ class _Young:
 
 @dataclass
 class _Table:
-    """What is held of one table; ``lock`` guards all of it.
+    """The cached data of one table; ``lock`` guards all of it.
 
     Attributes:
-        asked_at: when the look at the log that ``latest`` rests on began, by the monotonic clock.
-        listed_at: likewise, the last one that was a listing.
-        old: earlier versions that were asked for.
-        commits: the last ones of the log that ``latest`` was made from, by version.
+        asked_at: when the check of the log behind ``latest`` began, by the monotonic clock.
+        listed_at: likewise for the last listing.
+        old: earlier versions that were requested.
+        commits: the last commits of the log that ``latest`` was built from, by version.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -163,7 +162,7 @@ class _Table:
     def follow(self, newest: _Held) -> None:
         """Make a version the latest."""
         if self.latest is None or newest.base is not self.latest.snapshot:
-            self.commits, self.actions = OrderedDict(), 0  # perhaps those of another log
+            self.commits, self.actions = OrderedDict(), 0  # they may belong to another log
         self.latest = _Held(newest.snapshot, newest.file)
         self.young.add(newest.files, newest.commits)
         for commit in newest.commits:
@@ -174,11 +173,12 @@ class _Table:
             self.actions -= len(self.commits.popitem(last=False)[1].actions)
 
     def remember(self, older: Sequence[Commit], beside: Mapping[int, Commit]) -> None:
-        """Keep commits from before those that are kept, the newest of them first, as far as there is space.
+        """Keep commits older than the cached ones, newest first, as far as there is space.
 
         Args:
             older: the commits.
-            beside: :attr:`commits` when they were read; if that is another by now, they may be of another log.
+            beside: :attr:`commits` when they were read; if it has been replaced since, they may belong to another
+                log.
         """
         with self.lock:
             if self.commits is not beside:
@@ -197,21 +197,21 @@ class _Table:
         if self.measured is self.latest and now - self.measured_at < _MEASURE_SECONDS:
             return
         self.measured, self.measured_at = self.latest, now
-        # Versions share most of what they hold, and segments grow and shrink as they are used and saved.
+        # Versions share most of their data, and segments grow and shrink as they are used and saved.
         shared = {segment for held in self.versions for segment in held.snapshot.live.segments}
         self.nbytes = sum(segment.nbytes for segment in shared) + self.actions * _ACTION_BYTES
 
 
 class SnapshotLoader:
-    """Snapshots of any table; keeps those used last in memory. Safe to share between threads.
+    """Snapshots of any table; keeps the most recently used in memory. Safe to share between threads.
 
-    A snapshot is as new as the log was when it was asked for: storage is listed every time.
+    A snapshot is as new as the log at the time of the request: storage is listed every time.
 
     Args:
-        max_bytes: of memory for snapshots, about; the table in use is kept whatever its size.
-        checksums: what to do about a version checksum that contradicts the log.
-        store: keeps the newest version of each table for later and for others; None: only memory does.
-        max_stored_bytes: of the store, for all tables together, about.
+        max_bytes: approximate memory for snapshots; the table in use is kept whatever its size.
+        checksums: what to do if a version checksum contradicts the log.
+        store: stores the newest version of each table for restarts and other replicas; None: memory only.
+        max_stored_bytes: approximate space in the store, for all tables together.
         observer: notified of where the newest version came from.
     """
 
@@ -245,25 +245,25 @@ class SnapshotLoader:
         timestamp: str | None = None,
         checkpoints: bool = True,
     ) -> Snapshot:
-        """Return the newest version, or the one asked for.
+        """Return the newest version, or the requested one.
 
         Args:
             objects: the table's files.
-            table: the name that errors give.
+            table: the table's name, for errors.
             version: a version.
             timestamp: ISO 8601 (UTC without a zone) or milliseconds since the epoch; the version of that time.
-            checkpoints: whether it has to be known which of them there are; without that less is listed.
+            checkpoints: whether the existing checkpoints have to be known; otherwise less is listed.
 
         Raises:
             NotADeltaTable: there is no log.
-            VersionNotFound: the version or the time lies outside what the log retains.
+            VersionNotFound: the version or the time is outside the range that the log retains.
             MissingLogFile: the log has a gap.
             CorruptLog: a file of it cannot be read, or protocol or metadata are missing.
-            UnsupportedReaderFeature: Delvec could read the table wrong.
-            BadRequest: both version and timestamp, or no timestamp.
+            UnsupportedReaderFeature: Delvec might read the table incorrectly.
+            BadRequest: version and timestamp are both given, or the timestamp is invalid.
         """
         if version is not None and timestamp is not None:
-            raise BadRequest("Give a version or a timestamp, not both.")
+            raise BadRequest("Give either a version or a timestamp, not both.")
         reader = LogReader(objects, table, self._checksums)
         if timestamp is not None:
             version = version_at(reader, timestamp, self._latest(reader))
@@ -278,17 +278,17 @@ class SnapshotLoader:
         version: int | None = None,
         timestamp: str | None = None,
     ) -> _T:
-        """Return what ``work`` makes of a version: the way to read its files, and not only its metadata.
+        """Return the result of ``work`` on a version: use this to read files, not only metadata.
 
-        Files may have to come from the database, which may lose them meanwhile: then ``work`` is done again, with the
-        version as the log has it. It must not mind being done twice, nor read files after it returned.
+        Files may have to come from the database, which may lose them meanwhile: then ``work`` runs again, with the
+        version from the log. It must be safe to run twice, and must not read files after it returns.
 
         Args:
             objects: the table's files.
-            table: the name that errors give.
-            work: what to do.
+            table: the table's name, for errors.
+            work: a function of the version.
             version: a version.
-            timestamp: see :meth:`load`, which also says what is raised.
+            timestamp: see :meth:`load`, also for the errors raised.
         """
         for _ in range(_TRIES):
             snapshot = self.load(objects, table, version=version, timestamp=timestamp)
@@ -300,15 +300,15 @@ class SnapshotLoader:
             else:
                 self._note_newest(objects.location)
                 return result
-        # Whatever takes the files away is quicker than we are; this version is nobody else's.
+        # The data is being lost faster than it is read; this version is not shared with anybody.
         reader = LogReader(objects, table, self._checksums)
         return work(replayed(reader, reader.list_all(), version).snapshot)
 
     def commits(self, objects: ObjectStore, table: str, versions: range) -> list[Commit]:
-        """Return commits as :meth:`load` read them; those that it did not read are read now.
+        """Return commits as :meth:`load` read them; the others are read now.
 
         Raises:
-            MissingLogFile: one is not there any more.
+            MissingLogFile: one no longer exists.
             CorruptLog: one cannot be read.
         """
         held = self._tables.get(objects.location)
@@ -323,7 +323,7 @@ class SnapshotLoader:
         return [found[version] for version in versions]
 
     def lost(self, snapshot: Snapshot, error: SegmentsLost) -> None:
-        """Drop a snapshot of which the database lost files; the next :meth:`load` does without them."""
+        """Drop a snapshot whose files the database has lost; the next :meth:`load` does without them."""
         gone = _gone(snapshot, error)
         with self._lock:
             table = self._tables.get(snapshot.location)
@@ -333,31 +333,31 @@ class SnapshotLoader:
         self._forget_stored(snapshot, gone)
 
     def file_of(self, snapshot: Snapshot) -> ListedFile | None:
-        """Return the log file by which a version was recognised when it was loaded; None if it is not held."""
+        """Return the log file that identified a version when it was loaded; None if it is not cached."""
         table = self._tables.get(snapshot.location)
         for held in () if table is None else table.versions:
-            # The same files: what is known of checkpoints may have changed since.
+            # The same files, but the known checkpoints may have changed since.
             if held.snapshot.version == snapshot.version and held.snapshot.live is snapshot.live:
                 return held.file
         return None
 
     def when_replaced(self, call: Callable[[ObjectStore, str], None]) -> None:
-        """Have ``call`` told of a table, and its name, whose log has another file for a version that was read."""
+        """Register a callback for tables, with their names, whose log has a different file for a version read."""
         self._replaced = call
 
     def created(self, location: str, version: int, size: int) -> None:
-        """Take note of a version that this service created, whole, with so many bytes."""
+        """Record a version that this service created as a whole, with its size in bytes."""
         with self._lock:
             table = self._tables.setdefault(location, _Table())
         table.young.created(version, size)
 
     def is_settled(self, location: str) -> bool:
-        """Return whether no commit that was read may change yet: what is made of one would outlive its mistake."""
+        """Return whether none of the commits read may still change: only then may derived data be stored."""
         table = self._tables.get(location)
         return table is None or not table.young
 
     def is_unchanged(self, objects: ObjectStore, version: int) -> bool:
-        """Return whether a version that was read a moment ago is what it was; asks storage only where it may not be.
+        """Return whether a recently read version is unchanged; asks storage only if it may not be.
 
         Raises:
             StorageError: storage did not answer.
@@ -368,11 +368,11 @@ class SnapshotLoader:
         return known is None or found is None or _same(found, known)
 
     def when_grown(self, call: Callable[[ObjectStore, str, int], None]) -> None:
-        """Have ``call`` told of a table, its name, and the version from which what was read of it may be wrong."""
+        """Register a callback for a table, its name, and the version from which data read from it may be wrong."""
         self._grown = call
 
     def know_checkpoint(self, location: str, version: int) -> None:
-        """Take note of a checkpoint: one that took long is of a version that no listing reaches back to any more."""
+        """Record a checkpoint: one that took long may be of a version that listings no longer include."""
         table = self._tables.get(location)
         if table is None:
             return
@@ -385,39 +385,39 @@ class SnapshotLoader:
                 table.latest = _Held(held.snapshot.with_checkpoint(version), held.file)
 
     def known(self, location: str) -> Snapshot | None:
-        """Return the newest version of a table that was seen, if it is in memory; asks storage nothing."""
+        """Return the newest known version of a table, if it is in memory. Does not access storage."""
         table = self._tables.get(location)
         held = None if table is None else table.latest
         return None if held is None else held.snapshot
 
     @property
     def nbytes(self) -> int:
-        """Memory that the snapshots take, about."""
+        """Approximate memory that the snapshots take, in bytes."""
         with self._lock:
             return sum(held.nbytes for held in self._tables.values())
 
     def discard(self, location: str) -> None:
-        """Drop what is held of a table in memory."""
+        """Drop the cached data of a table from memory."""
         with self._lock:
             self._tables.pop(location, None)
 
     def forget(self, location: str) -> None:
-        """Drop what is held of a table anywhere; it may be loaded again."""
+        """Drop the cached data of a table everywhere; it may be loaded again."""
         self.discard(location)
         if self._writer is not None:
             self._writer.forget(location)
 
     def flush(self, timeout: float = 60.0) -> bool:
-        """Save now what waits to be saved; return whether that was done within so many seconds."""
+        """Save pending snapshots now; return whether that finished within this many seconds."""
         return self._writer is None or self._writer.flush(timeout)
 
     def close(self, timeout: float = _CLOSE_SECONDS) -> None:
-        """Save what is not saved yet, for so many seconds at most."""
+        """Save pending snapshots, for at most this many seconds."""
         if self._writer is not None:
             self._writer.close(timeout)
 
     def _note_newest(self, location: str) -> None:
-        """Have saved what ``work`` has found out about segments."""
+        """Schedule saving what ``work`` has found out about segments."""
         if self._writer is not None:
             table = self._tables.get(location)
             held = None if table is None else table.latest
@@ -436,11 +436,11 @@ class SnapshotLoader:
         asked = time.monotonic()
         held = self._table(reader)
         with held.lock:
-            # A request that waited while another thread looked at the log after it arrived is served.
+            # A request that waited while another thread checked the log after its arrival is served.
             if held.latest is None or (held.listed_at if checkpoints else held.asked_at) < asked:
                 began = time.monotonic()
                 if held.latest is not None and held.young.changed(reader, held.latest.snapshot.version):
-                    # What was made of its first lines is in everything since.
+                    # Everything since contains what was read from its first lines.
                     first = held.young.first
                     held.latest, held.young = None, _Young()
                     held.old.clear()
@@ -478,7 +478,7 @@ class SnapshotLoader:
         return _held(reader, reader.list_recent())
 
     def _stored(self, reader: LogReader) -> _Held | None:
-        """Return what the database has, which is not compared with the log yet."""
+        """Return the database's snapshot, which has not been compared with the log yet."""
         found = None if self._writer is None else self._writer.find(reader.objects.location)
         if found is None:
             return None
@@ -489,7 +489,7 @@ class SnapshotLoader:
         return _Held(found.snapshot, found.file)
 
     def _advanced(self, reader: LogReader, before: _Held, checkpoints: bool) -> _Held | None:
-        """Return the newest version by way of an older one, None where that is not possible or not shorter."""
+        """Return the newest version derived from an older one, or None if that is impossible or not faster."""
         version = before.snapshot.version
         listing = (None if checkpoints else reader.list_next(version)) or reader.list_after(version)
         return self._advanced_over(reader, before, listing)
@@ -516,7 +516,7 @@ class SnapshotLoader:
     def _followed(
         self, reader: LogReader, before: _Held, listing: LogListing, new: Sequence[int]
     ) -> _Held | None:
-        """Return the version that new commits lead to, without those that are not written to the end yet."""
+        """Return the version that new commits lead to, without those that are still being written."""
         snapshot = before.snapshot
         files = {version: listing.commits[version] for version in new}
         young = _young(files) if reader.is_local else {}
@@ -567,7 +567,7 @@ class SnapshotLoader:
 
 
 def _gone(snapshot: Snapshot, error: SegmentsLost) -> frozenset[str]:
-    """Return the segments that were lost; all of the snapshot where that is not known."""
+    """Return the segments that were lost; all of the snapshot's if unknown."""
     named = frozenset(map(str, error.args))
     return named or frozenset(segment.id for segment in snapshot.live.segments)
 
@@ -593,13 +593,13 @@ def _is_by_delvec(commit: Commit) -> bool:
 
 
 def _any_changed(reader: LogReader, files: Mapping[int, ListedFile]) -> bool:
-    """Return whether one of some commits is not what it was."""
+    """Return whether one of some commits has changed."""
     found = reader.commit_files(list(files))
     return any(not _same(file, files[version]) for version, file in found.items())
 
 
 def _young(files: Mapping[int, ListedFile]) -> dict[int, ListedFile]:
-    """Return those of some commits that changed a moment ago, ascending."""
+    """Return the recently changed ones of some commits, ascending."""
     oldest = (time.time() - _YOUNG_SECONDS) * 1000
     return {version: files[version] for version in sorted(files) if files[version].last_modified_ms > oldest}
 

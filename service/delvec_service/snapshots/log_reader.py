@@ -1,4 +1,4 @@
-"""Reading a log from storage: listings, commits, checkpoints and checksums of one table."""
+"""Reads a log from storage: listings, commits, checkpoints and checksums of one table."""
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -42,7 +42,7 @@ class LogReader:
     Attributes:
         objects: the table's files.
         table: the name that errors give.
-        checksums: what to do about a version checksum that contradicts the log.
+        checksums: what to do if a version checksum contradicts the log.
     """
 
     objects: ObjectStore
@@ -53,12 +53,12 @@ class LogReader:
         """List the whole log.
 
         Raises:
-            NotADeltaTable: there is none.
+            NotADeltaTable: there is no log.
         """
         listing = self._listing("")
         if not listing:
             raise NotADeltaTable(
-                f"There is no Delta table at {self.objects.location}: it has no {_LOG} with a commit in it.",
+                f"{self.objects.location} is not a Delta table: it has no {_LOG} with a commit in it.",
                 location=self.objects.location,
             )
         return listing
@@ -72,7 +72,7 @@ class LogReader:
         hint = self._last_checkpoint()
         if hint is not None:
             listing = self.list_after(hint)
-            # A hint is written after the checkpoint and may outlive it: what counts is what is there.
+            # A hint is written after the checkpoint and may outlive it: what counts is what exists.
             if listing.checkpoints:
                 return listing
         return self.list_all()
@@ -82,25 +82,26 @@ class LogReader:
         return self._listing(f"{version:020d}")
 
     def list_next(self, version: int) -> LogListing | None:
-        """Return the commits from ``version`` on, found by their names; None where a listing is the way to find them.
+        """Return the commits from ``version`` on, found by their names; None if a listing is needed to find them.
 
-        On local disk that is a look per commit, and a listing is one at every file of the log. It finds no checkpoints.
+        On local disk this checks one file per commit, while a listing checks every file of the log. It finds no
+        checkpoints.
         """
         if not self.objects.location.startswith("file:"):
             return None
         looks = self.objects.look_up(_LOG, map(commit_name, count(version)))
         found = [file for file in takewhile(lambda file: file is not None, looks) if file is not None]
         if not found or next(looks) is not None:
-            return None  # there is a gap, or was one while commits were made
+            return None  # there is a gap, or there was one while commits were being created
         return LogListing(found)
 
     @property
     def is_local(self) -> bool:
-        """Whether files of this log may appear piece by piece: object stores show only whole ones."""
+        """Whether files of this log may appear piece by piece: object stores only show complete ones."""
         return self.objects.location.startswith("file:")
 
     def first_incomplete(self, versions: Iterable[int]) -> int | None:
-        """Return the first of these commits that is cut short: its writer has not finished, or never will."""
+        """Return the first of these commits that is truncated: its writer has not finished, or never will."""
         for version in versions:
             try:
                 data = self.objects.get(f"{_LOG}/{commit_name(version)}")
@@ -111,7 +112,7 @@ class LogReader:
         return None
 
     def changed_after(self, version: int, file: ListedFile) -> int | None:
-        """Return the first of the last commits before a version that changed after ``file`` did, which is the version's."""
+        """Return the first recent commit before a version that changed after ``file``, the version's own commit, did."""
         if not self.is_local:
             return None
         before = self.commit_files(range(max(0, version - _LAST), version))
@@ -119,7 +120,7 @@ class LogReader:
         return min(later, default=None)
 
     def commit_files(self, versions: Collection[int]) -> dict[int, ListedFile]:
-        """Return what is known of the files of these commits, of those that are there; reads none."""
+        """Return the listing entries of those of these commits that exist, without reading them."""
         if not versions:
             return {}
         if not self.objects.location.startswith("file:"):
@@ -131,36 +132,36 @@ class LogReader:
     def _listing(self, start_after: str) -> LogListing:
         listing = LogListing(self.objects.list_from(_LOG, start_after=start_after))
         if listing.gap:
-            # A directory read while commits are made may show the later of two and not the earlier.
+            # A directory read while commits are being created may show the later of two but not the earlier.
             listing = LogListing(self.objects.list_from(_LOG, start_after=start_after))
         return listing
 
     def where(self, version: int, name: str) -> LogFile:
-        """Return how errors name a file of this log."""
+        """Return the name of a file of this log for errors."""
         return LogFile(self.table, version, name)
 
     def commit(self, version: int) -> Commit:
         """Read one commit.
 
         Raises:
-            MissingLogFile: it was there a moment ago, or should be.
+            MissingLogFile: it should exist, or existed a moment ago.
             CorruptLog: it cannot be read.
         """
         where = LogFile(self.table, version, commit_name(version))
         return Commit(where, parse_commit(self._get(where), where))
 
     def removes(self, version: int) -> Commit:
-        """Read what one commit removes, and nothing else of it; raises as :meth:`commit`."""
+        """Read only what one commit removes; raises as :meth:`commit`."""
         where = LogFile(self.table, version, commit_name(version))
         return Commit(where, parse_removes(self._get(where), where))
 
     def commits(self, versions: Sequence[int]) -> list[Commit]:
-        """Read commits, several at once where that saves time; in the order asked for.
+        """Read commits, several at once if that saves time, in the given order.
 
         Raises:
-            MissingLogFile: one is not there.
+            MissingLogFile: one does not exist.
             CorruptLog: one cannot be read.
-            UnsupportedReaderFeature: one cannot be read, and they demand a feature that Delvec does not know.
+            UnsupportedReaderFeature: one cannot be read, and they require a feature that Delvec does not know.
         """
         try:
             return list(self.each(versions))
@@ -169,17 +170,17 @@ class LogReader:
             raise
 
     def compaction(self, compaction: LogCompaction) -> Commit:
-        """Read what several commits say together.
+        """Read a log compaction of several commits.
 
         Raises:
-            MissingLogFile: it is not there any more.
+            MissingLogFile: it no longer exists.
             CorruptLog: it cannot be read.
         """
         where = LogFile(self.table, compaction.last, compaction.file.name)
         return Commit(where, parse_commit(self._get(where), where), compacted=True)
 
     def checksum(self, file: ListedFile) -> VersionChecksum | None:
-        """Return a version checksum; None where it is damaged, gone, or larger than any is: it is only a check."""
+        """Return a version checksum, or None if it is damaged, missing or oversized: it is only a check."""
         if file.size > _MAX_CHECKSUM:
             return None
         try:
@@ -188,10 +189,10 @@ class LogReader:
             return None
 
     def refuse_unknown(self, names: Iterable[str]) -> None:
-        """Refuse the table if the first of these files that tells a protocol tells one that Delvec cannot read.
+        """Reject the table if the first of these files with a protocol has one that Delvec cannot read.
 
         Args:
-            names: commits and checkpoints, the newest first; they may be damaged or gone.
+            names: commits and checkpoints, newest first; they may be damaged or missing.
 
         Raises:
             UnsupportedReaderFeature: names the features, or the reader version.
@@ -206,7 +207,7 @@ class LogReader:
                 return
 
     def each(self, versions: Sequence[int], *, removes_only: bool = False) -> Iterator[Commit]:
-        """Yield commits in the order asked for, a few read ahead."""
+        """Yield commits in the given order, reading a few ahead."""
         read = self.removes if removes_only else self.commit
         if len(versions) < _FEW or self.objects.location.startswith(("file:", "memory:")):
             yield from map(read, versions)
@@ -216,7 +217,7 @@ class LogReader:
                 yield from pool.map(read, versions[start : start + _CONCURRENT])
 
     def commit_info(self, version: int) -> CommitInfo | None:
-        """Return a commit's commitInfo, if it has one."""
+        """Return a commit's commitInfo, if any."""
         infos = (action for action in self.commit(version).actions if isinstance(action, CommitInfo))
         return next(infos, None)
 
@@ -224,7 +225,7 @@ class LogReader:
         """Read a checkpoint with all its parts and sidecars.
 
         Raises:
-            MissingLogFile: a part or a sidecar is not there.
+            MissingLogFile: a part or a sidecar does not exist.
             CorruptLog: one cannot be read.
         """
         where = LogFile(self.table, checkpoint.version, checkpoint.files[0].name)
@@ -234,7 +235,7 @@ class LogReader:
                 for file in checkpoint.files
             ]
             sidecars = [sidecar.path for part in parts for sidecar in part.sidecars]
-            # One after the other: a file is read, turned into segments, and let go before the next.
+            # One after the other: each file is read, converted to segments and released before the next.
             batches = chain(
                 chain.from_iterable(part.batches for part in parts),
                 chain.from_iterable(map(partial(self._sidecar, checkpoint.version), sidecars)),
@@ -249,7 +250,7 @@ class LogReader:
         return ReplayState(LiveFiles(self.objects.location, engine=FILE_INDEX_ENGINE))
 
     def head(self, version: int) -> ListedFile | None:
-        """Return what is known of a commit's file without reading it, or None if it does not exist."""
+        """Return the listing entry of a commit's file without reading it, or None if it does not exist."""
         return self.objects.head(f"{_LOG}/{commit_name(version)}")
 
     def _sidecar(self, version: int, path: str) -> Iterator[pa.RecordBatch]:
@@ -258,8 +259,8 @@ class LogReader:
             yield from part.batches
 
     def _part(self, where: LogFile, path: str, opened: ExitStack) -> CheckpointPart:
-        """Begin to read a file of a checkpoint, which may stay open as long as ``opened``."""
-        # From disk it is read as it is decoded; from elsewhere whole, which is one request in place of many.
+        """Start reading a file of a checkpoint, which may stay open as long as ``opened``."""
+        # A local file is read as it is decoded; others are read as a whole, with one request instead of many.
         if not (self.objects.location.startswith("file:") and path.endswith(".parquet")):
             return read_checkpoint(self._get(where, path), where)
         with self._naming(where):
@@ -276,7 +277,7 @@ class LogReader:
             yield
         except FileNotFoundError as error:
             raise MissingLogFile(
-                f"The log of table '{self.table}' lacks {where.name}, which version {where.version} needs; "
+                f"The log of table '{self.table}' lacks {where.name}, which version {where.version} requires; "
                 "restore that file from a backup.",
                 table=self.table,
                 version=where.version,
@@ -288,9 +289,9 @@ class LogReader:
             raise where.corrupt(f"is not read: {error.message.rstrip('.')}{setting}") from error
 
     def _last_checkpoint(self) -> int | None:
-        """Return the version that ``_last_checkpoint`` names; anything wrong with it means there is no hint.
+        """Return the version that ``_last_checkpoint`` names; an invalid file counts as no hint.
 
-        Its checksum is not looked at: the version only says where a listing may begin.
+        Its checksum is not verified: the version only determines where a listing may begin.
         """
         try:
             content = self.objects.get_start(f"{_LOG}/_last_checkpoint", _MAX_HINT)
@@ -311,5 +312,5 @@ def _is_json(line: bytes) -> bool:
 
 
 def _sidecar_path(path: str) -> str:
-    """Return where a sidecar is: a bare name lies in ``_sidecars``."""
+    """Return the location of a sidecar: a bare name is in ``_sidecars``."""
     return path if "/" in path else f"{_LOG}/_sidecars/{path}"

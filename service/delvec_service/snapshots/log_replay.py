@@ -1,7 +1,7 @@
-"""Replaying a log: from a listing to the snapshot of one of its versions.
+"""Replays a log: from a listing to the snapshot of one of its versions.
 
-The commits are the truth. Checkpoints and compactions are shorter ways to the same state: one that is damaged is
-passed over for an older one, or for the commits themselves.
+The commits are the source of truth. Checkpoints and compactions are shortcuts to the same state: a damaged one is
+skipped in favour of an older one, or of the commits themselves.
 """
 
 import logging
@@ -29,7 +29,7 @@ __all__ = ["Replayed", "file_of", "followed", "replayed"]
 
 _LOGGER = logging.getLogger(__name__)
 _WITNESSES = 3
-"""Earlier checksums that are asked whether this log's checksums can be trusted."""
+"""How many earlier checksums are compared to find out whether this log's checksums can be trusted."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Replayed:
     """A snapshot read from the log.
 
     Attributes:
-        file: by which the version is recognised: another size or time of it means another log.
+        file: identifies the version: a different size or time means another log.
     """
 
     snapshot: Snapshot
@@ -50,11 +50,11 @@ def replayed(reader: LogReader, listing: LogListing, version: int | None = None)
     The log is listed once more before anything in it counts as missing.
 
     Raises:
-        VersionNotFound: it is newer than the newest, or older than the oldest that can be read.
-        MissingLogFile: the log has a gap, or a file of it went away.
-        CorruptLog: a file of it cannot be read and nothing can replace it, protocol or metadata are missing, or
-            the version contradicts its checksum.
-        UnsupportedReaderFeature: Delvec could read the table wrong.
+        VersionNotFound: it is newer than the newest version, or older than the oldest readable one.
+        MissingLogFile: the log has a gap, or a file of it was deleted.
+        CorruptLog: a file of it cannot be read and nothing can replace it, protocol or metadata are missing, or the
+            version contradicts its checksum.
+        UnsupportedReaderFeature: Delvec might read the table incorrectly.
     """
     way = _Way(reader, listing, version)
     try:
@@ -68,17 +68,17 @@ def replayed(reader: LogReader, listing: LogListing, version: int | None = None)
 def followed(
     reader: LogReader, snapshot: Snapshot, commits: Sequence[Commit], listing: LogListing
 ) -> Snapshot:
-    """Return the snapshot that the next commits lead to; costs what they hold.
+    """Return the snapshot that the next commits lead to; the cost grows with the commits.
 
     Args:
         reader: the table's log.
         snapshot: the version before ``commits``.
         commits: at least one, ascending, without a gap.
-        listing: holds them.
+        listing: contains them.
 
     Raises:
-        CorruptLog: what they say makes no sense.
-        UnsupportedReaderFeature: Delvec could read the table wrong.
+        CorruptLog: their content is invalid.
+        UnsupportedReaderFeature: Delvec might read the table incorrectly.
     """
     versions = range(snapshot.version + 1, snapshot.version + 1 + len(commits))
     try:
@@ -95,7 +95,7 @@ def followed(
 
 
 def file_of(listing: LogListing, version: int) -> ListedFile | None:
-    """Return the file by which a version is recognised: its commit, or its checkpoint where that is gone."""
+    """Return the file that identifies a version: its commit, or its checkpoint if the commit is gone."""
     if version in listing.commits:
         return listing.commits[version]
     checkpoint = listing.checkpoints.get(version)
@@ -103,7 +103,7 @@ def file_of(listing: LogListing, version: int) -> ListedFile | None:
 
 
 def _newest_first(listing: LogListing, version: int | None) -> Iterator[str]:
-    """Yield the files that may tell the protocol of a version."""
+    """Yield the files that may contain the protocol of a version."""
     checkpoints = listing.checkpoints
     for number in sorted(listing.commits.keys() | checkpoints.keys(), reverse=True):
         if version is None or number <= version:
@@ -115,7 +115,7 @@ class _Way:
     """The search for files that lead to a version.
 
     Attributes:
-        listing: of the log; of all of it once something was wrong.
+        listing: of the log; of the whole log once something was wrong.
     """
 
     def __init__(self, reader: LogReader, listing: LogListing, version: int | None) -> None:
@@ -128,11 +128,11 @@ class _Way:
         self._bases: dict[str | None, ReplayState] = {None: reader.nothing()}
 
     def checked(self) -> Replayed:
-        """Return the version, compared with its checksum."""
+        """Return the version, after comparing it with its checksum."""
         segment, found = self._found()
         problem = self._contradiction(found.snapshot)
         while problem is not None and self._reader.checksums == "check" and (used := _derived(segment)):
-            # Perhaps it is the checkpoint that is wrong: what lies behind it would say something else.
+            # The checkpoint may be wrong: the files before it would then lead to another result.
             self._without.update(used)
             self._list_again()
             try:
@@ -141,7 +141,7 @@ class _Way:
                 break
             problem = self._contradiction(found.snapshot)
             if problem is None:
-                self._log("The log of table '%s' contradicts itself: %s is passed over.", ", ".join(used))
+                self._log("The log of table '%s' contradicts itself; skipping %s.", ", ".join(used))
         if problem is not None:
             self._refuse_or_log(problem, segment)
         return found
@@ -173,7 +173,7 @@ class _Way:
         if damaged.is_checkpoint:
             self._damage = self._damage or damaged.error
         self._without.add(damaged.name)
-        self._log("A file of the log of table '%s' is passed over: %s", damaged.error.message)
+        self._log("Skipping a file of the log of table '%s': %s", damaged.error.message)
         self._list_again()
 
     def _list_again(self) -> None:
@@ -196,7 +196,7 @@ class _Way:
         snapshot = self._snapshot(state, segment, file)
         unstamped = not commits or commits[-1].compacted
         if unstamped and snapshot.in_commit_timestamps_enabled and segment.version in self.listing.commits:
-            # Checkpoints and compactions do not say when their version was committed.
+            # Checkpoints and compactions do not contain the time when their version was committed.
             info = self._reader.commit_info(segment.version)
             snapshot = self._snapshot(state.stamped(info), segment, file)
         check_readable(snapshot.protocol, snapshot.metadata, self._reader.table)
@@ -242,9 +242,9 @@ class _Way:
             return None
         checksum = self._reader.checksum(file)
         if checksum is None:
-            # Older writers leave half of it out, so that this is no news to anybody.
+            # Older writers leave out half of the fields, so this is not worth a warning.
             _LOGGER.info(
-                "A version checksum of table '%s' says too little: %s is passed over.",
+                "A version checksum of table '%s' is incomplete; ignoring %s.",
                 self._reader.table,
                 file.name,
             )
@@ -252,7 +252,7 @@ class _Way:
         problem = contradiction(checksum, snapshot)
         if problem is not None and self._is_of_another_commit(checksum.txn_id, snapshot.version):
             self._log(
-                "A commit of table '%s' was replaced after its version checksum was written: %s is passed over.",
+                "A commit of table '%s' was replaced after its version checksum was written; ignoring %s.",
                 file.name,
             )
             return None
@@ -261,7 +261,7 @@ class _Way:
     def _is_of_another_commit(self, txn_id: str | None, version: int) -> bool:
         """Return whether a checksum was written for a commit that another writer has replaced since.
 
-        Some writers look whether a version is free and then rename; nobody writes a checksum twice.
+        Some writers check whether a version is free and then rename; nobody writes a checksum twice.
         """
         if txn_id is None or version not in self.listing.commits:
             return False
@@ -274,7 +274,7 @@ class _Way:
     def _refuse_or_log(self, problem: Contradiction, segment: LogSegment) -> None:
         name = self.listing.checksums[segment.version].name
         table = self._reader.table
-        fact = f"{name} says {problem.field} {problem.said}, and the log makes it {problem.found}"
+        fact = f"{name} has {problem.field} {problem.said}, but the log has {problem.found}"
         if self._reader.checksums == "check" and (segment.checkpoint is not None or self._trusted(segment)):
             raise CorruptLog(
                 f"The log of table '{table}' contradicts its checksum at version {segment.version}: {fact}. "
@@ -287,12 +287,12 @@ class _Way:
                 expected=problem.said,
                 found=problem.found,
             )
-        self._log("The log of table '%s' contradicts a version checksum: %s; the log counts.", fact)
+        self._log("The log of table '%s' contradicts a version checksum: %s; using the log.", fact)
 
     def _trusted(self, segment: LogSegment) -> bool:
         """Return whether an earlier checksum of this log agrees with its version.
 
-        Where all commits are there and none does, the checksums are not of this log, and nothing speaks against it.
+        If all commits exist and none agrees, the checksums belong to another log and prove nothing.
         """
         earlier = sorted(
             (version for version in self.listing.checksums if version < segment.version), reverse=True
@@ -325,6 +325,6 @@ class _DamagedError(Exception):
 
 
 def _derived(segment: LogSegment) -> list[str]:
-    """Return the names of what a segment takes in place of commits."""
+    """Return the names of the files that a segment uses in place of commits."""
     names = [one.file.name for one in segment.compactions]
     return names if segment.checkpoint is None else [segment.checkpoint.name, *names]

@@ -24,32 +24,32 @@ __all__ = ["SnapshotWriter", "give_back"]
 
 
 def give_back() -> None:
-    """Return free memory to the system, as far as the allocators of this platform can."""
+    """Return free memory to the system, as far as the platform's allocators can."""
     pa.default_memory_pool().release_unused()
     with contextlib.suppress(AttributeError, OSError, TypeError):  # another C library
-        # What Python objects of some kilobytes leave behind glibc keeps for good otherwise.
+        # Otherwise glibc never releases the memory of Python objects of some kilobytes.
         ctypes.CDLL(None).malloc_trim(0)
 
 
 _DELAY_SECONDS: Final = 0.5
 _QUIET_SECONDS: Final = 5.0
-"""A database that did not answer is not asked for snapshots for so long: each try may be a wait."""
+"""How long a database that did not answer is not asked for snapshots: each attempt may block."""
 _TOUCH_SECONDS: Final = 60.0
 _SWEEP_SECONDS: Final = 300.0
 _TABLES: Final = 10_000
 _MUCH_MEMORY: Final = 32 * 1024 * 1024
-"""After saving so much, memory is worth giving back: most of it was replay's, or is in the database now."""
+"""After saving this much, releasing memory is worthwhile: most of it was used by replay, or is now in the database."""
 
 
 @dataclass
 class _Known:
-    """What is known of the saved snapshot of a table.
+    """The known state of a table's saved snapshot.
 
     Attributes:
-        generation: that was read or written last; None if nothing was saved.
-        done: the snapshot that was looked at last; there is nothing to do for it unless its segments learn more.
+        generation: the last one read or written; None if nothing was saved.
+        done: the last snapshot processed; it needs no more work unless its segments get new summaries.
         touched_at: by the monotonic clock.
-        lost: segments that turned out to be damaged; a snapshot that was read before that still has them.
+        lost: damaged segments; a snapshot that was read earlier still has them.
     """
 
     generation: str | None = None
@@ -59,17 +59,18 @@ class _Known:
 
 
 class SnapshotWriter:
-    """Saves snapshots, and finds those that are saved. Safe to share between threads.
+    """Saves snapshots and finds saved ones. Safe to share between threads.
 
-    Nothing here delays a request, and no failure reaches one: what is not saved is read from the log again.
+    Nothing here delays or fails a request: a snapshot that is not saved is read from the log again.
 
     Args:
-        store: where to.
-        max_bytes: of all tables' segments together; those used longest ago are forgotten.
-        discard: called with a location whose saved snapshot is another replica's: what is in memory is to be
-            dropped, so that the next request takes up that one. Otherwise two replicas would save all files in turns.
-        lost: called with a snapshot of which the database lost parts.
-        delay: seconds from the first note of a table to saving it.
+        store: where to save.
+        max_bytes: of all tables' segments together; the least recently used tables are deleted.
+        discard: called with a location whose saved snapshot belongs to another replica: the one in memory must be
+            dropped, so that the next request uses that one. Otherwise two replicas would alternate in saving all
+            files.
+        lost: called with a snapshot whose parts the database has lost.
+        delay: seconds between the first notification of a table and saving it.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class SnapshotWriter:
     # --- on the threads of requests -----------------------------------------------------------------------
 
     def find(self, location: str) -> StoredSnapshot | None:
-        """Return what is saved of a table; None also if the database does not answer."""
+        """Return the saved snapshot of a table; None also if the database does not answer."""
         if time.monotonic() < self._quiet_until:
             return None
         try:
@@ -110,12 +111,12 @@ class SnapshotWriter:
         return found
 
     def note(self, snapshot: Snapshot, file: LogMark) -> None:
-        """Take note of a table's newest version, or that more is known about its segments than before."""
-        # The time of the first note counts, or a busy table would never be saved.
+        """Schedule saving a table's newest version, or new summaries of its segments."""
+        # The time of the first notification counts, or a busy table would never be saved.
         self._worker.schedule(snapshot.location, (snapshot, file), after=self._delay)
 
     def forget(self, location: str, segments: frozenset[str] = frozenset()) -> None:
-        """Forget what is saved of a table; with ``segments`` only if it has one of them."""
+        """Delete the saved snapshot of a table; with ``segments``, only if it has one of them."""
         self._worker.discard(location)
         try:
             head = self._store.head(location)
@@ -128,13 +129,13 @@ class SnapshotWriter:
             self._failed(error)
 
     def flush(self, timeout: float) -> bool:
-        """Save now what waits to be saved; return whether that was done in time."""
+        """Save everything pending now; return whether that finished in time."""
         return self._worker.wait(timeout)
 
     def close(self, timeout: float) -> None:
-        """Save what waits to be saved, as far as that is done in time, and stop."""
+        """Save everything pending, as far as time allows, and stop."""
         self.flush(timeout)
-        self._deadline = time.monotonic()  # whatever still runs stops where it can
+        self._deadline = time.monotonic()  # running work stops where it can
         self._worker.close()
 
     # --- on its own thread --------------------------------------------------------------------------------
@@ -174,13 +175,13 @@ class SnapshotWriter:
         generation = self._save(snapshot, file, head)
         if generation is None:
             return
-        if mine & known.lost:  # that was found out just now
+        if mine & known.lost:  # found out just now
             self._store.forget(location, generation)
         known.generation, known.done, known.touched_at = generation, weakref.ref(snapshot), time.monotonic()
         self._make_room()
 
     def _save(self, snapshot: Snapshot, file: LogMark, head: Head | None) -> str | None:
-        """Return the generation that holds the snapshot now, None if none does."""
+        """Return the generation of the saved snapshot, or None if there is none."""
         segments = [member.segment for member in snapshot.live.members]
         there = frozenset() if head is None else head.segments
         same = head is not None and (head.version, head.file) == (snapshot.version, file)
@@ -193,14 +194,14 @@ class SnapshotWriter:
                 self._store.forget(snapshot.location, head.generation)
             return None
         replacing = None if head is None else head.generation
-        # None if another replica was first: what it saved is looked at next time.
+        # None if another replica was first: its snapshot is considered next time.
         generation = self._store.save(snapshot, file, replacing, self._stopping)
         if needed > _MUCH_MEMORY:
             give_back()
         return generation
 
     def _may_replace(self, head: Head, snapshot: Snapshot, mine: frozenset[str]) -> bool:
-        """Whether to save over what another replica saved."""
+        """Whether to overwrite the snapshot of another replica."""
         if mine and not head.segments & mine:
             self._discard(snapshot.location)
             return False
@@ -228,13 +229,13 @@ class SnapshotWriter:
         if not self._complained:
             self._complained = True
             logger.warning(
-                "snapshots are not kept in the database: the log is read instead", reason=error.message
+                "snapshots are not stored in the database: the log is read instead", reason=error.message
             )
 
     def _worked(self) -> None:
         if self._complained:
             self._complained = False
-            logger.info("snapshots are kept in the database again")
+            logger.info("snapshots are stored in the database again")
 
 
 def _is_foreign(head: Head, generation: str | None) -> bool:

@@ -1,4 +1,4 @@
-"""Time travel: which version was the newest at a time (PROTOCOL.md, "In-Commit Timestamps")."""
+"""Time travel: the newest version at a time (PROTOCOL.md, "In-Commit Timestamps")."""
 
 import re
 from bisect import bisect_right
@@ -24,11 +24,11 @@ def milliseconds(text: str) -> int:
     """Return a time as milliseconds since the epoch, rounded down.
 
     Args:
-        text: ISO 8601, a date or a date with a time, in UTC where it has no zone; a zone may also follow by its name
-            (``2026-01-31 08:00 Europe/Paris``); or the milliseconds themselves.
+        text: ISO 8601, a date or a date with a time, in UTC if it has no time zone; a time zone may also be given by
+            name (``2026-01-31 08:00 Europe/Paris``); or the milliseconds themselves.
 
     Raises:
-        BadRequest: it is neither.
+        BadRequest: it is none of these.
     """
     text = text.strip()
     if _MILLISECONDS.fullmatch(text):
@@ -37,7 +37,8 @@ def milliseconds(text: str) -> int:
         moment = _moment(text)
     except (ValueError, OverflowError, ZoneInfoNotFoundError, OSError):
         raise BadRequest(
-            f"'{text[:100]}' is no timestamp: give ISO 8601, as 2026-01-31T08:00:00Z, or milliseconds since 1970.",
+            f"'{text[:100]}' is not a valid timestamp; give ISO 8601, such as 2026-01-31T08:00:00Z, or milliseconds "
+            "since 1970.",
             timestamp=text[:100],
         ) from None
     if moment.tzinfo is None:
@@ -46,14 +47,14 @@ def milliseconds(text: str) -> int:
 
 
 def moment_of(parameter: str, text: str) -> DateTime:
-    """Return a time that a parameter gives, in UTC.
+    """Return the time in a parameter, in UTC.
 
     Args:
         parameter: its name.
-        text: as :func:`milliseconds` takes it.
+        text: in a format that :func:`milliseconds` accepts.
 
     Raises:
-        BadRequest: it is no time, or one that no calendar has; names the parameter.
+        BadRequest: it is not a time, or out of range; the message names the parameter.
     """
     try:
         return _EPOCH + timedelta(milliseconds=milliseconds(text))
@@ -61,7 +62,7 @@ def moment_of(parameter: str, text: str) -> DateTime:
         raise BadRequest(f"{parameter}: {error.message}", parameter=parameter, timestamp=text[:100]) from None
     except OverflowError:
         raise BadRequest(
-            f"{parameter}: '{text[:100]}' lies outside the years 1 to 9999; give another time.",
+            f"{parameter}: '{text[:100]}' is outside the years 1 to 9999; give another time.",
             parameter=parameter,
             timestamp=text[:100],
         ) from None
@@ -69,13 +70,13 @@ def moment_of(parameter: str, text: str) -> DateTime:
 
 def _moment(text: str) -> DateTime:
     if text.isdigit():
-        raise ValueError  # too many digits; ISO 8601 without any separator is not meant
+        raise ValueError  # too many digits; ISO 8601 without separators is not intended
     time, _, zone = text.rpartition(" ")
     if not _ZONE.fullmatch(zone):
         return DateTime.fromisoformat(text)
     moment = DateTime.fromisoformat(time)
     if moment.tzinfo is not None:
-        raise ValueError  # two zones
+        raise ValueError  # two time zones
     return moment.replace(tzinfo=ZoneInfo(zone))
 
 
@@ -90,10 +91,10 @@ def iso(time: int) -> str:
 
 
 def first_stamped(configuration: Mapping[str, str]) -> int | None:
-    """Return the first version whose in-commit timestamp counts; None where those of no version do.
+    """Return the first version whose in-commit timestamp counts, or None if there is none.
 
     Args:
-        configuration: the properties of the newest version: they decide for all.
+        configuration: the properties of the newest version, which decide for all versions.
     """
     if not is_true(configuration, "delta.enableInCommitTimestamps"):
         return None
@@ -102,7 +103,7 @@ def first_stamped(configuration: Mapping[str, str]) -> int | None:
 
 
 def version_at(reader: LogReader, timestamp: str, latest: Snapshot) -> int:
-    """Return the newest version that was not committed after a time.
+    """Return the newest version committed at or before a time.
 
     Args:
         reader: the table's log.
@@ -110,18 +111,18 @@ def version_at(reader: LogReader, timestamp: str, latest: Snapshot) -> int:
         latest: the newest version.
 
     Raises:
-        BadRequest: it is no timestamp.
-        VersionNotFound: it lies before the oldest version that can be read, or after the newest.
+        BadRequest: it is not a timestamp.
+        VersionNotFound: it is before the oldest readable version, or after the newest.
     """
     wanted = milliseconds(timestamp)
     listing = reader.list_all()
-    # A commit that came since the latest snapshot is not asked for: the caller cannot know of it.
+    # A commit after the latest snapshot is ignored: the caller cannot know of it.
     versions = [version for version in listing.retained() if version <= latest.version] or [latest.version]
     times = _Times(reader, listing.times, latest)
     newest = times[versions[-1]]
     if wanted > newest:
         raise VersionNotFound(
-            f"Table '{reader.table}' has no version as late as {iso(wanted)}: its newest, {versions[-1]}, "
+            f"Table '{reader.table}' has no version as late as {iso(wanted)}: its newest version, {versions[-1]}, "
             f"was committed at {iso(newest)}.",
             table=reader.table,
             timestamp=iso(wanted),
@@ -136,7 +137,7 @@ def version_at(reader: LogReader, timestamp: str, latest: Snapshot) -> int:
     if found is None:
         oldest = times[versions[0]]
         raise VersionNotFound(
-            f"Table '{reader.table}' has no version as early as {iso(wanted)}: the oldest that can be read, "
+            f"Table '{reader.table}' has no version as early as {iso(wanted)}: its oldest readable version, "
             f"{versions[0]}, was committed at {iso(oldest)}.",
             table=reader.table,
             timestamp=iso(wanted),
@@ -147,10 +148,10 @@ def version_at(reader: LogReader, timestamp: str, latest: Snapshot) -> int:
 
 
 class _Times:
-    """When each version was committed, milliseconds since the epoch; commits are read only as asked for.
+    """When each version was committed, in milliseconds since the epoch; commits are read on access.
 
     Attributes:
-        stamped_from: the first version whose commit itself says when it was made.
+        stamped_from: the first version whose commit contains its own time.
     """
 
     def __init__(self, reader: LogReader, file_times: Mapping[int, int], latest: Snapshot) -> None:
@@ -172,8 +173,8 @@ class _Times:
         info = self._reader.commit_info(version)
         if info is None or info.in_commit_timestamp is None:
             raise CorruptLog(
-                f"Version {version} of table '{self._reader.table}' has no in-commit timestamp although the table "
-                "demands one; ask for versions by number.",
+                f"Version {version} of table '{self._reader.table}' has no in-commit timestamp, although the table "
+                "requires one; use version numbers instead.",
                 table=self._reader.table,
                 version=version,
             )

@@ -1,4 +1,4 @@
-"""Tombstones of a version, read where they are: in the checkpoint before it, and in the commits since."""
+"""Tombstones of a version, read from the checkpoint before it and the commits since."""
 
 from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
@@ -31,18 +31,18 @@ def read_tombstones(
     *,
     readded: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the tombstones that still count in a version, TOMBSTONES.
+    """Yield the unexpired tombstones of a version, TOMBSTONES.
 
     Args:
         reader: of the log.
-        version: that they are of.
-        base: a checkpoint of that version or of one before it, None where there is none.
-        since: milliseconds since the epoch; what was removed before counts no more.
-        readded: whether files may be among them that were added again since. Who keeps live files anyway is spared
-            reading what commits add.
+        version: the version.
+        base: a checkpoint of that version or of an earlier one, or None.
+        since: milliseconds since the epoch; tombstones of earlier removals have expired.
+        readded: whether to include files that were added again since. For callers that keep live files anyway, this
+            saves reading what commits add.
 
     Raises:
-        MissingLogFile: a commit, or a file of the checkpoint, is not there.
+        MissingLogFile: a commit, or a file of the checkpoint, does not exist.
         CorruptLog: one cannot be read.
     """
     versions = range(0 if base is None else base.version + 1, version + 1)
@@ -55,7 +55,7 @@ def read_tombstones(
             yield changes.remaining(older, since)
     except FileNotFoundError as error:
         raise MissingLogFile(
-            f"A file of the checkpoint before version {version} of table '{reader.table}' is not there: {error}. "
+            f"A file of the checkpoint before version {version} of table '{reader.table}' does not exist: {error}. "
             "Restore it from a backup.",
             table=reader.table,
             version=version,
@@ -71,19 +71,19 @@ def with_tombstones(
     before: int | None = None,
     readded: bool = False,
 ) -> _T:
-    """Return what ``work`` makes of the tombstones that still count in a version; it must not mind being done twice.
+    """Return the result of ``work`` on the unexpired tombstones of a version; it must be safe to run twice.
 
     Args:
         reader: of the log.
-        version: that they are of.
+        version: the version.
         since: as for :func:`read_tombstones`.
-        work: gets TOMBSTONES.
-        before: begin with a checkpoint of this version or of one before it. A newer one has forgotten what the table
-            kept for a shorter time than is asked for.
+        work: a function of TOMBSTONES.
+        before: begin with a checkpoint of this version or of an earlier one. A newer one may lack tombstones if the
+            table kept them for less time than requested.
         readded: as for :func:`read_tombstones`.
 
     Raises:
-        CorruptTable: or a subclass: the log does not tell.
+        CorruptTable: or a subclass: the log does not have the information.
     """
     if before is None:
         checkpoints, end = reader.list_recent().checkpoints, version + 1
@@ -91,7 +91,7 @@ def with_tombstones(
         listing = reader.list_all()
         checkpoints, end = listing.checkpoints, before + 1
         if listing.earliest is not None and listing.earliest >= end:
-            # Versions before cannot be read any more, so nobody needs their files.
+            # Earlier versions can no longer be read, so nobody needs their files.
             end = listing.earliest + 1
     while True:
         base = max((one for one in checkpoints if one < end), default=None)
@@ -101,7 +101,7 @@ def with_tombstones(
         except CorruptTable:
             if base is None:
                 raise
-            # The snapshot was read past a damaged checkpoint, so this can be, too.
+            # The snapshot was read by skipping a damaged checkpoint, so tombstones can be, too.
             checkpoints, end = reader.list_all().checkpoints, base
 
 

@@ -1,7 +1,7 @@
-"""Marks of versions that were read: they tell a version from another one that a writer has put in its place.
+"""Marks of versions that were read: they distinguish a version from another that a writer has put in its place.
 
-A mark is size and time of the commit's file, and what an object store calls its content: there a time is often that of
-the whole second. It goes out with a plan and comes back with the commit that rests on it.
+A mark contains the size and time of the commit's file, and the object store's identifier of its content, because
+times there are often whole seconds. It is returned with a plan and comes back with the commit based on it.
 """
 
 import hashlib
@@ -22,13 +22,13 @@ _REMEMBERED: Final = 1000
 
 
 def read_mark(loader: SnapshotLoader, snapshot: Snapshot) -> str | None:
-    """Return the mark of a version that ``loader`` gave; None where its commit is gone, or the version was let go."""
+    """Return the mark of a version that ``loader`` returned; None if its commit is gone, or it is no longer cached."""
     file = loader.file_of(snapshot)
     return None if file is None or file.name != commit_name(snapshot.version) else _mark(file)
 
 
 def is_same(one: str, other: str) -> bool:
-    """Whether two marks may be of one file: what only one of them knows tells nothing."""
+    """Whether two marks may belong to the same file; information that only one of them has is ignored."""
     parts, others = one.split("-"), other.split("-")
     return all(mine == theirs for mine, theirs in zip(parts, others, strict=False))
 
@@ -37,7 +37,7 @@ class VersionMarks:
     """Compares marks with logs. Safe to share between threads.
 
     Args:
-        loader: whose snapshots are forgotten where a version was replaced.
+        loader: its snapshots are dropped if a version was replaced.
     """
 
     def __init__(self, loader: SnapshotLoader) -> None:
@@ -45,12 +45,12 @@ class VersionMarks:
         self._forgotten: OrderedDict[tuple[str, int, str], None] = OrderedDict()
 
     def now(self, table: OpenTable, snapshot: Snapshot, versions: Collection[int]) -> Mapping[int, str]:
-        """Return the marks that versions have, of those whose commits are there.
+        """Return the current marks of versions whose commits exist.
 
         Args:
             table: the table.
-            snapshot: the newest version, just loaded: its own mark takes no look at storage.
-            versions: as old as that, or older.
+            snapshot: the newest version, just loaded: its own mark needs no access to storage.
+            versions: that version or older ones.
 
         Raises:
             StorageError: storage did not answer.
@@ -59,13 +59,13 @@ class VersionMarks:
         newest = read_mark(self._loader, snapshot)
         if newest is not None:
             found[snapshot.version] = newest
-        # Finding a replaced commit drops the table's snapshot at that moment: then its mark is looked for, too.
+        # Detecting a replaced commit drops the table's snapshot at that moment; its mark is then looked up, too.
         missing = sorted({version for version in versions if version <= snapshot.version} - found.keys())
         files = LogReader(table.objects, table.name).commit_files(missing)
         return found | {version: _mark(file) for version, file in files.items()}
 
     def replaced(self, table: OpenTable, version: int, mark: str) -> CommitOverwritten:
-        """Return the error that a version is not the one that was read; ``mark`` is what it has now."""
+        """Return the error for a version that is not the one that was read; ``mark`` is its current mark."""
         key = (table.location, version, mark)
         if key not in self._forgotten:
             # Versions after it may have been loaded by way of the one that is gone.
@@ -74,20 +74,20 @@ class VersionMarks:
             while len(self._forgotten) > _REMEMBERED:
                 self._forgotten.popitem(last=False)
         return CommitOverwritten(
-            f"Version {version} of table '{table.name}' is not what it was when it was read: another commit is in its "
-            "place, of a writer that does not create versions atomically, or from a backup. Nothing was committed; run "
-            "the command again, and let such writers take turns with Delvec.",
+            f"Version {version} of table '{table.name}' has changed since it was read: another commit has replaced "
+            "it, from a writer that does not create versions atomically, or from a backup. Nothing was committed. "
+            "Run the command again, and do not let such writers run at the same time as Delvec.",
             table=table.name,
             version=version,
             replaced="read-version",
             conflict={
                 "winning-version": version,
-                "advice": "run the command again: it will read the table as it is now.",
+                "advice": "run the command again: it will read the current version.",
             },
         )
 
 
 def _mark(file: ListedFile) -> str:
     mark = f"{file.size:x}-{file.last_modified_ms:x}"
-    # A file that the database remembers has no tag. Tags may have any length and characters.
+    # A file remembered by the database has no tag. Tags may have any length and characters.
     return mark if file.e_tag is None else f"{mark}-{hashlib.sha256(file.e_tag.encode()).hexdigest()[:16]}"

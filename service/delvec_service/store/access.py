@@ -1,7 +1,7 @@
 """Bearer tokens and grants, in SQL.
 
-This is their only copy: after the database is deleted, tokens have to be created again. That does not open a service that
-is reachable from outside, because its settings require a token.
+This is their only copy: if the database is deleted, tokens have to be created again. That does not open a service
+that is reachable from outside, because its settings require a token.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _ONLY = 1
 
 @dataclass(frozen=True, slots=True)
 class TokenRecord:
-    """A bearer token; ``token_hash`` is the SHA-256 of it, in hexadecimal."""
+    """A bearer token; ``token_hash`` is its SHA-256 in hexadecimal."""
 
     name: str
     principal: str
@@ -41,7 +41,7 @@ class GrantRecord:
     """A role of a grantee; ``target`` is a namespace, a pattern or the id of a table, and empty for all.
 
     Attributes:
-        table: the name of the table, where it was asked for and there is one.
+        table: the name of the table, if requested and if it exists.
     """
 
     grantee: str
@@ -54,18 +54,18 @@ class GrantRecord:
 
 
 class AccessStore:
-    """Tokens and grants; safe to share between threads. All of it raises ServiceUnavailable without a database."""
+    """Tokens and grants; safe to share between threads. All methods raise ServiceUnavailable without a database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def generation(self) -> int:
-        """Return how often tokens or grants were changed; 0: there never were any."""
+        """Return how often tokens or grants have changed; 0 if there never were any."""
         with self._database.read() as session:
             return session.scalar(select(AccessStateRow.generation)) or 0
 
     def load(self) -> tuple[int, Sequence[TokenRecord], Sequence[GrantRecord]]:
-        """Return the generation, and the tokens and grants of that or of a later one."""
+        """Return the generation, and the tokens and grants of that or of a later generation."""
         with self._database.read() as session:
             generation = session.scalar(select(AccessStateRow.generation)) or 0
             tokens = [_token(row) for row in session.scalars(select(TokenRow).order_by(TokenRow.name))]
@@ -73,10 +73,10 @@ class AccessStore:
         return generation, tokens, grants
 
     def add_token(self, token: TokenRecord) -> None:
-        """Keep a token.
+        """Store a token.
 
         Raises:
-            TokenAlreadyExists: there is, or was, one of that name.
+            TokenAlreadyExists: a token of that name exists, or existed.
         """
         row = TokenRow(
             name=token.name,
@@ -94,33 +94,33 @@ class AccessStore:
                 changed(session)
         except IntegrityError:
             raise TokenAlreadyExists(
-                f"There is, or was, a token '{token.name}': choose another name. To rotate a token make a second one for "
-                "the same principal, and revoke the first.",
+                f"Token '{token.name}' already exists, or existed before; choose another name. To rotate a token, "
+                "create a second one for the same principal and revoke the first.",
                 token=token.name,
             ) from None
 
     def revoke_token(self, name: str, now: datetime) -> TokenRecord:
-        """Let a token be used no more; one that is revoked stays so.
+        """Revoke a token. Revoking it again has no effect.
 
         Raises:
-            TokenNotFound: there is none of that name.
+            TokenNotFound: no token has that name.
         """
         with self._database.write() as session:
             row = session.get(TokenRow, name)
             if row is None:
-                raise TokenNotFound(f"There is no token '{name[:128]}'.", token=name[:128])
+                raise TokenNotFound(f"Token '{name[:128]}' does not exist.", token=name[:128])
             if row.revoked_at is None:
                 row.revoked_at = now
                 changed(session)
             return _token(row)
 
     def tokens(self) -> Sequence[TokenRecord]:
-        """Return all tokens by name, revoked ones too."""
+        """Return all tokens by name, including revoked ones."""
         with self._database.read() as session:
             return [_token(row) for row in session.scalars(select(TokenRow).order_by(TokenRow.name))]
 
     def grant(self, grant: GrantRecord) -> None:
-        """Keep a grant in the place of the one that the grantee has there."""
+        """Store a grant, replacing the grantee's previous one there."""
         key = {"grantee": grant.grantee, "scope": grant.scope, "target": grant.target}
         values = {"role": grant.role, "granted_at": grant.granted_at, "granted_by": grant.granted_by}
         with self._database.write() as session:
@@ -129,23 +129,21 @@ class AccessStore:
             changed(session)
 
     def revoke(self, grantee: str, scope: GrantScope, target: str) -> None:
-        """Take a role away.
+        """Revoke a role.
 
         Raises:
-            GrantNotFound: the grantee has none there.
+            GrantNotFound: the grantee has no role there.
         """
         with self._database.write() as session:
             row = session.get(GrantRow, (grantee, scope, target))
             if row is None:
                 on = f"the {scope} '{target}'" if target else "all tables"
-                raise GrantNotFound(
-                    f"'{grantee}' has no role on {on} that could be revoked.", grantee=grantee
-                )
+                raise GrantNotFound(f"'{grantee}' has no role on {on} to revoke.", grantee=grantee)
             session.delete(row)
             changed(session)
 
     def grants(self) -> Sequence[GrantRecord]:
-        """Return all grants by grantee, those on tables with the tables' names."""
+        """Return all grants by grantee, those on tables with the names of the tables."""
         row = GrantRow
         query = select(row, TableRow.name, TableRow.folder_name).outerjoin(
             TableRow, (row.scope == "table") & (TableRow.id == row.target) & (TableRow.catalog == "")
@@ -156,7 +154,7 @@ class AccessStore:
 
 
 def forget_grants(session: Session, table_id: str) -> None:
-    """Drop the grants on a table that is forgotten: another at its location has its id."""
+    """Delete the grants on an unregistered table: another table at its location would get its id."""
     row = GrantRow
     found = session.scalars(select(row).where(row.scope == "table", row.target == table_id)).all()
     if found:
@@ -165,7 +163,7 @@ def forget_grants(session: Session, table_id: str) -> None:
 
 
 def changed(session: Session) -> None:
-    """Count a change of tokens or grants, in the transaction of the change: a reader that sees the count sees the change."""
+    """Count a change of tokens or grants, in its own transaction: a reader that sees the count sees the change."""
     row = AccessStateRow
     counted = insert_into(session, row).values(id=_ONLY, generation=1)
     session.execute(

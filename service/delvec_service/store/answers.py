@@ -1,8 +1,8 @@
-"""Answers that were given under idempotency keys, in SQL.
+"""Answers stored under idempotency keys, in SQL.
 
-A key is claimed before its request is worked on, so that of two requests at once, on whatever replicas, one works
-and the other waits for its answer. A claim that is older than its term is of a worker that died; the next one takes
-it over. The rows are kept for a while only, and may be lost: what a commit did is in the table's log.
+A key is claimed before its request is processed, so that of two concurrent requests, on whatever replicas, one works
+and the other waits for its answer. An expired claim belongs to a worker that died; the next one takes it over. Rows
+are kept for a limited time, and may be lost: the table's log records what a commit did.
 """
 
 import zlib
@@ -18,7 +18,7 @@ from delvec_service.store.models import AnswerRow
 __all__ = ["ANY_REQUEST", "AnswerStore", "Claim", "StoredAnswer", "Taken"]
 
 ANY_REQUEST: Final = ""
-"""In place of a request's hash: the answer is for whatever request comes with the key."""
+"""Stands for a request's hash: the answer applies to any request with the key."""
 
 _LARGEST_BODY: Final = 4 * 1024 * 1024
 _COLUMNS: Final = (
@@ -35,7 +35,7 @@ _IS_THERE: Final = select(AnswerRow.key).where(AnswerRow.key == bindparam("named
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """What was answered first."""
+    """The first answer."""
 
     request_hash: str
     status: int
@@ -44,7 +44,7 @@ class StoredAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The key is ours to work on."""
+    """The key is ours."""
 
     key: str
     request_hash: str
@@ -53,7 +53,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Somebody else is working on the key."""
+    """Another worker holds the key."""
 
     request_hash: str
 
@@ -62,9 +62,9 @@ class AnswerStore:
     """Answers by key; safe to share between threads.
 
     Args:
-        database: where they are.
-        seconds: how long an answer is kept.
-        claim_seconds: how long a claim without an answer holds.
+        database: where answers are stored.
+        seconds: how long to keep an answer.
+        claim_seconds: how long a claim without an answer is valid.
     """
 
     def __init__(self, database: Database, *, seconds: float, claim_seconds: float) -> None:
@@ -73,7 +73,7 @@ class AnswerStore:
         self._term = timedelta(seconds=claim_seconds)
 
     def find(self, key: str) -> StoredAnswer | None:
-        """Return the answer of a key, if there is one that is not too old.
+        """Return the answer of a key, if there is one that has not expired.
 
         Raises:
             ServiceUnavailable: the database does not answer.
@@ -88,15 +88,15 @@ class AnswerStore:
         return _answer(row)
 
     def claim(self, key: str, request_hash: str, claim: str) -> Claim | StoredAnswer | Taken:
-        """Take a key, or return who has it, or what was answered.
+        """Claim a key, or return that another worker holds it, or its answer.
 
         Args:
             key: the idempotency key.
-            request_hash: of the request that it came with; a key that is taken keeps its own.
-            claim: a new id, of this worker.
+            request_hash: of its request; a claimed key keeps its own.
+            claim: a new id, for this worker.
 
         Raises:
-            ServiceUnavailable: the database does not answer; nothing was taken.
+            ServiceUnavailable: the database does not answer; nothing was claimed.
         """
         now = _now()
         mine: dict[str, Any] = {
@@ -113,7 +113,7 @@ class AnswerStore:
         )
         with self._database.write() as session:
             upsert = insert_into(session, AnswerRow).values(key=key, **mine)
-            # One statement, so that two at once cannot both find the key free.
+            # One statement, so that two workers cannot both find the key free.
             claimed = session.execute(
                 upsert.on_conflict_do_update(index_elements=["key"], set_=mine, where=free).returning(
                     AnswerRow.claim
@@ -123,11 +123,11 @@ class AnswerStore:
                 return Claim(key, request_hash, claim)
             row = session.execute(select(*_COLUMNS).where(AnswerRow.key == key)).first()
         if row is None:
-            return Taken(request_hash)  # given back just now: ask again
+            return Taken(request_hash)  # just released: ask again
         return _answer(row) or Taken(row.request_hash)
 
     def keep(self, key: str, request_hash: str, status: int, body: bytes) -> None:
-        """Keep the answer of a key, claimed or not; the first one stays. One that is very large is not kept.
+        """Store the answer of a key, claimed or not; the first one stays. Very large answers are not stored.
 
         Raises:
             ServiceUnavailable: the database does not answer.
@@ -158,7 +158,7 @@ class AnswerStore:
             )
 
     def release(self, claim: Claim) -> None:
-        """Give a key back without an answer, if it is still ours.
+        """Release a key without an answer, if it is still ours.
 
         Raises:
             ServiceUnavailable: the database does not answer.
@@ -167,7 +167,7 @@ class AnswerStore:
             session.execute(delete(AnswerRow).where(AnswerRow.key == claim.key, AnswerRow.claim == claim.id))
 
     def sweep(self) -> None:
-        """Forget what is too old.
+        """Delete expired rows.
 
         Raises:
             ServiceUnavailable: the database does not answer.

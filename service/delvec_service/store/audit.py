@@ -1,4 +1,4 @@
-"""The audit log, in SQL: entries are added, read, and deleted when they are old; none is ever changed."""
+"""The audit log, in SQL: entries are added, read, and deleted when they expire; they never change."""
 
 import secrets
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _DELETED_AT_ONCE: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """One entry; fields are those of :class:`~delvec_service.store.models.AuditRow`, texts no longer than its columns."""
+    """One entry; fields as in :class:`~delvec_service.store.models.AuditRow`, with texts cut to its columns."""
 
     answered_at: datetime
     request_id: str
@@ -37,7 +37,7 @@ class AuditRecord:
     id: str = field(default="")
 
     def __post_init__(self) -> None:
-        """Number it by its time, so that a batch that is written a second time adds nothing."""
+        """Derive its id from its time, so that writing a batch twice adds nothing."""
         if not self.id:
             object.__setattr__(self, "id", f"{_beginning(self.answered_at)}{secrets.token_hex(8)}")
 
@@ -46,13 +46,16 @@ _FIELDS: Final = tuple(each.name for each in fields(AuditRecord))
 
 
 class AuditStore:
-    """Entries of the audit log; safe to share between threads. All of it raises ServiceUnavailable without a database."""
+    """Entries of the audit log; safe to share between threads.
+
+    All methods raise ServiceUnavailable without a database.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def add(self, records: Sequence[AuditRecord]) -> None:
-        """Keep entries; those that are there already stay as they are."""
+        """Store entries; existing ones stay as they are."""
         with self._database.write() as session:
             session.execute(
                 insert_into(session, AuditRow).on_conflict_do_nothing(),
@@ -70,16 +73,16 @@ class AuditStore:
         before: str | None = None,
         limit: int = 100,
     ) -> Sequence[AuditRecord]:
-        """Return entries, the newest first.
+        """Return entries, newest first.
 
         Args:
-            table_id: only those about the table of that id.
-            table_name: or about tables that were called so: of both, either is enough.
-            principal: only those of one principal.
-            outcome: only those that ended so.
-            since: only those from then on.
-            before: only those before the entry of that id.
-            limit: how many.
+            table_id: only entries about the table with this id.
+            table_name: or about tables with this name; matching either is enough.
+            principal: only entries of this principal.
+            outcome: only entries with this outcome.
+            since: only entries at or after this time.
+            before: only entries before the one with this id.
+            limit: the maximum number of entries.
         """
         row = AuditRow
         query = select(*(getattr(row, name) for name in _FIELDS))
@@ -118,5 +121,5 @@ class AuditStore:
 
 
 def _beginning(moment: datetime) -> str:
-    """Return with what ids of a moment begin: its microseconds since 1970, in 14 hexadecimal digits."""
+    """Return the beginning of ids for a time: its microseconds since 1970, in 14 hexadecimal digits."""
     return f"{max((moment - _EPOCH) // timedelta(microseconds=1), 0):014x}"

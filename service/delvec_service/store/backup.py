@@ -1,7 +1,8 @@
-"""A copy of what only the SQL store knows, as JSON lines that outlive the schema.
+"""A backup of what only the SQL store has, as JSON lines that are independent of the schema.
 
-The first line says what the file is, each further one holds a row, and the last one counts them: a file that was cut off
-is no backup. What can be had again from the logs (snapshots, answers, the ledger) is left out, and so is the audit log.
+The first line describes the file, each further one holds a row, and the last one counts them: a truncated file is not
+a valid backup. What can be rebuilt from the logs (snapshots, answers, the ledger) is left out, and so is the audit
+log.
 """
 
 import json
@@ -40,8 +41,9 @@ LEFT_OUT: Final = frozenset(
         "transactions",
     }
 )
-"""Tables that are rebuilt from the logs, or mean something only while a process runs; and the audit log, which is no state:
-what is restored was not done here."""
+"""Tables that are rebuilt from the logs, or only matter while a process runs; and the audit log, which is not state:
+restored entries would describe actions that did not happen here.
+"""
 _FORMAT: Final = "delvec-backup"
 _BATCH: Final = 500
 _LINE: Final = 16 * 1024 * 1024
@@ -51,12 +53,12 @@ _Json: TypeAlias = Mapping[str, Any]
 
 @dataclass
 class Restored:
-    """What a restore did.
+    """The result of a restore.
 
     Attributes:
-        rows: of the backup, by table.
-        added: of those, that were not there already.
-        unknown: tables, and ``table.column``, that this version of Delvec does not have.
+        rows: number of rows in the backup, by table.
+        added: how many of them were new.
+        unknown: tables, and ``table.column``, that this version of Delvec does not know.
     """
 
     rows: dict[str, int] = field(default_factory=dict)
@@ -65,7 +67,7 @@ class Restored:
 
 
 def backup(database: Database) -> Iterator[str]:
-    """Yield the lines of a backup, as the database is now; rows of different tables may be of different moments.
+    """Yield the lines of a backup of the current database; different tables may be read at different times.
 
     Raises:
         ServiceUnavailable: the database does not answer, or its schema is not that of this version.
@@ -91,17 +93,17 @@ def backup(database: Database) -> Iterator[str]:
 
 
 def restore(database: Database, lines: Iterable[str], *, replace: bool = False) -> Restored:
-    """Put the rows of a backup into the database, all or none; it is migrated first.
+    """Restore the rows of a backup, all or none; the database is migrated first.
 
-    Rows that are there stay as they are. A column that the backup does not have, because it is older, gets its default.
+    Existing rows stay as they are. Columns missing from an older backup get their defaults.
 
     Args:
-        database: where to.
-        lines: of the backup.
-        replace: delete what is there before, of all tables that a backup has.
+        database: the database to restore to.
+        lines: the lines of the backup.
+        replace: first delete all rows of the tables that a backup contains.
 
     Raises:
-        BadRequest: it is no backup, a newer version made it, or it is damaged; nothing was changed.
+        BadRequest: it is not a backup, a newer version created it, or it is damaged; nothing was changed.
         ServiceUnavailable: the database does not answer; nothing was changed.
     """
     database.migrate()
@@ -125,7 +127,7 @@ def restore(database: Database, lines: Iterable[str], *, replace: bool = False) 
         if {"tokens", "grants"} & found.rows.keys() or (
             replace and session.scalar(select(AccessStateRow.generation))
         ):
-            changed(session)  # services that run see it by that
+            changed(session)  # running services notice the restore by it
         found.added = {
             name: added for name, table in tables.items() if (added := _count(session, table) - before[name])
         }
@@ -137,14 +139,14 @@ def _kept() -> Sequence[Table]:
 
 
 def _rows(lines: Iterable[str]) -> Iterator[tuple[str, _Json]]:
-    """Check the first and the last line, and yield what is between them."""
+    """Validate the first and the last line, and yield the lines between them."""
     count, ended, number = 0, False, 0
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         entry = _parsed(line, number)
         if ended:
-            raise BadRequest(f"Line {number} of the backup follows its last one; it is damaged.")
+            raise BadRequest(f"The backup is damaged: line {number} follows its last line.")
         if number == 1:
             _check_header(entry)
         elif isinstance(entry.get("table"), str) and isinstance(entry.get("row"), dict):
@@ -153,37 +155,38 @@ def _rows(lines: Iterable[str]) -> Iterator[tuple[str, _Json]]:
         elif entry.get("rows") == count:
             ended = True
         else:
-            raise BadRequest(f"Line {number} of the backup is neither a row nor its end; it is damaged.")
+            raise BadRequest(f"The backup is damaged: line {number} is neither a row nor its end.")
     if not ended:
-        raise BadRequest(
-            f"The backup ends after line {number} without saying so: it was cut off. Use a whole one."
-        )
+        raise BadRequest(f"The backup is truncated after line {number}. Use a complete one.")
 
 
 def _parsed(line: str, number: int) -> _Json:
     if len(line) > _LINE:
-        raise BadRequest(f"Line {number} of the backup has more than {_LINE} characters; no row has.")
+        raise BadRequest(f"The backup is damaged: line {number} has more than {_LINE} characters.")
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError):
         entry = None
     if not isinstance(entry, dict):
-        raise BadRequest(f"Line {number} of the backup is no JSON object: it is no backup, or damaged.")
+        raise BadRequest(
+            f"Line {number} of the backup is not a JSON object: the file is not a backup, or is damaged."
+        )
     return entry
 
 
 def _check_header(entry: _Json) -> None:
     if entry.get("format") != _FORMAT:
-        raise BadRequest("The file is no backup of Delvec: its first line does not say so.")
+        raise BadRequest("The file is not a Delvec backup: its first line is wrong.")
     if entry.get("format-version") != FORMAT_VERSION:
         raise BadRequest(
-            f"The backup has format version {entry.get('format-version')!r}, and this Delvec reads {FORMAT_VERSION}: "
-            "restore it with the version of Delvec that made it."
+            f"The backup has format version {entry.get('format-version')!r}, but this Delvec reads version "
+            f"{FORMAT_VERSION}; restore it with the version of Delvec that created it."
         )
     revision = entry.get("schema-revision")
     if not isinstance(revision, str) or revision > REVISION:
         raise BadRequest(
-            f"The backup is of schema revision {revision!r}, and this Delvec knows up to {REVISION}: upgrade Delvec."
+            f"The backup has schema revision {revision!r}, but this Delvec supports revisions up to {REVISION}; "
+            "upgrade Delvec."
         )
 
 
@@ -198,22 +201,22 @@ def _values(table: Table, row: _Json, unknown: list[str]) -> dict[str, Any]:
                 values[name] = datetime.fromisoformat(value)
             except ValueError:
                 raise BadRequest(
-                    f"The backup has {value[:64]!r} for {table.name}.{name}, which is no time."
+                    f"The backup has {value[:64]!r} for {table.name}.{name}, which is not a valid time."
                 ) from None
         elif isinstance(value, dict | list):
-            raise BadRequest(f"The backup has no plain value for {table.name}.{name}; it is damaged.")
+            raise BadRequest(f"The backup is damaged: it has an invalid value for {table.name}.{name}.")
         else:
             values[name] = value
     missing = [column.name for column in table.primary_key if column.name not in values]
     if missing:
-        raise BadRequest(f"The backup has a row of {table.name} without {', '.join(missing)}; it is damaged.")
+        raise BadRequest(f"The backup is damaged: it has a row of {table.name} without {', '.join(missing)}.")
     return values
 
 
 def _queue(
     session: Session, table: Table, values: dict[str, Any], waiting: dict[str, list[dict[str, Any]]]
 ) -> None:
-    """Insert rows in batches; those of one batch have the same columns."""
+    """Insert rows in batches; the rows of one batch have the same columns."""
     rows = waiting.setdefault(table.name, [])
     if rows and (len(rows) >= _BATCH or rows[0].keys() != values.keys()):
         _insert(session, table, rows)

@@ -1,7 +1,7 @@
-"""Shallow clones in the folder of their source, ``_delvec/clones/``: what VACUUM knows of them where the database is another one.
+"""Records of shallow clones in the folder of their source, ``_delvec/clones/``, for VACUUM with another database.
 
-One JSON file for each clone that was made; one that is made again has another name, so that what is forgotten is never the newer one.
-No VACUUM deletes files in a directory whose name begins with ``_``.
+There is one JSON file per clone. If a clone is created again its file has another name, so that deleting an old
+record never deletes the newer one. No VACUUM deletes files in a directory whose name begins with ``_``.
 """
 
 import json
@@ -23,9 +23,9 @@ _MAX_BYTES: Final = 64 * 1024
 
 
 def write_clone_record(source: ObjectStore, record: CloneRecord) -> None:
-    """Note a clone in the folder of a table whose files it needs, unless that cannot be written.
+    """Record a clone in the folder of a table whose files it needs, unless that is not writable.
 
-    Where it cannot, this service cannot vacuum that table either.
+    In that case this service cannot vacuum that table either.
 
     Raises:
         StorageError: storage did not answer.
@@ -44,12 +44,12 @@ def write_clone_record(source: ObjectStore, record: CloneRecord) -> None:
 
 
 def read_clone_records(source: ObjectStore, table: str) -> Sequence[tuple[str, CloneRecord]]:
-    """Return the clones that a table's folder names, each with the path of its record.
+    """Return the clones recorded in a table's folder, each with the path of its record.
 
-    What a record says may come from anyone: its locations are canonical, and for the caller to hold against the roots.
+    Anyone may have written a record: its locations are canonical, and the caller has to check them against the roots.
 
     Raises:
-        CorruptTable: a record cannot be read; what its clone needs cannot be told.
+        CorruptTable: a record cannot be read, so what its clone needs is unknown.
         StorageError: storage did not answer.
     """
     found = []
@@ -58,11 +58,12 @@ def read_clone_records(source: ObjectStore, table: str) -> Sequence[tuple[str, C
         try:
             found.append((path, _parsed(source.get_start(path, _MAX_BYTES))))
         except FileNotFoundError:
-            continue  # forgotten since
+            continue  # deleted in the meantime
         except (ValueError, KeyError, TypeError, RecursionError, DelvecError) as error:
             raise CorruptTable(
-                f"The record of a shallow clone of table '{table}', {path}, cannot be read, so that nobody knows which files the "
-                "clone needs, and none is deleted. Restore the record, or delete it if there is no such clone.",
+                f"The record of a shallow clone of table '{table}', {path}, cannot be read, so it is unknown which "
+                "files the clone needs, and no files are deleted. Restore the record, or delete it if the clone "
+                "does not exist.",
                 table=table,
                 file=path,
             ) from error
@@ -74,7 +75,7 @@ def _parsed(content: bytes) -> CloneRecord:
     location, source, version = value["location"], value["source-location"], value["source-version"]
     created = datetime.fromisoformat(value["created-at"])
     if type(version) is not int or version < 0 or not created.tzinfo:
-        raise ValueError("not a record of a clone")
+        raise ValueError("not a clone record")
     if locations.canonical(location) != location or locations.canonical(source) != source:
         raise ValueError("not canonical")
     return CloneRecord(location, source, version, created)

@@ -1,4 +1,4 @@
-"""Shallow clones in SQL: whose files they may need, for VACUUM of the tables that they were made of."""
+"""Shallow clones in SQL: the tables whose files they may need, for VACUUM of those tables."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ class CloneRecord:
     """A shallow clone.
 
     Attributes:
-        location: of the clone, canonical.
-        source_location: of the table that was cloned.
-        source_version: the version of it.
-        created_at: shortly before the clone was.
+        location: the canonical location of the clone.
+        source_location: the location of the cloned table.
+        source_version: the cloned version.
+        created_at: shortly before the clone was created.
     """
 
     location: str
@@ -34,22 +34,22 @@ class CloneStore:
     """The shallow clones that this service made.
 
     Args:
-        database: where they are kept.
+        database: where they are stored.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def record(self, location: str, source_location: str, source_version: int) -> CloneRecord:
-        """Note a clone before it is made: of its source, and of every table that the source is a clone of.
+        """Record a clone before it is created: for its source, and for every table that the source is a clone of.
 
         Args:
-            location: of the clone, canonical.
-            source_location: of the table that is cloned.
-            source_version: the version of it.
+            location: the canonical location of the clone.
+            source_location: the location of the table to clone.
+            source_version: the version to clone.
 
         Returns:
-            What was noted.
+            The record.
 
         Raises:
             ServiceUnavailable: the database does not answer.
@@ -83,7 +83,7 @@ class CloneStore:
         return record
 
     def of(self, location: str) -> Sequence[CloneRecord]:
-        """Return the clones that may need files of the table at a location, in the order of their locations.
+        """Return the clones that may need files of the table at a location, ordered by their locations.
 
         Raises:
             ServiceUnavailable: the database does not answer.
@@ -98,7 +98,7 @@ class CloneStore:
             return [CloneRecord(*values) for values in session.execute(query)]
 
     def above(self, location: str) -> Sequence[str]:
-        """Return the locations of the tables whose files a clone may need, its source's among them.
+        """Return the locations of the tables whose files a clone may need, including its source.
 
         Raises:
             ServiceUnavailable: the database does not answer.
@@ -114,7 +114,7 @@ class CloneStore:
         return found
 
     def forget(self, record: CloneRecord) -> None:
-        """Drop what is known of a clone that is gone, and not of one that was made in its place since.
+        """Delete the record of a clone that is gone, but not of one that has replaced it.
 
         Raises:
             ServiceUnavailable: the database does not answer.

@@ -1,7 +1,7 @@
-"""The record of commits to tables, in SQL: each conflict, and how many commits there were hour by hour.
+"""The record of commits to tables, in SQL: each conflict, and the number of commits per hour.
 
-It is written with the counts of :mod:`~delvec_service.store.health_samples`, in one transaction, and stays small: see
-:func:`superfluous` and :data:`_DAYS_FROM`. All of it can be lost.
+It is written with the counts of :mod:`~delvec_service.store.health_samples` in one transaction, and stays small: see
+:func:`superfluous` and :data:`_DAYS_FROM`. It may be lost without harm.
 """
 
 import json
@@ -30,7 +30,7 @@ __all__ = [
 _HOUR: Final = 3600
 _DAY: Final = 24 * _HOUR
 _DAYS_FROM: Final = timedelta(days=31)
-"""From this age on there is one interval per day, not per hour."""
+"""From this age on, intervals are days instead of hours."""
 _KEPT: Final = timedelta(days=366)
 _SLOTS: Final = ((timedelta(days=31), _DAY), (timedelta(days=1), _HOUR))
 _MOST: Final = 1000
@@ -41,7 +41,7 @@ _COUNTED: Final = ("commits", "rebased", "conflicts", "rows_saved")
 
 @dataclass(frozen=True, slots=True)
 class CommitConflict:
-    """A lost race; fields are those of :class:`~delvec_service.store.models.CommitConflictRow`, texts no longer than its columns."""
+    """A lost race; fields as in :class:`~delvec_service.store.models.CommitConflictRow`, texts cut to its columns."""
 
     found_at: datetime
     type: str
@@ -61,7 +61,7 @@ class CommitConflict:
     id: str = field(default="")
 
     def __post_init__(self) -> None:
-        """Number it by its time, so that one that is written a second time adds nothing."""
+        """Derive its id from its time, so that writing it twice adds nothing."""
         if not self.id:
             microseconds = max((self.found_at - _EPOCH) // timedelta(microseconds=1), 0)
             object.__setattr__(self, "id", f"{microseconds:014x}{secrets.token_hex(8)}")
@@ -69,7 +69,7 @@ class CommitConflict:
 
 @dataclass(frozen=True, slots=True)
 class CommitInterval:
-    """What became of commits in the ``seconds`` from a time on."""
+    """Outcomes of commits in the ``seconds`` after a time."""
 
     since: datetime
     seconds: int
@@ -83,13 +83,13 @@ _FIELDS: Final = tuple(each.name for each in fields(CommitConflict))
 
 
 class CommitRecordStore:
-    """Reads the record; safe to share between threads. All of it raises ServiceUnavailable without a database."""
+    """Reads the record; safe to share between threads. All methods raise ServiceUnavailable without a database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def conflicts(self, table_id: str, since: datetime | None, limit: int) -> Sequence[CommitConflict]:
-        """Return conflicts of a table, the newest first."""
+        """Return conflicts of a table, newest first."""
         row = CommitConflictRow
         query = select(*(getattr(row, name) for name in _FIELDS)).where(row.table_id == table_id)
         if since is not None:
@@ -99,7 +99,7 @@ class CommitRecordStore:
             return [CommitConflict(**{**one, "files": tuple(json.loads(one["files"]))}) for one in found]
 
     def intervals(self, table_id: str, since: datetime | None) -> Sequence[CommitInterval]:
-        """Return the intervals of a table in which there were commits, the newest first."""
+        """Return the intervals of a table with commits, newest first."""
         row = CommitIntervalRow
         query = select(row.since, row.seconds, *(getattr(row, name) for name in _COUNTED))
         query = query.where(row.table_id == table_id)
@@ -110,7 +110,7 @@ class CommitRecordStore:
 
 
 def add_conflicts(session: Session, table_id: str, found: Sequence[CommitConflict]) -> None:
-    """Keep conflicts of a table; of old ones some go."""
+    """Store conflicts of a table, and delete some old ones."""
     row = CommitConflictRow
     values = [{**asdict(one), "files": json.dumps(one.files), "table_id": table_id} for one in found]
     session.execute(insert_into(session, row).on_conflict_do_nothing(), values)
@@ -122,12 +122,12 @@ def add_conflicts(session: Session, table_id: str, found: Sequence[CommitConflic
 
 
 def superfluous(found: Sequence[tuple[str, datetime, Any]], now: datetime) -> list[str]:
-    """Return the ids of conflicts that may go: all but 1,000, and all that are older than a year.
+    """Return the ids of conflicts to delete: all but 1,000, and all that are older than a year.
 
-    Of those older than a day one of each kind stays per hour, of those older than a month one per day.
+    Of those older than a day, one of each kind per hour stays; of those older than a month, one per day.
 
     Args:
-        found: id, time and kind of each, the newest first.
+        found: id, time and kind of each, newest first.
         now: the time.
     """
     gone, kept = [], set()
@@ -142,7 +142,7 @@ def superfluous(found: Sequence[tuple[str, datetime, Any]], now: datetime) -> li
 
 
 def add_interval(session: Session, table_id: str, at: datetime, counted: dict[str, int]) -> None:
-    """Add what was counted to the hour of a time; hours that are long ago become days."""
+    """Add counts to the hour of a time; hours that are long ago become days."""
     row, hour = CommitIntervalRow, _beginning(at, _HOUR)
     is_new = session.get(row, (table_id, hour, _HOUR)) is None
     _add(session, table_id, hour, _HOUR, counted)
@@ -180,7 +180,7 @@ def _add(session: Session, table_id: str, since: datetime, seconds: int, counted
 
 
 def added(known: Any, more: Any) -> Any:
-    """Return the sum of two counts, at most what the column holds: SQLite would make a float of it, PostgreSQL fail."""
+    """Return the sum of two counts, at most what the column holds: otherwise SQLite returns a float, PostgreSQL fails."""
     return case((known > _LONG - more, _LONG), else_=known + more)
 
 

@@ -1,4 +1,4 @@
-"""The SQL database: connecting, migrating, and transactions that are as short as they can be."""
+"""The SQL database: connecting, migrating, and transactions that are as short as possible."""
 
 import hashlib
 import importlib
@@ -29,7 +29,7 @@ from delvec_service.store.models import REVISION
 
 __all__ = ["Database", "Upsert", "insert_into", "migrations_directory"]
 
-_MIGRATION_LOCK: Final = 0x44454C564543  # any number, the same in every replica
+_MIGRATION_LOCK: Final = 0x44454C564543  # an arbitrary number, the same in every replica
 _BUSY_SECONDS: Final = 30
 _PIECE_PAGES: Final = 1000
 _PIECES: Final = 100
@@ -38,7 +38,7 @@ _WRITES: Final = {"delvec_writes": True}
 
 @dataclass(frozen=True, slots=True)
 class Connections:
-    """Connections of a process to the database: in use, idle, and how many there may be."""
+    """Connections of a process to the database: in use, idle, and the maximum."""
 
     in_use: int
     idle: int
@@ -49,10 +49,10 @@ class Database:
     """A SQLite or PostgreSQL database; safe to share between threads.
 
     Args:
-        url: an SQLAlchemy URL. ``sqlite://`` is a database in memory, gone when this is closed.
+        url: an SQLAlchemy URL. ``sqlite://`` is an in-memory database that lasts until :meth:`close`.
 
     Raises:
-        BadRequest: the URL is neither of SQLite nor of PostgreSQL.
+        BadRequest: the URL is for neither SQLite nor PostgreSQL.
     """
 
     def __init__(self, url: str) -> None:
@@ -60,17 +60,19 @@ class Database:
         self._writing = self._engine.execution_options(**_WRITES)
 
     def migrate(self, revision: str = "head") -> None:
-        """Bring the schema to ``revision``; several processes may do so at once, and older ones go on.
+        """Migrate the schema to ``revision``.
 
-        A schema that a newer Delvec made stays as it is.
+        Several processes may do so at once, and older ones continue to work. The schema of a newer Delvec stays as it
+        is.
 
         Raises:
-            ServiceUnavailable: the database does not answer, or a newer Delvec has made it one that this cannot work with.
+            ServiceUnavailable: the database does not answer, or a newer Delvec has given it a schema that this one
+                does not support.
         """
         with _failures():
             found = self._revision() if revision == "head" else None
             if found == REVISION:
-                return  # spares every start the import of Alembic
+                return  # saves importing Alembic on every start
             if found is not None and found > REVISION:
                 self._check_newer(found)
                 return
@@ -80,10 +82,10 @@ class Database:
                 _run_alembic(connection, revision)
 
     def check(self) -> None:
-        """Ask the database for a sign of life.
+        """Check that the database answers.
 
         Raises:
-            ServiceUnavailable: it does not answer, or its schema is none that the service can work with.
+            ServiceUnavailable: it does not answer, or the service does not support its schema.
         """
         with _failures():
             revision = self._revision()
@@ -92,12 +94,13 @@ class Database:
                 return
         if revision != REVISION:
             raise ServiceUnavailable(
-                f"The service's database has schema revision {revision}, not {REVISION}: restart the service."
+                f"The service's database has schema revision {revision}, but the service needs {REVISION}; restart "
+                "the service."
             )
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """Open a session that changes nothing.
+        """Open a read-only session.
 
         Raises:
             ServiceUnavailable: the database does not answer.
@@ -107,7 +110,7 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Session]:
-        """Open a session that is committed at the end of the block.
+        """Open a session that commits at the end of the block.
 
         Raises:
             ServiceUnavailable: the database does not answer; nothing was written.
@@ -128,7 +131,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """Open a connection that is committed at the end of the block, without the cost of a session.
+        """Open a connection that commits at the end of the block, without the cost of a session.
 
         Raises:
             ServiceUnavailable: the database does not answer; nothing was written.
@@ -137,7 +140,7 @@ class Database:
             yield connection
 
     def give_back_space(self) -> None:
-        """Shrink the file by what was deleted, a piece at a time; PostgreSQL reuses its space by itself.
+        """Shrink an SQLite file after deletions, a piece at a time; PostgreSQL reuses the space itself.
 
         Raises:
             ServiceUnavailable: the database does not answer.
@@ -149,13 +152,13 @@ class Database:
                 if not connection.execute(text("PRAGMA freelist_count")).scalar():
                     return
                 connection.rollback()
-                # A step of it gives back one page and has no result: only a script is run to its end.
+                # One step frees one page and returns no result; only executescript runs the pragma to its end.
                 raw = connection.connection.driver_connection
                 assert isinstance(raw, sqlite3.Connection)  # noqa: S101 - of SQLite, as said above
                 raw.executescript(f"PRAGMA incremental_vacuum({_PIECE_PAGES})")
 
     def connections(self) -> Connections:
-        """Return how many connections there are."""
+        """Return the numbers of connections."""
         pool = self._engine.pool
         if not isinstance(pool, QueuePool):
             return Connections(0, 0, 0)
@@ -174,14 +177,14 @@ class Database:
             except DBAPIError as error:
                 if not _lacks_tables(error):
                     raise
-                # Somebody deleted the database, which loses no row of data: make it again for the next request.
+                # Somebody deleted the database file; no table data is lost. Create it again for the next request.
                 self._make_again()
                 raise ServiceUnavailable(
-                    "The service's database was empty and has been made again; register tables again."
+                    "The service's database was empty and has been created again; register your tables again."
                 ) from error
 
     def revision(self) -> str | None:
-        """Return the revision of the schema, None before the first migration.
+        """Return the revision of the schema, or None before the first migration.
 
         Raises:
             ServiceUnavailable: the database does not answer.
@@ -191,10 +194,10 @@ class Database:
 
     @contextmanager
     def alone(self, subject: str) -> Iterator[bool]:
-        """Find out whether any other process of this PostgreSQL does the same; none does until the end of the block.
+        """Try to become the only process on this PostgreSQL database that does something, until the end of the block.
 
-        True as well where nobody can be asked (SQLite, or a database that does not answer): what is done under it must be
-        right when two do it, and is only spared. The lock is the connection's, and goes with the process.
+        Also True if that cannot be checked (SQLite, or a database that does not answer): the lock only avoids
+        duplicate work, which must be correct without it. It belongs to the connection and ends with the process.
 
         Args:
             subject: what is done, and to which table.
@@ -219,10 +222,10 @@ class Database:
                     try:
                         connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": key})
                     except DBAPIError:
-                        connection.invalidate()  # and with it the lock
+                        connection.invalidate()  # this also releases the lock
 
     def _check_newer(self, found: str) -> None:
-        """Look whether a schema that a newer Delvec made serves this one, too.
+        """Check whether this Delvec supports the schema of a newer one.
 
         Raises:
             ServiceUnavailable: it does not.
@@ -231,8 +234,8 @@ class Database:
             oldest = connection.execute(text("SELECT oldest FROM schema_compatibility")).scalar()
         if oldest is None or oldest > REVISION:
             raise ServiceUnavailable(
-                f"The service's database has schema revision {found}, and this Delvec knows up to {REVISION}: "
-                "upgrade Delvec, or name another database in DELVEC_DATABASE_URL."
+                f"The service's database has schema revision {found}, but this Delvec supports revisions up to "
+                f"{REVISION}; upgrade Delvec, or use another database with DELVEC_DATABASE_URL."
             )
 
     def _make_again(self) -> None:
@@ -241,7 +244,7 @@ class Database:
         except DBAPIError as error:
             reason = str(error.orig).partition("\n")[0][:300]
             raise ServiceUnavailable(
-                f"The service's database is empty and cannot be made again: {reason}; try again."
+                f"The service's database is empty and cannot be created again: {reason}; try again."
             ) from error
 
     def _revision(self) -> str | None:
@@ -262,17 +265,17 @@ def insert_into(session: Session, row: Any) -> Any:
     """Return an INSERT of the session's dialect, which has ``on_conflict_do_update`` and ``on_conflict_do_nothing``.
 
     Args:
-        session: of a database.
+        session: a session of the database.
         row: a mapped class, or a table.
     """
     return _insert(session.get_bind().dialect.name)(row)
 
 
 class Upsert:
-    """An INSERT with ``ON CONFLICT``, built once for each kind of database: what every commit runs.
+    """An INSERT with ``ON CONFLICT``, built once for each kind of database; every commit runs it.
 
     Args:
-        build: makes the statement of a dialect's ``insert``.
+        build: builds the statement from a dialect's ``insert``.
     """
 
     def __init__(self, build: Callable[[Any], Executable]) -> None:
@@ -288,12 +291,12 @@ class Upsert:
 
 
 def _insert(dialect: str) -> Any:
-    """Return the ``insert`` of a dialect; the other one is not imported."""
+    """Return the ``insert`` of a dialect, without importing the other one."""
     return importlib.import_module(f"sqlalchemy.dialects.{dialect}").insert
 
 
 def migrations_directory() -> Path:
-    """Return where the Alembic scripts are: beside the modules in a wheel, at the root of a checkout."""
+    """Return the directory of the Alembic scripts: next to the modules in a wheel, at the root in a checkout."""
     packaged = Path(__file__).parents[1] / "migrations"
     return packaged if packaged.is_dir() else Path(__file__).parents[3] / "migrations"
 
@@ -315,12 +318,12 @@ def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
     except ArgumentError:
-        parsed = None  # the message of the original would repeat the URL, and its password
+        parsed = None  # the original message would repeat the URL with its password
     if parsed is not None and parsed.drivername in ("postgresql", "postgres"):
         parsed = parsed.set(drivername="postgresql+psycopg")
     if parsed is None or parsed.get_backend_name() not in ("sqlite", "postgresql"):
         raise BadRequest(
-            "The database URL must be of SQLite (sqlite:////path/file.db) or PostgreSQL "
+            "The database URL must be for SQLite (sqlite:////path/file.db) or PostgreSQL "
             "(postgresql://user@host/database)."
         )
     return parsed
@@ -333,7 +336,7 @@ def _engine(url: URL) -> Engine:
         )
     options: dict[str, Any] = {}
     if url.database in (None, "", ":memory:"):
-        # One connection for all threads, used by one at a time: any other would be another database.
+        # One connection for all threads, used by one at a time: every other connection would be a different database.
         options = {"poolclass": QueuePool, "pool_size": 1, "max_overflow": 0}
     else:
         Path(str(url.database)).absolute().parent.mkdir(parents=True, exist_ok=True)
@@ -348,17 +351,17 @@ def _engine(url: URL) -> Engine:
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
-    connection.isolation_level = None  # transactions begin where _begin_sqlite says, not at the first write
+    connection.isolation_level = None  # transactions begin in _begin_sqlite, not at the first write
     if connection.execute("PRAGMA page_count").fetchone() == (0,):
-        # It can only be turned on in a new file; elsewhere it would wait for the write lock, and do nothing.
+        # Only a new file can turn it on; otherwise it would wait for the write lock, and have no effect.
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     connection.execute("PRAGMA journal_mode = WAL")
-    # Survives a killed process. A power cut may lose the last rows: of a ledger, which only speeds up a search.
+    # Survives a killed process. A power failure may lose the last rows, of a ledger that only speeds up a search.
     connection.execute("PRAGMA synchronous = NORMAL")
 
 
 def _follow_file(engine: Engine, path: str) -> None:
-    """Drop connections to a file that was deleted: they would go on to work, on a database of their own."""
+    """Drop connections to a deleted file: they would continue to work, on a separate database."""
 
     def note(_connection: object, record: ConnectionPoolEntry) -> None:
         record.info["inode"] = _inode(path)
@@ -379,13 +382,13 @@ def _inode(path: str) -> int | None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    # Taking the write lock at once waits for it; taking it in mid-transaction would fail instead.
+    # Taking the write lock at once waits for it; taking it later in the transaction would fail instead.
     writes = connection.get_execution_options().get("delvec_writes")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 def _lacks_tables(error: DBAPIError) -> bool:
-    """Whether the database has no tables, which each driver reports under another class."""
+    """Whether the database has no tables, for which each driver has its own error class."""
     return isinstance(error, ProgrammingError) or "no such table" in str(error.orig)
 
 

@@ -1,7 +1,7 @@
-"""Within one process, VACUUM does not delete files of a table while a RESTORE brings removed files of it back.
+"""Within one process, VACUUM does not delete files of a table while a RESTORE brings removed files back.
 
-VACUUM reads the log and then deletes; RESTORE looks into storage and then commits. Either is wrong where the other comes in
-between. RESTOREs do not exclude each other: their commits conflict where they must.
+VACUUM reads the log and then deletes; RESTORE checks storage and then commits. Either goes wrong if the other comes
+in between. RESTOREs do not exclude each other: their commits conflict if necessary.
 """
 
 import threading
@@ -53,7 +53,7 @@ _LOCKS: Final[WeakValueDictionary[str, _TableLock]] = WeakValueDictionary()
 
 @contextmanager
 def deletion_lock(location: str) -> Iterator[None]:
-    """Hold back RESTOREs of the table at a canonical location, in every service of this process, while files are deleted."""
+    """Block RESTOREs of the table at a canonical location, in every service of this process, while files are deleted."""
     lock = _lock(location)
     with lock.deleting():
         yield
@@ -61,7 +61,7 @@ def deletion_lock(location: str) -> Iterator[None]:
 
 @contextmanager
 def restore_lock(location: str) -> Iterator[None]:
-    """Hold back VACUUMs of the table at a canonical location, in every service of this process, while files come back."""
+    """Block VACUUMs of the table at a canonical location, in every service of this process, while files are restored."""
     lock = _lock(location)
     with lock.restoring():
         yield

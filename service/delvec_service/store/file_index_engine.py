@@ -1,4 +1,4 @@
-"""How this process works on segments of live files: one cache of decoded parts for all tables, and two threads a task."""
+"""The engine for segments of live files: one cache of decoded parts for all tables, and two threads per task."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -21,10 +21,10 @@ _AHEAD: Final = 2
 
 
 class PartCache:
-    """Decoded parts, by segment and part; what was used longest ago goes first. Safe to share between threads.
+    """Decoded parts, by segment and part; the least recently used are evicted first. Safe to share between threads.
 
     Args:
-        max_bytes: of all values together.
+        max_bytes: the maximum for all values together.
     """
 
     def __init__(self, max_bytes: int = _BUDGET) -> None:
@@ -33,7 +33,7 @@ class PartCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held now."""
+        """The number of bytes in the cache."""
         return self._parts.weight
 
     def get(self, segment: str, part: str) -> Any | None:
@@ -42,22 +42,22 @@ class PartCache:
         return self._parts.get((segment, part))
 
     def put(self, segment: str, part: str, value: Any, nbytes: int) -> None:
-        """Keep a value, unless it is larger than the whole budget."""
+        """Add a value, unless it is larger than the whole budget."""
         self._forget()
         self._parts.put((segment, part), value, nbytes)
 
     def drop(self, segment: str) -> None:
-        """Forget a segment, now or when the cache is next used.
+        """Evict a segment, now or when the cache is next used.
 
-        The garbage collector calls this, on any thread and at any time: also on one that holds the lock, which must
-        not wait for itself.
+        The garbage collector calls this on any thread at any time, even on one that holds the lock, which must not
+        wait for itself.
         """
         self._dropped.append(segment)
         self._forget(wait=False)
 
     def _forget(self, *, wait: bool = True) -> None:
         gone = set()
-        with suppress(IndexError):  # another thread may take the last one
+        with suppress(IndexError):  # another thread may have taken the last one
             while self._dropped:
                 gone.add(self._dropped.popleft())
         if gone and not self._parts.discard(lambda key: key[0] in gone, wait=wait):
@@ -65,10 +65,10 @@ class PartCache:
 
 
 def in_parallel(work: Callable[[_Item], _Result], items: Iterable[_Item], /) -> Iterator[_Result]:
-    """Yield the results in the order of the items, of which few are taken ahead."""
+    """Yield the results in the order of the items, prefetching only a few."""
     following = iter(items)
     first = list(islice(following, 2))
-    if len(first) == 1:  # as for nearly every commit: no thread is worth its start
+    if len(first) == 1:  # as for nearly every commit: starting a thread is not worth it
         yield work(first[0])
         return
     pending: deque[Future[_Result]] = deque()
@@ -82,4 +82,4 @@ def in_parallel(work: Callable[[_Item], _Result], items: Iterable[_Item], /) -> 
 
 
 FILE_INDEX_ENGINE: Final = FileIndexEngine(PartCache(), in_parallel)
-"""The one of this process."""
+"""The engine of this process."""

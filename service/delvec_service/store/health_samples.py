@@ -1,6 +1,7 @@
-"""What tables looked like after their versions, and what became of commits to them, in SQL.
+"""Health of tables after their versions, and outcomes of commits to them, in SQL.
 
-All of it can be lost: a sample is made anew with the next commit, or when somebody asks for a table's health.
+It may be lost without harm: a sample is recorded again with the next commit, or when somebody requests a table's
+health.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,10 +45,10 @@ _SPACING: Final = (
     (timedelta(days=31), timedelta(days=1)),
     (timedelta(days=1), timedelta(hours=1)),
 )
-"""From an age on, how far samples are apart; None where none are kept."""
+"""From each age on, the interval between samples; None if none are kept."""
 _LONGEST_ID: Final = 64
 _UNKNOWN: Final = -1.0e300
-"""Where a table goes that has no sample, or no such number: behind all others."""
+"""The sort key of a table without a sample, or without a value for the sort column: after all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class HealthSample:
 
 @dataclass(frozen=True, slots=True)
 class CommitCounts:
-    """What became of commits; ``since`` they are counted, None where they are not yet."""
+    """Outcomes of commits since ``since``; None if nothing has been counted yet."""
 
     commits: int = 0
     rebased: int = 0
@@ -85,7 +86,7 @@ class CommitCounts:
 
 @dataclass(frozen=True, slots=True)
 class SampledTable:
-    """A registered table and its newest sample, if there is one."""
+    """A registered table and its newest sample, if any."""
 
     id: str
     name: str
@@ -96,7 +97,7 @@ class SampledTable:
 
 @dataclass(frozen=True, slots=True)
 class ObservedTable:
-    """A registered table, its newest sample, and what became of commits to it."""
+    """A registered table, its newest sample, and the outcomes of commits to it."""
 
     name: str
     sample: HealthSample
@@ -113,7 +114,7 @@ class HealthSampleStore:
         self._database = database
 
     def record(self, table_id: str, sample: HealthSample) -> None:
-        """Keep a sample; those of a table that was there before in this one's place go, and some old ones.
+        """Store a sample, and delete old ones and those of an earlier table at the same location.
 
         Raises:
             ServiceUnavailable: the database does not answer.
@@ -132,7 +133,7 @@ class HealthSampleStore:
                 _thin(session, table_id, sample.sampled_at)
 
     def count(self, table_id: str, found: CommitCounts, conflicts: Sequence[CommitConflict] = ()) -> None:
-        """Add to what is known of a table's commits, and keep the conflicts among them.
+        """Add to a table's commit counts, and store its conflicts.
 
         Raises:
             ServiceUnavailable: the database does not answer.
@@ -149,7 +150,7 @@ class HealthSampleStore:
                 add_conflicts(session, table_id, conflicts)
 
     def counts(self, table_id: str) -> CommitCounts:
-        """Return what became of a table's commits.
+        """Return the outcomes of a table's commits.
 
         Raises:
             ServiceUnavailable: the database does not answer.
@@ -161,7 +162,7 @@ class HealthSampleStore:
         return CommitCounts(row.commits, row.rebased, row.conflicts, row.rows_saved, row.since)
 
     def series(self, table_id: str, since: datetime | None, limit: int) -> Sequence[HealthSample]:
-        """Return samples of a table, the newest first.
+        """Return samples of a table, newest first.
 
         Raises:
             ServiceUnavailable: the database does not answer.
@@ -184,15 +185,15 @@ class HealthSampleStore:
         search: str | None = None,
         limit: int = 100,
     ) -> Sequence[SampledTable]:
-        """Return registered tables with their newest samples, what needs most care first; tables without a sample last.
+        """Return registered tables with their newest samples, worst first; tables without a sample last.
 
         Args:
-            catalog: whose names these are.
-            order_by: the lowest score, or the highest of any other number, is first.
-            after: sort key and id of the last one of the page before.
-            search: only tables whose names contain it, whatever the case.
-            min_deleted_ratio: only tables of which at least this share is known to be deleted.
-            limit: how many.
+            catalog: the catalog of the names.
+            order_by: the lowest score first, or the highest value of any other column.
+            after: sort key and id of the last table on the previous page.
+            search: only tables whose names contain it, ignoring case.
+            min_deleted_ratio: only tables with at least this share of rows known to be deleted.
+            limit: the maximum number of tables.
 
         Raises:
             ServiceUnavailable: the database does not answer.
@@ -236,9 +237,9 @@ class HealthSampleStore:
         """Return the tables with a sample whose names match one of some patterns, by name.
 
         Args:
-            catalog: whose names these are.
+            catalog: the catalog of the names.
             patterns: names; ``*`` stands for any characters.
-            limit: how many tables at most.
+            limit: the maximum number of tables.
 
         Raises:
             ServiceUnavailable: the database does not answer.
@@ -288,10 +289,10 @@ class HealthSampleStore:
 
 
 def superfluous(times: Mapping[int, datetime], now: datetime) -> list[int]:
-    """Return the versions whose samples may go: of old ones the last of each hour or day is kept, of very old ones none.
+    """Return the versions whose samples to delete: all but the last per hour or day, and all very old ones.
 
     Args:
-        times: when the samples were made, by version.
+        times: when the samples were recorded, by version.
         now: the time.
     """
     kept: set[tuple[timedelta | None, int]] = set()
@@ -326,7 +327,7 @@ def _newest() -> Any:
 
 
 def name_patterns(name: Any, patterns: Sequence[str]) -> list[Any]:
-    """Return conditions on a column of names, one of which is to hold; ``*`` stands for any characters."""
+    """Return conditions on a column of names, any of which may hold; ``*`` stands for any characters."""
     exact = [one for one in patterns if "*" not in one]
     return [name.in_(exact), *(name.like(_like(one), escape="\\") for one in patterns if "*" in one)]
 

@@ -1,6 +1,6 @@
-"""Which version of a table was converted to Iceberg last, in SQL: for metrics, which read no storage.
+"""The version of each table that was last converted to Iceberg, in SQL: for metrics, which do not read storage.
 
-All of it can be lost: what was converted is in the Iceberg metadata, and the next conversion notes it again.
+It may be lost without harm: the Iceberg metadata shows what was converted, and the next conversion records it again.
 """
 
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ __all__ = ["IcebergConversionStore", "ObservedConversion"]
 
 @dataclass(frozen=True, slots=True)
 class ObservedConversion:
-    """A table that was converted.
+    """A converted table.
 
     Attributes:
-        name: the table's.
+        name: the table's name.
         format_version: 2 or 3.
-        delta_version: that was converted last.
-        newest_version: that is known of the table.
-        waiting_since: when a version after the converted one was first seen; None where there is none.
+        delta_version: the version last converted.
+        newest_version: the newest known version of the table.
+        waiting_since: when a version after the converted one was first seen, or None.
     """
 
     name: str
@@ -36,13 +36,13 @@ class ObservedConversion:
 
 
 class IcebergConversionStore:
-    """Versions that were converted; safe to share between threads."""
+    """The converted versions; safe to share between threads."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def record(self, table_id: str, format_version: int, delta_version: int) -> None:
-        """Note that a version was converted.
+        """Record that a version was converted.
 
         Raises:
             ServiceUnavailable: the database does not answer.
@@ -61,9 +61,9 @@ class IcebergConversionStore:
         """Return the conversions of tables whose names match one of some patterns, by name.
 
         Args:
-            catalog: whose names these are.
+            catalog: the catalog of the names.
             patterns: names; ``*`` stands for any characters.
-            limit: how many conversions at most.
+            limit: the maximum number of conversions.
 
         Raises:
             ServiceUnavailable: the database does not answer.

@@ -1,4 +1,4 @@
-"""The rows of PyIceberg's SQL catalogs: one for each table, with the location of its metadata file."""
+"""The rows of PyIceberg's SQL catalogs: one per table, with the location of its metadata file."""
 
 from typing import Any, cast
 
@@ -9,11 +9,11 @@ __all__ = ["exchange_metadata", "metadata_location"]
 
 
 def metadata_location(catalog: Any, identifier: tuple[str, ...]) -> str | None:
-    """Return which metadata file a table has; None where there is no such table.
+    """Return the metadata file of a table, or None if the catalog does not have the table.
 
     Args:
         catalog: a ``pyiceberg.catalog.sql.SqlCatalog``.
-        identifier: the table's, namespace first.
+        identifier: of the table, namespace first.
     """
     from pyiceberg.catalog.sql import IcebergTables
 
@@ -22,9 +22,9 @@ def metadata_location(catalog: Any, identifier: tuple[str, ...]) -> str | None:
 
 
 def exchange_metadata(catalog: Any, identifier: tuple[str, ...], before: str, after: str) -> bool:
-    """Give a table another metadata file, and return True, where it still has the one of ``before``.
+    """Replace a table's metadata file if it still is ``before``, and return whether it was.
 
-    PyIceberg's own commit would write a metadata file, which it cannot in format version 3.
+    PyIceberg's own commit would write a metadata file, which it does not support for format version 3.
     """
     from pyiceberg.catalog.sql import IcebergTables
 

@@ -1,6 +1,6 @@
-"""The ledger: transactions that were begun, and files that were about to be written.
+"""The ledger: transactions that have begun, and files about to be written.
 
-It answers no question about a table's data. It makes a search for orphans cheap, and shows what a crash left.
+It answers no question about a table's data. It makes a search for orphans cheap, and shows what a crash left behind.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ Outcome = Literal["committed", "nothing-to-do", "conflict", "failed", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class TransactionRecord:
-    """What the ledger knows of a transaction; ``version`` once it is committed."""
+    """A transaction in the ledger; it has a ``version`` once it is committed."""
 
     id: str
     table_id: str
@@ -33,7 +33,7 @@ class TransactionRecord:
 
 @dataclass(frozen=True, slots=True)
 class LedgerFile:
-    """A file that was about to be written, relative to its table's location."""
+    """A file about to be written, relative to its table's location."""
 
     path: str
     transaction_id: str
@@ -46,11 +46,11 @@ class Ending:
     """How a transaction ended.
 
     Attributes:
-        transaction_id: known or not.
+        transaction_id: in the ledger or not.
         operation: Delta's operation name.
-        outcome: of the transaction. Its files get the same, but for those of attempts before: they stay open.
-        version: the version that it committed.
-        written: the files that ``outcome`` is about.
+        outcome: of the transaction. Its files get the same, except those of earlier attempts, which stay open.
+        version: the committed version.
+        written: the files that ``outcome`` applies to.
     """
 
     transaction_id: str
@@ -67,14 +67,14 @@ class Ledger:
         self._database = database
 
     def open(self, table_id: str, transaction_id: str, operation: str) -> None:
-        """Note that a transaction begins; one that is known already is left as it is."""
+        """Record that a transaction begins; a known one is left as it is."""
         with self._database.transaction() as connection:
             connection.execute(_OPEN.on(connection), _opening(table_id, transaction_id, operation))
 
     def announce(
         self, table_id: str, transaction_id: str, operation: str, paths: Iterable[str], kind: str
     ) -> None:
-        """Note the files that a transaction is about to write; they may be written once this returns."""
+        """Record the files that a transaction is about to write; they may be written once this returns."""
         now = datetime.now(UTC)
         rows = [
             {
@@ -102,11 +102,11 @@ class Ledger:
         version: int | None = None,
         written: Iterable[str] = (),
     ) -> None:
-        """Note how a transaction ended; see :class:`Ending`."""
+        """Record how a transaction ended; see :class:`Ending`."""
         self.close_all(table_id, [Ending(transaction_id, operation, outcome, version, tuple(written))])
 
     def close_all(self, table_id: str, endings: Sequence[Ending], own: OwnCommit | None = None) -> None:
-        """Note how transactions of one table ended, and the version that they made, all in one SQL transaction."""
+        """Record how transactions of one table ended, and the version they created, in one SQL transaction."""
         now = datetime.now(UTC)
         transactions = [
             {
@@ -132,11 +132,11 @@ class Ledger:
                 own_commits.record(connection, table_id, own)
 
     def transaction(self, table_id: str, transaction_id: str) -> TransactionRecord | None:
-        """Return what is known of a transaction."""
+        """Return what is recorded of a transaction."""
         return self.transactions(table_id, [transaction_id]).get(transaction_id)
 
     def transactions(self, table_id: str, ids: Sequence[str]) -> dict[str, TransactionRecord]:
-        """Return what is known of some transactions, by their ids."""
+        """Return what is recorded of some transactions, by their ids."""
         found = {}
         with self._database.connection() as connection:
             for id_ in ids:
@@ -146,7 +146,7 @@ class Ledger:
         return found
 
     def files(self, table_id: str, transaction_id: str | None = None) -> Sequence[LedgerFile]:
-        """Return the files of a table, or of one of its transactions, in the order of their paths."""
+        """Return the files of a table, or of one of its transactions, ordered by path."""
         query = select(LedgerFileRow).where(LedgerFileRow.table_id == table_id).order_by(LedgerFileRow.path)
         if transaction_id is not None:
             query = query.where(LedgerFileRow.transaction_id == transaction_id)
@@ -157,7 +157,7 @@ class Ledger:
             ]
 
     def in_flight(self, table_id: str, since: datetime) -> Sequence[str]:
-        """Return the paths of files that may yet be committed: announced since then, by transactions whose end is not known."""
+        """Return the paths of files that may still be committed: recorded since a time, by unfinished transactions."""
         query = select(LedgerFileRow.path).where(
             LedgerFileRow.table_id == table_id,
             LedgerFileRow.state.in_(("open", "unknown")),
@@ -168,7 +168,7 @@ class Ledger:
 
 
 def _opening(table_id: str, transaction_id: str, operation: str) -> dict[str, Any]:
-    """Return what is recorded of a transaction that is not known yet."""
+    """Return the record of a new transaction."""
     return {
         "table_id": table_id,
         "id": transaction_id,
@@ -192,7 +192,7 @@ def _closed(upsert: Any) -> Any:
     return statement.on_conflict_do_update(
         index_elements=["table_id", "id"],
         set_={"state": statement.excluded.state, "version": statement.excluded.version},
-        # What is committed stays committed, whatever becomes of a second attempt under the same id.
+        # A committed transaction stays committed, whatever happens to a second attempt with the same id.
         where=TransactionRow.state != "committed",
     )
 

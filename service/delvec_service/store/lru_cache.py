@@ -1,4 +1,4 @@
-"""What was used last, in memory, up to a sum of weights."""
+"""A cache in memory that evicts the least recently used entries beyond a total weight."""
 
 import threading
 from collections import OrderedDict
@@ -12,10 +12,10 @@ _Value = TypeVar("_Value")
 
 
 class LruCache(Generic[_Key, _Value]):
-    """Values by key; what was used longest ago goes first. Safe to share between threads.
+    """Values by key; the least recently used are evicted first. Safe to share between threads.
 
     Args:
-        max_weight: of all values together: bytes, or whatever the callers count.
+        max_weight: the limit for all values together: bytes, or whatever the callers count.
     """
 
     def __init__(self, max_weight: int) -> None:
@@ -26,7 +26,7 @@ class LruCache(Generic[_Key, _Value]):
 
     @property
     def weight(self) -> int:
-        """Of what is held now."""
+        """The weight of all cached values."""
         return self._weight
 
     def get(self, key: _Key) -> _Value | None:
@@ -39,7 +39,7 @@ class LruCache(Generic[_Key, _Value]):
             return found[0]
 
     def put(self, key: _Key, value: _Value, weight: int) -> None:
-        """Keep a value in the place of an older one, unless it is heavier than all may be."""
+        """Add a value or replace an older one, unless it is heavier than the limit."""
         with self._lock:
             self._remove(key)
             if weight > self._max_weight:
@@ -50,11 +50,11 @@ class LruCache(Generic[_Key, _Value]):
                 self._remove(next(iter(self._held)))
 
     def discard(self, unwanted: Callable[[_Key], bool], *, wait: bool = True) -> bool:
-        """Forget the values of some keys.
+        """Evict the values of some keys.
 
         Args:
             unwanted: decides by the key.
-            wait: for another user of the cache; without, False is returned if there is one.
+            wait: wait for the lock; without, returns False if it is taken.
         """
         if not self._lock.acquire(blocking=wait):
             return False

@@ -1,7 +1,7 @@
-"""Maintenance policies, who is at work on a table, and what was done, in SQL.
+"""Maintenance policies, table leases, and runs, in SQL.
 
-Policies and runs are here and nowhere else: whoever deletes the database sets the policies again. No answer about a
-table's data rests on any of it, nor does its safety: a lease keeps two replicas from doing the same work twice.
+Policies and runs are stored only here: after deleting the database, policies have to be set again. No answer about a
+table's data depends on any of it, nor does its safety: a lease keeps two replicas from doing the same work twice.
 """
 
 import itertools
@@ -30,13 +30,16 @@ _RUN: Final = tuple(name for name in MaintenanceRun.model_fields if name != "tab
 
 
 class MaintenanceStore:
-    """Policies, leases and runs; safe to share between threads. All of it raises ServiceUnavailable without a database."""
+    """Policies, leases and runs; safe to share between threads.
+
+    All methods raise ServiceUnavailable without a database.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def set_policy(self, catalog: str, policy: Policy) -> None:
-        """Keep a policy in the place of one of the same name."""
+        """Store a policy, replacing one with the same name."""
         values = {
             "type": policy.type,
             "table_id": policy.table_id,
@@ -61,19 +64,19 @@ class MaintenanceStore:
         """Return a policy.
 
         Raises:
-            PolicyNotFound: there is none of that name.
+            PolicyNotFound: no policy has that name.
         """
         with self._database.read() as session:
             found = session.get(MaintenancePolicyRow, (catalog, name))
         if found is None:
-            raise PolicyNotFound(f"There is no maintenance policy '{name[:128]}'.", policy=name[:128])
+            raise PolicyNotFound(f"Maintenance policy '{name[:128]}' does not exist.", policy=name[:128])
         return _policy(found)
 
     def drop_policy(self, catalog: str, name: str) -> None:
-        """Forget a policy.
+        """Delete a policy.
 
         Raises:
-            PolicyNotFound: there is none of that name.
+            PolicyNotFound: no policy has that name.
         """
         row = MaintenancePolicyRow
         self.policy(catalog, name)
@@ -81,10 +84,10 @@ class MaintenanceStore:
             session.execute(delete(row).where(row.catalog == catalog, row.name == name))
 
     def lease(self, table_id: str, name: str, owner: str, seconds: float) -> LeaseResponse:
-        """Give a table to those who look after it, or extend what they have; its name is for the error.
+        """Acquire or extend the lease of a table; the name is for the error.
 
         Raises:
-            MaintenanceUnderWay: somebody else has it.
+            MaintenanceUnderWay: another holder has the lease.
         """
         row, now = MaintenanceLeaseRow, datetime.now(UTC)
         until = now + timedelta(seconds=seconds)
@@ -100,7 +103,8 @@ class MaintenanceStore:
             found = session.execute(select(row.owner, row.expires_at).where(row.table_id == table_id)).one()
         if found.owner != owner:
             raise MaintenanceUnderWay(
-                f"Maintenance of table '{name}' is under way elsewhere, until {found.expires_at:%H:%M:%S} UTC at the latest.",
+                f"Maintenance of table '{name}' is already running elsewhere, until {found.expires_at:%H:%M:%S} UTC "
+                "at the latest.",
                 table=name,
                 owner=found.owner,
                 expires_at=found.expires_at.isoformat(),
@@ -108,13 +112,13 @@ class MaintenanceStore:
         return LeaseResponse(owner=owner, expires_at=found.expires_at)
 
     def release(self, table_id: str, owner: str) -> None:
-        """Give a lease back; one that somebody else has stays."""
+        """Release a lease; another holder's lease stays."""
         row = MaintenanceLeaseRow
         with self._database.write() as session:
             session.execute(delete(row).where(row.table_id == table_id, row.owner == owner))
 
     def record(self, table_id: str, run: MaintenanceRun) -> None:
-        """Keep what was done; said twice, it is kept once. Runs older than a year go."""
+        """Store a run; storing it again has no effect. Runs older than a year are deleted."""
         row = MaintenanceRunRow
         values: dict[str, Any] = {name: getattr(run, name) for name in _RUN}
         with self._database.write() as session:
@@ -135,9 +139,9 @@ class MaintenanceStore:
         limit: int = 100,
         visible: Callable[[str, str], bool] | None = None,
     ) -> Sequence[MaintenanceRun]:
-        """Return runs on the registered tables of a catalog, or on one of them, the newest first.
+        """Return runs on the registered tables of a catalog, or on one of them, newest first.
 
-        ``visible`` says by its id and name whether runs on a table are to be shown.
+        ``visible`` decides by id and name whether to show the runs of a table.
         """
         row = MaintenanceRunRow
         query = select(row, TableRow.name, TableRow.folder_name).join(TableRow, TableRow.id == row.table_id)

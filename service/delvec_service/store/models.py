@@ -1,7 +1,7 @@
-"""The relational tables: names, a ledger of what was begun, answers given, and snapshots that were read from logs.
+"""The relational tables: names, a ledger of transactions, stored answers, and snapshots read from logs.
 
-None of it is the truth about a table of data: that is the Delta log. No row refers to another by foreign key: the
-ledger is to outlive a registration that is dropped and made again, and a snapshot is saved in several transactions.
+None of it is the source of truth about a table's data: that is the Delta log. There are no foreign keys: the ledger
+outlives a registration that is dropped and made again, and a snapshot is saved in several transactions.
 """
 
 import re
@@ -57,39 +57,39 @@ __all__ = [
 ]
 
 REVISION: Final = "0013"
-"""The newest migration; the database is migrated only where it is behind this."""
+"""The newest migration; the database is migrated only if it is behind this."""
 _NOT_STORABLE: Final = re.compile("[\0\ud800-\udfff]")
 
 
 def storable(text: str) -> str:
-    """Return a text as :class:`StoredText` keeps it: what is compared with a stored one has to be."""
+    """Return a text as :class:`StoredText` stores it, to compare it with a stored one."""
     return _NOT_STORABLE.sub("\ufffd", text)
 
 
 class StoredText(TypeDecorator[str]):
-    """Text that every database takes, wherever it comes from: names, ids and engines of logs that anybody may have written.
+    """Text that every database accepts: anybody may have written the names, ids and engines of logs.
 
-    PostgreSQL has no NUL, and UTF-8 no halves of surrogate pairs; each becomes U+FFFD, so that no text gets longer.
+    PostgreSQL does not support NUL, nor UTF-8 lone surrogates; each becomes U+FFFD, so that no text gets longer.
     """
 
     impl = String
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """Return what the database gets."""
+        """Return the value for the database."""
         del dialect
         return value if value is None else storable(value)
 
 
 class _LongText(StoredText):
-    """The same without a limit."""
+    """The same without a length limit."""
 
     impl = Text
     cache_ok = True
 
 
 class _Moment(TypeDecorator[datetime]):
-    """A moment in UTC; SQLite forgets the zone."""
+    """A time in UTC; SQLite does not store the time zone."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -113,9 +113,9 @@ class TableRow(Base):
     """A registered table.
 
     Attributes:
-        catalog: whose names these are: empty for a service's own, else the id of the warehouse that an embedded
-            connection was given.
-        name: that it was given; None where it is called by its folder.
+        catalog: the catalog of the name: empty for a service's own, else the id of the warehouse of an embedded
+            connection.
+        name: the name that it was given; None if it is named after its folder.
         folder_name: the last part of its location, as a name; tables may share it.
     """
 
@@ -135,7 +135,7 @@ class TableRow(Base):
 
 
 class TransactionRow(Base):
-    """A transaction that was begun, and what is known of its end."""
+    """A transaction that has begun, and its outcome if known."""
 
     __tablename__ = "transactions"
 
@@ -162,13 +162,13 @@ class LedgerFileRow(Base):
 
 
 class AnswerRow(Base):
-    """What was answered to a request with an idempotency key, or that one is being worked on.
+    """The answer to a request with an idempotency key, or a claim on the key.
 
     Attributes:
-        request_hash: of method, path and body, so that the key is not taken for another request's.
-        claim: of the worker that is on it; None once there is an answer.
-        claimed_at: an old claim is of a worker that died.
-        status: HTTP's; None while there is no answer.
+        request_hash: of method, path and body, to detect reuse of the key for another request.
+        claim: of the worker that processes it; None once there is an answer.
+        claimed_at: an old claim belongs to a worker that died.
+        status: the HTTP status; None while there is no answer.
         body: compressed.
     """
 
@@ -190,7 +190,7 @@ class OwnCommitRow(Base):
     Attributes:
         key: its commitInfo.txnId.
         size: bytes of the log entry.
-        metadata_id: of the table then: another one means another table, created in its place.
+        metadata_id: of the table at the time: a different one means another table, created in its place.
     """
 
     __tablename__ = "own_commits"
@@ -203,7 +203,7 @@ class OwnCommitRow(Base):
 
 
 class OverwrittenCommitRow(Base):
-    """An own commit that another writer replaced; ``by_`` is what the commit in its place says of itself."""
+    """An own commit that another writer replaced; the ``by_`` columns describe the commit in its place."""
 
     __tablename__ = "overwritten_commits"
 
@@ -221,10 +221,10 @@ class CloneRow(Base):
     """A shallow clone, and a table whose files it may need: its source, or a source of that one.
 
     Attributes:
-        location: of the clone.
-        source_location: of the table that was cloned.
-        source_version: the version that was cloned.
-        created_at: shortly before the clone was.
+        location: the location of the clone.
+        source_location: the location of the cloned table.
+        source_version: the cloned version.
+        created_at: shortly before the clone was created.
     """
 
     __tablename__ = "clones"
@@ -242,12 +242,12 @@ class SnapshotRow(Base):
     """The newest version of a table that was saved, without its files.
 
     Attributes:
-        table_id: follows from the location; the table need not be registered.
-        generation: another one after every change; who writes has to name the one that they read.
-        format: of what is encoded; rows of another format are as good as none.
-        file_name: with ``file_size`` and ``file_time`` (milliseconds since the epoch) the log file by which the
-            version is recognised.
-        state: all of the snapshot but its files, compressed JSON.
+        table_id: derived from the location; the table need not be registered.
+        generation: changes with every write; writers must pass the one they read.
+        format: of the encoding; rows in another format are ignored.
+        file_name: with ``file_size`` and ``file_time`` (milliseconds since the epoch) the log file that identifies
+            the version.
+        state: the snapshot without its files, as compressed JSON.
         digest: of state and members together.
     """
 
@@ -269,7 +269,7 @@ class SnapshotMemberRow(Base):
     """A segment of a snapshot.
 
     Attributes:
-        dead: which of its rows are not live in this version.
+        dead: the rows that are not live in this version.
     """
 
     __tablename__ = "snapshot_members"
@@ -281,11 +281,11 @@ class SnapshotMemberRow(Base):
 
 
 class SegmentRow(Base):
-    """Some files of a table; never changes, but for what is found out about its columns.
+    """Some files of a table; immutable except for summaries of its columns.
 
     Attributes:
-        nbytes: of its blobs.
-        unused_since: when it stopped being, or was about to become, part of a snapshot; None while it is.
+        nbytes: the size of its blobs.
+        unused_since: when it stopped being part of a snapshot, or was created for one; None while it is part of one.
     """
 
     __tablename__ = "segments"
@@ -316,7 +316,7 @@ class SegmentSummaryRow(Base):
     """Bounds of one column over a whole segment.
 
     Attributes:
-        kind: of the bounds: integer, real, text or decimal (as text); None where neither is known.
+        kind: of the bounds: integer, real, text or decimal (as text); None if neither is known.
     """
 
     __tablename__ = "segment_summaries"
@@ -337,13 +337,13 @@ class SegmentSummaryRow(Base):
 
 
 class HealthSampleRow(Base):
-    """The state of a table's files after a version; of old ones only some are kept.
+    """The state of a table's files after a version; only some old samples are kept.
 
     Attributes:
-        metadata_id: of the table then: another one means another table, created in its place.
-        num_records: physical rows; None where a file has no statistics.
-        gain_bytes: of the recommendation that gains most; so ``cost_bytes``.
-        actions: that are recommended, separated by commas.
+        metadata_id: of the table at the time: a different one means another table, created in its place.
+        num_records: physical rows; None if a file has no statistics.
+        gain_bytes: of the recommendation with the largest gain; likewise ``cost_bytes``.
+        actions: the recommended actions, separated by commas.
     """
 
     __tablename__ = "health_samples"
@@ -369,11 +369,11 @@ class HealthSampleRow(Base):
 
 
 class CommitCountsRow(Base):
-    """What became of a table's commits since they are counted.
+    """Outcomes of a table's commits since counting began.
 
     Attributes:
-        rebased: commits that took effect on a newer version than the one that they read.
-        rows_saved: rows that those changed: nobody had to look for them again.
+        rebased: commits to a newer version than the one they read.
+        rows_saved: rows that those changed, which did not have to be searched again.
     """
 
     __tablename__ = "commit_counts"
@@ -387,7 +387,7 @@ class CommitCountsRow(Base):
 
 
 class IcebergConversionRow(Base):
-    """The version of a table that was converted to Iceberg last."""
+    """The version of a table that was last converted to Iceberg."""
 
     __tablename__ = "iceberg_conversions"
 
@@ -398,14 +398,14 @@ class IcebergConversionRow(Base):
 
 
 class CommitConflictRow(Base):
-    """A commit that did not take effect because another had; fields of the other are ``winning_``.
+    """A commit that lost to another one; the ``winning_`` columns describe the other.
 
     Attributes:
         id: begins with the time in microseconds, so that it sorts by it.
         type: Delta's name of the exception.
-        principal: whose commit it was; None where that is not known.
-        num_files: that both are about; ``files`` names some of them, as a JSON array.
-        overlapping_rows: that both change; None where it is not about rows.
+        principal: whose commit it was; None if unknown.
+        num_files: number of files that both concern; ``files`` has some of them, as a JSON array.
+        overlapping_rows: number of rows that both change; None if it is not about rows.
     """
 
     __tablename__ = "commit_conflicts"
@@ -430,7 +430,7 @@ class CommitConflictRow(Base):
 
 
 class CommitIntervalRow(Base):
-    """What became of a table's commits in an hour, or, where that is long ago, in a day; fields as in CommitCountsRow."""
+    """Outcomes of a table's commits in an hour, or in a day if long ago; fields as in CommitCountsRow."""
 
     __tablename__ = "commit_intervals"
 
@@ -462,7 +462,7 @@ class MaintenancePolicyRow(Base):
 
 
 class MaintenanceLeaseRow(Base):
-    """Who looks after a table, until when."""
+    """The maintenance lease of a table, with its expiry."""
 
     __tablename__ = "maintenance_leases"
 
@@ -472,7 +472,7 @@ class MaintenanceLeaseRow(Base):
 
 
 class MaintenanceRunRow(Base):
-    """What was done to a table by a policy; fields are those of :class:`~delvec_kernel.wire.MaintenanceRun`."""
+    """A maintenance run of a policy; fields are those of :class:`~delvec_kernel.wire.MaintenanceRun`."""
 
     __tablename__ = "maintenance_runs"
     __table_args__ = (Index("maintenance_runs_by_start", "table_id", "started_at"),)
@@ -495,9 +495,9 @@ class MaintenanceRunRow(Base):
 
 
 class SchemaCompatibilityRow(Base):
-    """The oldest revision of Delvec that can work with the schema as it is: one row, which the migrations write.
+    """The oldest revision of Delvec that supports the current schema: one row, written by the migrations.
 
-    So replicas that run go on while the first new one migrates, and the last upgrade can be taken back.
+    It lets running replicas continue while the first new one migrates, and the last upgrade be rolled back.
     """
 
     __tablename__ = "schema_compatibility"
@@ -506,11 +506,11 @@ class SchemaCompatibilityRow(Base):
 
 
 class TokenRow(Base):
-    """A bearer token: its hash, and never the token.
+    """A bearer token: only its hash, never the token.
 
     Attributes:
-        token_hash: SHA-256 in hexadecimal; tokens are random, so that no salt is needed.
-        revoked_at: None while it may be used. A revoked token stays, so that its name means no other.
+        token_hash: SHA-256 in hexadecimal; tokens are random, so no salt is needed.
+        revoked_at: None while it is valid. A revoked token stays, so that its name is never reused.
     """
 
     __tablename__ = "tokens"
@@ -526,7 +526,7 @@ class TokenRow(Base):
 
 
 class GrantRow(Base):
-    """A role that a principal, or a group, has on some tables.
+    """A role that a principal or a group has on some tables.
 
     Attributes:
         scope: ``all``, ``namespace``, ``pattern`` or ``table``.
@@ -544,10 +544,10 @@ class GrantRow(Base):
 
 
 class AccessStateRow(Base):
-    """One row, or none: counts the changes of tokens and grants, so that replicas see that there was one.
+    """One row, or none: counts the changes of tokens and grants, so that replicas notice them.
 
     Attributes:
-        generation: how many there were; no row is none.
+        generation: the number of changes; no row means none.
     """
 
     __tablename__ = "access_state"
@@ -557,13 +557,13 @@ class AccessStateRow(Base):
 
 
 class AuditRow(Base):
-    """An entry of the audit log: a request that changed something, or was not allowed to.
+    """An entry of the audit log: a request that changed something, or was denied.
 
     Attributes:
         id: begins with the time in microseconds, so that it sorts by it.
-        principal: None where the request had no token that is known.
-        operation: its operationId in the OpenAPI.
-        table_name: what the table was called then, or what was asked for where there is none.
+        principal: None if the request had no known token.
+        operation: its operationId in the OpenAPI document.
+        table_name: the table's name at the time, or the requested name if there is no such table.
         change: what was changed: a commit's operation, a grant, the name of a token or a policy.
     """
 

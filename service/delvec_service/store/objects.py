@@ -1,4 +1,4 @@
-"""The files of one table as the service touches them: the log and deletion vector files."""
+"""The files of one table that the service accesses: the log and deletion vector files."""
 
 import os
 import re
@@ -28,11 +28,11 @@ __all__ = ["MAX_COMMIT_BYTES", "ObjectMeta", "ObjectStore"]
 
 MAX_COMMIT_BYTES: Final = 256 * 1024 * 1024
 _MAX_WHOLE: Final = 1024 * 1024 * 1024
-"""Of another file than a commit that is read whole into memory."""
+"""The maximum size of files, other than commits, that are read into memory as a whole."""
 _LIST_CHUNK: Final = 1000
 _HIDDEN: Final = (".", "_")
 _UNORDERED: Final = re.compile(r"s3://[^/]+--x-s3(?:/|$)")
-"""Directory buckets of S3 list in no order, and from no place on."""
+"""S3 directory buckets list in no particular order, and cannot start at a given key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,10 @@ class ObjectMeta:
     """One file of a listing.
 
     Attributes:
-        name: the last segment of its path, not URL-encoded.
+        name: the last path segment, not URL-encoded.
         size: bytes.
         last_modified_ms: milliseconds since the epoch, by the storage's clock.
-        e_tag: what an object store calls this content, where it says; local disk does not.
+        e_tag: the object store's identifier of this content, if any; local disks have none.
     """
 
     name: str
@@ -53,7 +53,7 @@ class ObjectMeta:
 
 
 class ObjectStore:
-    """Listing, reading and durable writing below a table's location.
+    """Lists, reads and durably writes files below a table's location.
 
     Paths are spelled as in the log: URL-encoded, relative to the location or absolute.
     """
@@ -70,9 +70,9 @@ class ObjectStore:
 
         Args:
             location: canonical, without a trailing slash.
-            allowed: decides by URL whether a file outside ``location`` may be read, and whether links may lead there in
-                reading, listing, writing and deleting; without it, no to both.
-            max_commit_bytes: larger JSON files of the log are not read.
+            allowed: decides by URL whether a file outside ``location`` may be read, and whether links may lead there
+                when reading, listing, writing and deleting; by default neither.
+            max_commit_bytes: larger JSON files of the log are rejected.
             observer: notified of each request.
         """
         self.location = location
@@ -83,12 +83,12 @@ class ObjectStore:
     def list_from(self, prefix: str, start_after: str = "") -> list[ObjectMeta]:
         """Return the files directly in the directory ``prefix`` whose names sort after ``start_after``.
 
-        In the order of their names' UTF-8 bytes. Names that start with ``_`` or ``.`` are left out: none is
-        a commit or a checkpoint, and on an object store a listing that starts near the end of a long log is
-        over before it reaches ``_sidecars``.
+        They are ordered by the UTF-8 bytes of their names. Names that start with ``_`` or ``.`` are left out: none of
+        them is a commit or a checkpoint, and on an object store a listing that starts near the end of a long log ends
+        before it reaches ``_sidecars``.
 
         Raises:
-            StorageError: storage did not answer. A missing directory is an empty one, also below a file.
+            StorageError: storage did not answer. A missing directory counts as empty, even below a file.
         """
         directory = prefix.rstrip("/")
         place = storage.locate(self.location, f"{directory}/_" if directory else "_", allowed=self._allowed)
@@ -104,7 +104,7 @@ class ObjectStore:
 
         Raises:
             FileNotFoundError: it does not exist.
-            UnusableFile: it is no regular file, or larger than any of its kind; then none of it is read.
+            UnusableFile: it is not a regular file, or too large for its kind; then nothing is read.
             StorageError: storage did not answer.
         """
         most = self.max_commit_bytes if path.endswith(".json") else _MAX_WHOLE
@@ -112,7 +112,7 @@ class ObjectStore:
             return storage.read(self.location, path, allowed=self._allowed, max_bytes=most)
 
     def get_start(self, path: str, max_bytes: int) -> bytes:
-        """Return a file's first bytes, all where it has no more than ``max_bytes``.
+        """Return the first ``max_bytes`` bytes of a file, or all if it is shorter.
 
         Raises:
             FileNotFoundError: it does not exist.
@@ -122,7 +122,7 @@ class ObjectStore:
             return bytes(storage.read_ranges(self.location, path, [(0, max_bytes)], allowed=self._allowed)[0])
 
     def head(self, path: str) -> ObjectMeta | None:
-        """Return what is known of a file without reading it, or None if it does not exist.
+        """Return a file's listing entry without reading it, or None if it does not exist.
 
         Raises:
             StorageError: storage did not answer.
@@ -134,9 +134,9 @@ class ObjectStore:
         return ObjectMeta(unquote(path).rpartition("/")[2], info.size, info.last_modified_ms, info.e_tag)
 
     def look_up(self, prefix: str, names: Iterable[str]) -> Iterator[ObjectMeta | None]:
-        """Yield what is known of files directly in the directory ``prefix``, None for one that does not exist.
+        """Yield the listing entries of files directly in the directory ``prefix``, None for missing ones.
 
-        A file is looked at when its turn comes; where the directory is is found out once.
+        Each file is checked when its turn comes; the directory is resolved once.
 
         Raises:
             StorageError: storage did not answer.
@@ -165,18 +165,18 @@ class ObjectStore:
                     yield ObjectMeta(name, found.st_size, found.st_mtime_ns // 1_000_000)
 
     def put_if_absent(self, path: str, data: bytes, *, directories: bool = True) -> bool:
-        """Create a file atomically; the commit point. Durable when this returns True.
+        """Create a file atomically: the commit point. It is durable when this returns True.
 
-        ``data`` must differ from what any other writer may put there (a commit carries its transaction id):
-        a file that holds exactly ``data`` is taken for this writer's own, whose answer was lost on the way.
-        Without ``directories`` it fails where its directory is missing: a table that was deleted stays deleted.
+        ``data`` must differ from anything another writer may write (a commit contains its transaction id): a file
+        that contains exactly ``data`` counts as this writer's own, whose answer was lost. Without ``directories`` it
+        fails if the directory is missing: a deleted table stays deleted.
 
         Returns:
-            False if the file exists already, with other content.
+            False if the file already exists with other content.
 
         Raises:
             AtomicCreateUnsupported: the storage cannot create a file atomically.
-            StorageError: storage did not answer, and the file may exist or not.
+            StorageError: storage did not answer, and the file may or may not exist.
         """
         with self._observer.storage("create"):
             return storage.create_file(
@@ -184,7 +184,7 @@ class ObjectStore:
             )
 
     def put(self, path: str, data: bytes) -> None:
-        """Write a whole file, replacing what is there; durable when this returns.
+        """Write a whole file, replacing an existing one. It is durable on return.
 
         Raises:
             StorageError: storage did not answer.
@@ -193,7 +193,7 @@ class ObjectStore:
             storage.write_file(self.location, path, data, durable=True, allowed=self._allowed)
 
     def stage(self, path: str) -> AbstractContextManager[StagedFile]:
-        """Begin a large file, to be published whole or not at all; see :class:`~delvec_kernel.storage.files.StagedFile`."""
+        """Start a large file; see :class:`~delvec_kernel.storage.files.StagedFile`. It is published whole or not at all."""
         return storage.stage(self.location, path, allowed=self._allowed)
 
     def open(self, path: str) -> pa.NativeFile:
@@ -207,10 +207,10 @@ class ObjectStore:
             return storage.open_input(self.location, path, allowed=self._allowed)
 
     def delete(self, path: str) -> None:
-        """Delete a file; one that does not exist is deleted already.
+        """Delete a file. A missing file is not an error.
 
         Raises:
-            StorageError: storage did not answer, and the file may be there or not.
+            StorageError: storage did not answer, and the file may or may not exist.
         """
         with self._observer.storage("delete"):
             storage.delete_file(self.location, path, allowed=self._allowed)
@@ -219,7 +219,7 @@ class ObjectStore:
 def _list_local(place: FileLocation, start_after: str) -> Iterator[ObjectMeta]:
     after = os.fsencode(start_after)
     with place.opened_directory() as directory, _local_files.entries(directory) as entries:
-        # Comparing names first keeps a long log cheap: only what is new is looked at.
+        # Comparing names first keeps a long log cheap: only new files are examined.
         wanted = [
             entry
             for entry in entries
@@ -227,7 +227,7 @@ def _list_local(place: FileLocation, start_after: str) -> Iterator[ObjectMeta]:
         ]
         for entry in wanted:
             try:
-                # Whether a link may be followed is decided when its target is read.
+                # Whether to follow a link is decided when its target is read.
                 is_link = entry.is_symlink()
                 if not is_link and entry.is_dir():
                     continue
@@ -236,7 +236,7 @@ def _list_local(place: FileLocation, start_after: str) -> Iterator[ObjectMeta]:
                     if is_link
                     else entry.stat()
                 )
-            except FileNotFoundError:  # removed since: log cleanup runs beside readers
+            except FileNotFoundError:  # removed in the meantime: log cleanup runs alongside readers
                 continue
             except (LocationNotAllowed, OSError):
                 found = entry.stat(follow_symlinks=False)

@@ -1,4 +1,4 @@
-"""A registered table that may be worked on, within the configured roots."""
+"""A registered table that may be accessed, within the configured roots."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +13,7 @@ __all__ = ["OpenTable"]
 
 @dataclass(frozen=True)
 class OpenTable:
-    """A registered table that may be worked on."""
+    """A registered table that may be accessed."""
 
     record: TableRecord
     roots: Roots
@@ -22,12 +22,12 @@ class OpenTable:
 
     @property
     def name(self) -> str:
-        """What errors call the table."""
+        """The table's name in errors."""
         return self.record.name
 
     @property
     def location(self) -> str:
-        """Canonical, without a trailing slash."""
+        """The canonical location, without a trailing slash."""
         return self.record.location
 
     @cached_property

@@ -1,8 +1,8 @@
-"""What this service and its replicas committed lately, and what of it was replaced, in SQL.
+"""Recent commits of this service and its replicas, and which of them were replaced, in SQL.
 
-Put-if-absent protects only against writers that do the same. One that looks and then renames can replace a version
-that Delvec has acknowledged; what is kept here is what tells. A store that was wiped can tell nothing, and no answer
-about a table's data rests on it.
+Put-if-absent only protects against writers that use it. One that checks and then renames can replace a version that
+Delvec has acknowledged; this record reveals it. A wiped store cannot, but no answer about a table's data depends on
+it.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from delvec_service.store.models import OverwrittenCommitRow, OwnCommitRow, Tran
 __all__ = ["Overwritten", "OwnCommit", "OwnCommitStore", "record"]
 
 KEPT: Final = 128
-"""Own commits of a table, about: the newest."""
+"""Approximately how many own commits of a table to keep; the newest."""
 
 _PRUNED_EVERY: Final = 16
 _EVENTS: Final = 100
@@ -35,7 +35,7 @@ class OwnCommit:
     Attributes:
         key: its commitInfo.txnId; of a group of commits, the group's.
         size: bytes of the log entry.
-        metadata_id: of the table then: another one means another table, created in its place.
+        metadata_id: of the table at the time: a different one means another table, created in its place.
     """
 
     version: int
@@ -46,12 +46,12 @@ class OwnCommit:
 
 @dataclass(frozen=True, slots=True)
 class Overwritten:
-    """An own commit in whose place the log has another one.
+    """An own commit that another one in the log has replaced.
 
     Attributes:
-        key: of the commit that is gone.
-        by_operation: of the commit that is there, as far as it says; so ``by_engine`` and ``by_key``.
-        newest_version: of the table when that was found.
+        key: of the replaced commit.
+        by_operation: of the commit in its place, if it says; likewise ``by_engine`` and ``by_key``.
+        newest_version: of the table when this was detected.
     """
 
     version: int
@@ -64,7 +64,7 @@ class Overwritten:
 
 
 def record(connection: Connection, table_id: str, commit: OwnCommit) -> None:
-    """Note a commit, in a transaction that is open anyway; what is far behind it is forgotten."""
+    """Record a commit in an open transaction; commits far behind it are deleted."""
     row = {
         "table_id": table_id,
         "version": commit.version,
@@ -78,13 +78,13 @@ def record(connection: Connection, table_id: str, commit: OwnCommit) -> None:
 
 
 class OwnCommitStore:
-    """Own commits and what became of them; safe to share between threads."""
+    """Own commits and the replaced ones; safe to share between threads."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def newest(self, table_id: str) -> Sequence[OwnCommit]:
-        """Return what is known of a table's own commits, oldest first.
+        """Return the known own commits of a table, oldest first.
 
         Raises:
             ServiceUnavailable: the database does not answer.
@@ -96,7 +96,7 @@ class OwnCommitStore:
             return [OwnCommit(*values) for values in session.execute(query)]
 
     def transactions(self, table_id: str, version: int) -> Sequence[str]:
-        """Return the transactions that the ledger has as committed in a version.
+        """Return the transactions that the ledger lists as committed in a version.
 
         Raises:
             ServiceUnavailable: the database does not answer.
@@ -109,7 +109,7 @@ class OwnCommitStore:
             return list(session.scalars(query))
 
     def note(self, table_id: str, found: Overwritten) -> bool:
-        """Keep what was found; return whether it is news.
+        """Store a replaced commit; return whether it is new.
 
         Raises:
             ServiceUnavailable: the database does not answer.
@@ -132,7 +132,7 @@ class OwnCommitStore:
             return done.first() is not None
 
     def overwritten(self, table_id: str, limit: int = _EVENTS) -> Sequence[Overwritten]:
-        """Return what was found so far, the latest first.
+        """Return the replaced commits found so far, latest first.
 
         Raises:
             ServiceUnavailable: the database does not answer.
@@ -158,7 +158,7 @@ class OwnCommitStore:
 
 def _upsert(insert: Any) -> Any:
     statement = insert(OwnCommitRow)
-    # A version that was committed again: the log was restored from a backup, or another writer replaced it before.
+    # A version that was committed again: the log was restored from a backup, or another writer replaced it earlier.
     return statement.on_conflict_do_update(
         index_elements=["table_id", "version"],
         set_={name: statement.excluded[name] for name in ("key", "size", "metadata_id")},
@@ -169,5 +169,5 @@ _UPSERT: Final = Upsert(_upsert)
 
 
 def _short(text: str | None, length: int) -> str | None:
-    # PostgreSQL counts, and the log may come from anybody.
+    # PostgreSQL limits the size, and anybody may have written the log.
     return None if text is None else text[:length]

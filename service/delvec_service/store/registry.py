@@ -1,4 +1,4 @@
-"""Registered tables: which name and id stand for which location."""
+"""Registered tables: the mapping of names and ids to locations."""
 
 import uuid
 from collections.abc import Sequence
@@ -34,9 +34,9 @@ class TableRecord:
     """A registered table.
 
     Attributes:
-        name: that it was given, or else its folder's.
+        name: its own name, or that of its folder.
         location: canonical, without a trailing slash.
-        is_named: whether it was given the name, which then is its alone.
+        is_named: whether it is its own name, which no other table can have.
     """
 
     id: str
@@ -49,28 +49,29 @@ class TableRecord:
 def table_id(location: str) -> str:
     """Return the id of the table at a canonical location.
 
-    It follows from the location, so that a client's ids survive the loss of the database, and two replicas
+    The id is derived from the location, so that a client's ids survive the loss of the database, and two replicas
     that register the same table at once agree.
     """
     return str(uuid.uuid5(_NAMESPACE, location))
 
 
 def not_found(name_or_id: str) -> TableNotFound:
-    """Return the error for a table that is not there, or that may not be seen: nobody can tell one from the other."""
+    """Return the error for a table that does not exist or may not be seen, which must be indistinguishable."""
     return TableNotFound(
-        f"No table '{name_or_id[:200]}' is registered; register its location first.", table=name_or_id[:200]
+        f"Table '{name_or_id[:200]}' is not registered; register its location first.", table=name_or_id[:200]
     )
 
 
 class Registry:
     """The names of tables, in SQL.
 
-    A name that a table was given is its alone. A table that was given none is called by its folder, as long as no other
-    is called so.
+    A table's own name is unique. A table without one is named after its folder, as long as no other table has that
+    name.
 
     Args:
-        database: where they are kept.
-        warehouse: whose names these are, canonical; None for a service's own. Names of one mean nothing in another.
+        database: where they are stored.
+        warehouse: the canonical warehouse of the names; None for a service's own. Names of one are unknown in
+            another.
     """
 
     def __init__(self, database: Database, warehouse: str | None = None) -> None:
@@ -79,15 +80,15 @@ class Registry:
 
     @property
     def catalog(self) -> str:
-        """Whose names these are, as the database spells it."""
+        """The catalog of the names, as the database spells it."""
         return self._catalog
 
     def get(self, name_or_id: str) -> TableRecord:
         """Return a table by name or id.
 
         Raises:
-            TableNotFound: there is none.
-            AmbiguousTable: several folders are called so, and no table was given the name.
+            TableNotFound: no table has that name or id.
+            AmbiguousTable: several folders have that name, and no table has it as its own.
         """
         found = self.called(name_or_id)
         if not found:
@@ -96,7 +97,7 @@ class Registry:
 
     @staticmethod
     def only(name: str, found: Sequence[TableRecord]) -> TableRecord:
-        """Return the one table that a name can mean.
+        """Return the only table that a name can refer to.
 
         Raises:
             AmbiguousTable: there are several.
@@ -106,15 +107,15 @@ class Registry:
         places = [record.location for record in found]
         shown = ", ".join(places[:_SHOWN]) + (", ..." if len(places) > _SHOWN else "")
         raise AmbiguousTable(
-            f"'{name}' may be any of {len(places)} tables whose folder is called so: {shown}. "
-            "Use the location, or rename one of them.",
+            f"'{name}' is ambiguous: {len(places)} tables have folders of that name: {shown}. Use the location, or "
+            "rename one of them.",
             table=name,
             locations=places[:_SHOWN],
         )
 
     def called(self, name_or_id: str) -> Sequence[TableRecord]:
-        """Return the tables that a name or an id can mean: those of the id, or of the given name, are alone."""
-        if "\0" in name_or_id:  # PostgreSQL has no such text
+        """Return the tables that a name or an id can refer to; a matching id or own name excludes all others."""
+        if "\0" in name_or_id:  # PostgreSQL cannot store such a text
             return ()
         with self._database.read() as session:
             query = select(TableRow).where(
@@ -139,12 +140,12 @@ class Registry:
     def page(
         self, after: tuple[str, str] = ("", ""), limit: int = 100, namespace: str | None = None
     ) -> Sequence[TableRecord]:
-        """Return tables in the order of their names and ids, from the one after ``after``.
+        """Return tables ordered by name and id, starting after ``after``.
 
         Args:
-            after: the name and the id of the last one of the page before.
-            limit: how many.
-            namespace: only those that are called ``namespace.something``.
+            after: the name and id of the last table on the previous page.
+            limit: the maximum number of tables.
+            namespace: only tables named ``namespace.something``.
         """
         name, identifier = after
         called = func.coalesce(TableRow.name, TableRow.folder_name)
@@ -159,18 +160,18 @@ class Registry:
             return [_record(row) for row in rows]
 
     def add(self, location: str, name: str | None, folder_name: str) -> tuple[TableRecord, bool]:
-        """Register a location; of several callers at once exactly one creates the row.
+        """Register a location. Of several concurrent callers, exactly one creates the row.
 
         Args:
             location: canonical.
-            name: what the caller wants it to be called, or None.
-            folder_name: what it is called without ``name``, as long as no other table is.
+            name: the name that the caller wants for it, or None.
+            folder_name: its default name, as long as no other table has it.
 
         Returns:
             The row, and whether this call created it.
 
         Raises:
-            TableAlreadyExists: ``name`` belongs to another table, or the table was given another name.
+            TableAlreadyExists: ``name`` belongs to another table, or the table already has a different name.
         """
         found = self.at(location)
         if found is None:
@@ -188,7 +189,7 @@ class Registry:
                 with self._database.write() as session:
                     session.add(row)
             except IntegrityError:
-                found = self.at(location)  # the location or the name was taken just now
+                found = self.at(location)  # another caller has just taken the location or the name
             else:
                 return _record(row), True
         if found is None:
@@ -199,18 +200,19 @@ class Registry:
             return (found if name is None or found.is_named else self.rename(found, name)), False
         if found.is_named:
             raise TableAlreadyExists(
-                f"The table at {location} is registered already, as '{found.name}'; use that name, or rename the table.",
+                f"The table at {location} is already registered as '{found.name}'; use that name, or rename the "
+                "table.",
                 table=found.name,
                 location=location,
             )
         return self.rename(found, name), False
 
     def rename(self, record: TableRecord, name: str) -> TableRecord:
-        """Give a table a name, its first or another one.
+        """Name a table, or rename it.
 
         Raises:
             TableAlreadyExists: the name belongs to another table.
-            TableNotFound: the table was dropped meanwhile.
+            TableNotFound: the table was unregistered in the meantime.
         """
         self._check_free(name, record.location)
         try:
@@ -225,28 +227,28 @@ class Registry:
         return self.get(record.id)
 
     def _check_free(self, name: str, location: str) -> None:
-        """Refuse a name that another table has, given or by its folder.
+        """Reject a name that another table has, its own or its folder's.
 
         Raises:
-            TableAlreadyExists: one has.
+            TableAlreadyExists: another table has it.
         """
         other = next((each for each in self.called(name) if each.location != location), None)
         if other is None:
             return
-        called = "is the name of" if other.is_named else "is what, by its folder, Delvec calls"
+        called = "is already the name of" if other.is_named else "is the default name (from its folder) of"
         raise TableAlreadyExists(
-            f"'{name}' {called} the table at {other.location}, and cannot be that of the table at {location}, too. "
-            "Give this one another name, or rename or drop the other.",
+            f"'{name}' {called} the table at {other.location}, so the table at {location} cannot have it. Choose "
+            "another name, or rename or unregister the other table.",
             table=name,
             location=other.location,
             wanted=location,
         )
 
     def remove(self, identifier: str) -> None:
-        """Forget a table and what was set for it and counted of it; its files stay, and the record of maintenance runs.
+        """Unregister a table, delete its settings and counts; its files and maintenance runs stay.
 
-        Another table at its location has its id, and must not get its policies. Those of other catalogs are another's; what is
-        kept by the id alone goes with the last catalog that has the table.
+        Another table at its location has the same id, and must not get its policies. Policies of other catalogs stay;
+        data stored by id alone is deleted with the last catalog that has the table.
         """
         policy = MaintenancePolicyRow
         with self._database.write() as session:

@@ -23,13 +23,14 @@ _CHUNK_BYTES: Final = 4 * 1024 * 1024
 _CHUNK_SEGMENTS: Final = 32
 _PAUSE_SECONDS: Final = 0.1
 UNUSED_GRACE: Final = timedelta(minutes=10)
-"""Readers of an older version may still need what no snapshot needs; and a snapshot is saved in several steps."""
+"""Readers of an older version may still need segments that no snapshot has, and a snapshot is saved in several steps.
+"""
 
 
 class SegmentStore:
-    """Reads and writes segments; safe to share between threads. A SegmentSource.
+    """Reads and writes segments; safe to share between threads.
 
-    Every row carries a checksum: one that does not match is as good as missing.
+    A SegmentSource. Every row has a checksum; a row that does not match counts as missing.
     """
 
     def __init__(self, database: Database) -> None:
@@ -41,7 +42,8 @@ class SegmentStore:
         """Return one part of each segment.
 
         Raises:
-            SegmentsLost: one is missing or damaged; its arguments are the ids, none if the database does not answer.
+            SegmentsLost: a part is missing or damaged; the arguments are the segment ids, none if the database does
+                not answer.
         """
         try:
             found = self._blobs(ids, name)
@@ -53,14 +55,14 @@ class SegmentStore:
         return found
 
     def optional_blobs(self, ids: Sequence[str], name: str) -> Mapping[str, bytes]:
-        """Return one part of those segments that have it; what is damaged counts as missing."""
+        """Return one part of those segments that have it; damaged parts count as missing."""
         try:
             return self._blobs(ids, name)
         except (ServiceUnavailable, SQLAlchemyError):
             return {}
 
     def summaries(self, ids: Sequence[str], column: str) -> Mapping[str, Summary]:
-        """Return the summaries of one column that there are, by segment."""
+        """Return the existing summaries of one column, by segment."""
         row = SegmentSummaryRow
         found: dict[str, Summary] = {}
         try:
@@ -101,7 +103,7 @@ class SegmentStore:
     def add(
         self, table_id: str, records: Iterable[SegmentRecord], stopping: Callable[[], bool] = lambda: False
     ) -> bool:
-        """Save segments, or what is new about them, in transactions of a few MiB; False if stopped in between.
+        """Save new or updated segments in transactions of a few MiB; False if stopped in between.
 
         A new segment is unused until a snapshot has it.
         """
@@ -111,12 +113,12 @@ class SegmentStore:
             began = time.monotonic()
             with self._database.write() as session:
                 _put(session, table_id, chunk)
-            # Others wait for the one writer that SQLite allows: leave them as much time as this takes.
+            # Others wait for SQLite's only writer: leave them as much time as this takes.
             time.sleep(min(time.monotonic() - began, _PAUSE_SECONDS))
         return True
 
     def sweep(self, grace: timedelta = UNUSED_GRACE, stopping: Callable[[], bool] = lambda: False) -> int:
-        """Delete segments that have been unused for so long, and parts without a segment; return how many segments."""
+        """Delete segments unused for this long, and parts without a segment; return the number of segments."""
         count = 0
         before = datetime.now(UTC) - grace
         while not stopping():
@@ -137,7 +139,7 @@ class SegmentStore:
 
 
 def unused(session: Session, table_id: str, kept: Iterable[str] = (), since: datetime | None = None) -> None:
-    """Note which segments of a table no snapshot has any more: all but those ``kept``."""
+    """Mark the segments of a table that no snapshot has any more: all except ``kept``."""
     row = SegmentRow
     query = update(row).where(row.table_id == table_id, row.id.not_in(list(kept)))
     if since is None:
@@ -199,7 +201,7 @@ def _upsert(
         query = query.on_conflict_do_update(index_elements=key, set_=others)
     else:
         query = query.on_conflict_do_nothing(index_elements=key)
-    # In one order everywhere, so that two replicas never wait for each other.
+    # In the same order everywhere, so that two replicas never wait for each other.
     values.sort(key=lambda value: [value[name] for name in key])
     session.connection().execute(query, values)
 
@@ -215,7 +217,7 @@ def _delete(session: Session, ids: Sequence[str]) -> None:
 
 
 def _delete_orphans(session: Session) -> None:
-    """Delete parts of segments that are gone: of those that were deleted while something was added to them."""
+    """Delete parts without a segment: the segment was deleted while something was added to it."""
     for row in (SegmentSummaryRow, SegmentBlobRow):
         known = select(SegmentRow.id).where(SegmentRow.id == row.segment_id)
         session.execute(delete(row).where(~known.exists()), execution_options={"synchronize_session": False})

@@ -1,4 +1,4 @@
-"""What a snapshot is besides its files, as bytes; and checksums of what a database may damage."""
+"""A snapshot without its files, as bytes; and checksums of what a database may damage."""
 
 import json
 import zlib
@@ -18,7 +18,7 @@ from delvec_service.store.file_index_engine import FILE_INDEX_ENGINE
 __all__ = ["FORMAT", "LogMark", "StoredSegment", "checksum", "decode_state", "digest", "encode_state"]
 
 FORMAT: Final = 1
-"""Of states and of segments; raise it when either is encoded in another way."""
+"""The format of states and of segments; increase it when the encoding of either changes."""
 
 _SIGNED: Final = 2**63
 _LEVEL: Final = 1
@@ -26,7 +26,7 @@ _LEVEL: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class LogMark:
-    """The log file by which a version is recognised: another size or time of it means another log."""
+    """The log file that identifies a version: a different size or time means another log."""
 
     name: str
     size: int
@@ -39,12 +39,12 @@ class LogMark:
 
     @property
     def e_tag(self) -> None:
-        """Not kept."""
+        """Not stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSegment:
-    """A member of a snapshot's live files; ``dead`` as bytes."""
+    """A member of a snapshot's live files, with ``dead`` as bytes."""
 
     segment_id: str
     num_rows: int
@@ -52,7 +52,7 @@ class StoredSegment:
 
     @classmethod
     def of(cls, member: LiveSegment) -> "StoredSegment":
-        """Return what a database keeps of a member."""
+        """Return the stored form of a member."""
         return cls(member.segment.id, member.segment.num_rows, member.dead.tobytes())
 
 
@@ -76,7 +76,7 @@ def decode_state(state: bytes, version: int, members: Iterable[LiveSegment]) -> 
     """Return the snapshot of a state and its files.
 
     Raises:
-        ValueError: or another error: they are not what was encoded.
+        ValueError: or another error: they do not match what was encoded.
     """
     document: dict[str, Any] = json.loads(zlib.decompress(state))
     txns = [Txn.from_json(value) for value in document["txns"]]
@@ -97,13 +97,13 @@ def decode_state(state: bytes, version: int, members: Iterable[LiveSegment]) -> 
 
 
 def checksum(data: bytes, *owner: str) -> int:
-    """Return a checksum, a signed number of 64 bits; the same data of another owner has another one."""
+    """Return a checksum as a signed 64-bit number; the same data of another owner has a different one."""
     seed = xxhash.xxh3_64_intdigest("/".join(owner).encode())
     return xxhash.xxh3_64_intdigest(data, seed) - _SIGNED
 
 
 def digest(table_id: str, version: int, mark: LogMark, state: bytes, members: Iterable[StoredSegment]) -> int:
-    """Return one checksum over all that the database keeps of a snapshot in several rows."""
+    """Return one checksum over everything that the database stores of a snapshot in several rows."""
     found = xxhash.xxh3_64(f"{FORMAT}/{table_id}/{version}/{mark}/{len(state)}/".encode())
     found.update(state)
     for member in members:

@@ -1,4 +1,4 @@
-"""The newest version of each table, in SQL, so that a restart or another replica need not read the log."""
+"""The newest version of each table, in SQL, so that a restart or another replica does not have to read the log."""
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,10 +38,10 @@ _PLAIN: Final[Mapping[str, Any]] = {"synchronize_session": False}
 
 @dataclass(frozen=True)
 class StoredSnapshot:
-    """A snapshot as it was saved; its segments are read when something asks for them.
+    """A saved snapshot; its segments are read on access.
 
     Attributes:
-        file: what the log has to hold still for the snapshot to be of any use.
+        file: the file that the log must still have for the snapshot to be valid.
         generation: needed to replace it.
     """
 
@@ -52,7 +52,7 @@ class StoredSnapshot:
 
 @dataclass(frozen=True)
 class Head:
-    """What is saved of a table: enough to decide whether, and what, to save."""
+    """A summary of what is saved of a table: enough to decide whether, and what, to save."""
 
     generation: str
     version: int
@@ -63,8 +63,7 @@ class Head:
 class SnapshotStore:
     """Snapshots by location; safe to share between threads, and between replicas.
 
-    One version per table is kept. Everything here is a cache: a reader that finds a part of it missing or damaged reads
-    the log.
+    One version per table is kept. All of it is a cache: if a part is missing or damaged, the log is read.
     """
 
     def __init__(self, database: Database) -> None:
@@ -74,7 +73,7 @@ class SnapshotStore:
     # --- reading ------------------------------------------------------------------------------------------
 
     def find(self, location: str) -> StoredSnapshot | None:
-        """Return what is saved of the table at a location; what is damaged is forgotten and counts as missing.
+        """Return the saved snapshot of the table at a location; a damaged one is deleted and counts as missing.
 
         Raises:
             ServiceUnavailable: the database does not answer.
@@ -95,7 +94,7 @@ class SnapshotStore:
         return StoredSnapshot(snapshot, _mark(row), row.generation)
 
     def head(self, location: str) -> Head | None:
-        """Return what is saved of the table at a location, without reading much of it.
+        """Return a summary of what is saved of the table at a location.
 
         Raises:
             ServiceUnavailable: the database does not answer.
@@ -118,19 +117,19 @@ class SnapshotStore:
         replacing: str | None,
         stopping: Callable[[], bool] = lambda: False,
     ) -> str | None:
-        """Save a version of a table: what the database does not have of it.
+        """Save a version of a table: whatever the database lacks of it.
 
         Args:
             snapshot: the version.
-            file: the log file by which it is recognised.
-            replacing: the generation that is saved now, None if there is none.
-            stopping: asked now and then whether to give up.
+            file: the log file that identifies it.
+            replacing: the generation that is currently saved, or None.
+            stopping: called from time to time; returns whether to give up.
 
         Returns:
-            The new generation; None if another one is saved by now, or if this was stopped.
+            The new generation; None if another one has been saved meanwhile, or if this was stopped.
 
         Raises:
-            SegmentsLost: the database has lost parts that nobody holds any more.
+            SegmentsLost: the database has lost parts that are no longer in memory.
             ServiceUnavailable: the database does not answer.
         """
         id_ = table_id(snapshot.location)
@@ -154,7 +153,7 @@ class SnapshotStore:
         return generation
 
     def add_parts(self, location: str, segments: Sequence[Segment], stopping: Callable[[], bool]) -> int:
-        """Save what was found out about segments that are saved; return how many there were.
+        """Save new summaries of saved segments; return how many there were.
 
         Raises:
             ServiceUnavailable: the database does not answer.
@@ -173,7 +172,7 @@ class SnapshotStore:
         return len(records)
 
     def forget(self, location: str, generation: str | None = None) -> None:
-        """Forget what is saved of a table, if it is of that generation; None is any.
+        """Delete the saved snapshot of a table if it has that generation; None matches any.
 
         Raises:
             ServiceUnavailable: the database does not answer.
@@ -188,7 +187,7 @@ class SnapshotStore:
                 unused(session, id_)
 
     def touch(self, location: str) -> None:
-        """Note that a table was used.
+        """Record that a table was used.
 
         Raises:
             ServiceUnavailable: the database does not answer.
@@ -198,7 +197,7 @@ class SnapshotStore:
             session.execute(query.values(used_at=datetime.now(UTC)), execution_options=_PLAIN)
 
     def evict(self, max_bytes: int, stopping: Callable[[], bool] = lambda: False) -> int:
-        """Forget the tables that were used longest ago until all take at most ``max_bytes``; return how many.
+        """Delete the least recently used tables until the rest takes at most ``max_bytes``; return how many.
 
         Raises:
             ServiceUnavailable: the database does not answer.
@@ -207,7 +206,7 @@ class SnapshotStore:
         with _failures():
             while not stopping():
                 with self._database.write() as session:
-                    # Those that wait to be deleted are on their way out already.
+                    # Segments waiting to be deleted do not count.
                     total = select(func.coalesce(func.sum(SegmentRow.nbytes), 0))
                     used = session.scalar(total.where(SegmentRow.unused_since.is_(None)))
                     oldest = select(SnapshotRow.table_id).order_by(SnapshotRow.used_at).limit(1)
@@ -225,7 +224,7 @@ class SnapshotStore:
         return count
 
     def sweep(self, grace: timedelta | None = None, stopping: Callable[[], bool] = lambda: False) -> int:
-        """Delete segments that no snapshot has had for so long, by default minutes; return how many.
+        """Delete segments that no snapshot has had for this long, by default minutes; return how many.
 
         Raises:
             ServiceUnavailable: the database does not answer.
@@ -240,9 +239,9 @@ class SnapshotStore:
         return LiveSegment(segment, dead_rows(member.dead))
 
     def _row(self, location: str) -> tuple[SnapshotRow | None, list[StoredSegment] | None]:
-        """Return the row of a table, if there is one, and its members, if they are all there and as they were."""
+        """Return the row of a table, if any, and its members, if they are complete and unchanged."""
         row = None
-        for _ in range(2):  # between the two queries of one try, another replica may have saved
+        for _ in range(2):  # another replica may have saved between the two queries of one attempt
             with self._database.read() as session:
                 row = session.get(SnapshotRow, table_id(location))
                 members = None if row is None else _members(session, row)
@@ -252,12 +251,12 @@ class SnapshotStore:
 
 
 class _Overtaken(Exception):
-    """Another replica has saved meanwhile."""
+    """Another replica has saved in the meantime."""
 
 
 @contextmanager
 def _failures() -> Iterator[None]:
-    """Turn whatever else may be wrong with a database into "it does not answer": here all of it is a cache."""
+    """Treat any other database error as "it does not answer": everything here is a cache."""
     try:
         yield
     except SQLAlchemyError as error:
@@ -266,7 +265,7 @@ def _failures() -> Iterator[None]:
 
 
 def _members(session: Session, row: SnapshotRow) -> list[StoredSegment] | None:
-    """Return the members of a snapshot in order, None if they are not those that were saved with it."""
+    """Return the members of a snapshot in order, or None if they are not those saved with it."""
     member = SnapshotMemberRow
     query = (
         select(member.segment_id, SegmentRow.num_rows, member.dead)
@@ -283,9 +282,9 @@ def _mark(row: SnapshotRow) -> LogMark:
 
 
 def _to_save(segment: Segment, known: frozenset[str], source: SegmentStore) -> SegmentRecord | None:
-    """Return what has to be saved of a segment, None if nothing."""
+    """Return what has to be saved of a segment, or None if nothing."""
     if segment.id in known:
-        # One that was saved by a try that came to nothing is not known to be: then this is all of it.
+        # A segment saved by a failed attempt is unknown here; then all of it is saved.
         return segment.unsaved() if segment.source is source else segment.record()
     record = segment.record()
     if not record.blobs.keys() >= _NEEDED:
@@ -301,7 +300,7 @@ def _point(
     replacing: str | None,
     generation: str,
 ) -> None:
-    """Make a version the one that is saved, if nobody else has saved since."""
+    """Make a version the saved one, if nobody else has saved in the meantime."""
     members = [StoredSegment.of(member) for member in snapshot.live.members]
     state = encode_state(snapshot)
     values = {
@@ -332,7 +331,7 @@ def _point(
 
 
 def _write_members(session: Session, id_: str, members: Sequence[StoredSegment]) -> None:
-    """Write the members that differ from those that are saved."""
+    """Write the members that differ from the saved ones."""
     row = SnapshotMemberRow
     query = select(row.segment_id, row.position, row.dead).where(row.table_id == id_)
     before = {segment_id: (position, dead) for segment_id, position, dead in session.execute(query)}

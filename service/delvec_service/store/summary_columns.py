@@ -1,4 +1,4 @@
-"""Bounds of a column as SQL columns: whole numbers, floating point, and text (also for decimals)."""
+"""Bounds of a column as SQL columns: integers, floating point, and text (also for decimals)."""
 
 import math
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _COLUMN_OF: Final = {"integer": "int", "real": "real", "text": "text", "decimal"
 
 
 def to_columns(segment_id: str, column: str, summary: Summary) -> dict[str, Any] | None:
-    """Return a row of segment_summaries, None for bounds that do not fit into one: then they are worked out again."""
+    """Return a row of segment_summaries, or None for bounds that do not fit: these are computed again later."""
     known = [bound for bound in (summary.low, summary.high) if bound is not None]
     kinds = {_kind(bound) for bound in known}
     if len(kinds) > 1 or None in kinds:
@@ -37,7 +37,7 @@ def to_columns(segment_id: str, column: str, summary: Summary) -> dict[str, Any]
 
 
 def from_columns(row: Mapping[str, Any]) -> Summary | None:
-    """Return the bounds of a row of segment_summaries, None if it is damaged."""
+    """Return the bounds from a row of segment_summaries, or None if it is damaged."""
     kind = row["kind"]
     if (kind is not None and kind not in _COLUMN_OF) or row["checksum"] != _checksum(row):
         return None
@@ -66,7 +66,7 @@ def _kind(bound: Bound) -> str | None:
 
 
 def _is_text(bound: str) -> bool:
-    """Return whether a text can be stored: half a surrogate pair cannot."""
+    """Return whether a text can be stored: a lone surrogate cannot."""
     try:
         bound.encode()
     except UnicodeEncodeError:
@@ -79,7 +79,7 @@ def _plain(kind: str, bound: Any) -> Any:
         case "integer":
             return int(bound)
         case "real":
-            return float(bound) + 0.0  # SQLite does not know a negative zero
+            return float(bound) + 0.0  # SQLite does not support negative zero
         case _:
             return str(bound)
 

@@ -1,7 +1,8 @@
-"""Which roots hold for a table's name, and where a table of that name belongs.
+"""The roots that apply to a table's name, and the location that a name's table should have.
 
-A root is the service's, or a namespace's own. Every location has one owner: whoever has the innermost root that it lies in.
-A name has one, too: the nearest namespace that has roots, or else the service. A table is where both are the same.
+A root belongs to the service or to a namespace. Every location has one owner: the one with the innermost root that
+contains it. Every name has one, too: the nearest namespace that has roots, or else the service. A table may be where
+both owners are the same.
 """
 
 import re
@@ -19,22 +20,23 @@ __all__ = ["NamespaceRoots"]
 _NAME: Final = re.compile(TABLE_NAME)
 _LONGEST_NAME: Final = 128
 _NAMESPACE_FOLDER: Final = ".db"
-"""As Spark and Hive have it: a folder that no table's name can be, so that no table lies in another."""
+"""The suffix that Spark and Hive use: no table's name can be such a folder, so no table lies inside another."""
 _SERVICE: Final = ""
-"""The owner of what no namespace has."""
+"""The owner of everything that no namespace owns."""
 
 
 class NamespaceRoots:
     """The roots of the service, and those of namespaces.
 
     Args:
-        roots: of the service: for every name that no namespace with roots has; without any, everywhere else.
-        namespaces: a namespace's own: for its tables, and those of namespaces in it that have none. New tables go into the first.
-        warehouse: where the service's new tables go; by default its first root.
-        by_folder: whether the folders of the warehouse give names with namespaces.
+        roots: of the service, for every name that no namespace with roots owns; if empty, all other locations.
+        namespaces: roots of namespaces, for their tables and those of nested namespaces without roots. New tables go
+            into the first.
+        warehouse: the location of the service's new tables; by default its first root.
+        by_folder: whether folders of the warehouse correspond to names with namespaces.
 
     Raises:
-        BadRequest: two have one root.
+        BadRequest: two owners share a root.
         InvalidLocation: a root, or the warehouse, is not a location.
     """
 
@@ -61,24 +63,24 @@ class NamespaceRoots:
             self._homes[_SERVICE] = Roots([warehouse]).first
         self._by_folder = by_folder
         self.everywhere = Roots([root for found in given.values() for root in found] if roots else ())
-        """All of them: for what a location is, whosever it is."""
+        """All roots, for checks that apply to a location of any owner."""
 
     @property
     def warehouse(self) -> str | None:
-        """Where the service's new tables go, canonical."""
+        """The canonical location of the service's new tables."""
         return self._homes[_SERVICE]
 
     @property
     def namespaces(self) -> Mapping[str, Roots]:
-        """The roots of each namespace that has some."""
+        """The roots of each namespace that has its own."""
         return {owner: found for owner, found in self._roots.items() if owner != _SERVICE}
 
     def of(self, name: str) -> Roots:
-        """Return the roots that hold for a table of that name, and for the files that its log names."""
+        """Return the roots that apply to a table of that name, and to the files that its log names."""
         return self._roots[self._owner(name)]
 
     def folder(self, name: str | None) -> str:
-        """Return where a table goes that is created by its name alone.
+        """Return the location for a table that is created by name only.
 
         Raises:
             BadRequest: there is no warehouse.
@@ -87,8 +89,8 @@ class NamespaceRoots:
         home = self._homes[owner]
         if home is None:
             raise BadRequest(
-                f"There is no place for tables that are created by name alone: give '{name}' a location, "
-                "or set DELVEC_WAREHOUSE.",
+                f"Creating a table by name only needs a warehouse; give '{name}' a location, or set "
+                "DELVEC_WAREHOUSE.",
                 name=name,
                 setting="DELVEC_WAREHOUSE",
             )
@@ -96,9 +98,9 @@ class NamespaceRoots:
         return "/".join([home, *(f"{each}{_NAMESPACE_FOLDER}" for each in above), last])
 
     def is_home(self, location: str, name: str) -> bool:
-        """Whether a location is where a table of that name belongs: its own folder, or below that of its namespace.
+        """Whether a location is the right one for a table of that name: its own folder, or one below its namespace's.
 
-        All roots of a namespace are its folders.
+        Every root of a namespace counts as its folder.
 
         Raises:
             InvalidLocation: it is not a location.
@@ -116,7 +118,8 @@ class NamespaceRoots:
     def called_by(self, location: str) -> str:
         """Return what the table at a canonical location is called without a name of its own.
 
-        In the roots of a namespace that is a name in it. Elsewhere it is the folder's, in a warehouse with its namespaces.
+        In the roots of a namespace the name is in that namespace. Elsewhere it is the folder's name, with its
+        namespaces in a warehouse.
         """
         owner = max(self._roots, key=lambda each: self._roots[each].depth(location))
         if owner != _SERVICE:
@@ -130,7 +133,7 @@ class NamespaceRoots:
                 if _NAME.fullmatch(name):
                     return name
         name = _default_name(location)
-        # A folder is not taken for a table of a namespace whose roots it is not in.
+        # The folder does not count as a table of a namespace whose roots it is not in.
         return name if self._owner(name) == _SERVICE else name.replace(".", "_")
 
     def _owner(self, name: str) -> str:
@@ -148,19 +151,19 @@ def _check_apart(roots: Mapping[str, Roots]) -> None:
             if other != owner:
                 of = f"the namespace '{other}'" if other else "the service (DELVEC_ROOTS)"
                 raise BadRequest(
-                    f"DELVEC_NAMESPACE_ROOTS: {root} is a root of the namespace '{owner}' and of {of}; a root belongs to one of "
-                    "them, so give each a directory of its own. One may lie within the other's.",
+                    f"DELVEC_NAMESPACE_ROOTS: {root} is a root of both the namespace '{owner}' and {of}. A root "
+                    "belongs to only one of them; give each a directory of its own. One may be inside the other's.",
                     setting="DELVEC_NAMESPACE_ROOTS",
                 )
 
 
 def _default_name(location: str) -> str:
-    """Return the last part of a location as a name; what is not allowed in names becomes ``_``."""
+    """Return the last part of a location as a name, with ``_`` for characters that names cannot have."""
     last = unquote(location.rpartition("/")[2])
     if not last:
         raise InvalidLocation(
-            f"The location {location} has no last part; tables need a directory of their own."
+            f"The location {location} has no last path segment; a table needs a directory of its own."
         )
     name = re.sub(r"[^A-Za-z0-9_.\-]", "_", last)
-    name = re.sub(r"\.(?![A-Za-z0-9_])", "_", name)[:_LONGEST_NAME].rstrip(".")  # no namespace is empty
+    name = re.sub(r"\.(?![A-Za-z0-9_])", "_", name)[:_LONGEST_NAME].rstrip(".")  # no namespace may be empty
     return name if _NAME.fullmatch(name) else f"t_{name.lstrip('.')[: _LONGEST_NAME - 2]}"

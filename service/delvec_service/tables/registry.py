@@ -1,4 +1,4 @@
-"""Tables as the service knows them: register, create, open, forget."""
+"""Registered tables: register, create, open, unregister."""
 
 import re
 import time
@@ -42,7 +42,7 @@ _NAME: Final = re.compile(TABLE_NAME)
 
 @dataclass(frozen=True)
 class NewTable:
-    """What a table to be created is like; ``schema`` is Delta's schema JSON, ``transaction_id`` of its version 0."""
+    """A table to create; ``schema`` is Delta's schema JSON, ``transaction_id`` that of its version 0."""
 
     schema: Mapping[str, Any]
     partition_columns: Sequence[str] = ()
@@ -57,10 +57,10 @@ class Tables:
 
     Args:
         registry: names and locations.
-        roots: where tables may lie, by their names.
+        roots: where tables may be, by their names.
         loader: reads snapshots.
-        max_commit_bytes: larger JSON files of a log are not read.
-        by_folder: whether a name that is not registered also means the table in the warehouse's folder of that name.
+        max_commit_bytes: larger JSON files of a log are rejected.
+        by_folder: whether an unregistered name also refers to the table in the warehouse folder of that name.
         observer: notified of requests to storage.
 
     Attributes:
@@ -87,24 +87,24 @@ class Tables:
 
     @property
     def catalog(self) -> str:
-        """Whose names these are, as the database spells it."""
+        """The location that the registered names belong to, as the database spells it."""
         return self._registry.catalog
 
     def open(self, name_or_id: str) -> OpenTable:
         """Return a registered table.
 
         Raises:
-            TableNotFound: there is none of that name or id.
-            AmbiguousTable: the name may be any of several tables'.
-            LocationNotAllowed: the roots were changed, or a link now leads out of them.
+            TableNotFound: no table has that name or id.
+            AmbiguousTable: several tables match the name.
+            LocationNotAllowed: the roots have changed, or a link now leads out of them.
         """
         return self.opening(self.find(name_or_id))
 
     def opening(self, record: TableRecord) -> OpenTable:
-        """Return the table that was found.
+        """Open a table whose record was found.
 
         Raises:
-            LocationNotAllowed: the roots were changed, or a link now leads out of them.
+            LocationNotAllowed: the roots have changed, or a link now leads out of them.
         """
         roots = self.roots.of(record.name)
         roots.check(record.location)
@@ -115,11 +115,11 @@ class Tables:
         return found
 
     def opened(self, identifier: str) -> OpenTable | None:
-        """Return the table of an id if :meth:`open` returned it in the last second; does no I/O.
+        """Return the table of an id if :meth:`open` returned it in the last second, without I/O.
 
-        An id follows from the location, so that nothing about it can change but that the table is forgotten: by
-        another replica, for a second without notice. A name may come to mean another table, and is looked up. What a table
-        is renamed to has the same roots: those that it lies in.
+        An id is derived from the location, so the only change it can miss is that another replica unregistered the
+        table, for up to a second. A name may be given to another table, so names are always looked up. Renaming keeps
+        the roots: those that contain the location.
         """
         found = self._opened.get(identifier)
         return found[0] if found is not None and time.monotonic() - found[1] < _OPENED_SECONDS else None
@@ -129,34 +129,34 @@ class Tables:
 
         Raises:
             InvalidLocation: it is not a location.
-            LocationNotAllowed: it lies outside all roots, whosever they are.
+            LocationNotAllowed: it is outside all roots of any owner.
         """
         return self._registry.at(self.roots.everywhere.canonical(location))
 
     def called_by(self, location: str) -> str:
-        """Return what a table at a location is called without a name of its own.
+        """Return the default name of a table at a location.
 
         Raises:
             InvalidLocation: it is not a location.
-            LocationNotAllowed: it lies outside all roots, whosever they are.
+            LocationNotAllowed: it is outside all roots of any owner.
         """
         return self.roots.called_by(self.roots.everywhere.canonical(location))
 
     def is_home(self, location: str, name: str) -> bool:
-        """Whether a location is where a table of that name belongs: its own folder, or below that of its namespace.
+        """Whether a location is the right one for a table of that name: its own folder, or one below its namespace's.
 
         Raises:
             InvalidLocation: it is not a location.
-            LocationNotAllowed: it lies outside the roots of that name.
+            LocationNotAllowed: it is outside the roots of that name.
         """
         return self.roots.is_home(location, name)
 
     def within_roots(self, location: str, name: str | None) -> str:
-        """Return the canonical location of a table that is there or is to be; without a name, of the one that it has there.
+        """Return the canonical location of an existing or new table; without a name, its default name there is used.
 
         Raises:
             InvalidLocation: it is not a location.
-            LocationNotAllowed: it lies outside the roots of the name.
+            LocationNotAllowed: it is outside the roots of the name.
         """
         if name is not None:
             return self.roots.of(name).canonical(location)
@@ -165,24 +165,24 @@ class Tables:
         return canonical
 
     def roots_at(self, canonical: str, name: str | None) -> Roots:
-        """Return the roots of a table at a canonical location, which is called so, or without a name, as it is there."""
+        """Return the roots of a table at a canonical location with this name, or else with its default name."""
         if name is None and self.roots.namespaces:
             known = self._registry.at(canonical)
             name = self.roots.called_by(canonical) if known is None else known.name
         return self.roots.of(name or "")
 
     def page(self, after: tuple[str, str], limit: int, namespace: str | None = None) -> Sequence[TableRecord]:
-        """Return tables in the order of their names and ids, from the one after ``after``."""
+        """Return tables ordered by name and id, starting after ``after``."""
         return self._registry.page(after, limit, namespace)
 
     def rename(self, name_or_id: str, name: str) -> TableRecord:
-        """Give a table another name; its files, its location and its id stay.
+        """Rename a table; its files, location and id stay the same.
 
         Raises:
-            TableNotFound: there is none of that name or id.
-            AmbiguousTable: the name may be any of several tables'.
+            TableNotFound: no table has that name or id.
+            AmbiguousTable: several tables match the name.
             TableAlreadyExists: the new name belongs to another table.
-            LocationNotAllowed: the table lies outside the roots of the new name.
+            LocationNotAllowed: the table is outside the roots of the new name.
         """
         found = self.find(name_or_id)
         self.roots.of(name).check(found.location)
@@ -191,23 +191,23 @@ class Tables:
         return record
 
     def find(self, name_or_id: str) -> TableRecord:
-        """Return what a name or an id means here: what is registered, or what lies in the warehouse.
+        """Return the table that a name or an id refers to: a registered one, or one in the warehouse.
 
         Raises:
-            TableNotFound: there is none of that name or id.
-            AmbiguousTable: the name may be any of several tables'.
+            TableNotFound: no table has that name or id.
+            AmbiguousTable: several tables match the name.
         """
         found = self._registry.called(name_or_id)
         if any(record.is_named or record.id == name_or_id for record in found):
             return found[0]
         place = self._place(name_or_id)
         if place is not None and all(record.location != place for record in found):
-            # By the name's spelling and not by the folder's: file systems may take either for the other.
+            # By the spelling of the name, not the folder's: file systems may treat different spellings as the same.
             found = [*found, self._registry.add(place, None, name_or_id)[0]]
         return self._registry.only(name_or_id, found) if found else self._registry.get(name_or_id)
 
     def _place(self, name: str) -> str | None:
-        """Return where in the warehouse the table of a name lies; None where there is none, or it must not be looked."""
+        """Return the location of a named table in the warehouse; None if missing, or if it must not be used."""
         if not self._by_folder or self.roots.warehouse is None or not _NAME.fullmatch(name):
             return None
         try:
@@ -218,11 +218,11 @@ class Tables:
             return None
 
     def forget(self, name_or_id: str) -> TableRecord:
-        """Forget a table and its own policies, and return what it was; its files stay.
+        """Unregister a table, delete its own policies, and return its record. Its files stay.
 
         Raises:
-            TableNotFound: there is none of that name or id.
-            AmbiguousTable: the name may be any of several tables'.
+            TableNotFound: no table has that name or id.
+            AmbiguousTable: several tables match the name.
         """
         record = self._registry.get(name_or_id)
         self._registry.remove(record.id)
@@ -231,14 +231,14 @@ class Tables:
         return record
 
     def register(self, location: str | None, name: str | None) -> tuple[TableRecord, bool]:
-        """Register the Delta table at a location; return its row, and whether it is new.
+        """Register the Delta table at a location; return its record, and whether it is new.
 
         Raises:
             NotADeltaTable: there is no Delta log.
             UnsupportedReaderFeature: the table cannot be read.
-            CorruptLog: its log, or its schema, cannot be read.
+            CorruptLog: its log or its schema cannot be read.
             TableAlreadyExists: the name belongs to another table.
-            LocationNotAllowed: the location lies outside the roots.
+            LocationNotAllowed: the location is outside the roots.
         """
         if location is None:
             raise BadRequest(f"To register '{name}' give its location; to create it give a schema.")
@@ -246,18 +246,18 @@ class Tables:
         canonical = self.within_roots(location, name)
         default = self.roots.called_by(canonical)
         objects = self._objects(canonical, self.roots_at(canonical, name))
-        # Both raise where it is not a table that can be read.
+        # Both raise an error if it is not a table that can be read.
         _ = self._loader.load(objects, name or default).schema
         return self._registry.add(canonical, name, default)
 
     def create(self, location: str | None, name: str | None, new: NewTable) -> tuple[TableRecord, int]:
-        """Create a table, register it, and return its row and version.
+        """Create a table, register it, and return its record and version.
 
         Raises:
-            TableAlreadyExists: there is a Delta log already, or the name belongs to another table.
-            InvalidSchema: the schema cannot be a table's.
-            BadRequest: a property is unknown, or there is no warehouse for a table without location.
-            LocationNotAllowed: the location lies outside the roots.
+            TableAlreadyExists: a Delta log already exists, or the name belongs to another table.
+            InvalidSchema: the schema is not valid for a table.
+            BadRequest: a property is unknown, or a table without a location has no warehouse.
+            LocationNotAllowed: the location is outside the roots.
         """
         definition = Definition(
             StructType.from_json(new.schema),
@@ -277,16 +277,16 @@ class Tables:
         return self.begin(canonical, name, new.transaction_id, actions)
 
     def place(self, location: str | None, name: str | None, transaction_id: str) -> str:
-        """Return the canonical location of a table that is to be created.
+        """Return the canonical location for a new table.
 
         Args:
-            location: a path or URL; None where the name says it.
-            name: that it is to have.
-            transaction_id: of its version 0, which may be there already.
+            location: a path or URL; None to derive it from the name.
+            name: of the new table.
+            transaction_id: of its version 0, which may already exist.
 
         Raises:
-            BadRequest: there is no warehouse for a table without location, or the name is an id.
-            LocationNotAllowed: the location lies outside the roots.
+            BadRequest: a table without a location has no warehouse, or the name is an id.
+            LocationNotAllowed: the location is outside the roots.
         """
         name = _checked_name(name)
         return self.within_roots(location or self._place_of(name, transaction_id), name)
@@ -294,22 +294,22 @@ class Tables:
     def begin(
         self, canonical: str, name: str | None, transaction_id: str, actions: Sequence[Action]
     ) -> tuple[TableRecord, int]:
-        """Write version 0 of a table, register it, and return its row and version.
+        """Write version 0 of a table, register it, and return its record and version.
 
         Args:
-            canonical: where, as :meth:`place` returned it.
-            name: that it is to have.
-            transaction_id: of the version: where it is there already, that is the answer.
+            canonical: the location that :meth:`place` returned.
+            name: of the new table.
+            transaction_id: of the version; if that already exists, it is returned.
             actions: of the version.
 
         Raises:
-            TableAlreadyExists: there is a Delta log already, or the name belongs to another table.
-            RequestTooLarge: no reader would take a log entry that large.
+            TableAlreadyExists: a Delta log already exists, or the name belongs to another table.
+            RequestTooLarge: readers reject a log entry that large.
         """
         name = _checked_name(name)
         objects = self._objects(canonical, self.roots_at(canonical, name))
         exists = TableAlreadyExists(
-            f"A Delta table already exists at {canonical}; open it, or create yours elsewhere.",
+            f"A Delta table already exists at {canonical}. Open it, or create the new one elsewhere.",
             location=canonical,
         )
         made = self._was_begun(objects, transaction_id)
@@ -319,10 +319,10 @@ class Tables:
             raise exists
         known = self._registry.at(canonical)
         if known is not None and known.is_named and name not in (None, known.name):
-            # That of a table that is gone, as there is no log. What a new one is called is for who makes it to say.
+            # The record of a table that is gone, as there is no log. The creator decides the name of the new one.
             self._registry.remove(known.id)
             self._opened.pop(known.id, None)
-        # The name first: it can be given back, a table that was created cannot.
+        # The name first: it can be released again, a created table cannot be undone.
         record, added = self._registry.add(canonical, name, self.roots.called_by(canonical))
         try:
             data = serialize_commit(actions)
@@ -338,11 +338,11 @@ class Tables:
         return record, 0
 
     def was_begun(self, canonical: str, name: str | None, transaction_id: str) -> bool | None:
-        """Whether a transaction made the table at a location; None where there is no table.
+        """Whether a transaction created the table at a location; None if no table exists.
 
         Args:
-            canonical: where, as :meth:`place` returned it.
-            name: that it is to have.
+            canonical: the location that :meth:`place` returned.
+            name: of the table.
             transaction_id: of version 0.
 
         Raises:
@@ -356,7 +356,7 @@ class Tables:
     def _check_size(self, location: str, size: int) -> None:
         if size > self._max_commit_bytes:
             raise RequestTooLarge(
-                f"Version 0 of the table at {location} has {size} bytes as JSON, and the service takes at most "
+                f"Version 0 of the table at {location} has {size} bytes as JSON, and the limit is "
                 f"{self._max_commit_bytes}; raise DELVEC_MAX_COMMIT_BYTES.",
                 location=location,
             )
@@ -370,7 +370,7 @@ class Tables:
         )
 
     def _made_by(self, objects: ObjectStore, transaction_id: str) -> bool:
-        """Whether a transaction created the table: the request was made before, and its answer was lost."""
+        """Whether the transaction created the table: the request was sent before, and its answer was lost."""
         try:
             first = LogReader(objects, objects.location).commit(0).actions
         except (CorruptTable, StorageError):
@@ -378,7 +378,7 @@ class Tables:
         return any(isinstance(action, CommitInfo) and action.txn_id == transaction_id for action in first)
 
     def _place_of(self, name: str | None, transaction_id: str) -> str:
-        """Return where a table goes that is created by name alone: where one of that name was and is gone, or the warehouse."""
+        """Return the location for a table created by name only: a former table's of that name, or the warehouse."""
         for known in () if name is None else self._registry.called(name):
             roots = self.roots.of(known.name)
             if known.is_named and roots.allows(known.location):
@@ -397,7 +397,7 @@ def _checked_name(name: None) -> None: ...
 
 
 def _checked_name(name: str | None) -> str | None:
-    """Refuse names that could be ids: URLs take either."""
+    """Reject names that look like ids: URLs accept both."""
     if name is not None:
         try:
             uuid.UUID(name)

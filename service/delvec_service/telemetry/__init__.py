@@ -1,1 +1,1 @@
-"""What the service tells of itself while it works: metrics and traces."""
+"""Metrics and traces of the running service."""

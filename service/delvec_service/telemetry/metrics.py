@@ -1,7 +1,8 @@
-"""Metrics for Prometheus, and traces beside them.
+"""Prometheus metrics, and traces alongside them.
 
-A process has its own registry. Where PROMETHEUS_MULTIPROC_DIR names a directory, the processes of a service share
-their counts by files in it, and whichever is asked answers for all: prometheus_client decides so when it is imported.
+A process has its own registry. If PROMETHEUS_MULTIPROC_DIR names a directory, the processes of a service share their
+counts through files in it, and whichever one is scraped answers for all: prometheus_client decides this when it is
+imported.
 """
 
 import os
@@ -43,11 +44,11 @@ _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _EOF: Final = b"# EOF\n"
 _REFRESH_SECONDS: Final = 5.0
 _GAUGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
-    "cache_bytes": ("Memory that caches take, about.", ("cache",)),
+    "cache_bytes": ("Approximate memory used by caches, in bytes.", ("cache",)),
     "database_connections": ("Connections to the database.", ("state",)),
-    "database_connections_limit": ("Connections to the database at most.", ()),
-    "lane_requests": ("Requests of a kind that run, or wait for their turn.", ("lane", "state")),
-    "upkeep_backlog": ("Tables that wait for a task in the background.", ("task",)),
+    "database_connections_limit": ("Maximum number of connections to the database.", ()),
+    "lane_requests": ("Requests running or waiting, by kind.", ("lane", "state")),
+    "upkeep_backlog": ("Tables waiting for a background task.", ("task",)),
 }
 
 
@@ -56,7 +57,7 @@ class _Http:
     """Metrics of requests.
 
     Attributes:
-        exemplars: whether they name traces: those of several processes cannot be put together.
+        exemplars: whether they carry exemplars with trace ids: those of several processes cannot be merged.
     """
 
     requests: Counter
@@ -66,10 +67,10 @@ class _Http:
 
 
 class Metrics(Observer):
-    """Counts what the service does, and keeps a trace of it where it is asked to.
+    """Counts what the service does, and traces it if requested.
 
     Args:
-        tracing: of requests; None for none.
+        tracing: traces requests; None to disable traces.
     """
 
     def __init__(self, tracing: Tracing | None = None) -> None:
@@ -90,55 +91,60 @@ class Metrics(Observer):
 
         self._http = _Http(
             counter("http_requests", "Requests by method, route and status.", "method", "route", "status"),
-            histogram("http_request_seconds", "How long requests took.", "method", "route"),
-            self._gauge("http_requests_in_progress", "Requests that are under way.", (), "livesum"),
+            histogram("http_request_seconds", "Duration of requests.", "method", "route"),
+            self._gauge("http_requests_in_progress", "Requests in progress.", (), "livesum"),
             exemplars=not self._shared,
         )
         self._commits = counter("commits", "Commits by outcome.", "outcome")
-        self._conflicts = counter("commit_conflicts", "Conflicts by the type of their error.", "error")
-        self._commit_seconds = histogram("commit_seconds", "How long commits took, their wait included.")
-        self._retries = counter("commit_retries", "Versions that another commit took first.")
+        self._conflicts = counter("commit_conflicts", "Conflicts by type of error.", "error")
+        self._commit_seconds = histogram(
+            "commit_seconds", "Duration of commits, including the time they waited."
+        )
+        self._retries = counter("commit_retries", "Versions that another commit created first.")
         self._group_size = histogram(
-            "commit_group_size", "Commits that were tried together.", buckets=_MEMBERS
+            "commit_group_size", "Commits that were written as one group.", buckets=_MEMBERS
         )
         self._rows_saved = counter(
-            "commit_rebased_rows", "Rows of rebased commits, that nobody had to look for again."
+            "commit_rebased_rows", "Rows changed by rebased commits, which did not have to be searched again."
         )
-        self._plan_seconds = histogram("plan_seconds", "How long planning a scan took.")
+        self._plan_seconds = histogram("plan_seconds", "Duration of planning a scan.")
         self._plan_files = counter("plan_files", "Files of planned scans, read or skipped.", "result")
         self._loads = counter(
-            "snapshot_loads", "Where newest versions of tables came from, new commits aside.", "source"
+            "snapshot_loads", "Sources of newest versions of tables, apart from new commits.", "source"
         )
         self._vectors = counter(
-            "deletion_vector_reads", "Deletion vectors that were in memory, or were read.", "source"
+            "deletion_vector_reads", "Deletion vectors found in memory, or read from storage.", "source"
         )
         self._storage_seconds = histogram(
-            "storage_request_seconds", "How long requests to storage took.", "kind"
+            "storage_request_seconds", "Duration of requests to storage.", "kind"
         )
-        self._storage_errors = counter("storage_errors", "Requests to storage that failed.", "kind")
-        self._upkeep_seconds = histogram("upkeep_seconds", "How long tasks in the background took.", "task")
-        self._upkeep_errors = counter("upkeep_errors", "Tasks in the background that failed.", "task")
+        self._storage_errors = counter("storage_errors", "Failed requests to storage.", "kind")
+        self._upkeep_seconds = histogram("upkeep_seconds", "Duration of background tasks.", "task")
+        self._upkeep_errors = counter("upkeep_errors", "Failed background tasks.", "task")
         self._turned_away = counter(
             "requests_turned_away", "Requests answered with 503 or 504, by kind and reason.", "lane", "reason"
         )
         self._limited = counter(
-            "requests_limited", "Requests answered with 429, by limit and by whose it is.", "limit", "of"
+            "requests_limited",
+            "Requests answered with 429, by limit and by whose limit it is.",
+            "limit",
+            "of",
         )
         self._runs = counter("maintenance_runs", "Runs of maintenance policies.", "type", "state")
         self._gauges = {
             name: self._gauge(name, text, labels, "livesum") for name, (text, labels) in _GAUGES.items()
         }
-        self._gauge("build_info", "What is running; always 1.", ("version",), "livemax").labels(
-            version("delvec")
-        ).set(1)
+        self._gauge(
+            "build_info", "Version of the running service; always 1.", ("version",), "livemax"
+        ).labels(version("delvec")).set(1)
 
     def expose(self, accept: str, gauges: Gauges, more: bytes = b"") -> tuple[bytes, str]:
-        """Return all metrics in a format that is accepted, and its media type.
+        """Return all metrics in an accepted format, and its media type.
 
         Args:
-            accept: of the request.
-            gauges: this process's, as they are now.
-            more: lines to go with them.
+            accept: the request's Accept header.
+            gauges: current gauges of this process.
+            more: lines to append.
         """
         self._set_gauges(gauges)
         registry = self._registry
@@ -152,14 +158,14 @@ class Metrics(Observer):
         return found + more, media_type
 
     def _set_gauges(self, gauges: Gauges) -> None:
-        """Take over what a process knows of itself only when it looks."""
+        """Update the gauges that a process only measures on request."""
         for name, values in gauges.items():
             for labels, value in values.items():
                 gauge = self._gauges[name]
                 (gauge.labels(*labels) if labels else gauge).set(value)
 
     def keep_fresh(self, look: Callable[[], Gauges]) -> None:
-        """Look at gauges every few seconds where other processes answer for this one; else they are looked at when asked."""
+        """Measure gauges every few seconds if other processes answer for this one; otherwise only on request."""
         if self._shared and self._refresher is None:
             self._refresher = threading.Thread(
                 target=self._refresh, args=(look,), name="delvec-metrics", daemon=True
@@ -167,7 +173,7 @@ class Metrics(Observer):
             self._refresher.start()
 
     def close(self) -> None:
-        """Stop looking, and send off what is traced."""
+        """Stop measuring, and export the remaining traces."""
         self._closing.set()
         if self._shared:
             from prometheus_client.multiprocess import mark_process_dead
@@ -177,70 +183,70 @@ class Metrics(Observer):
             self._tracing.close()
 
     def storage(self, kind: StorageKind) -> AbstractContextManager[None]:
-        """Surround one request to storage."""
+        """Observe a request to storage."""
         return _Timed(
             self._storage_seconds.labels(kind), self._span(f"storage {kind}"), self._storage_errors, kind
         )
 
     def commit(self, table: str, transaction_id: str) -> AbstractContextManager[None]:
-        """Surround one commit, from the request to its answer."""
+        """Observe a commit, from the request to its answer."""
         span = self._span("commit", table=table, transaction=transaction_id)
         return _Timed(self._commit_seconds, span)
 
     def plan(self, table: str) -> AbstractContextManager[None]:
-        """Surround the planning of one scan."""
+        """Observe the planning of a scan."""
         return _Timed(self._plan_seconds, self._span("plan", table=table))
 
-    def upkeep(self, task: str, table: str) -> AbstractContextManager[None]:
-        """Surround one task in the background."""
-        span = self._span(f"upkeep {task}", table=table)
+    def background_task(self, task: str, table: str) -> AbstractContextManager[None]:
+        """Observe a background task."""
+        span = self._span(f"background task {task}", table=table)
         return _Timed(self._upkeep_seconds.labels(task), span, self._upkeep_errors, task)
 
     def request(self, scope: Any) -> AbstractContextManager[RequestObserver]:
-        """Surround one HTTP request, whose ASGI scope this is."""
+        """Observe an HTTP request with this ASGI scope."""
         span = None if self._tracing is None else self._tracing.request(scope)
         return _Request(self._http, scope["method"], span)
 
     def committed(self, outcome: CommitOutcome, rows_saved: int = 0) -> None:
-        """Take note of what became of a commit."""
+        """Count the outcome of a commit."""
         self._commits.labels(outcome).inc()
         if rows_saved > 0:
             self._rows_saved.inc(rows_saved)
 
     def conflicted(self, error: str) -> None:
-        """Take note of the type of a conflict."""
+        """Count the type of a conflict."""
         self._conflicts.labels(error).inc()
 
     def tried(self, members: int, attempts: int) -> None:
-        """Take note of a group of commits, and of how many versions it tried to create."""
+        """Record the size of a group of commits, and how many versions it tried to create."""
         self._group_size.observe(members)
         if attempts > 1:
             self._retries.inc(attempts - 1)
 
     def planned(self, files: int, files_total: int) -> None:
-        """Take note of how many files of how many a scan has to read."""
+        """Record how many files of a scan's version have to be read, and how many are skipped."""
         self._plan_files.labels("read").inc(files)
         self._plan_files.labels("skipped").inc(max(0, files_total - files))
 
     def loaded(self, source: CacheSource) -> None:
-        """Take note of where the newest version of a table came from."""
+        """Count the source of a table's newest version."""
         self._loads.labels(source).inc()
 
     def vectors_found(self, held: int, read: int) -> None:
-        """Take note of how many deletion vectors were in memory, and how many were read."""
+        """Count how many deletion vectors were in memory, and how many were read."""
         self._vectors.labels("memory").inc(held)
         self._vectors.labels("storage").inc(read)
 
     def turned_away(self, lane: str, reason: Literal["busy", "late", "shed"]) -> None:
-        """Take note of a request that was not carried out for lack of room, or not in time."""
+        """Count a request that was rejected for lack of capacity, or timed out."""
         self._turned_away.labels(lane, reason).inc()
 
     def limited(self, limit: str, of: str) -> None:
-        """Take note of a request over a limit."""
+        """Count a request that exceeded a limit."""
         self._limited.labels(limit, of).inc()
 
     def maintained(self, kind: str, state: str) -> None:
-        """Take note of a run of a maintenance policy."""
+        """Count a run of a maintenance policy."""
         self._runs.labels(kind, state).inc()
 
     def _span(self, name: str, **attributes: str) -> Span | None:
@@ -257,7 +263,7 @@ class Metrics(Observer):
 
 
 class _Timed:
-    """Observes how long something took, counts what failed, and is a span of a trace."""
+    """Observes a duration, counts failures, and is a span of a trace."""
 
     def __init__(
         self, seconds: Histogram, span: Span | None, errors: Counter | None = None, label: str = ""
@@ -273,7 +279,7 @@ class _Timed:
         self, kind: type[BaseException] | None, error: BaseException | None, _where: TracebackType | None
     ) -> None:
         self._seconds.observe(time.perf_counter() - self._began)
-        # A file that is not there is an answer, and not a failure of storage.
+        # A missing file is a valid answer, not a failure of storage.
         failed = error is not None and not isinstance(error, FileNotFoundError)
         if failed and self._errors is not None:
             self._errors.labels(self._label).inc()
@@ -282,7 +288,7 @@ class _Timed:
 
 
 class _Request(RequestObserver):
-    """One HTTP request."""
+    """An HTTP request."""
 
     def __init__(self, http: _Http, method: str, span: Span | None) -> None:
         self._http, self._span = http, span
@@ -304,7 +310,7 @@ class _Request(RequestObserver):
             self._span.end(error)
 
     def answered(self, status: int, route: str) -> None:
-        """Take note of the status, 0 where there was no answer, and of the route's pattern."""
+        """Record the status, 0 if there was no answer, and the route's path template."""
         seconds = time.perf_counter() - self._began
         self._http.requests.labels(self._method, route, str(status)).inc()
         exemplar = None

@@ -1,6 +1,6 @@
-"""The health of tables as metrics: only of those that a setting names, so that labels stay few.
+"""The health of tables as metrics: only of those that a setting names, to limit the number of labels.
 
-Written line by line: prometheus_client takes twice as long for a thousand tables as a scrape may.
+The lines are written directly: for a thousand tables, prometheus_client takes twice as long as a scrape may.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,17 +14,21 @@ _Value = Callable[[Any], float | int | None]
 
 FAMILIES: Final[Mapping[str, tuple[str, str, _Value]]] = {
     "delvec_table_health_score": ("gauge", "Health score, 100 at best.", lambda one: one.sample.score),
-    "delvec_table_version": ("gauge", "Version that the numbers are of.", lambda one: one.sample.version),
+    "delvec_table_version": (
+        "gauge",
+        "Version that the other metrics describe.",
+        lambda one: one.sample.version,
+    ),
     "delvec_table_sampled_timestamp_seconds": (
         "gauge",
-        "When the numbers were taken.",
+        "When these metrics were sampled.",
         lambda one: one.sample.sampled_at.timestamp(),
     ),
     "delvec_table_files": ("gauge", "Live data files.", lambda one: one.sample.num_files),
     "delvec_table_size_bytes": ("gauge", "Bytes of live data files.", lambda one: one.sample.size_in_bytes),
     "delvec_table_small_files": (
         "gauge",
-        "Files that OPTIMIZE would write again.",
+        "Files that OPTIMIZE would rewrite.",
         lambda one: one.sample.small_files,
     ),
     "delvec_table_deleted_rows": (
@@ -34,7 +38,7 @@ FAMILIES: Final[Mapping[str, tuple[str, str, _Value]]] = {
     ),
     "delvec_table_deleted_ratio": (
         "gauge",
-        "Share of the rows that is deleted by deletion vectors.",
+        "Share of rows deleted by deletion vectors.",
         lambda one: one.sample.deleted_ratio,
     ),
     "delvec_table_deletion_vectors": (
@@ -44,40 +48,40 @@ FAMILIES: Final[Mapping[str, tuple[str, str, _Value]]] = {
     ),
     "delvec_table_commits_since_checkpoint": (
         "gauge",
-        "Commits since the newest checkpoint.",
+        "Versions since the newest checkpoint.",
         lambda one: one.sample.commits_since_checkpoint,
     ),
-    "delvec_table_commits_total": ("counter", "Commits that took effect.", lambda one: one.counts.commits),
+    "delvec_table_commits_total": ("counter", "Successful commits.", lambda one: one.counts.commits),
     "delvec_table_commits_rebased_total": (
         "counter",
-        "Commits that took effect on a newer version than they read.",
+        "Successful commits to a newer version than the one they read.",
         lambda one: one.counts.rebased,
     ),
     "delvec_table_commit_conflicts_total": (
         "counter",
-        "Commits that failed by a conflict.",
+        "Commits that failed with a conflict.",
         lambda one: one.counts.conflicts,
     ),
 }
-"""By name: type, help, and the value of an observed table."""
+"""By name: type, help text, and the value for an observed table."""
 
 ICEBERG_FAMILIES: Final[Mapping[str, tuple[str, Callable[[Any, datetime], float]]]] = {
     "delvec_table_iceberg_version": (
-        "Delta version that was converted to Iceberg last.",
+        "Delta version that was last converted to Iceberg.",
         lambda one, _: one.delta_version,
     ),
     "delvec_table_iceberg_lag_versions": (
-        "Versions that are not converted to Iceberg yet.",
+        "Versions not converted to Iceberg yet.",
         lambda one, _: max(0, one.newest_version - one.delta_version),
     ),
     "delvec_table_iceberg_lag_seconds": (
-        "How long the oldest version has been waiting that is not converted to Iceberg yet.",
+        "How long the oldest version has been waiting to be converted to Iceberg.",
         lambda one, now: (
             0.0 if one.waiting_since is None else max(0.0, (now - one.waiting_since).total_seconds())
         ),
     ),
 }
-"""Gauges of a converted table, by name: help, and the value at a time."""
+"""Gauges of a converted table, by name: help text, and the value at a given time."""
 
 _TABLES: Final = "delvec_tables"
 _DATABASE: Final = "delvec_database_up"
@@ -88,7 +92,7 @@ def table_lines(tables: Sequence[Any], *, openmetrics: bool = False) -> bytes:
 
     Args:
         tables: see :class:`~delvec_service.store.health_samples.ObservedTable`.
-        openmetrics: whether for OpenMetrics, which calls a counter's family by its name without ``_total``.
+        openmetrics: whether the format is OpenMetrics, where the family of a counter is its name without ``_total``.
     """
     labels = [f'{{table="{_escaped(one.name)}"}} ' for one in tables]
     lines = []
@@ -119,15 +123,15 @@ def iceberg_lines(conversions: Sequence[Any], now: datetime) -> bytes:
 
 
 def band_lines(bands: Mapping[str, int], *, openmetrics: bool = False) -> bytes:
-    """Return how many tables are how healthy."""
+    """Return the number of tables by health."""
     lines = [_head(_TABLES, "gauge", "Registered tables by health.", openmetrics=openmetrics)]
     lines += [f'{_TABLES}{{health="{band}"}} {number}\n' for band, number in bands.items()]
     return "".join(lines).encode()
 
 
 def database_line(*, is_up: bool, openmetrics: bool = False) -> bytes:
-    """Return whether the database answered."""
-    head = _head(_DATABASE, "gauge", "Whether the database answered, 1 or 0.", openmetrics=openmetrics)
+    """Return the metric for whether the database answered."""
+    head = _head(_DATABASE, "gauge", "Whether the database answered: 1 or 0.", openmetrics=openmetrics)
     return f"{head}{_DATABASE} {int(is_up)}\n".encode()
 
 

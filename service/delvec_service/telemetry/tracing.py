@@ -1,4 +1,4 @@
-"""Traces by OpenTelemetry, where it is installed and its standard variables ask for them."""
+"""OpenTelemetry traces, if it is installed and its standard environment variables request them."""
 
 import os
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _SERVER_ERROR: Final = 500
 
 
 class Span:
-    """A part of a trace, from :meth:`begin` to :meth:`end` on one thread; those that begin within it are its children."""
+    """A part of a trace, from :meth:`begin` to :meth:`end` on one thread; spans begun within it are children."""
 
     def __init__(
         self, tracer: Any, name: str, attributes: Mapping[str, str], kind: Any, parent: Any = None
@@ -23,7 +23,7 @@ class Span:
         self._attributes = {f"delvec.{key}": value for key, value in attributes.items()}
 
     def begin(self) -> None:
-        """Begin, within what has begun on this thread or for this request."""
+        """Begin, inside the current span of this thread or request."""
         from opentelemetry import context, trace
 
         self._span = self._tracer.start_span(
@@ -33,12 +33,12 @@ class Span:
 
     @property
     def trace_id(self) -> str | None:
-        """The trace's id in hexadecimal; None where the trace is not kept."""
+        """The trace's id in hexadecimal, or None if the trace is not recorded."""
         found = self._span.get_span_context()
         return f"{found.trace_id:032x}" if found.trace_flags.sampled else None
 
     def answered(self, method: str, route: str, status: int) -> None:
-        """Say how an HTTP request ended, in the words of OpenTelemetry's semantic conventions."""
+        """Record how an HTTP request ended, with OpenTelemetry's semantic conventions."""
         self._span.update_name(f"{method} {route}")
         self._span.set_attributes(
             {"http.request.method": method, "http.route": route, "http.response.status_code": status}
@@ -49,7 +49,7 @@ class Span:
             self._span.set_status(StatusCode.ERROR)
 
     def end(self, error: BaseException | None = None) -> None:
-        """End; with what failed, where something did."""
+        """End the span, with the error if something failed."""
         from opentelemetry import context
         from opentelemetry.trace import StatusCode
 
@@ -64,8 +64,8 @@ class Tracing:
     """Makes the spans of a service.
 
     Args:
-        provider: of OpenTelemetry.
-        owned: whether it is closed with this.
+        provider: an OpenTelemetry tracer provider.
+        owned: whether to shut it down on close.
     """
 
     def __init__(self, provider: Any, *, owned: bool = True) -> None:
@@ -76,7 +76,7 @@ class Tracing:
         self._server, self._internal = SpanKind.SERVER, SpanKind.INTERNAL
 
     def request(self, scope: Any) -> Span:
-        """Return the span of an HTTP request, within the trace that its headers name."""
+        """Return the span of an HTTP request, inside the trace that its headers name."""
         from opentelemetry import propagate
 
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
@@ -84,19 +84,19 @@ class Tracing:
         return Span(self._tracer, "HTTP", {}, self._server, parent)
 
     def span(self, name: str, attributes: Mapping[str, str]) -> Span:
-        """Return the span of a part of the work."""
+        """Return the span of a step."""
         return Span(self._tracer, name, attributes, self._internal)
 
     def close(self) -> None:
-        """Send off what is left."""
+        """Export the remaining spans."""
         if self._owned:
             self._provider.shutdown()
 
 
 def tracing() -> Tracing | None:
-    """Return what keeps traces as OpenTelemetry's standard variables say; None where none of them asks for it.
+    """Return a tracer as configured by OpenTelemetry's standard variables, or None if they do not request traces.
 
-    A provider that is there already is used: ``opentelemetry-instrument delvec serve`` sets one.
+    An existing provider is used: ``opentelemetry-instrument delvec serve`` sets one.
     """
     try:
         from opentelemetry import trace
@@ -126,7 +126,7 @@ def tracing() -> Tracing | None:
 
 
 def _exporters() -> list[Any]:
-    """Return those that OTEL_TRACES_EXPORTER names, by the entry points that OpenTelemetry's packages declare."""
+    """Return the exporters that OTEL_TRACES_EXPORTER names, from the entry points of OpenTelemetry's packages."""
     names = [name.strip() for name in os.environ.get("OTEL_TRACES_EXPORTER", "otlp").split(",")]
     found = []
     for name in names:

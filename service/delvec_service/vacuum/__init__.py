@@ -1,1 +1,1 @@
-"""VACUUM: deleting the files of a table that nothing refers to any more."""
+"""VACUUM: deletes the files of a table that nothing refers to any more."""

@@ -1,4 +1,4 @@
-"""What the shallow clones of a table need of its files."""
+"""The files of a table that its shallow clones need."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -29,11 +29,11 @@ _BEING_MADE: Final = timedelta(hours=24)
 
 @dataclass
 class ClonesKept:
-    """Takes note of what clones of a table need, each of them once.
+    """Keeps the files that clones of a table need, each clone once.
 
     Args:
-        table: that VACUUM is to run on.
-        roots: all, whosever they are: a clone in another namespace protects its source, too.
+        table: the table to VACUUM.
+        roots: all roots of all owners: a clone in another namespace also protects its source.
         loader: reads snapshots.
         store: knows the clones.
         now: milliseconds since the epoch.
@@ -48,10 +48,10 @@ class ClonesKept:
     _files: dict[str, list[tuple[ObjectStore, str, CloneRecord]]] = field(default_factory=dict)
 
     def keep(self, kept: References) -> None:
-        """Keep what clones need that were made since this was last asked for.
+        """Keep what clones need that were created since the last call.
 
         Raises:
-            LocationNotAllowed: a clone lies outside the roots by now, so that nobody knows what it needs.
+            LocationNotAllowed: a clone is now outside the roots, so what it needs is unknown.
             CorruptTable: or a subclass: its log cannot be read.
             StorageError: storage did not answer.
         """
@@ -61,7 +61,7 @@ class ClonesKept:
                 self._seen.add(record)
 
     def _records(self) -> Iterable[CloneRecord]:
-        """Return the clones that the database knows, and those that folders name: the table's, and those of its clones."""
+        """Return the clones known to the database, and those named by folders: the table's, and those of its clones."""
         found = {record.location: record for record in self.store.of(self.table.location)}
         folders, looked_at = [self.table.objects], {self.table.location}
         while folders:
@@ -86,9 +86,10 @@ class ClonesKept:
         for location in (record.location, record.source_location):
             if not self.roots.allows(location):
                 raise LocationNotAllowed(
-                    f"Table '{self.table.name}' has a shallow clone at {record.location}, made of {record.source_location}, and "
-                    f"{location} lies outside the roots by now: what the clone needs of the table's files cannot be told, so "
-                    "none is deleted. Add the directory to DELVEC_ROOTS, or to a namespace's roots.",
+                    f"Table '{self.table.name}' has a shallow clone at {record.location}, cloned from "
+                    f"{record.source_location}, but {location} is now outside the roots. Which files the clone "
+                    "needs is unknown, so none is deleted. Add the directory to DELVEC_ROOTS, or to a namespace's "
+                    "roots.",
                     table=self.table.name,
                     location=location,
                 )
@@ -113,7 +114,7 @@ class ClonesKept:
         )
 
     def _keep_source(self, record: CloneRecord, kept: References) -> None:
-        """Keep the version that is being cloned: the clone may have no log yet."""
+        """Keep the version that is being cloned: the clone may not have a log yet."""
         try:
             self.loader.reading(
                 self._objects(record.source_location),
@@ -132,7 +133,7 @@ class ClonesKept:
     def _keep_files(
         self, batches: Iterable[pa.RecordBatch], vector: str, location: str, kept: References
     ) -> None:
-        """Keep the files that a log names by absolute paths; of the table itself, all."""
+        """Keep the files that a log names by absolute path; for the table itself, all of them."""
         own = location == self.table.location
         for batch in batches:
             vectors = batch.column(vector)

@@ -1,4 +1,4 @@
-"""What a VACUUM would delete: files in storage that no version, tombstone or transaction needs, and that are old enough."""
+"""What a VACUUM would delete: old files in storage that no version, tombstone or transaction needs."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -48,13 +48,13 @@ class VacuumPlan:
     """What may be deleted.
 
     Attributes:
-        version: the newest when it was made.
-        retention: that it is made by.
-        before: milliseconds since the epoch; files that were written since stay.
+        version: the newest one when the plan was made.
+        retention: the retention that was applied.
+        before: milliseconds since the epoch; files written later stay.
         files: LISTED, by path.
-        directories: empty ones that may go.
-        num_directories: that were looked into.
-        reaches: of a VACUUM LITE, the last version whose removed files may go; None where there is none.
+        directories: empty directories that may be deleted.
+        num_directories: number of directories listed.
+        reaches: for a VACUUM LITE, the last version whose removed files may be deleted, or None.
     """
 
     version: int
@@ -67,7 +67,7 @@ class VacuumPlan:
 
     @property
     def size_in_bytes(self) -> int:
-        """Of the files."""
+        """The total size of the files."""
         return pc.sum(self.files["size"], min_count=0).as_py() or 0
 
 
@@ -79,23 +79,23 @@ def make_plan(
     request: VacuumRequest,
     now: int,
 ) -> VacuumPlan:
-    """Find out what may be deleted; changes nothing.
+    """Find out what may be deleted, without changing anything.
 
     Args:
         table: the table.
         loader: reads snapshots.
-        ledger: knows of transactions under way.
-        clones: knows what shallow clones of the table need.
-        request: which kind, and what to keep.
+        ledger: knows running transactions.
+        clones: knows the files that shallow clones of the table need.
+        request: the kind of VACUUM, and what to keep.
         now: milliseconds since the epoch.
 
     Raises:
-        RetentionTooShort: less is to be kept than the table says.
+        RetentionTooShort: the retention is shorter than the table's.
         LocationNotAllowed: a given file is not in the table's directory.
-        UnsupportedTable: or a subclass: the table must not be written.
-        VersionNotFound: a version to keep is not there.
-        LocationNotAllowed: a shallow clone lies outside the roots by now.
-        CorruptTable: or a subclass: the log, or the Iceberg metadata, does not say for sure which files are needed.
+        UnsupportedTable: or a subclass: Delvec cannot write the table.
+        VersionNotFound: a version to keep does not exist.
+        LocationNotAllowed: a shallow clone is now outside the roots.
+        CorruptTable: or a subclass: the log or the Iceberg metadata does not reliably show which files are needed.
         StorageError: storage did not answer.
     """
     snapshot = loader.load(table.objects, table.name)
@@ -147,7 +147,7 @@ def _given_plan(
     kept: References,
     is_hidden: Callable[[str], bool],
 ) -> VacuumPlan:
-    """Return what may go of files that somebody names: nothing that they say is believed but the paths."""
+    """Return the deletable files of a list from the user. Only the paths are used, nothing else in it."""
     paths = pa.array(visible(given_paths(files, table.location), is_hidden), pa.string())
     doomed = unreferenced(paths, kept).to_pylist()
     allowed = table.roots.allows
@@ -165,7 +165,7 @@ def _lite_plan(
     kept: References,
     is_hidden: Callable[[str], bool],
 ) -> VacuumPlan:
-    """Return what versions removed that are out of the retention: the log is read, and nothing listed."""
+    """Return the files that versions beyond the retention removed, by reading the log, without a listing."""
     reader = LogReader(table.objects, table.name)
     listing = reader.list_all()
     since = retention.removed_before(now)
@@ -174,8 +174,9 @@ def _lite_plan(
     start = first if seen is None else seen + 1
     if start < first or (seen is None and first > 0):
         raise VacuumLiteImpossible(
-            f"VACUUM LITE of table '{table.name}' reads the log from version {start if seen is not None else 0} on, and its "
-            f"oldest commit is that of version {first}: files that were removed before cannot be told. Run a full VACUUM.",
+            f"VACUUM LITE of table '{table.name}' has to read the log from version "
+            f"{(start if seen is not None else 0)} on, but its oldest commit is version {first}, so files removed "
+            "before that are unknown. Run a full VACUUM.",
             table=table.name,
             version=first,
         )
@@ -194,7 +195,7 @@ def _lite_plan(
 
 
 def _read_reach(table: OpenTable) -> int | None:
-    """Return how far the last VACUUM LITE got, by delta-spark's or Delvec's note of it; None where there is none."""
+    """Return how far the last VACUUM LITE got, from delta-spark's or Delvec's record of it, or None."""
     try:
         found = json.loads(table.objects.get_start(_NOTE, _MAX_NOTE))[_REACH]
     except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
@@ -203,7 +204,7 @@ def _read_reach(table: OpenTable) -> int | None:
 
 
 def write_reach(table: OpenTable, version: int) -> None:
-    """Note how far a VACUUM LITE got, as delta-spark does."""
+    """Record how far a VACUUM LITE got, as delta-spark does."""
     table.objects.put(_NOTE, json.dumps({_REACH: version}, separators=(",", ":")).encode())
 
 
@@ -219,7 +220,7 @@ def _keep_version(table: OpenTable, loader: SnapshotLoader, version: int, kept: 
 
 
 def _keep_change_files(table: OpenTable, loader: SnapshotLoader, version: int, kept: References) -> None:
-    with suppress(MissingLogFile):  # a version may be known by a checkpoint alone
+    with suppress(MissingLogFile):  # only a checkpoint may know a version
         [commit] = loader.commits(table.objects, table.name, range(version, version + 1))
         kept.add_actions(action for action in commit.actions if isinstance(action, Cdc))
 
@@ -227,17 +228,17 @@ def _keep_change_files(table: OpenTable, loader: SnapshotLoader, version: int, k
 def keep_tombstones(
     table: OpenTable, snapshot: Snapshot, retention: Retention, now: int, kept: References
 ) -> None:
-    """Keep what was removed within the retention, with the deletion vectors that it had.
+    """Keep the files removed within the retention, with their deletion vectors.
 
     Args:
         table: the table.
         snapshot: its newest version.
         retention: how long removed files are kept.
         now: milliseconds since the epoch.
-        kept: takes note of the files.
+        kept: collects the files.
 
     Raises:
-        CorruptTable: or a subclass: the log does not tell.
+        CorruptTable: or a subclass: the log does not have the information.
     """
     reader = LogReader(table.objects, table.name)
     since = retention.removed_before(now)
@@ -248,10 +249,10 @@ def keep_tombstones(
     with_tombstones(
         reader,
         snapshot.version,
-        since - 1,  # what was removed right then is kept
+        since - 1,  # files removed at exactly that time are kept
         lambda tombstones: kept.add_files(tombstones, "deletionVector"),
         before=before,
-        readded=True,  # live files are kept as they are
+        readded=True,  # live files are kept anyway
     )
 
 
@@ -262,10 +263,10 @@ def _old(batches: Iterable[pa.RecordBatch], before: int) -> pa.Table:
 
 
 def _old_row_maps(table: OpenTable, before: int) -> pa.Table:
-    """Return the files that say where rows went that were sorted before.
+    """Return the old row map files, which say where rows went that were sorted.
 
-    By their age alone: who has read the files that were there then needs them, and none of those need be kept any longer.
-    Without them a conflict is an ordinary one.
+    Only their age matters: transactions that read the files from before need them, and no such transaction needs to
+    be supported for longer. Without them a conflict is an ordinary one.
     """
     old = [
         {"path": path, "size": meta.size, "modified": meta.last_modified_ms}

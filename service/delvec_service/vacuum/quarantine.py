@@ -1,7 +1,8 @@
-"""Quarantines: files that VACUUM moved away within the table's directory, put back by an undo, or deleted by a purge.
+"""Quarantines: files that VACUUM moved within the table's directory, and that undo puts back or purge deletes.
 
-The files of a quarantine are below ``_delvec/quarantined/<id>/``, under the paths that they had, and what is there is the truth; a
-JSON file in ``_delvec/quarantines/`` says when, and for which version. No VACUUM looks into directories whose names begin with ``_``.
+The files of a quarantine are below ``_delvec/quarantined/<id>/`` under their old paths; that directory is the source
+of truth. A JSON file in ``_delvec/quarantines/`` has the time and the version. No VACUUM looks into directories whose
+names begin with ``_``.
 """
 
 import json
@@ -42,10 +43,10 @@ _AT_ONCE: Final = 8
 
 @dataclass(frozen=True)
 class NewQuarantine:
-    """One that a VACUUM moves files into.
+    """A quarantine that a VACUUM moves files into.
 
     Attributes:
-        id: its time, and something random.
+        id: its time and a random part.
     """
 
     table: OpenTable
@@ -53,13 +54,13 @@ class NewQuarantine:
 
     @classmethod
     def create(cls, table: OpenTable, version: int, num_files: int, size: int) -> "NewQuarantine":
-        """Note a quarantine before the first file moves: what is in there is never without a record.
+        """Record a quarantine before the first file moves: no file in it is ever without a record.
 
         Args:
             table: the table.
             version: of VACUUM START.
-            num_files: that are to move.
-            size: their bytes.
+            num_files: number of files to move.
+            size: their total bytes.
 
         Raises:
             StorageError: the record cannot be written.
@@ -77,20 +78,20 @@ class NewQuarantine:
         return cls(table, record.id)
 
     def move(self, paths: Sequence[str], before: int) -> Deletion:
-        """Move files into it; local ones that were changed at or after ``before`` stay."""
+        """Move files into it; local files changed at or after ``before`` stay."""
         location, allowed = self.table.location, self.table.roots.allows
         return move_files(location, paths, "", f"{_FILES}/{self.id}", before=before, allowed=allowed)
 
 
 @dataclass
 class Emptied:
-    """What left a quarantine.
+    """The result of an undo or a purge.
 
     Attributes:
-        record: as it is then.
-        num_files: that were put back, or deleted.
+        record: as it is afterwards.
+        num_files: number of files put back or deleted.
         size_in_bytes: of these files.
-        kept: files that stay, because there is another one in their place.
+        kept: files that stay, because another file has taken their place.
     """
 
     record: Quarantine
@@ -100,7 +101,7 @@ class Emptied:
 
 
 def quarantines(table: OpenTable) -> list[Quarantine]:
-    """Return the quarantines of a table, the newest first.
+    """Return the quarantines of a table, newest first.
 
     Raises:
         CorruptTable: a record cannot be read.
@@ -113,20 +114,20 @@ def quarantines(table: OpenTable) -> list[Quarantine]:
             try:
                 found.append(_read(table, name))
             except QuarantineNotFound:
-                continue  # purged since
+                continue  # purged in the meantime
     return sorted(found, key=lambda one: one.id, reverse=True)
 
 
 def undo_quarantine(table: OpenTable, loader: SnapshotLoader, identifier: str) -> Emptied:
-    """Put the files of a quarantine back under the paths that they had; nothing that is there is replaced.
+    """Put the files of a quarantine back under their old paths; existing files are not replaced.
 
-    What stops in the middle is gone on with by the next call.
+    If it is interrupted, the next call continues.
 
     Raises:
-        QuarantineNotFound: there is none of that name.
-        UnsupportedTable: or a subclass: the table must not be written.
+        QuarantineNotFound: no quarantine has that name.
+        UnsupportedTable: or a subclass: Delvec cannot write the table.
         CorruptTable: its record cannot be read.
-        StorageError: storage refused, or did not answer; some files may be back.
+        StorageError: storage failed or did not answer; some files may have been put back.
     """
     snapshot = loader.load(table.objects, table.name)
     check_writable(snapshot.protocol, snapshot.metadata, table.name, writes_rows=False)
@@ -151,7 +152,7 @@ def purge_quarantine(table: OpenTable, loader: SnapshotLoader, identifier: str) 
     """Delete the files of a quarantine, and then its record.
 
     Raises:
-        DelvecError: as :func:`undo_quarantine`; some files may be gone.
+        DelvecError: as for :func:`undo_quarantine`; some files may have been deleted.
     """
     snapshot = loader.load(table.objects, table.name)
     check_writable(snapshot.protocol, snapshot.metadata, table.name, writes_rows=False)
@@ -167,13 +168,13 @@ def purge_quarantine(table: OpenTable, loader: SnapshotLoader, identifier: str) 
 
 
 def _may_return(path: str) -> bool:
-    """Whether a file may be put back: none may become a part of the log, or one of Delvec's records."""
+    """Whether a file may be put back: no file may become a part of the log, or one of Delvec's records."""
     names = unquote(path).split("/")
     return row_maps.is_row_map_path(path) or (names[0] != "_delvec" and "_delta_log" not in names)
 
 
 def _empty(table: OpenTable, done: Emptied, leave: Callable[[Sequence[str]], Deletion]) -> None:
-    """Let all files leave, in batches; the directories that are empty then go, too."""
+    """Move or delete all files, in batches; directories that become empty are removed, too."""
     inside = f"{table.location}/{_FILES}/{done.record.id}"
     listing = TreeListing(inside, lambda _: False, table.roots.allows, hides_metadata=False)
     listed = pa.Table.from_batches(listing.batches(), LISTED).sort_by("path")
@@ -189,7 +190,7 @@ def _empty(table: OpenTable, done: Emptied, leave: Callable[[Sequence[str]], Del
 
 
 def _remove_directories(table: OpenTable, identifier: str) -> None:
-    """Remove what is empty now, from the deepest directory up; what cannot be removed does no harm."""
+    """Remove empty directories, from the deepest up; those that cannot be removed do no harm."""
     inside, allowed = f"{table.location}/{_FILES}/{identifier}", table.roots.allows
     while True:
         left = TreeListing(inside, lambda _: False, allowed, hides_metadata=False)
@@ -224,10 +225,10 @@ def _read(table: OpenTable, identifier: str) -> Quarantine:
         ) from None
     except (ValueError, RecursionError) as error:
         raise CorruptTable(
-            f"The record of quarantine '{identifier}' of table '{table.name}', {path}, cannot be read; its files are below "
-            f"{_FILES}/{identifier}: move them back by hand, or delete them, and then the record.",
+            f"The record of quarantine '{identifier}' of table '{table.name}', {path}, cannot be read. Its files "
+            f"are below {_FILES}/{identifier}: move them back or delete them by hand, then delete the record.",
             table=table.name,
             file=path,
         ) from error
-    # The name of the file counts, not what is written in it: it becomes a part of paths.
+    # The name of the file counts, not its content: it becomes part of paths.
     return found.model_copy(update={"id": identifier})

@@ -1,7 +1,7 @@
 """VACUUM: the plan, the commits around it, and the deletes.
 
-The log says what is referred to, so the order is: plan, VACUUM START, then for each batch of files a look at the versions
-that came since the plan, and the deletes. What stops in the middle is gone on with by the next VACUUM.
+The log shows what is referred to, so the order is: plan, VACUUM START, then for each batch of files a check of the
+versions since the plan, and the deletes. The next VACUUM continues one that was interrupted.
 """
 
 import time
@@ -41,25 +41,25 @@ from delvec_service.vacuum.quarantine import NewQuarantine
 __all__ = ["Vacuumed", "vacuum"]
 
 _BATCH_FILES: Final = 1000
-"""As many as S3 deletes in one request."""
+"""The maximum of one S3 delete request."""
 _AT_ONCE: Final = 8
 _NAMED: Final = 100
 _SKEW_MS: Final = 60_000
-"""Some stores tell the time in whole seconds."""
+"""Some stores have a clock resolution of a whole second."""
 
 
 @dataclass(frozen=True)
 class Vacuumed:
-    """What was deleted, or would be.
+    """What was deleted, or would be deleted.
 
     Attributes:
-        deleted: whether anything was.
+        deleted: whether anything was deleted.
         files: paths of files.
         size_in_bytes: of the files.
         directories: paths of empty directories.
-        start_version: of VACUUM START, None where nothing was to delete.
+        start_version: of VACUUM START, None if there was nothing to delete.
         end_version: of VACUUM END.
-        quarantine: that the files are in, where they are not deleted.
+        quarantine: the quarantine that the files are in, if they were not deleted.
     """
 
     plan: VacuumPlan
@@ -88,16 +88,17 @@ def vacuum(
     Args:
         table: the table.
         loader: reads snapshots.
-        ledger: knows of transactions under way.
-        clone_store: knows of shallow clones.
-        roots: all, whosever they are: where shallow clones may lie.
+        ledger: knows running transactions.
+        clone_store: knows the shallow clones.
+        roots: all roots of all owners: shallow clones may be in any of them.
         commits: commits.
-        request: which kind, and what to keep.
+        request: the kind of VACUUM, and what to keep.
         clock: returns milliseconds since the epoch.
 
     Raises:
-        VacuumIncomplete: not all could be deleted; says what was.
-        DelvecError: as :func:`~delvec_service.vacuum.plan.make_plan` and :meth:`Commits.commit`; nothing was deleted.
+        VacuumIncomplete: not all files could be deleted; the message says which were.
+        DelvecError: as for :func:`~delvec_service.vacuum.plan.make_plan` and :meth:`Commits.commit`; nothing was
+            deleted.
     """
     now = clock()
     clones = ClonesKept(table, roots, loader, clone_store, now)
@@ -186,7 +187,7 @@ class _Run:
         return result.version
 
     def _storage_clock(self, started: int) -> int:
-        """Return the time by the storage's clock where this service's is ahead of it, else by this service's."""
+        """Return the storage's time if this service's clock is ahead of it, else this service's."""
         found = self.table.objects.head(f"_delta_log/{commit_name(started)}")
         return self.now if found is None else min(self.now, found.last_modified_ms)
 
@@ -196,7 +197,7 @@ class _Run:
         files = self.plan.files.filter(pc.less(self.plan.files["modified"], before))
         newer, seen = References(self.table.location), self.plan.version
         if self.now - now > _SKEW_MS:
-            # By a clock that is ahead, removed files seem to be older than they are.
+            # To a clock that is ahead, removed files seem older than they are.
             snapshot = self.loader.load(self.table.objects, self.table.name)
             keep_tombstones(self.table, snapshot, self.plan.retention, now, newer)
         delete: Callable[[Sequence[str]], Deletion]
@@ -220,14 +221,14 @@ class _Run:
                     return
 
     def _follow(self, seen: int, newer: References) -> int:
-        """Take note of what commits since a version, and new clones, refer to; return the newest version."""
+        """Keep what commits since a version, and new clones, refer to; return the newest version."""
         table = self.table
         self.clones.keep(newer)
         snapshot = self.loader.load(table.objects, table.name, checkpoints=False)
         if snapshot.version < seen:
             raise ConcurrentWrite(
-                f"Table '{table.name}' was at version {seen} and is at version {snapshot.version}: another table is in its "
-                "place. Its files stay.",
+                f"Table '{table.name}' was at version {seen} and is now at version {snapshot.version}: it was "
+                "replaced by another table. Its files were not deleted.",
                 table=table.name,
             )
         if snapshot.version > seen:
@@ -248,8 +249,8 @@ class _Run:
         total, done = self.plan.files.num_rows, len(self.deleted)
         verb = "deleted" if self.quarantine is None else f"moved into quarantine {self.quarantine.id}"
         return VacuumIncomplete(
-            f"VACUUM of table '{self.table.name}' {verb} {done} of {total} files and stopped: {error.message} Nothing refers "
-            f"to the {total - done} that are left: remove the cause and run VACUUM again.",
+            f"VACUUM of table '{self.table.name}' {verb} {done} of {total} files and stopped: {error.message} "
+            f"Nothing refers to the remaining {total - done} files. Remove the cause and run VACUUM again.",
             table=self.table.name,
             version=started,
             deleted=done,

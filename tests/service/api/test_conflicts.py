@@ -120,7 +120,7 @@ def test_conflicts_wait_for_a_database_that_is_away(filled, bitmap, monkeypatch)
     def away(*_):
         raise ServiceUnavailable("away")
 
-    filled.client.service.upkeep.wait(60)
+    filled.client.service.log_maintenance.wait(60)
     monkeypatch.setattr(store, "count", away)
     lose(filled, bitmap)
     assert filled.client.get(f"{filled.url}/conflicts").status_code == 503

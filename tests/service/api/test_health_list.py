@@ -9,7 +9,7 @@ PAGE = "/v1/health"
 
 
 def settle(client):
-    assert client.service.upkeep.wait(60)
+    assert client.service.log_maintenance.wait(60)
 
 
 @pytest.fixture

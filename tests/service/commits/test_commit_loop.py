@@ -160,7 +160,7 @@ def test_a_member_that_is_left_of_a_group_is_known_by_its_own_key(filled):
     run(filled, member("kept", {"a.parquet": [1]}), member("refused", {"nowhere.parquet": [1]}))
 
     assert filled.action(2, "commitInfo")["txnId"] == "kept"
-    assert filled.client.service.upkeep.wait(120)
+    assert filled.client.service.log_maintenance.wait(120)
     assert json.loads((filled.log / f"{2:020}.crc").read_text())["txnId"] == "kept"
 
 

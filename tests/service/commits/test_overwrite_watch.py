@@ -21,7 +21,9 @@ def replace_commit(table, version, *, engine="a writer that renames", adds=()):
     """Put another commit in the place of one, as a writer that looks and then renames does."""
     info = {"operation": "WRITE", "engineInfo": engine, "txnId": str(uuid.uuid4()), "timestamp": 1}
     actions = [{"commitInfo": info}, *({"add": {**add, "dataChange": True}} for add in adds)]
-    assert table.client.service.upkeep.wait(WAIT)  # checksums of what there was are always written first
+    assert table.client.service.log_maintenance.wait(
+        WAIT
+    )  # checksums of what there was are always written first
     temporary = table.log / f".{version}.tmp"
     temporary.write_text("\n".join(map(json.dumps, actions)))
     temporary.rename(table.log / f"{version:020}.json")
@@ -89,7 +91,7 @@ def test_a_file_that_was_only_written_again_is_still_the_commit(filled):
 
 
 def test_a_table_that_was_made_anew_in_its_place_is_no_news(filled, create):
-    assert filled.client.service.upkeep.wait(WAIT)  # or it may write to the log in between
+    assert filled.client.service.log_maintenance.wait(WAIT)  # or it may write to the log in between
     filled.client.delete(filled.url)
     for path in filled.log.iterdir():
         path.unlink()

@@ -204,11 +204,11 @@ def test_background_checkpoints_clean_up(client, create, tmp_path):
     table = create(client, tmp_path / "t", properties={"delta.checkpointInterval": "2"})
     for number in range(1, 4):
         table.append(table.write_file(f"{number}.parquet", [number]))
-        assert client.service.upkeep.wait(120)
+        assert client.service.log_maintenance.wait(120)
     assert (table.log / checkpoint(2)).exists()
     aged(table, 40)
     table.append(table.write_file("4.parquet", [4]))
-    assert client.service.upkeep.wait(120)
+    assert client.service.log_maintenance.wait(120)
     assert (table.log / checkpoint(4)).exists()
     assert not (table.log / commit(1)).exists()
     assert (table.log / commit(2)).exists()

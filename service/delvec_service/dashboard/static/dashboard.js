@@ -1,6 +1,6 @@
 "use strict";
 
-// Plots: each element with data-chart has {names, unit, bars, data}; data is as uPlot takes it.
+// Plots: each element with data-chart has {names, unit, bars, data}; data has uPlot's format.
 const COLOURS = ["#0b7fd0", "#c4572e", "#2e8b57"];
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -8,7 +8,7 @@ const HEIGHT = 180;
 const HOUR = 3600;
 const DAY = 24 * HOUR;
 
-// Where ticks may be: bytes at powers of two, which units of 1,024 show as whole numbers; what is counted at whole ones.
+// Tick positions: bytes at powers of two, which units of 1,024 show as whole numbers; counts at whole numbers.
 const POWERS = Array.from({ length: 63 }, (_, exponent) => 2 ** exponent);
 const WHOLE = Array.from({ length: 16 }, (_, exponent) => [1, 2, 5].map((digit) => digit * 10 ** exponent)).flat();
 const SHARES = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5];
@@ -24,7 +24,7 @@ function written(value, unit) {
   return `${+(value / 1024 ** step).toFixed(1)} ${UNITS[step]}`;
 }
 
-// Times are UTC, as everywhere else on the page; uPlot's own would be the visitor's.
+// Times are in UTC, as everywhere else on the page; uPlot's default is the visitor's time zone.
 const day = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 10);
 const clock = (seconds) => new Date(seconds * 1000).toISOString().slice(11, 19);
 
@@ -89,7 +89,7 @@ function draw(element) {
 
 document.querySelectorAll("[data-chart]").forEach(draw);
 
-// "/" goes to the search field, as in many pages.
+// "/" moves to the search field, as on many pages.
 document.addEventListener("keydown", (event) => {
   const search = document.getElementById("search");
   if (event.key === "/" && search && !["INPUT", "SELECT", "TEXTAREA"].includes(event.target.tagName)) {
@@ -98,7 +98,7 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-// While a task runs: how long it does, what the service says of it, and then its result in sight.
+// While a task runs: show how long it has been running, and scroll to its result.
 let began = null;
 
 function told(seconds) {
@@ -109,7 +109,7 @@ function count() {
   if (began === null) return;
   const seconds = Math.round((Date.now() - began) / 1000);
   document.querySelectorAll("[data-elapsed]").forEach((element) => {
-    element.textContent = `Running, ${told(seconds)}. It goes on if you leave this page.`;
+    element.textContent = `Running, ${told(seconds)}. It continues if you leave this page.`;
   });
   setTimeout(count, 1000);
 }

@@ -1,6 +1,6 @@
-"""The door that every request passes: whose token it has, which rule it is under, and whether that lets it in.
+"""Authentication and authorization of every request: its token, its access rule, and whether it is allowed.
 
-It stands in front of the whole application, so that the rules hold for whatever is added to it.
+The authorizer is in front of the whole application, so that the rules also apply to whatever is added to it.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ from delvec_service.tables.registry import Tables
 if TYPE_CHECKING:
     from delvec_service.auth.oidc import (
         IdentityProvider,
-    )  # with cryptography, which only an identity provider needs
+    )  # imports cryptography, which only an identity provider needs
 
-__all__ = ["ACCESS", "TABLE", "Door"]
+__all__ = ["ACCESS", "TABLE", "Authorizer"]
 
 ACCESS: Final = "delvec.access"
-"""Where a request's scope has its :class:`Access`."""
+"""The key of a request's :class:`Access` in its scope."""
 TABLE: Final = "delvec.table"
-"""Where it has the record of the table that the path names, if the door looked it up."""
+"""The key of the record of the table in the path, if the authorizer looked it up."""
 
 _Result = TypeVar("_Result")
 _BEARER: Final = "'Authorization: Bearer <token>'"
@@ -49,15 +49,15 @@ _PATIENCE_SECONDS: Final = 2.0
 _LONGEST_TOKEN: Final = 16_384
 
 
-class Door:
-    """Lets requests in. For one event loop at a time.
+class Authorizer:
+    """Authorizes requests. For one event loop at a time.
 
     Args:
-        directory: tokens and grants; None where everybody may everything.
-        tables: says which table a path names.
-        routes: of the application: a request to one of them that has no rule is refused.
-        seconds: how long the database may take to say which table it is; 0: as long as it takes.
-        provider: of identities, whose tokens are let in, too.
+        directory: tokens and grants; None if everything is allowed to everybody.
+        tables: resolves the table in a path.
+        routes: of the application: a request to one of them without a rule is denied.
+        seconds: how long the database may take to find the table; 0: no limit.
+        provider: an identity provider whose tokens are also accepted.
     """
 
     def __init__(
@@ -78,12 +78,12 @@ class Door:
         self._since = 0.0
 
     async def admit(self, scope: Scope, headers: Headers) -> Access:
-        """Return what a request may, and note it in its scope.
+        """Return what a request is allowed to do, and store it in its scope.
 
         Raises:
-            Unauthorized: it has no token, or none that is let in.
+            Unauthorized: it has no valid token.
             PermissionDenied: the principal lacks the role that the request needs, or the request has no rule.
-            TableNotFound: there is no such table, or none that the principal may read.
+            TableNotFound: the table does not exist, or the principal may not read it.
             ServiceUnavailable: the database does not answer.
         """
         access = scope[ACCESS] = Access()
@@ -94,7 +94,7 @@ class Door:
         if found is not None and found[0].on == "nothing":
             return access
         if found is not None and found[0].on == "table":
-            note(table=found[1]["table"])  # those that are refused here have it in their lines, too
+            note(table=found[1]["table"])  # so that the log lines of requests denied here have it, too
         await self._refresh(self._directory)
         if not self._directory.is_required:
             return access
@@ -105,9 +105,9 @@ class Door:
             access.is_decided = True
             if any(route.matches(scope)[0] is Match.FULL for route in self._routes()):
                 raise PermissionDenied(
-                    f"{method} {path[:200]} has no rule that says who may do it; this is a defect in Delvec."
+                    f"{method} {path[:200]} has no access rule; this is a defect in Delvec."
                 )
-            return access  # and there is nothing there
+            return access  # and such a path does not exist
         rule, names = found
         if rule.on == "table":
             assert rule.role is not None  # noqa: S101 - as the table of rules has it
@@ -132,12 +132,14 @@ class Door:
                 f"The request has no token; send the header {_BEARER} (token= of connect(), DELVEC_TOKEN)."
             )
         if scheme.lower() != "bearer" or not given or len(given) > _LONGEST_TOKEN:
-            raise Unauthorized(f"The Authorization header is not of the form {_BEARER}.")
+            raise Unauthorized(f"The Authorization header must have the form {_BEARER}.")
         if self._provider is None or not self._provider.reads(given):
             return directory.principal(given)
         known = self._provider.known(given)
-        if known is None:  # its keys may have to be read
-            known = await self._within(self._in_thread(self._provider.principal, given), "who the token is")
+        if known is None:  # its keys may have to be fetched
+            known = await self._within(
+                self._in_thread(self._provider.principal, given), "the principal of the token"
+            )
         return known
 
     async def _table(self, name: str, access: Access) -> TableRecord:
@@ -145,15 +147,15 @@ class Door:
         if opened is not None:
             return opened.record
         try:
-            return await self._within(self._in_thread(self._tables.find, name), "which table is meant")
+            return await self._within(self._in_thread(self._tables.find, name), "the table")
         except AmbiguousTable:
             if access.rights.on_all is None:
                 access.was_denied = True
-                raise not_found(name) from None  # the other names the places of all of them
+                raise not_found(name) from None  # the other error lists the locations of all of them
             raise
 
     async def _refresh(self, directory: Directory) -> None:
-        """Look for changes of tokens and grants; where the database hangs, go on with what is known."""
+        """Check for changes of tokens and grants; if the database hangs, continue with the known ones."""
         if directory.is_fresh():
             return
         loop = asyncio.get_running_loop()
@@ -167,7 +169,7 @@ class Door:
             self._refreshing.result()
         elif not directory.holds():
             raise ServiceUnavailable(
-                "The service cannot look up who may what: its database does not answer; try again."
+                "Tokens and grants cannot be checked because the service's database does not answer; try again."
             )
 
     async def _in_thread(self, work: Callable[..., _Result], *arguments: Any) -> _Result:
@@ -180,7 +182,7 @@ class Door:
             return await asyncio.wait_for(work, self._seconds or None)
         except TimeoutError:
             late: DelvecError = DeadlineExceeded(
-                f"It was not found out within {self._seconds:g} seconds {what}; nothing was done.",
+                f"Looking up {what} took longer than {self._seconds:g} seconds. Nothing was done.",
                 seconds=self._seconds,
             )
             raise late from None

@@ -1,7 +1,7 @@
 """What a service does for a log after its commits, in the background: checksums, checkpoints, clean-up, Iceberg.
 
-No answer waits for any of it, and none fails for it: what does not work is logged, and the next commit is the next
-chance. Under load work is coalesced: of a table only what is newest when its turn comes is done, and turns are rare.
+No answer waits for it, and none fails because of it: errors are logged, and the next commit is the next chance. Under
+load work is coalesced: only the newest state of a table is handled when its turn comes, and turns are rare.
 """
 
 import time
@@ -25,7 +25,7 @@ from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.store.open_table import OpenTable
 
-__all__ = ["LogUpkeep"]
+__all__ = ["LogMaintenance"]
 
 _REST_SECONDS: Final = 1.0
 _SHARE: Final = 0.05
@@ -37,11 +37,11 @@ _PAUSE_SECONDS: Final = 0.1
 
 @dataclass
 class _Work:
-    """What waits for one table.
+    """The pending work of one table.
 
     Attributes:
         commits: transaction ids by version.
-        since: when it began to wait, by the monotonic clock.
+        since: when it was queued, by the monotonic clock.
     """
 
     table: OpenTable
@@ -49,20 +49,20 @@ class _Work:
     since: float = field(default_factory=time.monotonic)
 
     def and_then(self, later: "_Work") -> "_Work":
-        """Return what waits once more has come."""
+        """Return the pending work merged with a newer commit."""
         return _Work(self.table, self.commits | later.commits, min(self.since, later.since))
 
 
-class LogUpkeep:
-    """Keeps the logs of tables in order after commits to them.
+class LogMaintenance:
+    """Maintains the logs of tables after commits to them.
 
     Args:
         loader: reads snapshots.
         checkpoints: writes checkpoints.
-        health: keeps samples of tables.
-        iceberg: converts tables that ask for it, by the property ``delvec.iceberg.formatVersions``.
-        alone: tells whether no other replica does the same just now, see :meth:`Database.alone`; by default none does.
-        enabled: whether to do anything; replicas need not all do it.
+        health: records samples of tables.
+        iceberg: converts tables with the property ``delvec.iceberg.formatVersions``.
+        alone: returns whether no other replica is doing the same, see :meth:`Database.alone`; by default always.
+        enabled: whether to do anything; not all replicas need to.
     """
 
     def __init__(
@@ -81,14 +81,14 @@ class LogUpkeep:
         self._alone = alone
         self._enabled = enabled
         self._iceberg = iceberg
-        # A checkpoint, or a sample, takes as long as its table is large; checksums must not wait for it.
+        # Checkpoints and samples take longer the larger the table; checksums must not wait for them.
         self._checksums = self._worker("checksums", self._checksum)
         self._samples = self._worker("health", self._sample, share=_SAMPLES_SHARE)
         self._keepers = self._worker("checkpoints", self._keep)
         self._conversions = self._worker("iceberg", self._convert, share=_CONVERSIONS_SHARE)
 
     def backlog(self) -> Mapping[str, int]:
-        """Return how many tables wait for each task."""
+        """Return how many tables are waiting for each task."""
         return {
             "checksums": self._checksums.backlog,
             "checkpoints": self._keepers.backlog,
@@ -97,24 +97,24 @@ class LogUpkeep:
         }
 
     def committed(self, table: OpenTable, version: int, transaction_id: str) -> None:
-        """Take note of a commit; returns at once."""
+        """Record a commit. Returns at once."""
         if self._enabled:
             _add(self._checksums, _Work(table, {version: transaction_id}))
 
     def checkpoint(
         self, table: OpenTable, *, cleaning: bool = False, dry_run: bool = False
     ) -> tuple[CheckpointResult | None, CleanUpResult | None]:
-        """Write a checkpoint now, and clean up the log if asked to.
+        """Write a checkpoint now, and optionally clean up the log.
 
         Args:
             table: the table.
             cleaning: whether to clean up.
-            dry_run: write and delete nothing: say what would be deleted as the log is now.
+            dry_run: write and delete nothing; only report what would be deleted now.
 
         Raises:
             UnsupportedTable: or a subclass: the table has features that Delvec does not know.
-            CorruptTable: or a subclass: the log cannot be read, or a property means nothing.
-            ConcurrentWrite: the table was replaced by another one meanwhile.
+            CorruptTable: or a subclass: the log cannot be read, or a property is invalid.
+            ConcurrentWrite: the table was replaced by another one in the meantime.
             StorageError: storage did not answer.
         """
         written = None if dry_run else self._checkpoints.write(table)
@@ -125,20 +125,20 @@ class LogUpkeep:
         return written, cleaned
 
     def wait(self, seconds: float) -> bool:
-        """Wait until everything is done that commits so far ask for; False if it is not."""
+        """Wait until the work for all commits so far is done; False if it is not."""
         end = time.monotonic() + seconds
         while True:
-            # Checksums first: they make work for the others.
+            # Checksums first: they create work for the others.
             if not all(worker.wait(max(0.0, end - time.monotonic())) for worker in self._workers):
                 return False
             if all(worker.is_idle for worker in self._workers):
                 return True
 
     def close(self, seconds: float = 30.0) -> None:
-        """Finish what there is to do, within a time, and stop."""
+        """Finish pending work within a time limit, then stop."""
         self.wait(seconds)
         for worker in self._workers:
-            worker.close(0.0)  # what is not done by now is not waited for
+            worker.close(0.0)  # Work that is not done by now is abandoned.
 
     @property
     def _workers(self) -> Sequence[BackgroundWorker[_Work]]:
@@ -147,7 +147,7 @@ class LogUpkeep:
     def _worker(
         self, name: str, task: Callable[[_Work], None], share: float = _SHARE
     ) -> BackgroundWorker[_Work]:
-        """Return a worker that takes at most a share of the time for a table, so that commits to it can go on."""
+        """Return a worker that uses a limited share of the time for each table, so that commits can continue."""
         return BackgroundWorker(
             f"delvec-{name}",
             partial(self._do, name, task),
@@ -156,21 +156,21 @@ class LogUpkeep:
 
     def _do(self, name: str, task: Callable[[_Work], None], work: _Work) -> None:
         try:
-            with work.table.observer.upkeep(name, work.table.name):
+            with work.table.observer.background_task(name, work.table.name):
                 task(work)
         except DelvecError as error:
             logger.warning(
-                "log upkeep failed",
+                "log maintenance failed",
                 table=work.table.name,
                 task=name,
                 type=error.type,
                 error=error.message,
             )
         except Exception:  # noqa: BLE001 - logged with the table's name, which the worker does not know
-            logger.exception("log upkeep failed", table=work.table.name, task=name)
+            logger.exception("log maintenance failed", table=work.table.name, task=name)
 
     def _checksum(self, work: _Work) -> None:
-        """Write the checksum of the newest version, if it is one of ours; look whether a checkpoint is due."""
+        """Write the checksum of the newest version, if it is one of ours; check whether a checkpoint is due."""
         table = work.table
         snapshot = self._loader.load(table.objects, table.name)
         if snapshot.version in work.commits:
@@ -185,14 +185,14 @@ class LogUpkeep:
             _add(self._conversions, _Work(table))
 
     def _convert(self, work: _Work) -> None:
-        """Convert the newest version to Iceberg, in the format versions that the table asks for."""
+        """Convert the newest version to Iceberg, in the table's Iceberg format versions."""
         snapshot = self._loader.load(work.table.objects, work.table.name)
         for format_version in asked_formats(snapshot.configuration):
             if self._iceberg is not None:
                 self._iceberg.publish(work.table, format_version=format_version)
 
     def _sample(self, work: _Work) -> None:
-        """Keep a sample of the newest version that is known."""
+        """Store a sample of the newest known version."""
         snapshot = self._loader.known(work.table.location)
         if snapshot is not None and self._health is not None:
             with self._alone(f"sample of {work.table.record.id}") as ours:
@@ -209,14 +209,14 @@ class LogUpkeep:
             snapshot.location, max((version for version in listed if version <= snapshot.version), default=0)
         )
         if not _checkpoint_due(self._loader.load(table.objects, table.name)):
-            return  # another replica was, with an older version
+            return  # another replica was first, with an older version
         if not self._loader.is_settled(table.location) and time.monotonic() - work.since < _SETTLED_SECONDS:
-            # A checkpoint would make what was read of a foreign commit final, and that may not be complete yet.
+            # A checkpoint would make a foreign commit final as it was read, and it may not be complete yet.
             time.sleep(_PAUSE_SECONDS)
             _add(self._keepers, work)
             return
         with self._alone(f"checkpoint of {table.record.id}") as ours:
-            if ours:  # else another replica is at it, and takes its time
+            if ours:  # else another replica is writing one
                 self._write_checkpoint(table)
 
     def _write_checkpoint(self, table: OpenTable) -> None:
@@ -228,7 +228,7 @@ class LogUpkeep:
                 logger.info("log cleaned up", table=table.name, files=len(cleaned.deleted))
 
     def _storage_time(self, table: OpenTable, written: CheckpointResult) -> int | None:
-        """Return what storage takes the time for, where it was written to just now."""
+        """Return the storage's current time, from a file that was just written."""
         found = table.objects.head("_delta_log/_last_checkpoint") if written.written else None
         return None if found is None else found.last_modified_ms
 
@@ -238,7 +238,7 @@ def _add(worker: BackgroundWorker[_Work], work: _Work) -> None:
 
 
 def _checkpoint_due(snapshot: Snapshot) -> bool:
-    """Return whether the newest checkpoint is as many versions back as the table wants them apart."""
+    """Return whether the newest checkpoint is as many versions old as the table's checkpoint interval."""
     policy = LogPolicy.of(snapshot.configuration, snapshot.protocol)
     since = 0 if snapshot.checkpoint_version is None else snapshot.checkpoint_version
     return snapshot.version - since >= policy.checkpoint_interval

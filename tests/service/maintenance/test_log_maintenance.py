@@ -19,11 +19,11 @@ from delvec_service.snapshots.log_reader import LogReader
 
 
 @pytest.fixture
-def upkeep(client):
+def log_maintenance(client):
     """Waits until what commits asked for is done."""
 
     def done():
-        assert client.service.upkeep.wait(120)
+        assert client.service.log_maintenance.wait(120)
 
     return done
 
@@ -36,10 +36,10 @@ def checksum(table, version):
     return json.loads((table.log / f"{version:020}.crc").read_text())
 
 
-def test_every_commit_gets_its_checksum(filled, upkeep):
-    upkeep()
+def test_every_commit_gets_its_checksum(filled, log_maintenance):
+    log_maintenance()
     filled.delete({"a.parquet": (0, 1, 2)})
-    upkeep()
+    log_maintenance()
     found = checksum(filled, 2)
     sizes = sum((filled.folder / name).stat().st_size for name in ("a.parquet", "b.parquet"))
     assert found["txnId"] == filled.action(2, "commitInfo")["txnId"]
@@ -51,16 +51,16 @@ def test_every_commit_gets_its_checksum(filled, upkeep):
     assert (filled.log / f"{0:020}.crc").exists()
 
 
-def test_a_checksum_is_never_overwritten(filled, upkeep):
-    upkeep()
+def test_a_checksum_is_never_overwritten(filled, log_maintenance):
+    log_maintenance()
     (filled.log / f"{2:020}.crc").write_text("another writer's")
     filled.append(filled.write_file("c.parquet", [1]))
-    upkeep()
+    log_maintenance()
     assert (filled.log / f"{2:020}.crc").read_text() == "another writer's"
 
 
-def test_a_table_that_is_deleted_meanwhile_stays_deleted(filled, upkeep, monkeypatch):
-    upkeep()
+def test_a_table_that_is_deleted_meanwhile_stays_deleted(filled, log_maintenance, monkeypatch):
+    log_maintenance()
     made = VersionChecksum.of
 
     def of(*given):
@@ -69,16 +69,16 @@ def test_a_table_that_is_deleted_meanwhile_stays_deleted(filled, upkeep, monkeyp
 
     monkeypatch.setattr(VersionChecksum, "of", of)
     filled.append(filled.write_file("c.parquet", [1]))
-    upkeep()
+    log_maintenance()
     assert not filled.folder.exists()
 
 
-def test_a_checkpoint_comes_when_the_interval_is_reached(client, create, tmp_path, upkeep):
+def test_a_checkpoint_comes_when_the_interval_is_reached(client, create, tmp_path, log_maintenance):
     table = create(client, tmp_path / "t", properties={"delta.checkpointInterval": "3"})
     for number in range(8):
         answer = table.append(table.write_file(f"{number}.parquet", [number]))
         assert answer.status_code == 200, answer.text
-        upkeep()
+        log_maintenance()
     assert checkpoints(table) == [f"{version:020}.checkpoint.parquet" for version in (3, 6)]
     hint = json.loads((table.log / "_last_checkpoint").read_text())
     assert (hint["version"], hint["numOfAddFiles"]) == (6, 6)
@@ -115,19 +115,19 @@ def test_the_hint_that_a_killed_writer_owed_is_written_later_and_never_goes_back
     assert json.loads(hint.read_text())["version"] == 1
 
 
-def test_without_upkeep_nothing_is_written_beside_commits(running, create, tmp_path):
+def test_without_log_maintenance_only_commits_are_written(running, create, tmp_path):
     with running(log_upkeep=False) as client:
         table = create(client, tmp_path / "t", properties={"delta.checkpointInterval": "1"})
         table.append(table.write_file("a.parquet", [1]))
-        assert client.service.upkeep.wait(120)
+        assert client.service.log_maintenance.wait(120)
         assert sorted(path.suffix for path in table.log.iterdir()) == [".json", ".json"]
         assert client.post(f"{table.url}/checkpoint").json()["result"] == "written"
 
 
-def test_commits_go_on_while_a_checkpoint_is_written(client, create, tmp_path, upkeep, monkeypatch):
+def test_commits_go_on_while_a_checkpoint_is_written(client, create, tmp_path, log_maintenance, monkeypatch):
     table = create(client, tmp_path / "t", properties={"delta.checkpointInterval": "1"})
     began, go_on = threading.Event(), threading.Event()
-    service = client.service.upkeep._checkpoints
+    service = client.service.log_maintenance._checkpoints
     write = service.write
 
     def slow(target):
@@ -141,31 +141,31 @@ def test_commits_go_on_while_a_checkpoint_is_written(client, create, tmp_path, u
     assert began.wait(120)
     assert not checkpoints(table)
     go_on.set()
-    upkeep()
+    log_maintenance()
     assert checkpoints(table)
 
 
 def test_a_checkpoint_that_fails_is_logged_and_the_next_commit_tries_again(
-    client, create, tmp_path, upkeep, monkeypatch, caplog
+    client, create, tmp_path, log_maintenance, monkeypatch, caplog
 ):
     table = create(client, tmp_path / "t", properties={"delta.checkpointInterval": "1"})
     with monkeypatch.context() as patch:
-        patch.setattr(type(client.service.upkeep._checkpoints), "write", lambda *_: 1 / 0)
+        patch.setattr(type(client.service.log_maintenance._checkpoints), "write", lambda *_: 1 / 0)
         assert table.append(table.write_file("a.parquet", [1])).status_code == 200
-        upkeep()
-    assert "log upkeep failed" in caplog.text
+        log_maintenance()
+    assert "log maintenance failed" in caplog.text
     assert not checkpoints(table)
     table.append(table.write_file("b.parquet", [2]))
-    upkeep()
+    log_maintenance()
     assert checkpoints(table) == [f"{2:020}.checkpoint.parquet"]
 
 
 @pytest.mark.parametrize("moment", ["creating", "writing", "syncing"])
 def test_a_disk_that_is_full_is_a_warning_and_leaves_nothing_half_written(
-    client, create, tmp_path, upkeep, monkeypatch, caplog, moment
+    client, create, tmp_path, log_maintenance, monkeypatch, caplog, moment
 ):
     table = create(client, tmp_path / "t", properties={"delta.checkpointInterval": "1"})
-    upkeep()
+    log_maintenance()
     real_open, real_sync, create_hidden = os.open, os.fsync, _local_files.create_hidden
 
     def full_open(path, flags, *args, **named):
@@ -186,7 +186,7 @@ def test_a_disk_that_is_full_is_a_warning_and_leaves_nothing_half_written(
         return name, descriptor
 
     assert table.append(table.write_file("a.parquet", [1])).status_code == 200
-    upkeep()
+    log_maintenance()
     (table.log / f"{1:020}.checkpoint.parquet").unlink()
     before = {path.name for path in table.log.iterdir()}
     with monkeypatch.context() as patch:
@@ -198,11 +198,11 @@ def test_a_disk_that_is_full_is_a_warning_and_leaves_nothing_half_written(
             patch.setattr(os, "fsync", full_sync)
         opened = client.service.tables.open(table.name)
         with pytest.raises(StorageFull, match="free space"):
-            client.service.upkeep.checkpoint(opened)
+            client.service.log_maintenance.checkpoint(opened)
         client.service.loader.discard(opened.location)
-        client.service.upkeep.committed(opened, 1, "x")
+        client.service.log_maintenance.committed(opened, 1, "x")
         caplog.clear()
-        upkeep()
+        log_maintenance()
     assert "StorageFull" in caplog.text
     assert "Traceback" not in caplog.text
     assert {path.name for path in table.log.iterdir()} == before
@@ -280,9 +280,9 @@ def test_a_checkpoint_that_took_several_commits_counts(running, create, tmp_path
 
         monkeypatch.setattr(writing, "_live", slow)
         assert table.append(table.write_file("5.parquet", [5])).status_code == 200
-        assert client.service.upkeep.wait(120)
+        assert client.service.log_maintenance.wait(120)
         table.append(table.write_file("12.parquet", [12]))
-        assert client.service.upkeep.wait(120)
+        assert client.service.log_maintenance.wait(120)
         assert client.get(f"{table.url}/snapshot").json()["version"] == 8
         assert checkpoints(table) == [f"{5:020}.checkpoint.parquet"]
 
@@ -305,15 +305,15 @@ def test_a_checkpoint_of_another_replica_counts_that_came_late(running, create, 
         assert one.post(f"{table.url}/checkpoint").json()["result"] == "written"
         other = replace(table, client=two, name=name)
         assert other.append(table.write_file("11.parquet", [11])).status_code == 200
-        assert two.service.upkeep.wait(120)
+        assert two.service.log_maintenance.wait(120)
         assert checkpoints(table) == [f"{5:020}.checkpoint.parquet"]
 
 
 @pytest.mark.parametrize(("another", "status"), [(True, 200), (False, 422)])
 def test_the_checksum_of_a_commit_that_was_replaced_does_not_speak_against_the_log(
-    client, filled, upkeep, another, status
+    client, filled, log_maintenance, another, status
 ):
-    upkeep()
+    log_maintenance()
     version = filled.version()
     described = checksum(filled, version)
     lines = filled.actions(version)
@@ -324,7 +324,7 @@ def test_the_checksum_of_a_commit_that_was_replaced_does_not_speak_against_the_l
             assert action["commitInfo"]["txnId"] == described["txnId"]
             action["commitInfo"]["txnId"] = "another writer's"
     (filled.log / f"{version:020}.json").write_text("\n".join(map(json.dumps, lines)))
-    client.service.upkeep._loader.forget(f"file://{filled.folder}")
+    client.service.log_maintenance._loader.forget(f"file://{filled.folder}")
     found = client.get(f"{filled.url}/snapshot")
     assert found.status_code == status, found.text
     if another:
