@@ -144,4 +144,4 @@ def test_workers_that_could_not_work_together_are_refused_at_the_start(tmp_path)
     service = Replica(0, tmp_path, str(tmp_path), "sqlite://", DELVEC_WORKERS="2")
     service.start()
     assert service.ended() == 1
-    assert "cannot share a database in memory" in service.tail()
+    assert "cannot share an in-memory database" in service.tail()

@@ -212,7 +212,7 @@ def test_a_rest_catalog_that_refuses_is_one_error_and_as_before(rest, people, st
     shown = rows("sales.people")
     people.delete("id = 1")
     rest.refuse = status
-    with pytest.raises(delvec.IcebergCatalogError, match=r"catalog 'prod' did not take .*published at"):
+    with pytest.raises(delvec.IcebergCatalogError, match=r"catalog 'prod' did not accept .*published at"):
         people.to_iceberg(catalog="prod.sales.people")
     assert rows("sales.people") == shown
     rest.refuse = None
@@ -225,7 +225,7 @@ def test_a_rest_catalog_that_refuses_is_one_error_and_as_before(rest, people, st
 
 @pytest.mark.usefixtures("sql")
 def test_names_that_mean_nothing(people):
-    with pytest.raises(delvec.BadRequest, match="has no catalog 'elsewhere'"):
+    with pytest.raises(delvec.BadRequest, match="has no usable catalog 'elsewhere'"):
         people.to_iceberg(catalog="elsewhere")
     with pytest.raises(delvec.BadRequest, match=r"prod\.sales\.orders"):
         people.to_iceberg(catalog="prod..people")

@@ -282,7 +282,7 @@ def test_a_table_without_snapshots_is_empty(lake, tmp_path):
 )
 def test_types_that_delta_does_not_have_are_refused_by_column(lake, tmp_path, kind, name):
     folder = iceberg.publish(iceberg.create(tmp_path / "t", pa.schema([("id", pa.int64()), ("odd", kind)])))
-    with pytest.raises(delvec.UnsupportedOperation, match=rf"column 'odd.*' is of type {name}"):
+    with pytest.raises(delvec.UnsupportedOperation, match=rf"column 'odd.*' has type {name}"):
         lake.import_iceberg(folder)
     assert not (folder / "_delta_log").exists()
 
@@ -364,9 +364,9 @@ def test_damaged_tables_are_refused_whole(lake, tmp_path, kind):
     ("changes", "problem"),
     [
         ({"record_count": 7}, "marks 2 rows, not 7"),
-        ({"content_size_in_bytes": 1 << 40}, "which cannot be"),
-        ({"content_offset": -4}, "which cannot be"),
-        ({"referenced_data_file": None}, "which cannot be"),
+        ({"content_size_in_bytes": 1 << 40}, "is invalid"),
+        ({"content_offset": -4}, "is invalid"),
+        ({"referenced_data_file": None}, "is invalid"),
     ],
 )
 def test_deletion_vectors_that_their_manifest_lies_about(lake, tmp_path, changes, problem):
@@ -396,7 +396,7 @@ def test_files_outside_the_roots_are_refused(tmp_path):
         with pytest.raises(delvec.LocationNotAllowed):
             lake.import_iceberg(folder, tmp_path / "roots" / "other")
         (there / "metadata" / "version-hint.text").write_text("1/../../../inside/metadata/v1")
-        with pytest.raises(delvec.BadRequest, match="which is no version"):
+        with pytest.raises(delvec.BadRequest, match="which is not a version"):
             lake.import_iceberg(there)
 
 
@@ -406,7 +406,7 @@ def test_the_newest_metadata_is_read(lake, tmp_path):
     (folder / "metadata" / "version-hint.text").write_text("1")  # a writer died before it wrote 2
     assert lake.import_iceberg(folder).count() == 29
     (folder / "metadata" / "version-hint.text").write_text("7")
-    with pytest.raises(delvec.BadRequest, match=r"no metadata/v7\.metadata\.json"):
+    with pytest.raises(delvec.BadRequest, match=r"metadata/v7\.metadata\.json does not exist"):
         lake.import_iceberg(folder, tmp_path / "other")
     (folder / "metadata" / "version-hint.text").unlink()
     with pytest.raises(delvec.BadRequest, match="only the table's catalog knows"):

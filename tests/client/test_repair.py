@@ -219,7 +219,7 @@ def test_an_update_that_did_not_know_of_a_delete_is_left_where_both_touched_a_ro
 
     (left,) = table.repair()["unrepaired"]
 
-    assert "do not hold each other" in left["reason"]
+    assert "contains the other" in left["reason"]
 
 
 def test_a_path_that_is_live_three_times_takes_two_versions(people):
@@ -300,7 +300,7 @@ def test_a_lost_vector_is_left_where_more_rows_look_deleted_than_were(make):
     (left,) = table.repair()["unrepaired"]
 
     assert left["invariant"] == "readable-vector"
-    assert "2 rows of the file are like those" in left["reason"]
+    assert "2 rows of the file match those" in left["reason"]
 
 
 def test_a_lost_vector_is_left_where_the_feed_has_no_files(make):

@@ -128,7 +128,7 @@ ROW = json.dumps({"table": "maintenance_policies", "row": {"catalog": "", "name"
     ("lines", "reason"),
     [
         ([], "cut off"),
-        (["PK\x03\x04"], "no JSON object"),
+        (["PK\x03\x04"], "not a JSON object"),
         (["{}"], "first line"),
         ([HEADER.replace("1,", "9,", 1)], "format version 9"),
         ([HEADER.replace(REVISION, "9999")], "upgrade Delvec"),
@@ -137,8 +137,8 @@ ROW = json.dumps({"table": "maintenance_policies", "row": {"catalog": "", "name"
         ([HEADER, '{"rows": 0}', ROW], "follows its last"),
         ([HEADER, '{"table": "tables", "row": {"name": "x"}}', '{"rows": 1}'], "without catalog, id"),
         ([HEADER, '{"table": "tables", "row": {"catalog": "", "id": "x", "created_at": "soon"}}'], "no time"),
-        ([HEADER, '{"table": "tables", "row": {"catalog": "", "id": {"a": []}}}'], "no plain value"),
-        ([HEADER, "[" * 100_000], "no JSON object"),
+        ([HEADER, '{"table": "tables", "row": {"catalog": "", "id": {"a": []}}}'], "an invalid value"),
+        ([HEADER, "[" * 100_000], "not a JSON object"),
     ],
 )
 def test_what_is_no_whole_backup_changes_nothing(other, lines, reason):

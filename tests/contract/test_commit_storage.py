@@ -87,5 +87,5 @@ def test_files_that_are_not_there_are_not_committed(table):
     missing = commit(client, operation="WRITE", adds=[{**add, "path": "b.parquet"}], **{"read-version": 0})
     wrong = commit(client, operation="WRITE", adds=[{**add, "size": 1}], **{"read-version": 0})
 
-    assert "is not in storage" in missing.json()["error"]["message"]
-    assert "not the 1 of the request" in wrong.json()["error"]["message"]
+    assert "does not exist in storage" in missing.json()["error"]["message"]
+    assert "but 1 in the request" in wrong.json()["error"]["message"]

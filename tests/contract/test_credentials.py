@@ -290,7 +290,7 @@ def test_without_botocore_the_service_says_so_at_its_start(monkeypatch):
     [
         ((f"s3://{BUCKET}/lake",), ROLE, "ok", "of 3600 s"),
         (("memory:///lake",), ROLE, "warning", "no root is on S3"),
-        ((f"s3://{BUCKET}/lake*",), ROLE, "failed", "for patterns"),
+        ((f"s3://{BUCKET}/lake*",), ROLE, "failed", "as patterns"),
     ],
 )
 def test_the_doctor_asks_sts_for_a_session(tmp_path, s3_endpoint, monkeypatch, roots, role, state, found):

@@ -76,7 +76,7 @@ def test_of_many_at_once_one_has_the_lease(store):
 def test_a_lease_of_a_process_that_died_ends(store, database):
     store.lease("t", "people", "dead", 600)
     store.release("t", "alive")
-    with pytest.raises(MaintenanceUnderWay, match="'people' is under way elsewhere"):
+    with pytest.raises(MaintenanceUnderWay, match="'people' is already running elsewhere"):
         store.lease("t", "people", "alive", 600)
     with database.write() as session:
         session.execute(update(MaintenanceLeaseRow).values(expires_at=NOW - timedelta(seconds=1)))

@@ -191,7 +191,7 @@ def test_a_given_name_is_its_tables_alone(database):
     ):
         registry.add("file:///b", "people", "b")
     assert registry.at("file:///b") is None
-    with pytest.raises(TableAlreadyExists, match="registered already, as 'people'"):
+    with pytest.raises(TableAlreadyExists, match="already registered as 'people'"):
         registry.add("file:///a", "persons", "a")
     assert registry.add("file:///a", "people", "a")[1] is False
     assert registry.add("file:///a", None, "a")[0].name == "people"
@@ -330,7 +330,7 @@ def test_a_database_that_lost_its_tables_gets_them_back(database):
     registry.add("file:///a", None, "a")
     database.migrate("base")
 
-    with pytest.raises(ServiceUnavailable, match="has been made again"):
+    with pytest.raises(ServiceUnavailable, match="has been created again"):
         registry.get("a")
 
     assert registry.page() == []
@@ -359,7 +359,7 @@ def test_a_database_file_that_is_deleted_under_load_is_made_again(tmp_path):
 
 @pytest.mark.parametrize("bad", ["mysql://host/db", "not a url", "", "oracle://scott:tiger@host"])
 def test_other_databases_are_refused_without_showing_the_url(bad):
-    with pytest.raises(BadRequest, match="must be of SQLite") as caught:
+    with pytest.raises(BadRequest, match="must be for SQLite") as caught:
         Database(bad)
     assert "tiger" not in str(caught.value)
 

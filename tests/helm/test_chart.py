@@ -328,7 +328,7 @@ def test_roots_of_namespaces_are_set(monkeypatch):
         ({"config.roots[0]": "s3://lake", "auth.token": "t"}, "there is no database"),
         ({**LEAST, "externalDatabase.host": "db"}, "contradict each other"),
         ({"config.roots[0]": "s3://a", "auth.token": "t", "externalDatabase.host": "db"}, "has no password"),
-        ({"auth.token": "t", **DATABASE}, "no place for tables"),
+        ({"auth.token": "t", **DATABASE}, "by name only needs a warehouse"),
         ({**LEAST, "config.roots[0]": "/data"}, "which no other pod sees"),
         ({**LEAST, "config.namespaceRoots.sales[0]": "/data"}, "which no other pod sees"),
         ({**LEAST, "persistence.enabled": "true"}, "needs persistence.existingClaim"),

@@ -99,7 +99,7 @@ def test_a_replaced_append_is_found_told_of_and_can_be_run_again(
     with pytest.raises(CommitOverwritten) as caught:
         transaction.commit()
     assert caught.value.conflict["winning-operation"] == "WRITE"
-    assert "run the command again" in caught.value.message
+    assert "Run the command again" in caught.value.message
     assert table.delete("id = 2")["numDeletedRows"] == 1
     assert sorted(row["id"] for row in agreed(location)) == [1, 3, 10]
     checked = table.check()

@@ -362,7 +362,7 @@ def test_conflicts_are_shown_with_who_was_in_the_way(filled, bitmap):
     page = Page(filled.client.get(f"/dashboard/tables/{filled.name}"))
 
     text = " ".join(page.text.split())
-    assert "UPDATE, which had read version 1, lost against DELETE of version 2" in text
+    assert "UPDATE, which had read version 1, lost to DELETE of version 2" in text
     assert "Rows that both changed2" in text
     titles = [found["aria-label"] for found in page.all("div") if "data-chart" in found]
     assert "Conflicts per hour. conflicts: 1 in all." in titles
@@ -385,7 +385,7 @@ def test_what_the_two_of_a_conflict_say_is_text(filled, bitmap):
 
     page.assert_harmless()
     text = " ".join(page.text.split())
-    assert f"{HOSTILE}, which had read version 1, lost against {HOSTILE} of version 2" in text
+    assert f"{HOSTILE}, which had read version 1, lost to {HOSTILE} of version 2" in text
 
 
 def test_nested_columns_have_rows_of_their_own(client, tmp_path):

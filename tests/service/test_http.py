@@ -59,10 +59,10 @@ def test_the_token_opens(guarded):
     ("given", "message"),
     [
         (None, "The request has no token; send the header 'Authorization: Bearer <token>'"),
-        (f"Basic {SECRET}", "The Authorization header is not of the form 'Authorization: Bearer <token>'"),
-        ("Bearer", "The Authorization header is not of the form"),
-        (SECRET, "The Authorization header is not of the form"),
-        ("Bearer wrong", "The token is not this service's"),
+        (f"Basic {SECRET}", "The Authorization header must have the form 'Authorization: Bearer <token>'"),
+        ("Bearer", "The Authorization header must have the form"),
+        (SECRET, "The Authorization header must have the form"),
+        ("Bearer wrong", "The token is unknown"),
     ],
 )
 def test_what_is_wrong_with_a_token(guarded, given, message):

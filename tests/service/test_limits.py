@@ -70,14 +70,14 @@ def test_much_rubbish_is_refused_as_soon_as_a_little(table, error, resource, bod
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        ("[" * 100_000, "nests too deeply"),
-        ('{"a":' * 100_000, "nests too deeply"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"a":' * 100_000, "nested too deeply"),
         ('{"version": ' + "9" * 100 + "}", "100 digits"),
         ('{"version": 1e999}', "too large"),
         ('{"version": NaN}', "NaN is not JSON"),
-        ('{"version": 1, "version": 2}', "'version' is there twice"),
-        ('{"predicate": "\\u0000"}', "body field 'predicate': it has the character NUL"),
-        ('{"predicate": "\\ud800"}', "half a character"),
+        ('{"version": 1, "version": 2}', "'version' appears twice"),
+        ('{"predicate": "\\u0000"}', "body field 'predicate': the character NUL"),
+        ('{"predicate": "\\ud800"}', "a lone surrogate"),
         ('{"\\u0000": 1}', "NUL"),
         (b'{"predicate": "\xed\xa0\x80"}', "not UTF-8"),
         (b"\xff\xfe{\0}\0", "not UTF-8"),
@@ -132,7 +132,7 @@ def test_only_commits_and_steps_of_streams_are_large(table, error, resource, lim
     [
         ({}, "The Content-Type is missing"),
         ({"Content-Type": "text/plain"}, "The Content-Type is 'text/plain'"),
-        ({**JSON, "Content-Encoding": "gzip"}, "takes no Content-Encoding"),
+        ({**JSON, "Content-Encoding": "gzip"}, "does not support Content-Encoding"),
     ],
 )
 def test_what_a_body_has_to_be_is_said(table, error, headers, says):
@@ -148,7 +148,7 @@ def test_what_a_body_has_to_be_is_said(table, error, headers, says):
         ("snapshot?vresion=0", "did you mean 'version'?"),
         ("history?limits=1", "did you mean 'limit'?"),
         ("detail?nothing-like-it=1", "it takes timestamp, version"),
-        ("plan?version=1", "it takes none"),
+        ("plan?version=1", "it has no parameters"),
         ("snapshot?timestamp=%00", "NUL"),
         ("snapshot?%00=1", "NUL"),
     ],

@@ -111,7 +111,7 @@ def test_a_query_is_started_again_and_again(lake, folder, job):
     query.options = {"ignoreDeletes": "true"}
     running = query.go_on()
     table.alter.add_columns("age int")
-    with pytest.raises(delvec.StreamSchemaChanged, match=r"start the query again"):
+    with pytest.raises(delvec.StreamSchemaChanged, match=r"restart the query"):
         running.awaitTermination()
     table.append(people(400, 2).append_column("age", pa.array([1, 2], pa.int32())))
     assert [(row["id"], row["age"]) for row in query.run()] == [(400, 1), (401, 2)]

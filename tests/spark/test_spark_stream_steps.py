@@ -245,7 +245,7 @@ def test_a_column_that_is_added_needs_a_restart(lake, folder, job):
     assert query.plan()
     assert [row["id"] for row in query.read()] == [5]  # what came before it is read first
     for _ in range(2):
-        with pytest.raises(delvec.StreamSchemaChanged, match="start the query again"):
+        with pytest.raises(delvec.StreamSchemaChanged, match="restart the query"):
             query.plan()
 
     assert sorted((row["id"], row["age"]) for row in query.run()) == [(10, 1), (11, 2), (12, 3)]
@@ -270,7 +270,7 @@ def test_mapped_columns_keep_their_values_under_another_name(lake, folder, job):
     table.append(people(20, 1).rename_columns(["id", "called", "country"]))
     query.options = {"columns": "called,id"}
     assert query.run() == [{"called": "n20", "id": 20}]
-    with pytest.raises(delvec.IncompatibleSchemaChange, match="Begin a new query"):
+    with pytest.raises(delvec.IncompatibleSchemaChange, match="Start a new query"):
         job(columns="called,id", startingVersion="0").run()
 
 

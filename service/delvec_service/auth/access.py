@@ -167,7 +167,7 @@ class Access:
 
     def _refuse(self, role: Role, held: Role | None, on: str, option: str) -> NoReturn:
         self.was_denied = True
-        has = f"is only {held} there" if held else "has no role there"
+        has = f"only has the role {held}" if held else "has no role"
         raise PermissionDenied(
             f"'{self.name}' {has}, but this requires {role} on {on}. An admin can grant it: delvec grant {role} "
             f"{self.name} {option}.",

@@ -54,7 +54,7 @@ def test_damage_is_shown_and_is_exit_code_1(people, run):
     assert code == 1
     assert out.split()[:5] == ["severity", "invariant", "version", "file", "what"]
     assert "data-file  " in out
-    assert f"File '{lost}' of version 2 is not in storage" in out
+    assert f"File '{lost}' of version 2 does not exist in storage" in out
     assert "1 errors" in err
     assert run("check", people, "--no-data-files")[0] == 0
 

@@ -178,7 +178,7 @@ def test_statements_and_bad_requests(lake, people):
         commit("{}")
     with pytest.raises(delvec.InvalidCommit, match="not JSON"):
         commit("{")
-    with pytest.raises(delvec.InvalidCommit, match="has 100 rows by the log"):
+    with pytest.raises(delvec.InvalidCommit, match="has 100 rows according to the log"):
         commit('{"numRecords": 5}')
     change = people.transaction("COMPUTE STATS")
     change.set_statistics([(path, '{"numRecords": 100}', None)])

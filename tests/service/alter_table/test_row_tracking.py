@@ -132,13 +132,13 @@ def test_a_plan_tells_the_ids_of_rows_to_who_asks_for_them(filled):
 
 def test_what_cannot_be_is_refused(filled, error):
     both = alter(filled, put(enableRowTracking="true", rowTrackingSuspended="true"))
-    assert "set it to false first" in error(both)["message"]
+    assert "Set it to false first" in error(both)["message"]
     bad = alter(filled, {"change": "set-properties", "properties": {**ON, "delta.nonsense": "1"}})
     assert "delta.nonsense" in error(bad)["message"]
     assert filled.version() == 1
     alter(filled, put(rowTrackingSuspended="true"))
     suspended = alter(filled, put(enableRowTracking="true"))
-    assert "set it to false first" in error(suspended)["message"]
+    assert "Set it to false first" in error(suspended)["message"]
 
 
 def test_files_that_do_not_say_how_many_rows_they_have_are_named(client, create, tmp_path, error):

@@ -66,8 +66,8 @@ def test_a_rate_lets_in_a_burst_and_then_its_rate_and_says_when_to_come_back(clo
     admitted, refusal = many(limits, READ, 100)
     assert admitted == 20  # two seconds' worth
     assert refusal.message == (
-        "'etl' may use at most 10 requests a second of one process (DELVEC_PRINCIPAL_REQUESTS_PER_SECOND), and that is "
-        "used up; nothing was done. Come back in 0.1 seconds."
+        "'etl' is limited to 10 requests a second per process (DELVEC_PRINCIPAL_REQUESTS_PER_SECOND), and the limit is "
+        "reached. Nothing was done. Retry in 0.1 seconds."
     )
     assert refusal.details == {
         "limit": "requests",
@@ -194,7 +194,7 @@ def test_over_http_a_limit_is_429_for_one_principal_and_counted(running, tmp_pat
         by_id = ask("POST", f"/v1/tables/{identifier}/commits", json=body)
         assert by_id.status_code in (200, 400), by_id.text
         by_name = ask("POST", "/v1/tables/sales.orders/commits", other, json=body)
-        assert error(by_name)["message"].startswith("Table 'sales.orders' takes at most 0.5 commits a second")
+        assert error(by_name)["message"].startswith("Table 'sales.orders' is limited to 0.5 commits a second")
         clock.now += 10
         lines = ask("GET", "/metrics").text.splitlines()
         assert 'delvec_requests_limited_total{limit="requests",of="principal"} 1.0' in lines

@@ -89,8 +89,8 @@ def test_an_expired_token_says_so(guarded, monkeypatch):
 @pytest.mark.parametrize(
     ("body", "status", "says"),
     [
-        ({"name": "etl"}, 409, "There is, or was, a token 'etl'"),
-        ({"name": "x", "expires-at": "2020-01-01T00:00:00Z"}, 400, "would have expired"),
+        ({"name": "etl"}, 409, "Token 'etl' already exists"),
+        ({"name": "x", "expires-at": "2020-01-01T00:00:00Z"}, 400, "would already be expired"),
         ({"name": "x", "expires-at": "2030-01-01T00:00:00"}, 400, "timezone"),
         ({"name": "oidc:x"}, 400, "field 'name'"),
         ({"name": "DELVEC_TOKEN"}, 400, "the service's configuration"),

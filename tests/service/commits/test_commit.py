@@ -309,7 +309,7 @@ def test_a_table_without_deletion_vectors_takes_rewrites_only(client, create, tm
 
     assert answer.status_code == 400
     assert error(answer)["type"] == "InvalidCommit"
-    assert "rewrite the files" in error(answer)["message"]
+    assert "Rewrite the files" in error(answer)["message"]
     add = table.write_file("b.parquet", [0, *range(2, 10)])
     answer = table.commit(
         operation="DELETE",
@@ -402,22 +402,22 @@ def test_a_file_is_named_once(filled, error, bitmap, request_):
 @pytest.mark.parametrize(
     ("change", "says", "kind"),
     [
-        ({"size": 1}, "not the 1 of the request", "FileSizeMismatch"),
-        ({"path": "missing.parquet"}, "is not in storage", "FileNotInStorage"),
+        ({"size": 1}, "but 1 in the request", "FileSizeMismatch"),
+        ({"path": "missing.parquet"}, "does not exist in storage", "FileNotInStorage"),
         ({"path": "b.parquet"}, "is a live file of the table already", "DuplicateFile"),
         ({"path": "{location}/c.parquet"}, "relative to the table's location", "FileNotInTable"),
         ({"path": "file://{location}/c.parquet"}, "relative to the table's location", "FileNotInTable"),
         ({"path": "../people/c.parquet"}, "relative to the table's location", "FileNotInTable"),
         ({"path": "%2E%2E/people/c.parquet"}, "relative to the table's location", "FileNotInTable"),
         ({"path": ""}, "relative to the table's location", "FileNotInTable"),
-        ({"path": "_delta_log/c.parquet"}, "not a place for a data file", "InvalidCommit"),
-        ({"path": "x/_c.parquet"}, "not a place for a data file", "InvalidCommit"),
+        ({"path": "_delta_log/c.parquet"}, "cannot be the path of a data file", "InvalidCommit"),
+        ({"path": "x/_c.parquet"}, "cannot be the path of a data file", "InvalidCommit"),
         ({"stats": None}, "no numRecords", "InvalidCommit"),
         ({"stats": "{}"}, "no numRecords", "InvalidCommit"),
         ({"stats": "{"}, "not JSON", "InvalidCommit"),
         ({"stats": "[]"}, "not a JSON object", "InvalidCommit"),
-        ({"stats": '{"numRecords": "3"}'}, "not a count", "InvalidCommit"),
-        ({"stats": '{"numRecords": -1}'}, "not a count", "InvalidCommit"),
+        ({"stats": '{"numRecords": "3"}'}, "an invalid numRecords", "InvalidCommit"),
+        ({"stats": '{"numRecords": -1}'}, "an invalid numRecords", "InvalidCommit"),
         ({"partitionValues": {"id": "1"}}, "partition", "InvalidCommit"),
     ],
 )

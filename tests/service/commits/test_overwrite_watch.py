@@ -231,7 +231,7 @@ def test_a_commit_that_read_what_is_gone_is_told(filled, error):
     assert answer.status_code == 409
     found = error(answer)
     assert found["type"] == "CommitOverwritten"
-    assert "The version 2 that was read is not" in found["message"]
+    assert "Version 2 of the table is not" in found["message"]
     assert filled.delete({"d.parquet": [0]}, read_version=2).json()["version"] == 3
 
 

@@ -172,7 +172,7 @@ def test_a_table_that_was_deleted_and_created_again_is_read_anew(log):
     loader = SnapshotLoader()
     before = log.load(loader)
     shutil.rmtree(log.log)
-    with pytest.raises(NotADeltaTable, match="no Delta table"):
+    with pytest.raises(NotADeltaTable, match="is not a Delta table"):
         log.load(loader)
     log.log.mkdir()
     log.create()
@@ -264,12 +264,12 @@ def test_versions_by_time(log, timestamp, version):
 
 def test_times_out_of_range(log):
     with pytest.raises(
-        VersionNotFound, match=r"its newest, 3, was committed at 2023-11-15T01:13:20\.000Z"
+        VersionNotFound, match=r"its newest version, 3, was committed at 2023-11-15T01:13:20\.000Z"
     ) as caught:
         log.load(timestamp=str(START + 3 * HOUR + 1))
     assert caught.value.details["latest"] == 3
     with pytest.raises(
-        VersionNotFound, match=r"the oldest that can be read, 0, was committed at 2023-11-14T22:13:20"
+        VersionNotFound, match=r"its oldest readable version, 0, was committed at 2023-11-14T22:13:20"
     ):
         log.load(timestamp="2000-01-01")
     with pytest.raises(BadRequest, match="ISO 8601"):
@@ -279,7 +279,7 @@ def test_times_out_of_range(log):
 def test_the_oldest_time_is_that_of_the_oldest_version_that_can_be_read(log):
     log.checkpoint(2, ["f1", "f2"])
     (log.log / f"{0:020d}.json").unlink()
-    with pytest.raises(VersionNotFound, match="the oldest that can be read, 2"):
+    with pytest.raises(VersionNotFound, match="its oldest readable version, 2"):
         log.load(timestamp=str(START + HOUR))
 
 

@@ -65,12 +65,12 @@ def test_the_boundaries_are_those_of_delta(tmp_path):
         if version < 3:
             assert at(log, time + 1) == at(log, time + HOUR - 1) == version
     with pytest.raises(
-        VersionNotFound, match="the oldest that can be read, 0, was committed at 2023"
+        VersionNotFound, match="its oldest readable version, 0, was committed at 2023"
     ) as caught:
         at(log, START - 1)
     assert caught.value.details["earliest"] == 0
     assert caught.value.details["earliest_timestamp"] == "2023-11-14T22:13:20.000Z"
-    with pytest.raises(VersionNotFound, match="its newest, 3, was committed at 2023") as caught:
+    with pytest.raises(VersionNotFound, match="its newest version, 3, was committed at 2023") as caught:
         at(log, START + 3 * HOUR + 1)
     assert caught.value.details["latest_timestamp"] == "2023-11-15T01:13:20.000Z"
 
@@ -99,7 +99,7 @@ def test_the_range_after_a_clean_up(tmp_path):
     log.forget(0, 1, 2)
     assert [at(log, START + version * HOUR) for version in (3, 4, 5)] == [3, 4, 5]
     assert sorted(log.files(version=3)) == ["f1", "f2", "f3"]
-    with pytest.raises(VersionNotFound, match="the oldest that can be read, 3"):
+    with pytest.raises(VersionNotFound, match="its oldest readable version, 3"):
         at(log, START + 2 * HOUR)
     with pytest.raises(VersionNotFound, match="oldest version that can be read is 3") as caught:
         log.load(version=2)
@@ -113,7 +113,7 @@ def test_commits_that_a_clean_up_left_before_the_checkpoint_cannot_be_read(tmp_p
     for version in (2, 3):
         with pytest.raises(VersionNotFound, match="oldest version that can be read is 4"):
             log.load(version=version)
-        with pytest.raises(VersionNotFound, match="the oldest that can be read, 4"):
+        with pytest.raises(VersionNotFound, match="its oldest readable version, 4"):
             at(log, START + version * HOUR)
 
 
@@ -125,7 +125,7 @@ def test_a_checkpoint_whose_commit_is_gone(tmp_path):
     assert log.load().num_files == 5
     assert at(log, START + 4 * HOUR) == 4
     # Nothing says any more when version 3 was committed.
-    with pytest.raises(VersionNotFound, match="the oldest that can be read, 4"):
+    with pytest.raises(VersionNotFound, match="its oldest readable version, 4"):
         at(log, START + 3 * HOUR)
 
 
@@ -158,15 +158,15 @@ def test_in_commit_timestamps_from_the_start(tmp_path):
         log.commit(version, *actions, time=START - version * HOUR, info={"inCommitTimestamp": time})
     assert [at(log, time) for time in times] == [0, 1, 2, 3]
     assert at(log, START + HOUR - 1) == 2
-    with pytest.raises(VersionNotFound, match="the oldest that can be read, 0"):
+    with pytest.raises(VersionNotFound, match="its oldest readable version, 0"):
         at(log, START - 1)
-    with pytest.raises(VersionNotFound, match="its newest, 3"):
+    with pytest.raises(VersionNotFound, match="its newest version, 3"):
         at(log, START + HOUR + 1)
     log.checkpoint(2, add("f1"), add("f2"))
     log.forget(0, 1)
     assert log.load(version=2).timestamp == START + 6
     assert at(log, START + 6) == 2
-    with pytest.raises(VersionNotFound, match="the oldest that can be read, 2"):
+    with pytest.raises(VersionNotFound, match="its oldest readable version, 2"):
         at(log, START + 5)
 
 
@@ -198,7 +198,7 @@ def test_in_commit_timestamps_enabled_later_after_a_clean_up(enabled_later):
     enabled_later.commit(5, add("f5"), info={"inCommitTimestamp": START + 5 * HOUR})
     enabled_later.forget(0, 1, 2, 3)
     assert [at(enabled_later, START + version * HOUR) for version in (4, 5)] == [4, 5]
-    with pytest.raises(VersionNotFound, match="the oldest that can be read, 4"):
+    with pytest.raises(VersionNotFound, match="its oldest readable version, 4"):
         at(enabled_later, START + 3 * HOUR)
 
 

@@ -400,7 +400,7 @@ def test_a_place_is_of_one_owner_and_of_the_innermost_root(namespaces, service, 
     given_roots = {"": service, **namespaces}
     flat = {root: owner for owner, roots in given_roots.items() for root in roots}
     if len(flat) != len({(root, owner) for owner, roots in given_roots.items() for root in roots}):
-        with pytest.raises(BadRequest, match="belongs to one of them"):
+        with pytest.raises(BadRequest, match="belongs to only one of them"):
             NamespaceRoots(service, namespaces)
         return
     roots = NamespaceRoots(service, namespaces)
@@ -435,16 +435,16 @@ def test_without_roots_of_the_service_the_rest_is_everywhere():
 def test_two_spellings_of_a_directory_are_one_root(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    with pytest.raises(BadRequest, match="belongs to one of them"):
+    with pytest.raises(BadRequest, match="belongs to only one of them"):
         NamespaceRoots([str(tmp_path / "real")], {"sales": [str(tmp_path / "link")]})
 
 
 @pytest.mark.parametrize(
     ("given_text", "reason"),
     [
-        ('{"a b": ["/x"]}', "is no namespace"),
-        ('{"sales.": ["/x"]}', "is no namespace"),
-        ('{"": ["/x"]}', "is no namespace"),
+        ('{"a b": ["/x"]}', "is not a valid namespace"),
+        ('{"sales.": ["/x"]}', "is not a valid namespace"),
+        ('{"": ["/x"]}', "is not a valid namespace"),
         ('{"sales": []}', "has no root"),
         ('{"sales": [" "]}', "has no root"),
         ('{"sales": "/x"}', "valid tuple"),
