@@ -238,7 +238,7 @@ def test_a_missing_role_on_what_one_may_read_is_named(guarded):
     said = message(guarded.post("/v1/tables/sales.orders/delete", json={}, headers=headers), 403)
 
     assert said == (
-        "'etl' is only reader there, and this needs writer on table 'sales.orders'. An admin may grant it: "
+        "'etl' only has the role reader, but this requires writer on table 'sales.orders'. An admin can grant it: "
         "delvec grant writer etl --table sales.orders."
     )
 
