@@ -184,7 +184,7 @@ def _policy(access: Access, service: Service, name: str) -> Policy:
     """Return a policy that the principal may see.
 
     Raises:
-        PolicyNotFound: there is none of that name, or none that it may see.
+        PolicyNotFound: the policy does not exist, or the principal may not see it.
     """
     found = service.maintenance.policy(service.tables.catalog, name)
     if not _may(access, service, found, "reader"):

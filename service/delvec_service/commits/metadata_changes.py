@@ -83,7 +83,7 @@ def draft_of(table: OpenTable, snapshot: Snapshot) -> TableUpdate:
     """Return a version for planning changes to it.
 
     Raises:
-        UnsupportedTable: or a subclass: the table must not be written.
+        UnsupportedTable: or a subclass: Delvec cannot write the table.
     """
     check_writable(snapshot.protocol, snapshot.metadata, table.name)
     return TableUpdate(

@@ -1,4 +1,4 @@
-"""What a service does for a log after its commits, in the background: checksums, checkpoints, clean-up, Iceberg.
+"""Log maintenance after commits, in the background: checksums, checkpoints, cleanup, Iceberg.
 
 No answer waits for it, and none fails because of it: errors are logged, and the next commit is the next chance. Under
 load work is coalesced: only the newest state of a table is handled when its turn comes, and turns are rare.
