@@ -192,7 +192,7 @@ class Lane:
             f"{self._running} requests of its kind ({self.kind}) are running and {self.waiting} are waiting"
             if self._before is None or reason == "busy"
             else (
-                f"{self._before.waiting} requests of kind {self._before.kind} are waiting, which take precedence "
+                f"requests of kind {self._before.kind} are waiting ({self._before.waiting}), which take precedence "
                 f"over its kind ({self.kind})"
             )
         )

@@ -200,7 +200,7 @@ def test_a_route_without_a_rule_is_closed_to_all(running):
         answer = client.get("/v1/added", headers=bearer(ADMIN))
 
         assert answer.status_code == 403
-        assert "no rule" in answer.json()["error"]["message"]
+        assert "no access rule" in answer.json()["error"]["message"]
         assert client.get("/v1/not-added", headers=bearer(ADMIN)).status_code == 404
         assert client.put("/v1/tables", headers=bearer(ADMIN)).status_code == 405
 
