@@ -140,7 +140,7 @@ def test_a_rewrite_that_may_have_copied_deleted_rows_is_left(people):
     assert (done["result"], done["num-repaired"]) == ("nothing-to-do", 0)
     (left,) = done["unrepaired"]
     assert left["invariant"] == "remove-with-its-vector"
-    assert "cannot be told" in left["reason"]
+    assert "it is unknown whether" in left["reason"]
 
 
 def test_a_file_that_was_changed_after_its_remove_failed_is_left(people):
