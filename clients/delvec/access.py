@@ -112,7 +112,7 @@ class AccessControl:
         namespace: str | None = None,
         all_tables: bool = False,
     ) -> None:
-        """Take a role away from where it was granted.
+        """Revoke a role.
 
         Raises:
             GrantNotFound: there is none of the grantee there.

@@ -126,7 +126,7 @@ class Alterations:
         )
 
     def set_not_null(self, column: str) -> Altered | None:
-        """Ask for a value in every row; those that are there are looked at first."""
+        """Set a column NOT NULL; existing rows are checked first."""
         return self._apply(request(ChangeColumn, change="change-column", column=column, nullable=False))
 
     def drop_not_null(self, column: str) -> Altered | None:
@@ -166,7 +166,7 @@ class Alterations:
     # --- the rest -------------------------------------------------------------------------------------
 
     def set_properties(self, properties: Mapping[str, str], *, allow_unknown: bool = False) -> Altered | None:
-        """Set table properties; what they need is added to the protocol.
+        """Set table properties; table features that they need are added to the protocol.
 
         Args:
             properties: ``delta.*`` and others.
@@ -218,7 +218,7 @@ class Alterations:
         )
 
     def upgrade_protocol(self, min_reader_version: int, min_writer_version: int) -> Altered | None:
-        """Add to the protocol what two versions stand for."""
+        """Upgrade the protocol to a reader and a writer version."""
         return self._apply(
             request(
                 UpgradeProtocol,

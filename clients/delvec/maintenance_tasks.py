@@ -117,7 +117,7 @@ class _Compaction(_Rewrite):
         planned = self._run(table, config, config.max_bytes_per_run, dry_run=True)
         found = _planned(planned)
         if not found.cost_bytes:
-            return Decision(False, self._over_budget(table, config) or "no file is worth writing again")
+            return Decision(False, self._over_budget(table, config) or "no files need to be rewritten")
         saved, gained = found.gain_files or 0, found.gain_bytes or 0
         reason = f"{planned['numRemovedFiles']} files become {planned.num_new_files}, {gained:,} bytes of deleted rows go"
         is_due = saved >= config.min_files_saved or gained >= config.min_gain_bytes

@@ -142,7 +142,7 @@ class DeltaTable(CheckedTable):
         dry_run: bool = False,
         progress: Callable[[DowngradeStep], None] | None = None,
     ) -> Downgrade:
-        """Make the table readable by those that do not know deletion vectors, step by step.
+        """Make the table readable by clients without deletion vector support, step by step.
 
         No new deletion vectors are written, files that have one are rewritten without the deleted rows, and the feature
         goes out of the protocol: DROP FEATURE deletionVectors. An interrupted downgrade goes on when it is called again.

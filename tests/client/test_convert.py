@@ -254,7 +254,7 @@ def test_in_sql_and_in_the_shell(lake, events, tmp_path, capsys):
         assert ended.value.code == 0
     said = "".join(capsys.readouterr())
     assert "table 'other' of 1 files" in said
-    assert "is a Delta table already" in said
+    assert "is already a Delta table" in said
     assert lake.table(tmp_path / "other").to_arrow()["p"].to_pylist() == [Decimal("1.00")]
 
 

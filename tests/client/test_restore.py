@@ -166,7 +166,7 @@ def test_the_command(people, run, tmp_path):
     assert "dry run: 1 files restored, 2 removed" in err
     code, out, err = run("restore", where, "--version", "2")
     assert (code, out) == (0, "")
-    assert "RESTORE in version 5 of table" in err
+    assert "restored table" in err
     code, out, err = run("restore", where, "--version", "5")
     assert "nothing committed" in err
     code, out, err = run("restore", where, "--timestamp", "2999-01-01", "--json")

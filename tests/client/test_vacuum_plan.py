@@ -116,11 +116,11 @@ def test_an_inventory_in_sql(lake, people, left_over, tmp_path):
 
 def test_from_the_shell(people, left_over, tmp_path, run):
     folder, plan = tmp_path / "people", tmp_path / "plan.jsonl"
-    assert "2 files would be deleted" in run("vacuum", folder, "--plan-to", plan).err
+    assert "wrote a plan to delete 2 files" in run("vacuum", folder, "--plan-to", plan).err
     moved = json.loads(run("vacuum", folder, "--apply", plan, "--quarantine", "--json").out)
     assert moved["num-files"] == 2
     assert moved["quarantine"] in run("quarantine", "list", folder).out
-    assert "2 files (18 bytes) are back" in run("quarantine", "undo", folder, moved["quarantine"]).err
+    assert "moved 2 files (18 bytes) back" in run("quarantine", "undo", folder, moved["quarantine"]).err
     assert "undo" in run("vacuum", folder, "--quarantine").err
     assert "2 quarantines with 2 files" in run("quarantine", "purge", folder, "--older-than", "0").err
     run("vacuum", folder, "--apply", plan, "--retain", "1", code=2)

@@ -2,7 +2,7 @@
 
 Results go to standard output: tables for people, and with ``--json`` one JSON document for programs. Errors
 are one line on standard error (with ``--json`` the error envelope) and exit code 1; a misused command line is
-exit code 2. ``DELVEC_DEBUG=1`` shows the traceback of a defect.
+exit code 2. ``DELVEC_DEBUG=1`` shows the traceback of a bug.
 """
 
 import json
@@ -43,20 +43,22 @@ def options(
     context: typer.Context,
     url: Annotated[
         str | None,
-        typer.Option(help="A running service; by default DELVEC_URL, else the service runs in this process."),
+        typer.Option(
+            help="URL of a running service; defaults to DELVEC_URL. Without it, the service runs in this process."
+        ),
     ] = None,
     token: Annotated[
-        str | None, typer.Option(help="The service's bearer token; by default DELVEC_TOKEN.")
+        str | None, typer.Option(help="Bearer token for the service; defaults to DELVEC_TOKEN.")
     ] = None,
     warehouse: Annotated[
         str | None,
         typer.Option(
-            help="The folder or bucket whose table names are meant, for a service in this process; "
-            "by default DELVEC_WAREHOUSE, else the working directory."
+            help="Directory or bucket for tables given by name, without a running service; defaults to "
+            "DELVEC_WAREHOUSE, else the working directory."
         ),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document, for programs; errors too.")
+        bool, typer.Option("--json", help="Print results and errors as one JSON document.")
     ] = False,
     _version: Annotated[
         bool,
@@ -74,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader of our output left (``delvec read t | head``). Python would complain again at exit.
+        # The reader of our output has gone (``delvec read t | head``). Python would complain again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
     sys.exit(code)
@@ -93,7 +95,7 @@ def run(arguments: list[str]) -> int:
         print("delvec: interrupted", file=sys.stderr)
         return 130
     except Exception as error:
-        # typer has its own copy of click's exceptions from some version on: told by what they can do.
+        # typer has its own copy of click's exceptions from some version on: recognised by their methods.
         if hasattr(error, "format_message") and hasattr(error, "show"):
             return _misused(error, as_json=as_json)
         if os.environ.get("DELVEC_DEBUG"):
@@ -101,7 +103,7 @@ def run(arguments: list[str]) -> int:
         if isinstance(error, OSError):
             return _fail(DelvecError(str(error)), as_json=as_json)
         defect = InternalError(
-            f"{type(error).__name__}: {error}; this is a defect in Delvec, DELVEC_DEBUG=1 shows where"
+            f"{type(error).__name__}: {error}; this is a bug in Delvec; set DELVEC_DEBUG=1 for the traceback"
         )
         return _fail(defect, as_json=as_json)
     return code if isinstance(code, int) else 0

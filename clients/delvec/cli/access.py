@@ -1,4 +1,4 @@
-"""``delvec token``, ``grant``, ``revoke``, ``grants`` and ``audit``: who may use a service, for what, and who did what."""
+"""``delvec token``, ``grant``, ``revoke``, ``grants`` and ``audit``: authentication, permissions and the audit log."""
 
 import os
 import re
@@ -25,29 +25,31 @@ _UNITS: Final = {"h": 1 / 24, "d": 1, "w": 7, "y": 365}
 _DatabaseUrl: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        help="The service's database, for those who run it; by default DELVEC_DATABASE_URL. With --url or DELVEC_URL "
-        "the service is asked instead, with an admin's token.",
+        help="Database of the service, for its operators; defaults to DELVEC_DATABASE_URL. With --url or DELVEC_URL, "
+        "the command calls that service instead, which needs an admin's token.",
         show_default=False,
     ),
 ]
-_Table: TypeAlias = Annotated[str | None, typer.Option(help="A table, by name or id.")]
-_Pattern: TypeAlias = Annotated[str | None, typer.Option(help="Tables whose names match: 'sales.*'.")]
-_Namespace: TypeAlias = Annotated[
-    str | None, typer.Option(help="Tables that are called NAMESPACE.something.")
+_Table: TypeAlias = Annotated[str | None, typer.Option(help="Table name or id.")]
+_Pattern: TypeAlias = Annotated[
+    str | None, typer.Option(help="Tables whose names match a pattern: 'sales.*'.")
 ]
-_All: TypeAlias = Annotated[bool, typer.Option("--all", help="All tables, and the service itself.")]
+_Namespace: TypeAlias = Annotated[str | None, typer.Option(help="Tables of this namespace: NAMESPACE.table.")]
+_All: TypeAlias = Annotated[bool, typer.Option("--all", help="All tables and the service itself.")]
 
 
 @app.command("create")
 def create_token(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Of the token; never used twice.")],
+    name: Annotated[str, typer.Argument(help="Token name; cannot be reused.")],
     principal: Annotated[
-        str | None, typer.Option(help="Whom grants name; by default the token's name.")
+        str | None, typer.Option(help="Principal that grants refer to; defaults to the token's name.")
     ] = None,
     expires: Annotated[
         str | None,
-        typer.Option(help="After how long: 12h, 90d, 4w, 1y; or when: 2027-01-01. By default never."),
+        typer.Option(
+            help="Lifetime (12h, 90d, 4w, 1y) or expiry date (2027-01-01). Does not expire by default."
+        ),
     ] = None,
     database_url: _DatabaseUrl = None,
 ) -> None:
@@ -55,7 +57,7 @@ def create_token(
 
     [bold]delvec token create etl-2026 --principal etl --expires 90d[/bold]
 
-    The first token, or grant, of a service makes it ask for one.
+    Once a service has a token or a grant, it requires authentication.
     """
     moment = None if expires is None else _moment("--expires", expires)
     with _access(context, database_url) as access:
@@ -64,12 +66,12 @@ def create_token(
         print_json(made)
         return
     print(made["token"])
-    say(f"this is the only copy of the token '{name}' of principal '{made['principal']}'")
+    say(f"token '{name}' of principal '{made['principal']}' is not stored; save it now")
 
 
 @app.command("list")
 def list_tokens(context: typer.Context, database_url: _DatabaseUrl = None) -> None:
-    """List the bearer tokens, expired and revoked ones too."""
+    """List the bearer tokens, including expired and revoked ones."""
     with _access(context, database_url) as access:
         found = access.tokens()
     if session(context).as_json:
@@ -82,13 +84,13 @@ def list_tokens(context: typer.Context, database_url: _DatabaseUrl = None) -> No
 @app.command("revoke")
 def revoke_token(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Of the token.")],
+    name: Annotated[str, typer.Argument(help="Token name.")],
     database_url: _DatabaseUrl = None,
 ) -> None:
-    """Let a bearer token be used no more; running services know within two seconds."""
+    """Revoke a bearer token. Running services reject it within two seconds."""
     with _access(context, database_url) as access:
         access.revoke_token(name)
-    say(f"token '{name}' is revoked")
+    say(f"token '{name}' revoked")
 
 
 def grant(
@@ -103,7 +105,7 @@ def grant(
     all_tables: _All = False,
     database_url: _DatabaseUrl = None,
 ) -> None:
-    """Grant a role on a table, on a pattern of names, on a namespace or on everything.
+    """Grant a role on a table, a name pattern, a namespace or everything.
 
     [bold]delvec grant writer etl --namespace sales[/bold]
 
@@ -121,30 +123,32 @@ def grant(
     if session(context).as_json:
         print_json(made)
     else:
-        say(f"'{grantee}' is {role} of {_on(made)}")
+        say(f"granted '{grantee}' the role {role} on {_on(made)}")
 
 
 def revoke(
     context: typer.Context,
-    grantee: Annotated[str, typer.Argument(help="Who has the role.")],
+    grantee: Annotated[str, typer.Argument(help="Principal, subject or group that has the role.")],
     table: _Table = None,
     pattern: _Pattern = None,
     namespace: _Namespace = None,
     all_tables: _All = False,
     database_url: _DatabaseUrl = None,
 ) -> None:
-    """Take a role away from where it was granted.
+    """Revoke a role.
 
     [bold]delvec revoke etl --namespace sales[/bold]
     """
     with _access(context, database_url) as access:
         access.revoke(grantee, table=table, pattern=pattern, namespace=namespace, all_tables=all_tables)
-    say(f"'{grantee}' has no role there any more")
+    say(f"revoked the role of '{grantee}'")
 
 
 def grants(
     context: typer.Context,
-    grantee: Annotated[str | None, typer.Argument(help="Only those of one grantee.")] = None,
+    grantee: Annotated[
+        str | None, typer.Argument(help="Only grants to this principal, subject or group.")
+    ] = None,
     database_url: _DatabaseUrl = None,
 ) -> None:
     """List who may what."""
@@ -163,19 +167,22 @@ def audit(
     context: typer.Context,
     table: Annotated[
         str | None,
-        typer.Argument(help="Only what concerns this table, by name or id; its maintainers may ask."),
+        typer.Argument(help="Only entries of this table, by name or id; its maintainers can list them, too."),
     ] = None,
-    principal: Annotated[str | None, typer.Option(help="Only what one principal did.")] = None,
+    principal: Annotated[str | None, typer.Option(help="Only entries of this principal.")] = None,
     outcome: Annotated[
-        str | None, typer.Option(help="done, denied, refused, failed or unknown; by default all.")
+        str | None, typer.Option(help="Only this outcome: done, denied, refused, failed or unknown.")
     ] = None,
     since: Annotated[
-        str | None, typer.Option(help="Only the last 12h, 90d, 4w, 1y; or from a time on: 2027-01-01.")
+        str | None,
+        typer.Option(help="Only entries since a date (2027-01-01) or of the last 12h, 90d, 4w, 1y."),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Only the newest so many.")] = 100,
+    limit: Annotated[
+        int, typer.Option(min=1, max=100_000, help="Maximum number of entries, newest first.")
+    ] = 100,
     database_url: _DatabaseUrl = None,
 ) -> None:
-    """List who changed what, and who was not allowed to, the newest first.
+    """List changes and denied attempts, newest first.
 
     [bold]delvec audit sales.orders --since 7d[/bold]
 
@@ -205,7 +212,7 @@ def _on(grant: dict[str, Any]) -> str:
 
 @contextmanager
 def _access(context: typer.Context, database_url: str | None) -> Iterator[AccessControl]:
-    """Ask the service that the options name, or its database."""
+    """Connect to the service that the options name, or open its database."""
     now = session(context)
     if database_url is None and (now.url or os.environ.get("DELVEC_URL")):
         with now.connect() as lake:
@@ -219,13 +226,13 @@ def _access(context: typer.Context, database_url: str | None) -> Iterator[Access
 
 
 def _moment(option: str, text: str) -> datetime | timedelta:
-    """Return when, or how long, as it was typed."""
+    """Parse a date or a duration."""
     if found := re.fullmatch(r"([0-9]{1,6})([hdwy])", text.strip()):
         return timedelta(days=int(found[1]) * _UNITS[found[2]])
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(
-            f"{option} {text!r} is neither a time (90d, 12h) nor a date (2027-01-01)"
+            f"{option} {text!r} is neither a duration (90d, 12h) nor a date (2027-01-01)"
         ) from None
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""``delvec alter``: commands that change a table itself."""
+"""``delvec alter``: commands that alter a table."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, TypeAlias
@@ -14,16 +14,16 @@ __all__ = ["app", "report"]
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
-    help="Change a table itself: columns, properties, constraints, protocol; each command is one commit.",
+    help="Alter a table's columns, properties, constraints or protocol. Each command is one commit.",
 )
 
 _Column: TypeAlias = Annotated[
-    str, typer.Argument(metavar="COLUMN", help="A column, or a field: address.city, tags.element.")
+    str, typer.Argument(metavar="COLUMN", help="A column or nested field: address.city, tags.element.")
 ]
-_Feature: TypeAlias = Annotated[str, typer.Argument(help="Its name in the Delta protocol.")]
-_First: TypeAlias = Annotated[bool, typer.Option("--first", help="Before all others.")]
-_After: TypeAlias = Annotated[str | None, typer.Option(help="Behind this column.")]
-_IfExists: TypeAlias = Annotated[bool, typer.Option("--if-exists", help="Be content where there is none.")]
+_Feature: TypeAlias = Annotated[str, typer.Argument(help="The feature's name in the Delta protocol.")]
+_First: TypeAlias = Annotated[bool, typer.Option("--first", help="Place the column first.")]
+_After: TypeAlias = Annotated[str | None, typer.Option(help="Place the column after this one.")]
+_IfExists: TypeAlias = Annotated[bool, typer.Option("--if-exists", help="Do not fail if it does not exist.")]
 
 
 def _run(context: typer.Context, table: str, change: Callable[[Alterations], Altered | None]) -> None:
@@ -36,11 +36,11 @@ def _run(context: typer.Context, table: str, change: Callable[[Alterations], Alt
 
 
 def report(done: Altered, as_json: bool, table: str) -> None:
-    """Say what became of a change of ``table``, which is named as in a sentence."""
+    """Report a change of ``table``, whose text continues a sentence."""
     if as_json:
         print_json({"version": done.version, "operation": done.operation})
     elif done.version is None:
-        say(f"{table} is like that already, nothing committed")
+        say(f"nothing committed: {table} already has this setting")
     else:
         say(f"{done.operation} in version {done.version} of {table}")
 
@@ -49,12 +49,12 @@ def report(done: Altered, as_json: bool, table: str) -> None:
 def add_columns(
     context: typer.Context,
     table: Table,
-    columns: Annotated[str, typer.Argument(help="Spark's DDL: 'age int, born date'.")],
+    columns: Annotated[str, typer.Argument(help="Columns as Spark DDL: 'age int, born date'.")],
     first: _First = False,
     after: _After = None,
     into: Annotated[str | None, typer.Option(help="Add them as fields of this struct.")] = None,
 ) -> None:
-    """Add columns, null in the rows that are there.
+    """Add columns; they are NULL in existing rows.
 
     [bold]delvec alter add-columns people 'age int, born date' --after name[/bold]
     """
@@ -79,7 +79,7 @@ def rename_column(
 def drop_columns(
     context: typer.Context,
     table: Table,
-    columns: Annotated[list[str], typer.Argument(metavar="COLUMN...", help="Which ones.")],
+    columns: Annotated[list[str], typer.Argument(metavar="COLUMN...", help="Columns to drop.")],
     if_exists: _IfExists = False,
 ) -> None:
     """Drop columns; needs delta.columnMapping.mode=name.
@@ -94,7 +94,7 @@ def change_type(
     context: typer.Context,
     table: Table,
     column: _Column,
-    to: Annotated[str, typer.Argument(metavar="TYPE", help="A wider type: bigint.")],
+    to: Annotated[str, typer.Argument(metavar="TYPE", help="The wider type: bigint.")],
 ) -> None:
     """Widen the type of a column; needs delta.enableTypeWidening=true.
 
@@ -108,9 +108,9 @@ def not_null(
     context: typer.Context,
     table: Table,
     column: _Column,
-    drop: Annotated[bool, typer.Option("--drop", help="Let the column be null again.")] = False,
+    drop: Annotated[bool, typer.Option("--drop", help="Allow NULL again.")] = False,
 ) -> None:
-    """Ask for a value in every row; those that are there are looked at first.
+    """Set a column NOT NULL; existing rows are checked first.
 
     [bold]delvec alter not-null people name[/bold]
     """
@@ -125,12 +125,12 @@ def not_null(
 def move_column(
     context: typer.Context, table: Table, column: _Column, first: _First = False, after: _After = None
 ) -> None:
-    """Put a column in another place.
+    """Change the position of a column.
 
     [bold]delvec alter move-column people born --after name[/bold]
     """
     if first == (after is not None):
-        raise typer.BadParameter("say where to: --first, or --after COLUMN")
+        raise typer.BadParameter("give the position: --first or --after COLUMN")
     _run(context, table, lambda alter: alter.move_column(column, first=first, after=after))
 
 
@@ -138,10 +138,10 @@ def move_column(
 def comment(
     context: typer.Context,
     table: Table,
-    text: Annotated[str, typer.Argument(help="What it is; empty to take the comment away.")],
-    column: Annotated[str | None, typer.Option(help="Of this column, not of the table.")] = None,
+    text: Annotated[str, typer.Argument(help="The comment; an empty text removes it.")],
+    column: Annotated[str | None, typer.Option(help="Comment on this column instead of the table.")] = None,
 ) -> None:
-    """Say what a table or a column is.
+    """Comment on a table or a column.
 
     [bold]delvec alter comment people 'in full' --column name[/bold]
     """
@@ -160,17 +160,17 @@ def set_properties(
     table: Table,
     properties: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help="Table properties.")],
     allow_unknown: Annotated[
-        bool, typer.Option("--allow-unknown", help="Also delta.* properties that Delvec does not know.")
+        bool, typer.Option("--allow-unknown", help="Accept delta.* properties that Delvec does not know.")
     ] = False,
 ) -> None:
-    """Set table properties; what they need is added to the protocol.
+    """Set table properties; table features that they need are added to the protocol.
 
     [bold]delvec alter set people delta.enableDeletionVectors=true team=red[/bold]
     """
     pairs = [entry.partition("=") for entry in properties]
     for key, separator, _ in pairs:
         if not separator or not key:
-            raise typer.BadParameter(f"a property is KEY=VALUE, not {key!r}")
+            raise typer.BadParameter(f"a property must be KEY=VALUE, not {key!r}")
     given: dict[str, Any] = {key: value for key, _, value in pairs}
     _run(context, table, lambda alter: alter.set_properties(given, allow_unknown=allow_unknown))
 
@@ -193,10 +193,10 @@ def unset_properties(
 def add_constraint(
     context: typer.Context,
     table: Table,
-    name: Annotated[str, typer.Argument(help="What to call it.")],
-    expression: Annotated[str, typer.Argument(help="What must be true for every row.")],
+    name: Annotated[str, typer.Argument(help="The constraint's name.")],
+    expression: Annotated[str, typer.Argument(help="SQL condition that must be true for every row.")],
 ) -> None:
-    """Add a CHECK constraint; the rows that are there are looked at first.
+    """Add a CHECK constraint; existing rows are checked first.
 
     [bold]delvec alter add-constraint people grown 'age >= 18'[/bold]
     """
@@ -207,7 +207,7 @@ def add_constraint(
 def drop_constraint(
     context: typer.Context,
     table: Table,
-    name: Annotated[str, typer.Argument(help="Which one.")],
+    name: Annotated[str, typer.Argument(help="The constraint's name.")],
     if_exists: _IfExists = False,
 ) -> None:
     """Drop a CHECK constraint.
@@ -223,10 +223,11 @@ def default_of_column(
     table: Table,
     column: _Column,
     expression: Annotated[
-        str | None, typer.Argument(help="Spark's SQL; without it there is no default any more.")
+        str | None,
+        typer.Argument(help="The default, as a Spark SQL expression; omit it to drop the default."),
     ] = None,
 ) -> None:
-    """Say what rows get that are written without a column.
+    """Set or drop the default of a column.
 
     [bold]delvec alter default people country "'NZ'"[/bold]
     """
@@ -241,7 +242,7 @@ def default_of_column(
 
 @app.command("sync-identity")
 def sync_identity(context: typer.Context, table: Table, column: _Column) -> None:
-    """Let an identity column go on behind the numbers that rows have.
+    """Continue an identity column after the highest value in the table.
 
     [bold]delvec alter sync-identity people id[/bold]
     """
@@ -267,10 +268,10 @@ def drop_feature(
     table: Table,
     feature: _Feature,
     truncate_history: Annotated[
-        bool, typer.Option("--truncate-history", help="For checkpointProtection, and no other.")
+        bool, typer.Option("--truncate-history", help="Delete older versions; only for checkpointProtection.")
     ] = False,
 ) -> None:
-    """Take a table feature out of the protocol that the table no longer needs.
+    """Drop a table feature from the protocol.
 
     [bold]delvec alter drop-feature people deletionVectors[/bold]
     """
@@ -281,10 +282,10 @@ def drop_feature(
 def upgrade_protocol(
     context: typer.Context,
     table: Table,
-    reader: Annotated[int, typer.Argument(metavar="READER", help="The least version of readers.")],
-    writer: Annotated[int, typer.Argument(metavar="WRITER", help="The least version of writers.")],
+    reader: Annotated[int, typer.Argument(metavar="READER", help="Minimum reader version.")],
+    writer: Annotated[int, typer.Argument(metavar="WRITER", help="Minimum writer version.")],
 ) -> None:
-    """Add to the protocol what two versions stand for.
+    """Upgrade the protocol to a reader and a writer version.
 
     [bold]delvec alter upgrade-protocol people 2 5[/bold]
     """
@@ -296,10 +297,11 @@ def cluster_by(
     context: typer.Context,
     table: Table,
     columns: Annotated[
-        list[str] | None, typer.Argument(metavar="[COLUMN...]", help="None: no longer.")
+        list[str] | None,
+        typer.Argument(metavar="[COLUMN...]", help="Clustering columns; omit them to turn clustering off."),
     ] = None,
 ) -> None:
-    """Set the columns by which files are to be clustered.
+    """Set the clustering columns.
 
     [bold]delvec alter cluster-by people country born[/bold]
     """

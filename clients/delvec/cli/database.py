@@ -21,11 +21,13 @@ __all__ = ["app"]
 
 _PAUSE_SECONDS: Final = 1.0
 
-app = typer.Typer(no_args_is_help=True, help="Look after the SQL store of a service.")
+app = typer.Typer(no_args_is_help=True, help="Migrate, back up and restore the SQL store of a service.")
 
 _Url: TypeAlias = Annotated[
     str | None,
-    typer.Option("--database-url", help="SQLite or PostgreSQL.", show_default="DELVEC_DATABASE_URL"),
+    typer.Option(
+        "--database-url", help="URL of the SQLite or PostgreSQL database.", show_default="DELVEC_DATABASE_URL"
+    ),
 ]
 
 
@@ -34,7 +36,7 @@ def _open(url: str | None) -> "Database":
 
     Raises:
         EngineUnavailable: the packages of the service are not installed.
-        BadRequest: the URL is neither of SQLite nor of PostgreSQL.
+        BadRequest: the URL is for neither SQLite nor PostgreSQL.
     """
     try:
         from delvec_service.config import Settings
@@ -48,9 +50,10 @@ def _open(url: str | None) -> "Database":
 
 @app.command()
 def migrate(context: typer.Context, database_url: _Url = None) -> None:
-    """Bring the SQL store to the schema of this version; replicas of the version before go on.
+    """Migrate the SQL store to this version's schema; replicas of the previous version keep working.
 
-    `delvec serve` does so at its start, too. Run it before the first replica of a new version, if at all.
+    `delvec serve` also does this when it starts. To migrate separately, run this before the first replica of a new
+    version.
 
     [bold]delvec database migrate[/bold]
     """
@@ -63,12 +66,12 @@ def migrate(context: typer.Context, database_url: _Url = None) -> None:
     if session(context).as_json:
         print_json({"revision": revision})
     else:
-        say(f"the database has schema revision {revision}")
+        say(f"the database is at schema revision {revision}")
 
 
 @app.command()
 def wait(
-    seconds: Annotated[float, typer.Option(min=0, help="Give up after so long.")] = 300.0,
+    seconds: Annotated[float, typer.Option(min=0, help="Timeout in seconds.")] = 300.0,
     database_url: _Url = None,
 ) -> None:
     """Wait until the SQL store answers.
@@ -89,16 +92,18 @@ def wait(
                 break
     finally:
         database.close()
-    say("the database answers")
+    say("the database is available")
 
 
 @app.command()
 def backup(
-    file: Annotated[Path, typer.Argument(help="Where to; '-' is standard output.")], database_url: _Url = None
+    file: Annotated[Path, typer.Argument(help="File to write; '-' is standard output.")],
+    database_url: _Url = None,
 ) -> None:
-    """Write what only the SQL store knows to a file: names, policies, runs, samples, whatever was granted.
+    """Back up the SQL store to a file: table names, policies, maintenance runs, health samples, grants.
 
-    What can be read from the logs again is left out. The service may run meanwhile. The file is as secret as the database.
+    Leaves out what can be read from the Delta logs again. The service can keep running. Protect the file like the
+    database.
 
     [bold]delvec database backup delvec.jsonl[/bold]
     """
@@ -109,7 +114,7 @@ def backup(
         if str(file) == "-":
             sys.stdout.writelines(lines(database))
             return
-        # Whole or not at all, and never readable for others.
+        # Atomic, and never readable by others.
         number, draft = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.absolute().parent)
         try:
             with os.fdopen(number, "w", encoding="utf-8") as written:
@@ -125,7 +130,7 @@ def backup(
             raise
     finally:
         database.close()
-    say(f"{rows} rows are in {file}")
+    say(f"wrote {rows} rows to {file}")
 
 
 @app.command()
@@ -133,11 +138,14 @@ def restore(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(help="A backup; '-' is standard input.")],
     replace: Annotated[
-        bool, typer.Option("--replace", help="Delete the names, policies and so on that are there before.")
+        bool,
+        typer.Option("--replace", help="First delete the names, policies and other rows that the store has."),
     ] = False,
     database_url: _Url = None,
 ) -> None:
-    """Put a backup into the SQL store, whole or not at all; it is migrated first. Rows that are there stay.
+    """Restore a backup into the SQL store, atomically.
+
+    Migrates the store first. Existing rows stay unless --replace is given.
 
     [bold]delvec database restore delvec.jsonl[/bold]
     """
@@ -151,7 +159,7 @@ def restore(
             with file.open(encoding="utf-8") as lines:
                 found = put(database, lines, replace=replace)
     except UnicodeDecodeError as error:
-        raise BadRequest(f"{file} is no backup of Delvec: it is not UTF-8 ({error.reason}).") from error
+        raise BadRequest(f"{file} is not a Delvec backup: it is not UTF-8 ({error.reason}).") from error
     finally:
         database.close()
     if session(context).as_json:
@@ -163,4 +171,4 @@ def restore(
         right=["rows", "added"],
     )
     if found.unknown:
-        say(f"left out, since this version has no place for it: {', '.join(found.unknown)}")
+        say(f"skipped, because this version does not know it: {', '.join(found.unknown)}")

@@ -1,4 +1,4 @@
-"""``delvec doctor``: whether this machine can serve."""
+"""``delvec doctor``: check whether this machine can run the service."""
 
 from dataclasses import asdict
 
@@ -13,10 +13,10 @@ __all__ = ["doctor"]
 
 
 def doctor(context: typer.Context) -> int:
-    """Check what `delvec serve` needs, and say what to do: settings, database, storage, clocks, Java and PySpark.
+    """Check everything `delvec serve` needs and suggest fixes: settings, database, storage, clocks, Java and PySpark.
 
-    It reads the same DELVEC_ variables, writes a file to each root and deletes it, and changes nothing else. The exit code is 1
-    where the service would not work.
+    It reads the same DELVEC_ variables as the service, writes and deletes a test file in each root, and changes nothing
+    else. Exits with 1 if the service would not work.
 
     [bold]DELVEC_ROOTS=s3://bucket/lake delvec doctor[/bold]
     """

@@ -1,4 +1,4 @@
-"""Where rows of a command go: to a person, as JSON to a program, or into a file."""
+"""Output of a command's rows: a table for people, JSON for programs, or a file."""
 
 import io
 import json
@@ -21,29 +21,30 @@ from delvec_kernel.errors import SchemaMismatch
 
 __all__ = ["Destination", "Format", "Limit", "Out", "head", "is_number", "open_rows", "print_rows", "writer"]
 
-Limit: TypeAlias = Annotated[int | None, typer.Option(min=0, help="At most so many rows.")]
+Limit: TypeAlias = Annotated[int | None, typer.Option(min=0, help="Maximum number of rows.")]
 Out: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         "--out",
         "--output",
-        help="Write a file instead: .parquet, .csv, .arrow, .json or .jsonl; - for standard output.",
+        help="Write to a file (.parquet, .csv, .arrow, .json or .jsonl), or - for standard output.",
     ),
 ]
 Format: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        help="Of --out: parquet, csv, arrow, json or jsonl; by default what its name says, and jsonl on standard output."
+        help="Format of --out: parquet, csv, arrow, json or jsonl; by default the file's extension, or jsonl on "
+        "standard output."
     ),
 ]
 
 _STANDARD: Final = "-"
 _SHOWN: Final = 100
-"""Rows printed for a person who did not say how many."""
+"""Rows printed without ``--limit``."""
 
 
 class Destination:
-    """A place for rows; made before they are read, so that a file that cannot be written is reported at once.
+    """A destination of rows; made before they are read, so that an unwritable file is reported at once.
 
     Args:
         out: the file, ``-`` for standard output, or None.
@@ -59,14 +60,14 @@ class Destination:
         self, out: Path | None, limit: int | None, kind: str | None = None, *, as_json: bool
     ) -> None:
         if out is None and kind is not None:
-            raise typer.BadParameter("--format is of --out: give a file, or - for standard output")
+            raise typer.BadParameter("--format needs --out FILE, or --out - for standard output")
         self._out = out
         self._limit = limit
         self._as_json = as_json
         self._write: Callable[[pa.RecordBatchReader], int] | None = None if out is None else writer(out, kind)
 
     def take(self, rows: pa.RecordBatchReader) -> None:
-        """Read and hand over rows, and no more of them than are wanted."""
+        """Read and write the rows, no more than the limit."""
         found = head(rows, self._limit)
         if self._write is not None:
             count = self._write(found)
@@ -90,7 +91,7 @@ class Destination:
             right=[field.name for field in shown.schema if is_number(field.type)],
         )
         if shown.num_rows < rows.num_rows:
-            say(f"the first {_SHOWN} rows; --limit or --out gives more")
+            say(f"showing the first {_SHOWN} rows; use --limit or --out for more")
 
 
 _ROWS_AT_ONCE = 10_000
@@ -127,12 +128,10 @@ def open_rows(path: Path, schema: pa.Schema) -> Any:
             case ".json" | ".jsonl" | ".ndjson":
                 return _present(_read_json(path, schema))
     except FileNotFoundError as error:
-        raise SchemaMismatch(f"there is no file {path}", file=str(path)) from error
+        raise SchemaMismatch(f"file {path} does not exist", file=str(path)) from error
     except (pa.ArrowException, OSError, KeyError, ValueError, RecursionError) as error:
         reason = str(error).partition("\n")[0]
-        raise SchemaMismatch(
-            f"{path} cannot be read as {path.suffix[1:]}: {reason}", file=str(path)
-        ) from error
+        raise SchemaMismatch(f"cannot read {path} as {path.suffix[1:]}: {reason}", file=str(path)) from error
     raise typer.BadParameter(f"{path.name} must end in .parquet, .csv, .json or .arrow")
 
 
@@ -272,13 +271,15 @@ def writer(path: Path, kind: str | None = None) -> Callable[[pa.RecordBatchReade
     ending = f".{kind.lower()}" if kind is not None else ".jsonl" if is_standard else path.suffix.lower()
     sink = sinks.get(ending)
     if sink is None and kind is not None:
-        raise typer.BadParameter(f"--format is one of {', '.join(each[1:] for each in sinks)}, not {kind!r}")
+        raise typer.BadParameter(
+            f"--format must be one of {', '.join(each[1:] for each in sinks)}, not {kind!r}"
+        )
     if sink is None:
         raise typer.BadParameter(
-            f"--out takes a name that ends in one of {', '.join(sinks)}, not {path.name!r}; or give --format"
+            f"--out must end in one of {', '.join(sinks)}, not {path.name!r}; or give --format"
         )
     if not is_standard and not path.absolute().parent.is_dir():
-        raise typer.BadParameter(f"--out: there is no directory {path.absolute().parent}")
+        raise typer.BadParameter(f"--out: directory {path.absolute().parent} does not exist")
 
     def into(file: BinaryIO, rows: pa.RecordBatchReader) -> int:
         count = 0
@@ -288,7 +289,7 @@ def writer(path: Path, kind: str | None = None) -> Callable[[pa.RecordBatchReade
                     write(batch)
                     count += batch.num_rows
         except pa.ArrowException as error:
-            raise SchemaMismatch(f"these columns cannot be written as {ending[1:]}: {error}") from error
+            raise SchemaMismatch(f"cannot write these columns as {ending[1:]}: {error}") from error
         return count
 
     def complete(rows: pa.RecordBatchReader) -> int:

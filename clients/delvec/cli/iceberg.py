@@ -1,4 +1,4 @@
-"""``delvec iceberg``: tables of Apache Iceberg."""
+"""``delvec iceberg``: import from and publish to Apache Iceberg."""
 
 from typing import Annotated
 
@@ -10,7 +10,7 @@ from delvec.cli.tables import NewName, Properties, pairs, print_made
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="Exchange tables with Apache Iceberg.")
+app = typer.Typer(no_args_is_help=True, help="Import tables from Apache Iceberg, and publish tables to it.")
 
 
 @app.command("import")
@@ -21,16 +21,16 @@ def import_(
     ],
     location: Annotated[
         str | None,
-        typer.Argument(help="Where the Delta table is to be; by default in the Iceberg table's directory."),
+        typer.Argument(help="Location of the Delta table; by default the Iceberg table's directory."),
     ] = None,
     *,
     no_statistics: Annotated[
-        bool, typer.Option("--no-statistics", help="Take no statistics from the manifests.")
+        bool, typer.Option("--no-statistics", help="Do not take statistics from the manifests.")
     ] = False,
     properties: Properties = None,
     name: NewName = None,
 ) -> None:
-    """Make a Delta table of an Iceberg table, without changing or copying its data files.
+    """Make an Iceberg table a Delta table, without copying or changing its data files.
 
     [bold]delvec iceberg import ./events[/bold]
 
@@ -48,10 +48,10 @@ def import_(
     if now.as_json:
         print_made(table, done)
     elif done.version is None:
-        say(f"{table.location} is a Delta table already")
+        say(f"nothing done: {table.location} is already a Delta table")
     else:
         files, rows = number(done["numConvertedFiles"]), number(done["numDeletedRows"])
-        say(f"table '{table.name}' of {files} files, {rows} rows of them deleted, at {table.location}")
+        say(f"imported {files} files with {rows} deleted rows: table '{table.name}' at {table.location}")
 
 
 @app.command("convert")
@@ -61,20 +61,24 @@ def convert(
     format_version: Annotated[
         int,
         typer.Option(
-            min=2, max=3, help="Of the Iceberg table: 2 has position delete files, 3 deletion vectors."
+            min=2,
+            max=3,
+            help="Iceberg format version: 2 uses position delete files, 3 uses deletion vectors.",
         ),
     ] = 2,
     squash: Annotated[
-        bool, typer.Option("--squash", help="One snapshot for all new versions, instead of one for each.")
+        bool,
+        typer.Option("--squash", help="Write one snapshot for all new versions instead of one per version."),
     ] = False,
     catalog: Annotated[
         str | None,
         typer.Option(
-            help="A catalog of PyIceberg's configuration, or a table in it (prod.sales.orders), that is to show it, too."
+            help="Also register the table in a catalog of PyIceberg's configuration (prod), optionally under a name "
+            "(prod.sales.orders)."
         ),
     ] = None,
 ) -> None:
-    """Publish the newest version as an Iceberg table; goes on from the last time.
+    """Publish the newest version as an Iceberg table; later runs add only what changed.
 
     [bold]delvec iceberg convert people --format-version 3[/bold]
 
@@ -86,7 +90,9 @@ def convert(
     if now.as_json:
         print_json(done)
         return
-    say(f"version {done['delta-version']} is an Iceberg table (format version {done['format-version']}):")
+    say(
+        f"published version {done['delta-version']} as an Iceberg table (format version {done['format-version']}):"
+    )
     print(done["metadata-location"])
     if done["catalog"]:
-        say(f"shown by the catalog as {done['catalog']}")
+        say(f"registered in the catalog as {done['catalog']}")

@@ -1,4 +1,4 @@
-"""Commands that look at a table without reading its rows."""
+"""Commands that inspect a table without reading its rows."""
 
 import json
 import sys
@@ -18,7 +18,9 @@ _NOTHING = (None, "", "0", 0, "[]", "{}", "null", "false")
 def history(
     context: typer.Context,
     table: Table,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the newest so many.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Maximum number of versions, newest first.")
+    ] = None,
 ) -> None:
     """List the table's commits, newest first.
 
@@ -69,7 +71,7 @@ def _operation(entry: Mapping[str, Any]) -> str | None:
 
 
 def detail(context: typer.Context, table: Table) -> None:
-    """Show what the table is: schema, properties, protocol, size.
+    """Show the table's schema, properties, protocol and size.
 
     [bold]delvec detail /data/people --json[/bold]
     """
@@ -89,36 +91,36 @@ def health(
     context: typer.Context,
     table: Annotated[
         str | None,
-        typer.Argument(metavar="[TABLE]", help="A name or a location; without one, all registered tables."),
+        typer.Argument(metavar="[TABLE]", help="Table name or location; by default all registered tables."),
     ] = None,
     *,
     files: Annotated[
-        int, typer.Option(min=0, max=1000, help="How many files to name for each recommendation.")
+        int, typer.Option(min=0, max=1000, help="Number of files to list for each recommendation.")
     ] = 0,
     partitions: Annotated[
-        int, typer.Option(min=0, max=10_000, help="How many partitions to report on, the costliest first.")
+        int, typer.Option(min=0, max=10_000, help="Number of partitions to report, costliest first.")
     ] = 0,
     column: Annotated[
         list[str] | None,
         typer.Option(
-            help="Also how many files a lookup by this column opens, as of clustering columns; may be given several times."
+            help="Also report how many files a lookup by this column opens, as for clustering columns; repeatable."
         ),
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="How the table was after its versions from then on; ISO 8601."),
+        typer.Option(metavar="TIME", help="Show the health samples taken since this time (ISO 8601)."),
     ] = None,
     order_by: Annotated[
-        str, typer.Option(help="Of all tables: score, deleted-ratio, small-files, size-in-bytes, ...")
+        str, typer.Option(help="Sort all tables by score, deleted-ratio, small-files, size-in-bytes, ...")
     ] = "score",
     min_deleted_ratio: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Only tables with this share of deleted rows, or more.")
+        float | None, typer.Option(min=0, max=1, help="Only tables with at least this share of deleted rows.")
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="Only so many tables, or the newest so many samples.")
+        int | None, typer.Option(min=1, help="Maximum number of tables, or of samples (newest first).")
     ] = None,
 ) -> None:
-    """Show how much care a table needs, and what to do; without TABLE, which tables need most.
+    """Show what maintenance a table needs; without TABLE, list the tables that need it most.
 
     [bold]delvec health people --files 5 --partitions 10[/bold]
 
@@ -138,11 +140,13 @@ def conflicts(
     context: typer.Context,
     table: Table,
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only what was then or later; ISO 8601.")
+        str | None, typer.Option(metavar="TIME", help="Only conflicts since this time (ISO 8601).")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="Only the newest so many.")] = 20,
+    limit: Annotated[
+        int, typer.Option(min=1, max=1000, help="Maximum number of conflicts, newest first.")
+    ] = 20,
 ) -> None:
-    """List the races that commits to the table lost: who wanted what, and which version was first.
+    """List commits to the table that lost to a concurrent commit, and the versions that won.
 
     [bold]delvec conflicts people --since 2026-01-31[/bold]
     """
@@ -195,7 +199,7 @@ def _health_of_all(
             (
                 entry["name"],
                 *(_counted(sample.get(name)) for name in columns),
-                ", ".join(sample.get("actions", ["never looked at"])),
+                ", ".join(sample.get("actions", ["not sampled yet"])),
             )
             for entry in found
             for sample in [entry["sample"] or {}]
@@ -251,7 +255,7 @@ def _health_of(context: typer.Context, table: str, files: int, partitions: int, 
         shown = one.get("delta-version")
         print(
             f"Iceberg format version {one['format-version']}: "
-            f"{'nothing converted yet' if shown is None else f'version {number(shown)}'}, "
+            f"{'not published yet' if shown is None else f'version {number(shown)}'}, "
             f"{number(one['lag-versions'])} versions and {_seconds(one.get('lag-seconds'))} behind"
         )
     for entry in advice:

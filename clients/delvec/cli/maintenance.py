@@ -1,4 +1,4 @@
-"""Commands that look after a table."""
+"""Commands that maintain a table."""
 
 from functools import partial
 from typing import Annotated, Any
@@ -17,13 +17,13 @@ def checkpoint(
     table: Table,
     clean_up: Annotated[
         bool,
-        typer.Option("--clean-up", help="Also delete what delta.logRetentionDuration need not keep."),
+        typer.Option("--clean-up", help="Also delete log files older than delta.logRetentionDuration."),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only list what a clean-up would delete now.")
+        bool, typer.Option("--dry-run", help="Only list what a clean-up would delete.")
     ] = False,
 ) -> None:
-    """Write a checkpoint of the newest version, so that readers need not read the log before it.
+    """Write a checkpoint of the newest version, so that readers can skip the log before it.
 
     [bold]delvec checkpoint people[/bold]
 
@@ -40,7 +40,7 @@ def checkpoint(
             f"wrote a {found['form']} checkpoint of version {found['version']}: {number(found['num-files'])} files"
         )
     elif found["result"] == "exists":
-        say(f"version {found['version']} has a checkpoint already")
+        say(f"nothing written: version {found['version']} already has a checkpoint")
     cleaned = found.get("clean-up")
     if cleaned is None:
         return
@@ -57,13 +57,13 @@ def check(
     context: typer.Context,
     table: Table,
     data_files: Annotated[
-        bool, typer.Option("--data-files/--no-data-files", help="Also look up each live data file.")
+        bool, typer.Option("--data-files/--no-data-files", help="Also check that each live data file exists.")
     ] = True,
     iceberg: Annotated[
         bool, typer.Option("--iceberg", help="Also check the published Iceberg metadata against Delta.")
     ] = False,
 ) -> None:
-    """Check the log version by version, and the live files in storage; exit code 1 where an error is found.
+    """Check every version of the log and the live files in storage; exit with 1 if there are errors.
 
     [bold]delvec check people[/bold]
 
@@ -79,7 +79,7 @@ def check(
     else:
         if found["findings"]:
             print_table(
-                ["severity", "invariant", "version", "file", "what is wrong"],
+                ["severity", "invariant", "version", "file", "message"],
                 [
                     [entry[name] for name in ("severity", "invariant", "version", "file", "message")]
                     for entry in found["findings"]
@@ -92,15 +92,15 @@ def check(
             )
         looked = ("num-commits", "num-data-files", "num-deletion-vectors")
         commits, files, vectors = (number(found[name]) for name in looked)
-        say(f"looked at {commits} commits, {files} data files, {vectors} deletion vectors")
+        say(f"checked {commits} commits, {files} data files, {vectors} deletion vectors")
         for one in found["iceberg"]:
             files, deletes = number(one["num-data-files"]), number(one["num-delete-files"])
             say(
-                f"looked at Iceberg format version {one['format-version']}, which shows version "
-                f"{one.get('delta-version')}: {files} data files, {deletes} with deletes"
+                f"checked Iceberg format version {one['format-version']} of Delta version {one.get('delta-version')}: "
+                f"{files} data files, {deletes} with deletes"
             )
         if iceberg and not found["iceberg"]:
-            say("no Iceberg metadata is published: delvec iceberg convert makes it")
+            say("no Iceberg metadata is published; delvec iceberg convert publishes it")
         say(
             f"{number(found['num-errors'])} errors, {number(found['num-warnings'])} warnings, "
             f"{number(found['num-orphans'])} orphans"
@@ -113,51 +113,51 @@ def optimize(
     context: typer.Context,
     table: Table,
     *,
-    where: Annotated[
-        str | None, typer.Option(help="Only partitions for which this SQL condition is true.")
-    ] = None,
+    where: Annotated[str | None, typer.Option(help="Only partitions that match this SQL condition.")] = None,
     purge: Annotated[
         bool,
-        typer.Option("--purge", help="Write every file again that has a deletion vector, and no others."),
+        typer.Option("--purge", help="Rewrite every file with a deletion vector, and no others."),
     ] = False,
     min_deleted_ratio: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="With --purge: only files of which a larger share is deleted."),
+        typer.Option(min=0, max=1, help="With --purge: only files with a larger share of deleted rows."),
     ] = None,
     deletion_vectors: Annotated[
         bool,
         typer.Option(
             "--deletion-vectors",
-            help="Write deletion vectors of many small files into few, and no data file.",
+            help="Compact small deletion vector files; rewrites no data file.",
         ),
     ] = False,
     zorder_by: Annotated[
         list[str] | None,
-        typer.Option(help="Sort rows so that filters by this column skip files; may be given several times."),
+        typer.Option(help="Z-order rows by this column, so that filters on it skip files; repeatable."),
     ] = None,
     full: Annotated[
         bool,
-        typer.Option("--full", help="Of a clustered table, sort all files, whatever they were clustered by."),
+        typer.Option(
+            "--full", help="Recluster all files of a clustered table, whatever they were clustered by."
+        ),
     ] = False,
     target_size: Annotated[
         int | None,
-        typer.Option(min=1, help="Bytes of new files; by default delta.targetFileSize, else 256 MiB."),
+        typer.Option(
+            min=1, help="Size of new files in bytes; defaults to delta.targetFileSize, else 256 MiB."
+        ),
     ] = None,
-    max_bytes: Annotated[
-        int | None, typer.Option(min=1, help="Write at most so many bytes of files again.")
-    ] = None,
+    max_bytes: Annotated[int | None, typer.Option(min=1, help="Maximum bytes of files to rewrite.")] = None,
     max_memory: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Hold rows of so many bytes at most, and spill others to disk; 128 MiB or more."
+            min=1, help="Maximum bytes of rows held in memory, at least 128 MiB; the rest spills to disk."
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only list which files would be written together, and why.")
+        bool, typer.Option("--dry-run", help="Only list the files that would be rewritten, and why.")
     ] = False,
-    user_metadata: Annotated[str | None, typer.Option(help="Text for the table's history.")] = None,
+    user_metadata: Annotated[str | None, typer.Option(help="Text to record in the table's history.")] = None,
 ) -> None:
-    """Write small files together, and files of which many rows are deleted; the rows stay the same.
+    """Compact small files and files with many deleted rows. The table's rows do not change.
 
     [bold]delvec optimize people[/bold]
 
@@ -167,15 +167,15 @@ def optimize(
 
     [bold]delvec optimize people --zorder-by country --zorder-by born[/bold]
 
-    A table that is clustered (CLUSTER BY) is sorted by its own columns.
+    A clustered table (CLUSTER BY) is sorted by its clustering columns.
     """
     if sum((purge, full, bool(zorder_by), deletion_vectors)) > 1:
-        raise typer.BadParameter("give one of --purge, --full, --zorder-by and --deletion-vectors")
+        raise typer.BadParameter("give only one of --purge, --full, --zorder-by and --deletion-vectors")
     if deletion_vectors:
         _compact_vectors(context, table, where, dry_run=dry_run, user_metadata=user_metadata)
         return
     if min_deleted_ratio is not None and not purge:
-        raise typer.BadParameter("--min-deleted-ratio goes with --purge")
+        raise typer.BadParameter("--min-deleted-ratio needs --purge")
     now = session(context)
     options: dict[str, Any] = {} if min_deleted_ratio is None else {"min_deleted_ratio": min_deleted_ratio}
     ready: list[float] = []
@@ -183,7 +183,7 @@ def optimize(
     def progress(done: int, total: int) -> None:
         ready[:] = [done / total if total else 1.0]
 
-    with now.table(table, doing="writing files again", ready=lambda: ready[0] if ready else None) as target:
+    with now.table(table, doing="rewriting files", ready=lambda: ready[0] if ready else None) as target:
         run = target.optimize.purge if purge else partial(target.optimize, full=full)
         if zorder_by:
             run = partial(target.optimize.z_order, zorder_by)
@@ -209,17 +209,19 @@ def optimize(
         print(done)
         return
     if done.version is None:
-        say("no file is worth writing again")
+        say("nothing committed: no files need to be rewritten")
         return
     removed, added = number(done["numRemovedFiles"]), number(done["numAddedFiles"])
-    say(f"{removed} files became {added}, {number(done['numBatches'])} commits, version {done.version}")
+    say(
+        f"rewrote {removed} files as {added} in {number(done['numBatches'])} commits; now at version {done.version}"
+    )
 
 
 def _compact_vectors(
     context: typer.Context, table: str, where: str | None, *, dry_run: bool, user_metadata: str | None
 ) -> None:
     if where is not None:
-        raise typer.BadParameter("--deletion-vectors is about the whole table; leave out --where")
+        raise typer.BadParameter("--deletion-vectors compacts the whole table; leave out --where")
     now = session(context)
     with now.table(table) as found:
         done = found.optimize.deletion_vectors(dry_run=dry_run, user_metadata=user_metadata)
@@ -227,10 +229,10 @@ def _compact_vectors(
         print_json(done)
         return
     if not done["num-deletion-vectors"]:
-        say("no deletion vector is worth writing again")
+        say("nothing committed: no deletion vectors need to be compacted")
         return
     moved = (
-        f"{number(done['num-deletion-vectors'])} deletion vectors from {number(done['num-vector-files'])} files into "
+        f"{number(done['num-deletion-vectors'])} deletion vectors from {number(done['num-vector-files'])} files to "
         f"{number(done['new-vector-files'])}"
     )
     say(f"dry run: {moved}" if dry_run else f"{moved}, version {done['version']}")
@@ -241,17 +243,20 @@ def compute_statistics(
     table: Table,
     *,
     where: Annotated[
-        str | None, typer.Option("--where", help="Only these partitions: a condition in Spark's SQL.")
+        str | None, typer.Option("--where", help="Only partitions that match this SQL condition.")
     ] = None,
     all_files: Annotated[
-        bool, typer.Option("--all-files", help="Not only files with wide bounds or missing statistics.")
+        bool,
+        typer.Option("--all-files", help="All files, not only those with wide bounds or missing statistics."),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count the files that need it.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only count the files that need new statistics.")
+    ] = False,
     user_metadata: Annotated[
-        str | None, typer.Option("--user-metadata", help="Text for the table's history.")
+        str | None, typer.Option("--user-metadata", help="Text to record in the table's history.")
     ] = None,
 ) -> None:
-    """Make bounds of files tight again that deletes have left wide, and fill in missing statistics.
+    """Fill in missing file statistics, and tighten bounds that deletes have left wide.
 
     [bold]delvec compute-statistics people[/bold]
     """
@@ -265,12 +270,14 @@ def compute_statistics(
         return
     updated = number(done["numUpdatedFiles"])
     if dry_run:
-        say(f"dry run: {updated} of {number(done['numConsideredFiles'])} files")
+        say(
+            f"dry run: would update the statistics of {updated} of {number(done['numConsideredFiles'])} files"
+        )
     else:
         say(
-            "no file needs it"
+            "nothing committed: no files need new statistics"
             if done.version is None
-            else f"statistics of {updated} files, version {done.version}"
+            else f"updated the statistics of {updated} files in version {done.version}"
         )
 
 
@@ -280,20 +287,18 @@ def downgrade(
     *,
     truncate_history: Annotated[
         bool,
-        typer.Option(
-            "--truncate-history", help="Then also let go of older versions, once they have expired."
-        ),
+        typer.Option("--truncate-history", help="Also delete older versions, once they have expired."),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the steps.")] = False,
 ) -> None:
-    """Make the table readable by those that do not know deletion vectors, step by step.
+    """Make the table readable by clients without deletion vector support, step by step.
 
     [bold]delvec downgrade people --dry-run[/bold]
 
-    Call it again to go on after an interruption, or when older versions have expired.
+    Run it again to resume after an interruption, or once older versions have expired.
     """
     now = session(context)
-    with now.table(table, doing="writing files again") as found:
+    with now.table(table, doing="rewriting files") as found:
         done = found.downgrade(
             truncate_history=truncate_history,
             dry_run=dry_run,
@@ -324,19 +329,23 @@ def restore(
     table: Table,
     version: Annotated[int | None, typer.Option(min=0, help="The version to restore.")] = None,
     timestamp: Annotated[
-        str | None, typer.Option(help="Instead: the version of this time; ISO 8601, UTC without a zone.")
+        str | None,
+        typer.Option(
+            help="Instead of a version: the table at this time (ISO 8601; UTC unless a zone is given)."
+        ),
     ] = None,
     ignore_missing_files: Annotated[
         bool,
         typer.Option(
-            "--ignore-missing-files", help="Also where files of it are gone; reading the table fails then."
+            "--ignore-missing-files",
+            help="Restore even if files of that version are missing; reads of them will fail.",
         ),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check, say what would be restored, and commit nothing.")
+        bool, typer.Option("--dry-run", help="Only check and report what would be restored.")
     ] = False,
 ) -> None:
-    """Make the table what it was at an earlier version; its history stays.
+    """Restore the table to an earlier version. Its history is kept.
 
     [bold]delvec restore people --version 3[/bold]
 
@@ -344,7 +353,7 @@ def restore(
     """
     target = version if timestamp is None else timestamp
     if target is None or (version is not None and timestamp is not None):
-        raise typer.BadParameter("say which version: --version NUMBER, or --timestamp TIME")
+        raise typer.BadParameter("give the version to restore: --version NUMBER or --timestamp TIME")
     now = session(context)
     with now.table(table) as found:
         done = found.restore(target, ignore_missing_files=ignore_missing_files, dry_run=dry_run)
@@ -353,10 +362,10 @@ def restore(
         print_json({"version": done.version, "metrics": dict(done)})
         return
     if not done:
-        say(f"that is the newest version of table '{name}', nothing committed")
+        say(f"nothing committed: table '{name}' is already at that version")
         return
     moved = f"{number(done['numRestoredFiles'])} files restored, {number(done['numRemovedFiles'])} removed"
-    say(f"dry run: {moved}" if dry_run else f"RESTORE in version {done.version} of table '{name}': {moved}")
+    say(f"dry run: {moved}" if dry_run else f"restored table '{name}' in version {done.version}: {moved}")
 
 
 def repair(
@@ -366,14 +375,14 @@ def repair(
         bool,
         typer.Option(
             "--drop-missing-files",
-            help="Take data files that are gone out of the table. Their rows are lost.",
+            help="Remove missing data files from the table. Their rows are lost.",
         ),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done and why, and commit nothing.")
+        bool, typer.Option("--dry-run", help="Only report what would be repaired, and why.")
     ] = False,
 ) -> None:
-    """Put right what a check finds and has one right answer; exit code 1 where an error is left.
+    """Repair the findings of `delvec check` that have one safe fix; exit with 1 if errors remain.
 
     [bold]delvec repair people --dry-run[/bold]
 
@@ -388,7 +397,7 @@ def repair(
     else:
         if done["repaired"]:
             print_table(
-                ["invariant", "version", "file", "repair", "why that is right"],
+                ["invariant", "version", "file", "repair", "reason"],
                 [
                     [entry[column] for column in ("invariant", "version", "file", "repair", "reason")]
                     for entry in done["repaired"]
@@ -416,9 +425,11 @@ def repair(
 def generate(
     context: typer.Context,
     table: Table,
-    mode: Annotated[str, typer.Argument(help="What to generate.")] = "symlink_format_manifest",
+    mode: Annotated[
+        str, typer.Argument(help="What to generate: symlink_format_manifest.")
+    ] = "symlink_format_manifest",
 ) -> None:
-    """Write manifests that list the data files, for readers that know no Delta log, such as Hive, Athena or Presto.
+    """Write manifests of the data files for engines that cannot read the Delta log, such as Hive, Athena or Presto.
 
     [bold]delvec generate people[/bold]
     """
@@ -429,6 +440,6 @@ def generate(
         print_json(done)
         return
     say(
-        f"{number(done['num-manifests'])} manifests of {number(done['num-files'])} files (version {done['version']}) in "
-        f"{done['path']}"
+        f"wrote {number(done['num-manifests'])} manifests of {number(done['num-files'])} files (version "
+        f"{done['version']}) to {done['path']}"
     )

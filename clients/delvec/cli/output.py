@@ -1,4 +1,4 @@
-"""A bar on standard error while a command takes long, for people who watch a terminal."""
+"""Terminal output: JSON, tables, messages, and a progress bar for commands that take long."""
 
 import base64
 import io
@@ -35,17 +35,17 @@ _LOOK_SECONDS: Final = 0.2
 
 @contextmanager
 def working(what: str, fraction: Callable[[], float | None], *, as_json: bool) -> Iterator[None]:
-    """Show that something is being done, once it has taken a second; nothing is left of it at the end.
+    """Show a progress bar once a second has passed; it is erased at the end.
 
     Args:
-        what: is done: ``deleting rows``.
-        fraction: how much of the present step is done, from 0 to 1; None where that is not known.
-        as_json: a program reads the output; nothing is shown then, nor where standard error is no terminal.
+        what: the activity: ``deleting rows``.
+        fraction: how much of the current step is done, from 0 to 1; None if unknown.
+        as_json: a program reads the output; nothing is shown then, nor if standard error is not a terminal.
     """
     if as_json or not sys.stderr.isatty():
         yield
         return
-    fraction()  # those who are asked later know that they will be
+    fraction()  # tells the sources of progress that they will be asked later
     ended = threading.Event()
     shown = threading.Thread(target=_show, args=(what, fraction, ended), daemon=True)
     shown.start()
@@ -64,11 +64,11 @@ def _show(what: str, fraction: Callable[[], float | None], ended: threading.Even
         task = bar.add_task(what, total=None)
         while not ended.wait(_LOOK_SECONDS):
             done = fraction()
-            # Without a number the bar moves to and fro.
+            # Without a number the bar pulses.
             bar.update(task, total=None if done is None else 1.0, completed=done or 0.0)
 
 
-_PIPE_WIDTH = 10_000  # a pipe has no width; nothing is folded or cut there
+_PIPE_WIDTH = 10_000  # a pipe has no width: nothing is folded or cut
 
 
 def print_json(value: Any) -> None:
@@ -77,7 +77,7 @@ def print_json(value: Any) -> None:
 
 
 def say(message: str) -> None:
-    """Tell a person something beside the result: on standard error."""
+    """Print a message for people on standard error, apart from the result."""
     print(message, file=sys.stderr)
 
 
@@ -134,7 +134,7 @@ def _key(value: Any) -> str:
 
 
 def instant(milliseconds: int | None) -> str:
-    """Return a moment in milliseconds since the epoch as people write it, in UTC."""
+    """Format milliseconds since the epoch as a UTC date and time."""
     if milliseconds is None:
         return ""
     moment = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=milliseconds)
@@ -155,7 +155,7 @@ def _print(table: Table) -> None:
     if sys.stdout.isatty():
         Console(highlight=False).print(table)
         return
-    # rich fills every line with spaces; programs that compare text do without.
+    # rich pads every line with spaces, which would disturb programs that compare text.
     console = Console(file=io.StringIO(), highlight=False, width=_PIPE_WIDTH, color_system=None)
     with console.capture() as captured:
         console.print(table)

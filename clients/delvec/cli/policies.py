@@ -1,4 +1,4 @@
-"""``delvec policy`` and ``delvec maintain``: what is to be done to tables, and doing it."""
+"""``delvec policy`` and ``delvec maintain``: maintenance policies, and running them."""
 
 import json
 import signal
@@ -29,18 +29,22 @@ _TYPES: Final = (
 @app.command("set")
 def set_policy(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="One that is there is replaced.")],
-    policy_type: Annotated[str, typer.Option("--type", help=f"{_TYPES}; 'system.' may be left out.")],
+    name: Annotated[str, typer.Argument(help="Policy name; replaces an existing policy of that name.")],
+    policy_type: Annotated[str, typer.Option("--type", help=f"{_TYPES}; the prefix 'system.' is optional.")],
     config: Annotated[
-        str, typer.Option(help="JSON: thresholds, quiet_hours, max_bytes_per_run, min_interval_hours.")
+        str,
+        typer.Option(help="JSON object of thresholds, quiet_hours, max_bytes_per_run, min_interval_hours."),
     ] = "{}",
-    table: Annotated[str | None, typer.Option(help="Only this table.")] = None,
-    pattern: Annotated[str | None, typer.Option(help="Only tables whose names match: 'sales.*'.")] = None,
+    table: Annotated[str | None, typer.Option(help="Apply the policy only to this table.")] = None,
+    pattern: Annotated[
+        str | None,
+        typer.Option(help="Apply the policy only to tables whose names match a pattern: 'sales.*'."),
+    ] = None,
     disable: Annotated[
-        bool, typer.Option("--disable", help="Do nothing of this type to these tables.")
+        bool, typer.Option("--disable", help="Turn this type of maintenance off for these tables.")
     ] = False,
 ) -> None:
-    """Keep a maintenance policy; without --table and --pattern it is about all tables.
+    """Set a maintenance policy; without --table or --pattern it applies to all tables.
 
     [bold]delvec policy set nightly --type data-compaction --config '{"quiet_hours": ["08:00-20:00"]}'[/bold]
 
@@ -49,9 +53,9 @@ def set_policy(
     try:
         given = json.loads(config)
     except ValueError as error:
-        raise typer.BadParameter(f"--config is no JSON: {error}") from None
+        raise typer.BadParameter(f"--config is not JSON: {error}") from None
     if not isinstance(given, dict):
-        raise typer.BadParameter("--config takes a JSON object")
+        raise typer.BadParameter("--config must be a JSON object")
     kind = policy_type if policy_type.startswith("system.") else f"system.{policy_type}"
     now = session(context)
     with now.connect() as lake:
@@ -61,13 +65,13 @@ def set_policy(
     if now.as_json:
         print_json(found)
     else:
-        say(f"policy '{name}' is set")
+        say(f"policy '{name}' set")
 
 
 @app.command("list")
 def list_policies(
     context: typer.Context,
-    table: Annotated[str | None, typer.Option(help="Only those that hold for this table.")] = None,
+    table: Annotated[str | None, typer.Option(help="Only policies that apply to this table.")] = None,
 ) -> None:
     """List the maintenance policies.
 
@@ -95,37 +99,38 @@ def list_policies(
 
 
 @app.command("drop")
-def drop_policy(context: typer.Context, name: Annotated[str, typer.Argument(help="The policy.")]) -> None:
-    """Forget a maintenance policy."""
+def drop_policy(context: typer.Context, name: Annotated[str, typer.Argument(help="Policy name.")]) -> None:
+    """Delete a maintenance policy."""
     with session(context).connect() as lake:
         lake.maintenance.drop_policy(name)
-    say(f"policy '{name}' is gone")
+    say(f"policy '{name}' dropped")
 
 
 def maintain(
     context: typer.Context,
     tables: Annotated[
-        list[str] | None, typer.Argument(metavar="[TABLE]...", help="By default all registered tables.")
+        list[str] | None,
+        typer.Argument(metavar="[TABLE]...", help="Tables to maintain; by default all registered tables."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be done now, and why.")
+        bool, typer.Option("--dry-run", help="Only report what would be done now, and why.")
     ] = False,
-    loop: Annotated[bool, typer.Option("--loop", help="Go on until it is interrupted.")] = False,
+    loop: Annotated[bool, typer.Option("--loop", help="Run rounds until interrupted.")] = False,
     every: Annotated[
         float,
-        typer.Option(metavar="SECONDS", min=1, help="With --loop: from the end of one round to the next."),
+        typer.Option(
+            metavar="SECONDS", min=1, help="With --loop: seconds between the end of one round and the next."
+        ),
     ] = 300.0,
     history: Annotated[
         bool,
-        typer.Option(
-            "--history", help="Only list what was done, with the gain as predicted and as measured."
-        ),
+        typer.Option("--history", help="Only list past runs, with predicted and measured gain."),
     ] = False,
     limit: Annotated[
-        int, typer.Option(min=1, max=10_000, help="With --history: only the newest so many.")
+        int, typer.Option(min=1, max=10_000, help="With --history: maximum number of runs, newest first.")
     ] = 100,
 ) -> None:
-    """Look after tables as their policies ask: compaction, PURGE, compaction of deletion vectors, checkpoints, VACUUM.
+    """Run the maintenance that policies ask for: compaction, PURGE, deletion vector compaction, checkpoints, VACUUM.
 
     [bold]delvec maintain --dry-run[/bold]
 
@@ -134,7 +139,7 @@ def maintain(
     [bold]delvec maintain --history orders[/bold]
     """
     if loop and (dry_run or history):
-        raise typer.BadParameter("--loop goes with neither --dry-run nor --history")
+        raise typer.BadParameter("--loop cannot be combined with --dry-run or --history")
     now = session(context)
     with now.connect() as lake:
         if history:
@@ -150,7 +155,7 @@ def maintain(
 
 
 def _loop(lake: Connection, tables: Sequence[str] | None, every: float, *, as_json: bool) -> None:
-    """Run rounds until a signal comes; each prints what it did."""
+    """Run rounds until a signal arrives; each prints what it did."""
     ended = threading.Event()
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
@@ -181,10 +186,10 @@ def _report(found: Sequence[MaintenanceResult], *, as_json: bool, quiet: bool = 
         print_json([_wire(one) for one in found])
         return
     if not found:
-        say("no policy holds for these tables")
+        say("no policy applies to these tables")
         return
     print_table(
-        ["table", "policy", "state", "gain predicted", "measured", "why"],
+        ["table", "policy", "state", "gain predicted", "measured", "reason"],
         [
             (
                 one.table,
@@ -213,7 +218,7 @@ def _history(lake: Connection, tables: Sequence[str] | None, limit: int, *, as_j
         print_json(runs)
         return
     print_table(
-        ["began (UTC)", "table", "policy", "state", "gain predicted", "measured", "why"],
+        ["started (UTC)", "table", "policy", "state", "gain predicted", "measured", "reason"],
         [
             (
                 f"{run['started-at']:%Y-%m-%d %H:%M:%S}",

@@ -1,4 +1,4 @@
-"""The command that reads the change data feed."""
+"""Commands that read and change rows."""
 
 import sys
 from dataclasses import asdict
@@ -23,25 +23,32 @@ def changes(
     context: typer.Context,
     table: Table,
     *,
-    start_version: Annotated[int | None, typer.Option(min=0, help="The first version.")] = None,
+    start_version: Annotated[int | None, typer.Option(min=0, help="First version.")] = None,
     end_version: Annotated[
-        int | None, typer.Option(min=0, help="The last one; by default the newest.")
+        int | None, typer.Option(min=0, help="Last version; by default the newest.")
     ] = None,
     start_timestamp: Annotated[
-        str | None, typer.Option(help="From the first version not before this moment (ISO 8601; UTC).")
+        str | None,
+        typer.Option(
+            help="From the first version at or after this time (ISO 8601; UTC unless a zone is given)."
+        ),
     ] = None,
     end_timestamp: Annotated[
-        str | None, typer.Option(help="To the last version not after this moment (ISO 8601; UTC).")
+        str | None,
+        typer.Option(
+            help="To the last version at or before this time (ISO 8601; UTC unless a zone is given)."
+        ),
     ] = None,
-    columns: Annotated[str | None, typer.Option(help="Which columns, separated by commas.")] = None,
+    columns: Annotated[str | None, typer.Option(help="Columns to return, separated by commas.")] = None,
     where: Annotated[
-        str | None, typer.Option(help="Only rows for which this SQL condition is true; - for standard input.")
+        str | None,
+        typer.Option(help="Only rows that match this SQL condition; - reads it from standard input."),
     ] = None,
     limit: Limit = None,
     out: Out = None,
     format: Format = None,  # noqa: A002 - what the option is called
 ) -> None:
-    """Print the rows that versions inserted, deleted and updated, or write them to a file.
+    """Print the rows that a range of versions inserted, updated or deleted, or write them to a file.
 
     [bold]delvec changes people --start-version 3[/bold]
 
@@ -62,11 +69,13 @@ def changes(
     destination.take(rows.to_reader())
 
 
-_File = Annotated[Path, typer.Argument(help="Rows: .parquet, .csv, .json or .arrow; - for standard input.")]
-_MergeSchema = Annotated[
-    bool, typer.Option("--merge-schema", help="Add columns to the table that it lacks and the file has.")
+_File = Annotated[
+    Path, typer.Argument(help="File of rows: .parquet, .csv, .json or .arrow; - reads standard input.")
 ]
-_UserMetadata = Annotated[str | None, typer.Option(help="Text for the table's history.")]
+_MergeSchema = Annotated[
+    bool, typer.Option("--merge-schema", help="Add the file's new columns to the table.")
+]
+_UserMetadata = Annotated[str | None, typer.Option(help="Text to record in the table's history.")]
 
 
 def append(
@@ -76,7 +85,7 @@ def append(
     merge_schema: _MergeSchema = False,
     user_metadata: _UserMetadata = None,
 ) -> None:
-    """Add the rows of a file.
+    """Append the rows of a file.
 
     [bold]delvec append people new-people.parquet[/bold]
     """
@@ -94,23 +103,22 @@ def overwrite(
     *,
     where: Annotated[
         str | None,
-        typer.Option(
-            help="Replace only the rows for which this SQL condition is true; new rows must satisfy it."
-        ),
+        typer.Option(help="Replace only rows that match this SQL condition; new rows must match it, too."),
     ] = None,
     dynamic: Annotated[
-        bool, typer.Option("--dynamic", help="Replace only the partitions that the new rows are in.")
+        bool, typer.Option("--dynamic", help="Replace only the partitions that have new rows.")
     ] = False,
     merge_schema: _MergeSchema = False,
     overwrite_schema: Annotated[
-        bool, typer.Option("--overwrite-schema", help="Give the table the columns of the file.")
+        bool, typer.Option("--overwrite-schema", help="Replace the table's schema with the file's.")
     ] = False,
     partition_by: Annotated[
-        str | None, typer.Option(help="With --overwrite-schema, new partition columns, separated by commas.")
+        str | None,
+        typer.Option(help="With --overwrite-schema: the new partition columns, separated by commas."),
     ] = None,
     user_metadata: _UserMetadata = None,
 ) -> None:
-    """Replace all rows, or some, by the rows of a file.
+    """Replace all rows, or some of them, with the rows of a file.
 
     [bold]delvec overwrite people people.parquet[/bold]
 
@@ -118,7 +126,7 @@ def overwrite(
     """
     now = session(context)
     if where == "-" and str(file) == "-":
-        raise typer.BadParameter("standard input is for the rows or for the condition, not for both")
+        raise typer.BadParameter("standard input can be the rows or the condition, not both")
     condition = _condition(where)
     partitions = None
     if partition_by is not None:
@@ -141,13 +149,15 @@ def read(
     context: typer.Context,
     table: Table,
     *,
-    columns: Annotated[str | None, typer.Option(help="Which columns, separated by commas.")] = None,
+    columns: Annotated[str | None, typer.Option(help="Columns to return, separated by commas.")] = None,
     where: Annotated[
-        str | None, typer.Option(help="Only rows for which this SQL condition is true; - for standard input.")
+        str | None,
+        typer.Option(help="Only rows that match this SQL condition; - reads it from standard input."),
     ] = None,
-    version: Annotated[int | None, typer.Option(min=0, help="The table as of this version.")] = None,
+    version: Annotated[int | None, typer.Option(min=0, help="Read the table as of this version.")] = None,
     timestamp: Annotated[
-        str | None, typer.Option(help="The table as of this moment (ISO 8601; UTC).")
+        str | None,
+        typer.Option(help="Read the table as of this time (ISO 8601; UTC unless a zone is given)."),
     ] = None,
     limit: Limit = None,
     out: Out = None,
@@ -173,16 +183,17 @@ def delete(
     table: Table,
     where: Annotated[
         str | None,
-        typer.Option(help="Delete the rows for which this SQL condition is true; - for standard input."),
+        typer.Option(help="Delete the rows that match this SQL condition; - reads it from standard input."),
     ] = None,
     all_rows: Annotated[bool, typer.Option("--all", help="Delete every row.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Delete nothing; say what would become of which file.")
+        bool, typer.Option("--dry-run", help="Delete nothing; report what would happen to each file.")
     ] = False,
     retries: Annotated[
         int | None,
         typer.Option(
-            min=0, help=f"How often to run again where another writer won; by default {DEFAULT_RETRIES}."
+            min=0,
+            help=f"How often to retry after a conflict with another writer; by default {DEFAULT_RETRIES}.",
         ),
     ] = None,
 ) -> None:
@@ -193,7 +204,7 @@ def delete(
     [bold]delvec delete people --all[/bold]
     """
     if (where is None) == (not all_rows):
-        raise typer.BadParameter("say which rows: --where CONDITION, or --all")
+        raise typer.BadParameter("give the rows to delete: --where CONDITION or --all")
     now = session(context)
     condition = _condition(where)
     with now.table(table, doing="deleting rows") as target:
@@ -218,7 +229,7 @@ def report(metrics: Metrics, as_json: bool, done: str) -> None:
     if as_json:
         print_json({"version": metrics.version, "metrics": metrics})
     elif metrics.version is None:
-        say("nothing to do, nothing committed")
+        say("nothing committed: nothing to do")
     else:
         print_pairs({name: number(value) for name, value in metrics.items()})
         say(f"{done} in version {metrics.version}")

@@ -24,32 +24,34 @@ def serve(
         list[str] | None,
         typer.Option(
             metavar="LOCATION",
-            help="Where tables may lie; repeatable, or separated by commas.",
+            help="Locations that tables must be under; repeatable, or separated by commas.",
             show_default="DELVEC_ROOTS",
         ),
     ] = None,
     database_url: Annotated[
         str | None,
-        typer.Option(help="Where names and the ledger are kept.", show_default="DELVEC_DATABASE_URL"),
+        typer.Option(
+            help="Database for table names and the transaction ledger.", show_default="DELVEC_DATABASE_URL"
+        ),
     ] = None,
     workers: Annotated[
         int | None,
         typer.Option(
             min=1,
             max=64,
-            help="Processes that serve the port, with one database.",
+            help="Number of worker processes.",
             show_default="DELVEC_WORKERS or 1",
         ),
     ] = None,
 ) -> None:
-    """Run the service until it is interrupted.
+    """Run the service until interrupted.
 
     [bold]delvec serve --roots /data --roots s3://bucket/lake[/bold]
 
     [bold]DELVEC_TOKEN=... delvec serve --host 0.0.0.0 --roots /data[/bold]
 
-    Every other setting is an environment variable that starts with DELVEC_. Without a token the service
-    listens on this machine only.
+    All other settings are environment variables that start with DELVEC_. Without a token the service must listen on
+    this machine only.
     """
     try:
         from delvec_service.startup import garbage_collection_paused

@@ -1,4 +1,4 @@
-"""What the global options say, and the arguments that commands share."""
+"""The global options, and the arguments that commands share."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Session", "Table", "session"]
 
 Table: TypeAlias = Annotated[
-    str, typer.Argument(metavar="TABLE", help="A name, or a location (./people, /data/people, s3://...).")
+    str, typer.Argument(metavar="TABLE", help="Table name or location (./people, /data/people, s3://...).")
 ]
 
 
@@ -28,7 +28,7 @@ class Session:
         url: the service, or None for ``DELVEC_URL`` or one in this process.
         token: the bearer token, or None for ``DELVEC_TOKEN``.
         as_json: whether a program reads the output.
-        warehouse: whose names a service in this process knows; None for the default.
+        warehouse: where a service in this process looks tables up by name; None for the default.
     """
 
     url: str | None
@@ -52,8 +52,8 @@ class Session:
 
         Args:
             name_or_location: the table.
-            doing: what to show while that takes long; None for commands that are quick, or print as they go.
-            ready: how much of it is done, from 0 to 1; where it cannot tell, what is shown is how far the engine's statement is.
+            doing: the activity to show while it runs; None for quick commands and those that print as they go.
+            ready: how much of it is done, from 0 to 1; with None, the progress of the engine's statement is shown.
         """
         from delvec.cli.output import working
 

@@ -1,4 +1,4 @@
-"""The command that runs one statement of SQL."""
+"""The command that runs one SQL statement."""
 
 import sys
 from typing import Annotated
@@ -21,15 +21,16 @@ def sql(
     statement: Annotated[
         str,
         typer.Argument(
-            help="SELECT, INSERT, UPDATE, DELETE, MERGE, ALTER TABLE, OPTIMIZE, VACUUM, RESTORE, DESCRIBE, ...; - for standard input."
+            help="SELECT, INSERT, UPDATE, DELETE, MERGE, ALTER TABLE, OPTIMIZE, VACUUM, RESTORE, DESCRIBE, ...; - "
+            "reads it from standard input."
         ),
     ],
-    dialect: Annotated[str, typer.Option(help="How it is written: spark or duckdb.")] = "spark",
+    dialect: Annotated[str, typer.Option(help="SQL dialect: spark or duckdb.")] = "spark",
     limit: Limit = None,
     out: Out = None,
     format: Format = None,  # noqa: A002 - what the option is called
 ) -> None:
-    """Run one SQL statement; a table is its name, or delta.`/path`.
+    """Run one SQL statement. Refer to a table by name, or as delta.`/path`.
 
     [bold]delvec sql "UPDATE people SET age = age + 1 WHERE id = 3"[/bold]
 

@@ -1,4 +1,4 @@
-"""Commands about which tables there are."""
+"""Commands that create, register, rename and list tables."""
 
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
@@ -31,34 +31,30 @@ Properties: TypeAlias = Annotated[
     list[str] | None, typer.Option("--property", metavar="KEY=VALUE", help="A table property; repeatable.")
 ]
 NewName: TypeAlias = Annotated[
-    str | None, typer.Option(help="What to call it; by default the location's last part.")
+    str | None, typer.Option(help="Table name; defaults to the last part of the location.")
 ]
-_Table: TypeAlias = Annotated[str, typer.Argument(metavar="TABLE", help="Its name or its location.")]
-_IF_NOT_EXISTS: Final = "Do nothing where the table is there already."
+_Table: TypeAlias = Annotated[str, typer.Argument(metavar="TABLE", help="Table name or location.")]
+_IF_NOT_EXISTS: Final = "Do nothing if the table already exists."
 
 
 def create(
     context: typer.Context,
     name_or_location: Annotated[
         str,
-        typer.Argument(
-            metavar="TABLE", help="Where to create it, or a name: orders, sales.orders in the warehouse."
-        ),
+        typer.Argument(metavar="TABLE", help="Location, or a name in the warehouse: orders, sales.orders."),
     ],
     schema: Annotated[
-        str | None, typer.Option(help="Columns and Spark's types: 'id long NOT NULL, name string'.")
+        str | None, typer.Option(help="Columns as Spark DDL: 'id long NOT NULL, name string'.")
     ] = None,
     like: Annotated[Path | None, typer.Option(help="A Parquet file to take the columns from.")] = None,
-    partition_by: Annotated[str | None, typer.Option(help="Columns, separated by commas.")] = None,
+    partition_by: Annotated[str | None, typer.Option(help="Partition columns, separated by commas.")] = None,
     properties: Properties = None,
-    description: Annotated[str | None, typer.Option(help="Free text.")] = None,
+    description: Annotated[str | None, typer.Option(help="Description of the table.")] = None,
     name: NewName = None,
     *,
-    cluster_by: Annotated[
-        str | None, typer.Option(help="Columns to cluster files by, separated by commas.")
-    ] = None,
+    cluster_by: Annotated[str | None, typer.Option(help="Clustering columns, separated by commas.")] = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Replace a table that is there; its rows go.")
+        bool, typer.Option("--replace", help="Replace an existing table; its rows are removed.")
     ] = False,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help=_IF_NOT_EXISTS)] = False,
 ) -> None:
@@ -95,19 +91,22 @@ def create(
 def clone(
     context: typer.Context,
     table: Table,
-    target: Annotated[
-        str, typer.Argument(help="Where the clone goes: a location, or a name in the warehouse.")
-    ],
+    target: Annotated[str, typer.Argument(help="Location of the clone, or a name in the warehouse.")],
     *,
     shallow: Annotated[
-        bool, typer.Option("--shallow", help="Refer to the table's files, instead of copying them.")
+        bool, typer.Option("--shallow", help="Refer to the source's files instead of copying them.")
     ] = False,
-    version: Annotated[int | None, typer.Option(min=0, help="Which version; the newest by default.")] = None,
+    version: Annotated[
+        int | None, typer.Option(min=0, help="Version to clone; by default the newest.")
+    ] = None,
     timestamp: Annotated[
-        str | None, typer.Option(help="Instead: the version of this time; ISO 8601, UTC without a zone.")
+        str | None,
+        typer.Option(
+            help="Instead of a version: the table at this time (ISO 8601; UTC unless a zone is given)."
+        ),
     ] = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="A table that is there becomes the clone; its history stays.")
+        bool, typer.Option("--replace", help="Make an existing table the clone; its history is kept.")
     ] = False,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help=_IF_NOT_EXISTS)] = False,
     properties: Annotated[
@@ -116,7 +115,7 @@ def clone(
     ] = None,
     name: NewName = None,
 ) -> None:
-    """Make another table what a table is at some version, deletion vectors included.
+    """Clone a table as of any version, deletion vectors included.
 
     [bold]delvec clone people /backup/people --version 12[/bold]
 
@@ -141,33 +140,35 @@ def clone(
     if now.as_json:
         print_made(made, done)
     elif done.version is None:
-        say(f"table '{made.name}' at {made.location} is there already, nothing done")
+        say(f"nothing done: table '{made.name}' at {made.location} already exists")
     else:
         kind, files = "shallow" if shallow else "deep", number(done["sourceNumOfFiles"])
-        say(f"{kind} clone of '{source.name}' with {files} files: table '{made.name}' at {made.location}")
+        say(f"cloned '{source.name}' ({kind}, {files} files): table '{made.name}' at {made.location}")
 
 
 def print_made(table: DeltaTable, done: Metrics) -> None:
-    """Print a table that a command has made of files, and the command's metrics, as JSON."""
+    """Print a new table and the metrics of the command that made it, as JSON."""
     found = {"id": table.id, "name": table.name, "location": table.location}
     print_json({**found, "version": done.version, "metrics": dict(done)})
 
 
 def convert(
     context: typer.Context,
-    location: Annotated[str, typer.Argument(help="The directory of the Parquet files: ./events, s3://...")],
+    location: Annotated[str, typer.Argument(help="Directory of the Parquet files: ./events, s3://...")],
     *,
     partition_by: Annotated[
         str | None,
-        typer.Option(help="Columns of the directories, with their types: 'day date, country string'."),
+        typer.Option(
+            help="Partition columns of the directory names, with their types: 'day date, country string'."
+        ),
     ] = None,
     no_statistics: Annotated[
-        bool, typer.Option("--no-statistics", help="Take no statistics from the files.")
+        bool, typer.Option("--no-statistics", help="Do not collect statistics from the files.")
     ] = False,
     properties: Properties = None,
     name: NewName = None,
 ) -> None:
-    """Make a table of the Parquet files of a directory, without changing them.
+    """Convert a directory of Parquet files to a Delta table in place.
 
     [bold]delvec convert ./events --partition-by 'day date'[/bold]
     """
@@ -183,20 +184,20 @@ def convert(
     if now.as_json:
         print_made(table, done)
     elif done.version is None:
-        say(f"{table.location} is a Delta table already")
+        say(f"nothing done: {table.location} is already a Delta table")
     else:
-        say(f"table '{table.name}' of {number(done['numConvertedFiles'])} files at {table.location}")
+        say(f"converted {number(done['numConvertedFiles'])} files: table '{table.name}' at {table.location}")
 
 
 def register(
     context: typer.Context,
-    location: Annotated[str, typer.Argument(help="Where the table is: ./people, /data/people, s3://...")],
+    location: Annotated[str, typer.Argument(help="Location of the table: ./people, /data/people, s3://...")],
     name: Annotated[
         str | None,
-        typer.Argument(help="Its name: orders, sales.orders; by default the location's last part."),
+        typer.Argument(help="Table name (orders, sales.orders); defaults to the last part of the location."),
     ] = None,
 ) -> None:
-    """Give the Delta table at a location a name.
+    """Register the Delta table at a location under a name.
 
     [bold]delvec register s3://bucket/raw/orders sales.orders[/bold]
     """
@@ -209,9 +210,9 @@ def register(
 def rename(
     context: typer.Context,
     table: _Table,
-    name: Annotated[str, typer.Argument(help="The new name, with namespaces before it if you like.")],
+    name: Annotated[str, typer.Argument(help="The new name, optionally with namespaces: sales.orders.")],
 ) -> None:
-    """Give a registered table another name. Its files stay where they are.
+    """Rename a registered table. Its files stay where they are.
 
     [bold]delvec rename orders sales.orders[/bold]
     """
@@ -222,7 +223,7 @@ def rename(
 
 
 def drop(context: typer.Context, table: _Table) -> None:
-    """Forget a table and its name. Its files stay where they are.
+    """Unregister a table. Its files stay where they are.
 
     [bold]delvec drop sales.orders[/bold]
     """
@@ -232,14 +233,14 @@ def drop(context: typer.Context, table: _Table) -> None:
     if now.as_json:
         print_json({"dropped": table})
     else:
-        say(f"forgot '{table}'; its files are untouched")
+        say(f"unregistered '{table}'; its files are untouched")
 
 
 def _report(table: DeltaTable, *, as_json: bool) -> None:
     if as_json:
         print_json({"id": table.id, "name": table.name, "location": table.location})
     else:
-        say(f"'{table.name}' is the table at {table.location}")
+        say(f"table '{table.name}' at {table.location}")
 
 
 def tables(
@@ -248,7 +249,7 @@ def tables(
         str | None, typer.Argument(help="Only tables that are called NAMESPACE.something.")
     ] = None,
 ) -> None:
-    """List the tables that are registered.
+    """List the registered tables.
 
     [bold]delvec tables --url http://host:8710 --json[/bold]
     """
@@ -259,7 +260,8 @@ def tables(
         print_json([table.model_dump(by_alias=True, exclude_none=True) for table in found])
     else:
         print_table(
-            ["name", "location", "since"], [(table.name, table.location, table.created_at) for table in found]
+            ["name", "location", "registered at"],
+            [(table.name, table.location, table.created_at) for table in found],
         )
 
 
@@ -267,7 +269,7 @@ def _schema_of(path: Path) -> pa.Schema:
     try:
         return pq.read_schema(path).remove_metadata()
     except (OSError, pa.ArrowException) as error:
-        raise InvalidSchema(f"{path} is not a Parquet file that can be read: {error}") from error
+        raise InvalidSchema(f"cannot read {path} as a Parquet file: {error}") from error
 
 
 def _names(text: str | None) -> list[str]:
@@ -283,5 +285,5 @@ def pairs(properties: list[str] | None) -> dict[str, str]:
     found = [entry.partition("=") for entry in properties or ()]
     for key, separator, _ in found:
         if not separator or not key:
-            raise typer.BadParameter(f"--property takes KEY=VALUE, not {key!r}")
+            raise typer.BadParameter(f"--property must be KEY=VALUE, not {key!r}")
     return {key: value for key, _, value in found}

@@ -1,4 +1,4 @@
-"""``delvec vacuum`` and ``delvec quarantine``: deleting what nothing needs, in one step or in two, and taking it back."""
+"""``delvec vacuum`` and ``delvec quarantine``: deleting unneeded files, in one step or two, and undoing it."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,9 +11,9 @@ from delvec.vacuum import VacuumPlan
 
 __all__ = ["app", "vacuum"]
 
-app = typer.Typer(no_args_is_help=True, help="List, undo and purge what VACUUM has moved away.")
+app = typer.Typer(no_args_is_help=True, help="List, undo and purge the quarantines of VACUUM.")
 
-_Quarantine = Annotated[str, typer.Argument(help="Its name, as `delvec quarantine list` shows it.")]
+_Quarantine = Annotated[str, typer.Argument(help="Quarantine name, as `delvec quarantine list` shows it.")]
 
 
 def vacuum(
@@ -25,31 +25,32 @@ def vacuum(
         typer.Option(
             metavar="HOURS",
             min=0,
-            help="How long removed files are kept; by default delta.deletedFileRetentionDuration.",
+            help="Retention of removed files; defaults to delta.deletedFileRetentionDuration.",
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be deleted.")] = False,
     lite: Annotated[
         bool,
-        typer.Option("--lite", help="Read only the log: finds what versions removed, and lists nothing."),
+        typer.Option("--lite", help="Find removed files in the log, without listing the table's directory."),
     ] = False,
     no_retention_check: Annotated[
         bool,
         typer.Option(
             "--no-retention-check",
-            help="Accept less retention than the table's, and delete files younger than 24 hours, too: only where nothing "
-            "else writes.",
+            help="Accept a shorter retention than the table's, and delete files younger than 24 hours. Only safe if "
+            "nothing else writes.",
         ),
     ] = False,
     keep_version: Annotated[
         list[int] | None,
-        typer.Option(metavar="N", min=0, help="A version that stays readable; may be repeated."),
+        typer.Option(metavar="N", min=0, help="Version to keep readable; repeatable."),
     ] = None,
-    limit: Annotated[int, typer.Option(min=0, help="How many paths to list.")] = 1000,
+    limit: Annotated[int, typer.Option(min=0, help="Maximum number of paths to list.")] = 1000,
     plan_to: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Delete nothing; write what would be deleted, for a person to approve."
+            metavar="FILE",
+            help="Delete nothing; write the files that would be deleted to a plan for approval.",
         ),
     ] = None,
     apply: Annotated[
@@ -58,17 +59,17 @@ def vacuum(
             metavar="FILE",
             exists=True,
             dir_okay=False,
-            help="Delete what a plan lists, and nothing needs by now.",
+            help="Delete the files of a plan, except those needed by now.",
         ),
     ] = None,
     quarantine: Annotated[
         bool,
         typer.Option(
-            "--quarantine", help="Move the files away within the table's directory; this can be undone."
+            "--quarantine", help="Move the files to a quarantine in the table's directory; can be undone."
         ),
     ] = False,
 ) -> None:
-    """Delete the files that neither a retained version nor a commit under way needs.
+    """Delete files that no retained version and no commit in progress needs.
 
     [bold]delvec vacuum people --dry-run[/bold]
 
@@ -84,17 +85,22 @@ def vacuum(
     now = session(context)
     if plan_to is not None:
         if apply is not None or quarantine:
-            raise typer.BadParameter("--plan-to only writes a plan; --quarantine goes with --apply")
+            raise typer.BadParameter(
+                "--plan-to cannot be combined with --apply or --quarantine; give these when you apply the plan"
+            )
         with now.table(table) as target:
             plan = target.plan_vacuum(retain, **options)
         plan.save(plan_to)
         if now.as_json:
             print_json({"plan": str(plan_to), "version": plan.version, "num-files": len(plan.files)})
         else:
-            say(f"{number(len(plan.files))} files would be deleted: {plan_to}")
+            say(f"wrote a plan to delete {number(len(plan.files))} files to {plan_to}")
         return
     if apply is not None and (retain is not None or no_retention_check or keep_version or lite):
-        raise typer.BadParameter("--apply has its retention and versions from the plan")
+        raise typer.BadParameter(
+            "--apply takes retention and versions from the plan; leave out --retain, --no-retention-check, "
+            "--keep-version and --lite"
+        )
     approved = None if apply is None else VacuumPlan.load(apply)
     with now.table(table) as target:
         found = target.vacuum(retain, dry_run, limit=limit, plan=approved, quarantine=quarantine, **options)
@@ -103,17 +109,17 @@ def vacuum(
         return
     for path in found["files"] if dry_run else ():
         print(path)
-    verb = "would be deleted" if dry_run else "moved away" if found.get("quarantine") else "deleted"
+    verb = "would be deleted" if dry_run else "quarantined" if found.get("quarantine") else "deleted"
     directories = found["num-empty-directories"]
     also = f" and {number(directories)} empty directories" if directories else ""
     say(f"{number(found['num-files'])} files ({number(found['size-in-bytes'])} bytes){also} {verb}")
     if found.get("quarantine"):
-        say(f"to put them back: delvec quarantine undo {table} {found['quarantine']}")
+        say(f"to undo: delvec quarantine undo {table} {found['quarantine']}")
 
 
 @app.command("list")
 def list_quarantines(context: typer.Context, table: Table) -> None:
-    """List what VACUUM has moved away, the newest first.
+    """List the quarantines of VACUUM, newest first.
 
     [bold]delvec quarantine list people[/bold]
     """
@@ -134,7 +140,7 @@ def list_quarantines(context: typer.Context, table: Table) -> None:
 
 @app.command("undo")
 def undo(context: typer.Context, table: Table, quarantine: _Quarantine) -> None:
-    """Move the files of a quarantine back to where they were; the exit code is 1 if a path is taken by another file.
+    """Move the files of a quarantine back; exits with 1 if another file has taken a path.
 
     [bold]delvec quarantine undo people 20260131T020000Z-5c1b9bb2[/bold]
     """
@@ -144,9 +150,9 @@ def undo(context: typer.Context, table: Table, quarantine: _Quarantine) -> None:
     if now.as_json:
         print_json(done)
     else:
-        say(f"{number(done['num-files'])} files ({number(done['size-in-bytes'])} bytes) are back")
+        say(f"moved {number(done['num-files'])} files ({number(done['size-in-bytes'])} bytes) back")
         for path in done["kept"]:
-            print(f"another file is in its place: {path}")
+            print(f"kept in quarantine, since another file has its path: {path}")
     if done["kept"]:
         raise typer.Exit(1)
 
@@ -156,13 +162,14 @@ def purge(
     context: typer.Context,
     table: Table,
     quarantine: Annotated[
-        str | None, typer.Argument(help="Its name; by default all that are old enough.")
+        str | None, typer.Argument(help="Quarantine name; by default all that are old enough.")
     ] = None,
     older_than: Annotated[
-        float, typer.Option(metavar="HOURS", min=0, help="Without a name: only older quarantines.")
+        float,
+        typer.Option(metavar="HOURS", min=0, help="Without a name: purge only quarantines older than this."),
     ] = 168,
 ) -> None:
-    """Delete the files of quarantines for good.
+    """Permanently delete quarantined files.
 
     [bold]delvec quarantine purge people --older-than 720[/bold]
     """
@@ -173,4 +180,4 @@ def purge(
         print_json(done)
         return
     files, size = (sum(one[name] for one in done) for name in ("num-files", "size-in-bytes"))
-    say(f"{number(len(done))} quarantines with {number(files)} files ({number(size)} bytes) deleted")
+    say(f"purged {number(len(done))} quarantines with {number(files)} files ({number(size)} bytes)")

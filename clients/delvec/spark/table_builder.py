@@ -157,7 +157,7 @@ class DeltaTableBuilder:
         return self
 
     def clusterBy(self, *cols: str | Iterable[str]) -> Self:
-        """Set the columns by which files are to be clustered."""
+        """Set the clustering columns."""
         self._clustered = _names(cols)
         return self
 

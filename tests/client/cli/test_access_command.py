@@ -50,10 +50,11 @@ def service(tmp_path):
 def test_a_token_of_the_database_is_let_in_by_the_service(shell, service):
     code, out, err = shell("token", "create", "etl-1", "--principal", "etl", "--expires", "90d")
     assert code == 0
-    assert "only copy of the token 'etl-1' of principal 'etl'" in err
+    assert "token 'etl-1' of principal 'etl' is not stored; save it now" in err
     secret = out.strip()
     assert (
-        shell("grant", "writer", "etl", "--namespace", "sales")[2] == "'etl' is writer of namespace sales\n"
+        shell("grant", "writer", "etl", "--namespace", "sales")[2]
+        == "granted 'etl' the role writer on namespace sales\n"
     )
 
     me = service(secret).whoami()
@@ -86,11 +87,11 @@ def test_what_was_granted_is_listed_and_taken_away(shell):
         (["grant", "reader", "etl"], 1, "say on what"),
         (["grant", "reader", "etl", "--table", "nothing"], 1, "Table 'nothing' is not registered"),
         (["token", "create", "a b"], 1, "name: "),
-        (["token", "create", "x", "--expires", "soon"], 2, "neither a time (90d, 12h) nor a date"),
+        (["token", "create", "x", "--expires", "soon"], 2, "neither a duration (90d, 12h) nor a date"),
         (["token", "create", "x", "--expires", "2020-01-01"], 1, "would already be expired"),
         (["token", "create", "x", "--expires", "999999y"], 1, "no token lives"),
         (["token", "revoke", "nobody"], 1, "Token 'nobody' does not exist"),
-        (["audit", "--since", "soon"], 2, "--since 'soon' is neither a time (90d, 12h) nor a date"),
+        (["audit", "--since", "soon"], 2, "--since 'soon' is neither a duration (90d, 12h) nor a date"),
         (["audit", "--outcome", "lost"], 1, "'done', 'denied', 'refused', 'failed' or 'unknown'"),
         (["token", "list", "--database-url", "mysql://ann:hunter2@host/db"], 1, "must be for SQLite"),
     ],

@@ -62,7 +62,7 @@ def test_numbers_of_an_identity_column_go_on_behind_those_that_users_gave(alter,
     code, _, err = alter("sql", "ALTER TABLE visits ALTER COLUMN id SYNC IDENTITY", first=None)
     assert (code, err.strip()) == (0, "CHANGE COLUMN in version 2 of the table")
     code, _, err = alter("alter", "sync-identity", tmp_path / "visits", "id", first=None)
-    assert (code, err.strip()) == (0, "table 'visits' is like that already, nothing committed")
+    assert (code, err.strip()) == (0, "nothing committed: table 'visits' already has this setting")
 
 
 def test_a_program_reads_what_was_done(alter):
@@ -76,7 +76,7 @@ def test_nothing_to_do_is_said(alter):
     code, _, err = alter("set", "delta.enableDeletionVectors=true")
 
     assert code == 0
-    assert "like that already" in err
+    assert "already has this setting" in err
 
 
 @pytest.mark.parametrize(

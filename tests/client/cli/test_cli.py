@@ -90,7 +90,7 @@ def test_session_for_programs(delvec_command, people, tmp_path):
     assert listed["location"] == people.as_uri()
     assert listed["sample"]["num-deleted-rows"] == 1
     assert re.search(r"people +[0-9.]+ +0\.3", delvec_command("health").out)
-    assert "never looked at" not in delvec_command("health").out
+    assert "not sampled yet" not in delvec_command("health").out
     samples = delvec_command("health", people, "--since", "2020-01-01", "--json").json
     assert samples[0] == listed["sample"]
     assert delvec_command("health", people, "--since", "2020-01-01").out.count("\n") == 1 + len(samples)
@@ -136,7 +136,7 @@ def test_json_that_holds_no_rows_is_refused(delvec_command, people, tmp_path, co
     (tmp_path / "bad.json").write_text(content)
     done = delvec_command("append", people, tmp_path / "bad.json")
     assert done.code == 1
-    assert "bad.json cannot be read as json" in done.err
+    assert "bad.json as json" in done.err
 
 
 def test_json_is_all_that_standard_output_holds(delvec_command, people):
@@ -246,7 +246,7 @@ def test_defect_is_one_line_and_its_traceback_on_request(delvec_command, monkeyp
     monkeypatch.setattr(delvec, "connect", broken)
     done = delvec_command("tables")
     assert done.code == 1
-    assert re.fullmatch(r"delvec: ZeroDivisionError: oops; this is a defect[^\n]+\n", done.err)
+    assert re.fullmatch(r"delvec: ZeroDivisionError: oops; this is a bug in Delvec[^\n]+\n", done.err)
     monkeypatch.setenv("DELVEC_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
         main(["tables"])
@@ -378,7 +378,7 @@ def test_a_lost_race_is_run_again_as_often_as_told(delvec_command, people, monke
 def test_names_are_registered_renamed_and_dropped(delvec_command, people, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lake = ["--warehouse", tmp_path / "lake"]
-    assert f"'crm.people' is the table at file://{people}\n" in (
+    assert f"table 'crm.people' at file://{people}\n" in (
         delvec_command("register", "./people", "crm.people", *lake).err
     )
     assert delvec_command("read", "crm.people", *lake, "--json").code == 0
@@ -427,8 +427,8 @@ def test_optimize_says_what_would_be_done_and_does_it(delvec_command, people, tm
     planned = delvec_command("optimize", people, "--dry-run", "--json").json
     assert (len(planned["bins"][0]), planned["version"]) == (2, None)
     assert "2 files: part-" in delvec_command("optimize", people, "--dry-run").out
-    assert "2 files became 1" in delvec_command("optimize", people).err
-    assert "no file is worth" in delvec_command("optimize", people).err
+    assert "rewrote 2 files as 1" in delvec_command("optimize", people).err
+    assert "no files need to be rewritten" in delvec_command("optimize", people).err
     assert delvec_command("delete", people, "--where", "id = 1").code == 0
     purged = delvec_command("optimize", people, "--purge", "--json").json
     assert (purged["numRemovedFiles"], purged["numDeletionVectorsRemoved"]) == (1, 1)

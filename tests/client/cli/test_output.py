@@ -118,7 +118,7 @@ def test_only_what_is_shown_is_read(limit, ids, read):
 def test_failed_write_leaves_what_was_there(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("before")
-    with pytest.raises(SchemaMismatch, match="cannot be written as csv"):
+    with pytest.raises(SchemaMismatch, match="cannot write these columns as csv"):
         files.writer(path)(NESTED.to_reader())
     assert path.read_text() == "before"
     assert len(list(tmp_path.iterdir())) == 1
