@@ -54,7 +54,7 @@ class AccessControl:
                 expires = datetime.now(UTC) + expires
             except OverflowError as error:
                 raise BadRequest(
-                    f"no token lives for {expires}: leave the time out for one that never expires"
+                    f"a token cannot live for {expires}: leave expires out for a token that does not expire"
                 ) from error
         body = request(TokenRequest, name=name, principal=principal, expires_at=expires)
         return answer(CreatedToken, self._service.post("/v1/tokens", body)).model_dump(by_alias=True)
@@ -172,5 +172,5 @@ def _on(
 ) -> Mapping[str, Any]:
     given = {"table": table, "pattern": pattern, "namespace": namespace}
     if sum(value is not None for value in given.values()) + all_tables != 1:
-        raise BadRequest("say on what: one of table=, pattern=, namespace= and all_tables=True")
+        raise BadRequest("give exactly one of table=, pattern=, namespace= and all_tables=True")
     return {**given, "all_tables": all_tables}

@@ -291,7 +291,7 @@ class Alterations:
             if count:
                 raise ConstraintViolation(
                     f"{count:,} row{'s' if count > 1 else ''} of table '{self._table.name}' (version {version}) do not "
-                    f"satisfy {condition}; correct or delete them first: they are those with {broken}.",
+                    f"satisfy {condition}; correct or delete them first. They match: {broken}.",
                     table=self._table.name,
                     version=version,
                     count=count,
@@ -313,7 +313,7 @@ def _check_plain(field: StructField) -> None:
     """Refuse what a column of a table that is there cannot become in one step, rather than to forget it."""
     if CHARACTERS in field.metadata:
         raise UnsupportedOperation(
-            f"Column '{field.name}' cannot get the type {field.metadata[CHARACTERS]} in a table that is there; give it the "
+            f"Column '{field.name}' cannot get the type {field.metadata[CHARACTERS]} in an existing table. Use the "
             "type string, and add a constraint such as length(name) <= 10.",
             operation=str(field.metadata[CHARACTERS]),
         )
@@ -322,11 +322,11 @@ def _check_plain(field: StructField) -> None:
     )
     if computed is not None:
         raise UnsupportedOperation(
-            f"Column '{field.name}' cannot be added with {computed}: rows that are there would have no value. "
+            f"Column '{field.name}' cannot be added with {computed}: existing rows would have no value. "
             + (
-                "Add it without, then set_default(), which is about new rows."
+                "Add the column without it, then call set_default(), which applies to new rows."
                 if computed == DEFAULT
-                else "Add it without."
+                else "Add the column without it."
             ),
             operation=computed,
         )

@@ -90,11 +90,11 @@ def connect(
     """
     if url is not None and _is_place(url):
         if warehouse is not None:
-            raise BadRequest("the warehouse is given twice: leave out the first argument, or warehouse=")
+            raise BadRequest("the warehouse is given twice: leave out the first argument or warehouse=")
         url, warehouse = None, url
     if storage_credentials not in ("environment", "vended"):
         raise BadRequest(
-            f'storage_credentials is "environment" or "vended", and not {str(storage_credentials)[:50]!r}'
+            f'storage_credentials must be "environment" or "vended", not {str(storage_credentials)[:50]!r}'
         )
     vended = storage_credentials == "vended"
     url = os.fspath(url) if url else None
@@ -103,17 +103,18 @@ def connect(
     given = [os.fspath(root) for root in ([roots] if isinstance(roots, str | os.PathLike) else roots or ())]
     if url is None:
         if token:
-            raise BadRequest("a token is for a service that runs elsewhere: give its url too")
+            raise BadRequest("a token needs the url of a running service")
         if vended:
             raise BadRequest(
-                "a service in this process has no other credentials than you: give a running one's url"
+                "vended credentials need the url of a running service: a service in this process has only your own "
+                "credentials"
             )
         transport = embedded_service(database_url, _warehouse(warehouse), given)
         client = ServiceClient(_EMBEDDED_URL, timeout=None, transport=transport, roots=Roots(given))
         return Connection(client, retries, has_warehouse=_is_chosen(warehouse))
     for name, value in {"database_url": database_url, "warehouse": warehouse}.items():
         if value:
-            raise BadRequest(f"{name} is for a service in this process: leave out url")
+            raise BadRequest(f"{name} applies only to a service in this process: leave out url")
     token = token or os.environ.get("DELVEC_TOKEN")
     client = ServiceClient(
         url, token=token, timeout=timeout or _REMOTE_TIMEOUT_SECONDS, roots=Roots(given), vended=vended
@@ -138,7 +139,7 @@ def _is_chosen(warehouse: str | os.PathLike[str] | None) -> bool:
 def _warehouse(warehouse: str | os.PathLike[str] | None) -> str | None:
     if warehouse is not None:
         if not os.fspath(warehouse).strip():
-            raise BadRequest("the warehouse is a folder or a URL, and not empty")
+            raise BadRequest("the warehouse must be a directory or URL, not an empty string")
         return locations.absolute(os.fspath(warehouse))
     if os.environ.get("DELVEC_WAREHOUSE"):
         return None
@@ -248,7 +249,7 @@ class Connection:
             LocationNotAllowed: the service does not work there.
         """
         if replace and if_not_exists:
-            raise BadRequest("replace and if_not_exists exclude each other")
+            raise BadRequest("give replace or if_not_exists, not both")
         chosen = self._engine(engine)
         if isinstance(partition_by, str):
             partition_by = [partition_by]
@@ -641,7 +642,7 @@ def _duckdb_engine() -> Engine:
         from delvec.engines.duckdb import DuckDBEngine
     except ModuleNotFoundError as error:
         raise EngineUnavailable(
-            f"the engine DuckDB needs {error.name}: pip install '.[local]' in Delvec's clone, or pass engine=spark"
+            f"the DuckDB engine needs {error.name}: pip install '.[local]' in Delvec's clone, or pass engine=spark"
         ) from error
     engine: Engine = DuckDBEngine()
     return engine
@@ -652,7 +653,7 @@ def _spark_engine(spark: Any) -> Engine:
         from delvec.engines.spark import SparkEngine
     except ModuleNotFoundError as error:
         raise EngineUnavailable(
-            f"the engine Spark needs {error.name}: pip install '.[spark]' in Delvec's clone"
+            f"the Spark engine needs {error.name}: pip install '.[spark]' in Delvec's clone"
         ) from error
     engine: Engine = SparkEngine(spark)
     return engine

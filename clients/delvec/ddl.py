@@ -80,7 +80,7 @@ class _Parser:
         while self._text[position:].strip():
             match = _TOKEN.match(self._text, position)
             if match is None:
-                raise InvalidSchema(f"the schema cannot be read at {self._text[position:].strip()[:20]!r}")
+                raise InvalidSchema(f"the schema cannot be parsed at {self._text[position:].strip()[:20]!r}")
             kind = str(match.lastgroup)
             value = match[kind]
             value = value.replace("``", "`") if kind == "quoted" else value.replace("''", "'")
@@ -210,7 +210,7 @@ class _Parser:
         length = self._number()
         self._expect(")")
         if not 0 < length <= _LONGEST:
-            raise InvalidSchema(f"{name}({length}) needs a length from 1 to {_LONGEST}")
+            raise InvalidSchema(f"{name}({length}) is invalid: the length must be from 1 to {_LONGEST}")
         return f"{name}({length})"
 
     def _decimal(self) -> str:
@@ -220,7 +220,7 @@ class _Parser:
         scale = (self._take("word") or self._fail("a scale")) if self._take("sign", ",") else "0"
         self._expect(")")
         if not (precision.isdecimal() and scale.isdecimal()):
-            raise InvalidSchema(f"decimal({precision},{scale}) needs two numbers")
+            raise InvalidSchema(f"decimal({precision},{scale}) is invalid: give precision and scale")
         return f"decimal({int(precision)},{int(scale)})"
 
     def _take(self, kind: str, value: str | None = None) -> str | None:
@@ -239,6 +239,8 @@ class _Parser:
     def _fail(self, wanted: str) -> NoReturn:
         if self._next < len(self._tokens) and self._tokens[self._next][0] == "other":
             rest = self._text[self._tokens[self._next][2] :].strip()
-            raise InvalidSchema(f"the schema cannot be read at {rest[:20]!r}")
+            raise InvalidSchema(f"the schema cannot be parsed at {rest[:20]!r}")
         found = f"{self._tokens[self._next][1]!r}" if self._next < len(self._tokens) else "its end"
-        raise InvalidSchema(f"the schema {self._text.strip()!r} has {found} where {wanted} is expected")
+        raise InvalidSchema(
+            f"the schema {self._text.strip()!r} is invalid: expected {wanted}, but found {found}"
+        )

@@ -38,7 +38,7 @@ class DowngradeStep:
 
     def __str__(self) -> str:
         if self.waits_for is not None:
-            return f"{self.name}: waits. {self.waits_for}"
+            return f"{self.name}: waiting. {self.waits_for}"
         return f"{self.name}: {self.effect}" + ("" if self.version is None else f" (version {self.version})")
 
 
@@ -60,10 +60,18 @@ class Downgrade:
         return all(step.waits_for is None for step in self.steps)
 
     def __str__(self) -> str:
-        first = ["dry run, nothing was committed"] if self.dry_run else []
+        first = ["dry run, nothing committed"] if self.dry_run else []
         lines = [f"{number}. {step}" for number, step in enumerate(self.steps, 1)]
         return "\n".join(
-            [*first, *(lines or ["the table has no deletion vectors, and asks nobody to know them"])]
+            [
+                *first,
+                *(
+                    lines
+                    or [
+                        "nothing to do: the table neither has deletion vectors nor requires readers to support them"
+                    ]
+                ),
+            ]
         )
 
 
@@ -112,7 +120,7 @@ _DROP: Final = DowngradeStep(
 )
 _TRUNCATE: Final = DowngradeStep(
     "truncate-history",
-    f"older versions are deleted, and the writer feature {_PROTECTION}, which kept them together, is dropped",
+    f"older versions are deleted, and the writer feature {_PROTECTION} that protected them is dropped",
 )
 
 
@@ -136,8 +144,8 @@ def _planned(table: DowngradableTable, truncate_history: bool) -> Iterator[Downg
 
 
 _RETENTION: Final = (
-    "The log keeps older versions for delta.logRetentionDuration, and those need the feature; call this again when they have "
-    "expired, or lower the property first."
+    "The log keeps older versions for delta.logRetentionDuration, and these require the feature; "
+    "run this again once they have expired, or lower the property first."
 )
 
 

@@ -16,8 +16,8 @@ _OPERATORS: Final = {"=": "=", "==": "=", "!=": "!=", "<": "<", "<=": "<=", ">":
 _LISTS: Final = {"in": "IN", "not in": "NOT IN"}
 _PARTS: Final = 3
 _HOW: Final = (
-    'filters are tuples, [("age", ">", 17), ("country", "in", ["NZ", "AU"])], or lists of such lists, one of which must '
-    "hold; or give predicate=\"age > 17 AND country IN ('NZ', 'AU')\""
+    'filters must be a list of tuples, [("age", ">", 17), ("country", "in", ["NZ", "AU"])], '
+    "or lists of such lists, of which one must match; or give predicate=\"age > 17 AND country IN ('NZ', 'AU')\""
 )
 _OF_POLARS: Final = {"Eq": "=", "Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">="}
 _NULL_TESTS: Final = {"IsNull": "IS NULL", "IsNotNull": "IS NOT NULL"}
@@ -65,11 +65,11 @@ def _comparison(given: Any) -> str:
         return f"{name} {_LISTS[operator]} ({values})" if values else str(operator == "not in").upper()
     if operator not in _OPERATORS:
         known = ", ".join([*_OPERATORS, *_LISTS])
-        raise BadRequest(f"a filter has one of the operators {known}, not '{operator}'")
+        raise BadRequest(f"the operator of a filter must be one of {known}, not '{operator}'")
     if value is None:
         if operator in ("=", "==", "!="):
             return f"{name} IS {'NOT ' if operator == '!=' else ''}NULL"
-        raise BadRequest(f"the filter on '{column}' compares with None; use = or !=")
+        raise BadRequest(f"the filter on '{column}' compares with None; use = or != instead")
     return f"({name} {_OPERATORS[operator]} {literal(value)})"
 
 

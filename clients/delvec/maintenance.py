@@ -230,7 +230,7 @@ class Maintenance:
         """Return why nothing may begin now; None where it may."""
         quiet = is_quiet(config.quiet_hours, now)
         if quiet is not None:
-            return f"quiet hours {quiet} (UTC)"
+            return f"in quiet hours {quiet} (UTC)"
         if not config.min_interval_hours:
             return None
         interval = timedelta(hours=config.min_interval_hours)
@@ -283,7 +283,7 @@ class Maintenance:
             )
             self._service.post(table_path(table.id, "maintenance-runs"), body)
         except Exception as failure:  # noqa: BLE001 - the other policies are to be looked at, too
-            return f"; could not be recorded: {_told(failure, table.name, found.policy)}"
+            return f"; the run could not be recorded: {_told(failure, table.name, found.policy)}"
         return ""
 
     @contextmanager

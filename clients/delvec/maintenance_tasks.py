@@ -83,7 +83,7 @@ class _Rewrite:
         size = _planned(self._run(table, config, None, dry_run=True)).cost_bytes
         if not size:
             return None
-        return f"max_bytes_per_run ({config.max_bytes_per_run:,}) has no room for any of the {size:,} bytes to write again"
+        return f"max_bytes_per_run ({config.max_bytes_per_run:,}) is too small for any of the {size:,} bytes to rewrite"
 
 
 class _Purge(_Rewrite):
@@ -92,12 +92,14 @@ class _Purge(_Rewrite):
     def decide(self, table: "DeltaTable", config: DvPurgeConfig) -> Decision:
         planned = self._run(table, config, config.max_bytes_per_run, dry_run=True)
         found = _planned(planned)
-        share = f"more than {config.min_deleted_ratio:.1%} of the rows are deleted"
+        share = f"with more than {config.min_deleted_ratio:.1%} deleted rows"
         if not found.cost_bytes:
-            return Decision(False, self._over_budget(table, config) or f"no file of which {share}")
+            return Decision(False, self._over_budget(table, config) or f"no files {share}")
         is_due = (found.gain_bytes or 0) >= config.min_gain_bytes
-        reason = f"{planned['numRemovedFiles']} files of which {share}: {found.gain_bytes:,} bytes to gain"
-        return _decision(found, reason if is_due else f"{reason}, {config.min_gain_bytes:,} wanted", is_due)
+        reason = f"{planned['numRemovedFiles']} files {share}: would free {found.gain_bytes:,} bytes"
+        return _decision(
+            found, reason if is_due else f"{reason}, at least {config.min_gain_bytes:,} required", is_due
+        )
 
     def _run(
         self, table: "DeltaTable", config: DvPurgeConfig, budget: int | None, *, dry_run: bool = False
@@ -119,10 +121,13 @@ class _Compaction(_Rewrite):
         if not found.cost_bytes:
             return Decision(False, self._over_budget(table, config) or "no files need to be rewritten")
         saved, gained = found.gain_files or 0, found.gain_bytes or 0
-        reason = f"{planned['numRemovedFiles']} files become {planned.num_new_files}, {gained:,} bytes of deleted rows go"
+        reason = (
+            f"{planned['numRemovedFiles']} files become {planned.num_new_files}, "
+            f"{gained:,} bytes of deleted rows are freed"
+        )
         is_due = saved >= config.min_files_saved or gained >= config.min_gain_bytes
         if not is_due:
-            reason += f"; {config.min_files_saved:,} files fewer or {config.min_gain_bytes:,} bytes wanted"
+            reason += f"; {config.min_files_saved:,} fewer files or {config.min_gain_bytes:,} bytes required"
         return _decision(found, reason, is_due)
 
     def _run(
@@ -147,13 +152,11 @@ class _DvCompaction:
             return Decision(False, error.message)
         before, after = found["num-vector-files"], found["new-vector-files"]
         gained = found["gain-bytes"]
-        reason = (
-            f"{before:,} files of deletion vectors become {after:,}, {gained:,} bytes that nobody needs go"
-        )
+        reason = f"{before:,} deletion vector files become {after:,}, {gained:,} unneeded bytes are freed"
         is_due = before - after >= config.min_files_saved or gained >= config.min_gain_bytes
         if not is_due:
-            wanted = f"{config.min_files_saved:,} files fewer or {config.min_gain_bytes:,} bytes wanted"
-            reason = f"{reason}; {wanted}" if before else "no file of them is worth it"
+            wanted = f"{config.min_files_saved:,} fewer files or {config.min_gain_bytes:,} bytes required"
+            reason = f"{reason}; {wanted}" if before else "no deletion vector files need to be compacted"
         return Decision(is_due, reason, gained, before - after, found["size-in-bytes"])
 
     def perform(self, table: "DeltaTable", config: DvCompactionConfig) -> Outcome:
@@ -169,7 +172,7 @@ class _Checkpoint:
     def decide(self, table: "DeltaTable", config: CheckpointConfig) -> Decision:
         commits = table.health()["commits-since-checkpoint"]
         is_due = commits >= config.min_commits
-        reason = f"{commits:,} commits since the newest checkpoint, {config.min_commits:,} wanted"
+        reason = f"{commits:,} commits since the newest checkpoint, {config.min_commits:,} required"
         return Decision(is_due, reason, gain_files=commits if is_due else None)
 
     def perform(self, table: "DeltaTable", config: CheckpointConfig) -> Outcome:
@@ -185,9 +188,9 @@ class _Vacuum:
         found = self._run(table, config, dry_run=True)
         files, size = found["num-files"], found["size-in-bytes"]
         is_due = bool(files) and size >= config.min_gain_bytes
-        reason = f"{files:,} files that nothing needs, {size:,} bytes"
+        reason = f"{files:,} unneeded files, {size:,} bytes"
         if files and not is_due:
-            reason += f"; {config.min_gain_bytes:,} wanted"
+            reason += f"; at least {config.min_gain_bytes:,} required"
         return Decision(is_due, reason, size, files, 0)
 
     def perform(self, table: "DeltaTable", config: VacuumConfig) -> Outcome:

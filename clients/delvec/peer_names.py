@@ -16,7 +16,7 @@ __all__ = [
     "no_attribute",
 ]
 
-_LATER: Final = "Delvec does not have it yet; deltalake or delta-spark can do it on the same table"
+_LATER: Final = "Delvec does not support this yet; use deltalake or delta-spark on the same table"
 
 TABLE_HINTS: Final = {
     "add_columns": "table.alter.add_columns('age int')",
@@ -25,7 +25,7 @@ TABLE_HINTS: Final = {
     "cleanup_metadata": "checkpoint(clean_up=True)",
     "cloneAtTimestamp": "clone(target, timestamp='2026-01-31')",
     "cloneAtVersion": "clone(target, version=3)",
-    "compact_logs": "checkpoint(), which spares readers the commits before it",
+    "compact_logs": "checkpoint(), after which readers skip the commits before it",
     "convertToDelta": "delvec.connect().convert(path)",
     "create_checkpoint": "checkpoint()",
     "dropFeatureSupport": "table.alter.drop_feature(name)",
@@ -33,8 +33,7 @@ TABLE_HINTS: Final = {
     "forName": "delvec.connect().table(name), or delvec.spark.DeltaTable.forName(spark, name)",
     "forPath": "delvec.connect().table(path), or delvec.spark.DeltaTable.forPath(spark, path)",
     "get_add_actions": "partitions() and files()",
-    "load_as_version": "to_arrow(version=3), scan(version=3) or to_arrow(timestamp='2026-01-31'): a table is not set to a "
-    "version, each read says its own",
+    "load_as_version": "to_arrow(version=3), scan(version=3) or to_arrow(timestamp='2026-01-31'): each read names its version",
     "load_cdf": "changes(start_version)",
     "metadata": "detail() or snapshot()",
     "overwrite_dynamic": "overwrite(data, partition_overwrite='dynamic')",
@@ -42,7 +41,7 @@ TABLE_HINTS: Final = {
     "restoreToTimestamp": "restore('2026-01-31')",
     "restoreToVersion": "restore(3)",
     "toDF": "to_df()",
-    "to_pyarrow_dataset": "to_duckdb() or to_lazyframe(), which leave out deleted rows, or to_batches()",
+    "to_pyarrow_dataset": "to_duckdb() or to_lazyframe(), which skip deleted rows, or to_batches()",
     "updateAll": "merge(source, on).when_matched_update_all()",
     "upgradeTableProtocol": "table.alter.upgrade_protocol(reader, writer)",
     "write": "append(data) or overwrite(data)",
@@ -87,11 +86,11 @@ def condition_of(predicate: Any, condition: str | None, command: str) -> str | N
         BadRequest: both are given, or it is no text.
     """
     if predicate is not None and condition is not None:
-        raise BadRequest(f"{command} takes predicate= or condition=, which are the same, and not both")
+        raise BadRequest(f"{command} takes predicate= or condition=, which mean the same, but not both")
     found = condition if predicate is None else predicate
     if found is not None and not isinstance(found, str):
         raise BadRequest(
-            f"the predicate of {command} is SQL as a text, not {type(found).__name__}; for columns of Spark use "
+            f"the predicate of {command} must be SQL text, not {type(found).__name__}; for Spark Columns use "
             "delvec.spark.DeltaTable"
         )
     return found
@@ -108,17 +107,17 @@ def assignments(
     if (given is None or isinstance(given, str)) and isinstance(predicate, Mapping):
         given, predicate = predicate, given  # delta-spark has the condition first
     if isinstance(given, str):
-        raise BadRequest(f"update() takes what to set first: update({{'column': 'value'}}, {given!r})")
+        raise BadRequest(f"update() takes the values to set first: update({{'column': 'value'}}, {given!r})")
     where = condition_of(predicate, condition, "update()")
     wanted = [each for each in (given, updates, new_values) if each is not None]
     if len(wanted) != 1:
         raise BadRequest(
-            "update() takes one of set= (or updates=, as deltalake calls it), which is SQL by column, and new_values=, "
-            "which is values by column"
+            "update() takes either set= (or updates=), a dictionary of SQL by column, or new_values=, a dictionary of "
+            "values by column"
         )
     if not isinstance(wanted[0], Mapping):
         raise BadRequest(
-            f"update() takes values by column, {{'age': 'age + 1'}}, not {type(wanted[0]).__name__}"
+            f"update() takes a dictionary of SQL by column, {{'age': 'age + 1'}}, not {type(wanted[0]).__name__}"
         )
     if new_values is not None:
         return {name: lit(value) for name, value in new_values.items()}, where

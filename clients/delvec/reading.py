@@ -467,11 +467,9 @@ class ReadableTable:
         statistics; with ``clustering`` what tells how they were sorted.
         """
         if isinstance(columns, str):
-            raise BadRequest(f"columns must be a list of names, not the text {columns!r}")
+            raise BadRequest(f"columns must be a list of names, not the string {columns!r}")
         if columns is not None and not all(isinstance(name, str) for name in columns):
-            raise BadRequest(
-                "columns must be a list of names; conditions are given as filters= or predicate="
-            )
+            raise BadRequest("columns must be a list of names; give conditions as filters= or predicate=")
         body = request(
             PlanRequest,
             columns=None if columns is None else list(columns),

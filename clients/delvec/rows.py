@@ -125,7 +125,7 @@ class Rows:
             EngineUnavailable: pandas is not installed.
         """
         if n < 0:
-            raise BadRequest(f"head() takes a number of rows from 0 on (given: {n})")
+            raise BadRequest(f"head() takes 0 or more rows (given: {n})")
         stream, kept, left = self.to_batches(), [], n
         for batch in stream if n else ():
             kept.append(batch.slice(0, left))
@@ -208,8 +208,8 @@ class Rows:
         to_df = getattr(self._engine, "to_df", None)
         if to_df is None:
             raise EngineUnavailable(
-                f"to_df() makes a Spark DataFrame, and the engine of table '{self._scan.name}' is {self._engine.name}; "
-                "pass engine=spark to .table(), or call .to_arrow()"
+                f"to_df() needs the Spark engine, but table '{self._scan.name}' uses {self._engine.name}; pass "
+                "engine=spark to .table(), or call .to_arrow()"
             )
         return to_df(self._scan, self._columns, self._predicate)
 

@@ -324,7 +324,7 @@ class DeltaTable(CheckedTable):
             BadRequest: it is another mode.
         """
         if mode != "symlink_format_manifest":
-            raise BadRequest(f"generate() has the mode 'symlink_format_manifest', and not {mode!r}")
+            raise BadRequest(f"the mode of generate() must be 'symlink_format_manifest', not {mode!r}")
         answered = self._service.post(table_path(self.id, "generate"), request(GenerateRequest, mode=mode))
         return answer(GenerateResponse, answered).model_dump(by_alias=True)
 
@@ -385,7 +385,9 @@ class DeltaTable(CheckedTable):
             CommitOutcomeUnknown: the answer was lost, and the service does not know what became of the commit.
         """
         if isinstance(target, bool) or not isinstance(target, int | str | datetime):
-            raise BadRequest(f"restore() takes a version, a text or a datetime, not {type(target).__name__}")
+            raise BadRequest(
+                f"restore() takes a version number, ISO 8601 text or a datetime, not {type(target).__name__}"
+            )
         body = request(
             RestoreRequest,
             version=target if isinstance(target, int) else None,
@@ -604,7 +606,7 @@ class DeltaTable(CheckedTable):
         predicate = condition_of(predicate, condition, "delete()")
         if keys is None:
             if on is not None:
-                raise BadRequest("delete(on=...) says which columns of keys= are compared; give keys, too")
+                raise BadRequest("delete(on=...) needs keys=, whose columns it names")
             return with_retries(
                 self._service,
                 allowed,
@@ -697,7 +699,7 @@ class DeltaTable(CheckedTable):
         """
         matched = condition_of(on if predicate is None else predicate, condition, "merge()")
         if matched is None or (on is not None and predicate is not None):
-            raise BadRequest("merge() takes one condition: merge(source, 'target.id = source.id')")
+            raise BadRequest("merge() needs one condition: merge(source, 'target.id = source.id')")
         statement = MergeStatement(
             source, matched, source_alias or "source", target_alias or "target", merge_schema
         )

@@ -79,7 +79,7 @@ class VacuumPlan:
             is_plan = False
         if not is_plan:
             raise BadRequest(
-                f"{os.fspath(path)} is no plan of VACUUM; `delvec vacuum TABLE --plan-to FILE` writes one."
+                f"{os.fspath(path)} is not a VACUUM plan; `delvec vacuum TABLE --plan-to FILE` writes one."
             )
         return found
 
@@ -104,7 +104,7 @@ class Vacuum:
         """Run VACUUM; see :meth:`delvec.DeltaTable.vacuum`."""
         if plan is not None:
             if inventory is not None:
-                raise BadRequest("vacuum() takes a plan or an inventory, and not both")
+                raise BadRequest("vacuum() takes a plan or an inventory, not both")
             options |= self._approved(plan)
             return self._some(plan.files, dry_run=dry_run, limit=limit, **options)
         if inventory is not None:
@@ -168,7 +168,8 @@ class Vacuum:
     def _approved(self, plan: VacuumPlan) -> dict[str, Any]:
         if plan.location != self.location:
             raise BadRequest(
-                f"The plan is of the table at {plan.location}, and this one is at {self.location}: make a plan of its own."
+                f"The plan belongs to the table at {plan.location}, but this table is at {self.location}; make a plan "
+                "for this table."
             )
         return {
             "retention_hours": plan.retention_hours,
@@ -185,7 +186,7 @@ class Vacuum:
         missing = [name for name in _INVENTORY[:3] if name not in inventory.column_names]
         if missing:
             raise BadRequest(
-                f"An inventory has the columns {', '.join(_INVENTORY)}, and this one lacks {', '.join(missing)}."
+                f"An inventory must have the columns {', '.join(_INVENTORY)}, but this one lacks {', '.join(missing)}."
             )
         files = inventory.filter(pc.invert(pc.fill_null(inventory["isDir"], fill_value=False)))
         paths = pc.unique(pc.drop_null(files["path"].cast(pa.string()))).to_pylist()
@@ -209,7 +210,7 @@ class Vacuum:
     ) -> dict[str, Any]:
         """Vacuum these files, as many at once as a request may name."""
         if mode != "full":
-            raise BadRequest("a plan or an inventory says which files are looked at: leave out mode='lite'")
+            raise BadRequest("a plan or an inventory lists the files already: leave out mode='lite'")
         found = self._one(files=list(files[:FILES]), limit=limit, **options)
         for start in range(FILES, len(files), FILES):
             more = self._one(files=list(files[start : start + FILES]), limit=limit, **options)

@@ -208,7 +208,7 @@ except delvec.EngineUnavailable as error:
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment
     )
-    assert "the engine DuckDB needs duckdb: pip install '.[local]'" in done.stdout
+    assert "the DuckDB engine needs duckdb: pip install '.[local]'" in done.stdout
 
 
 def test_an_embedded_service_stays_in_its_roots(tmp_path):

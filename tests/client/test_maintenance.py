@@ -225,7 +225,7 @@ def test_work_that_cannot_be_recorded_is_done_all_the_same(lake, two, monkeypatc
     monkeypatch.setattr(lake.maintenance._service, "post", deaf)
     found = lake.maintenance.run()
     assert outcomes(found) == ALL_DONE
-    assert all(one.reason.endswith("; could not be recorded: the database sleeps") for one in found)
+    assert all(one.reason.endswith("; the run could not be recorded: the database sleeps") for one in found)
     assert lake.maintenance.runs() == []
 
 

@@ -40,7 +40,7 @@ def test_update_as_others_call_it(people, update):
         (lambda t: t.delete([("id", "=", 1)]), "SQL as a text"),
         (lambda t: t.merge([{"id": 1}]), "takes one condition"),
         (lambda t: t.merge([{"id": 1}], "a", predicate="b"), "takes one condition"),
-        (lambda t: t.to_arrow(filters="id = 1"), "filters are tuples"),
+        (lambda t: t.to_arrow(filters="id = 1"), "filters must be a list of tuples"),
         (lambda t: t.to_arrow(filters=[("id", "~", 1)]), "one of the operators"),
         (lambda t: t.to_arrow(filters=[("id", "in", "ab")]), "needs a list"),
         (lambda t: t.to_arrow(filters=[("id", "<", None)]), "compares with None"),

@@ -61,7 +61,7 @@ def test_what_is_no_plan_or_of_another_table_is_refused(lake, people, tmp_path):
     with pytest.raises(delvec.BadRequest, match="--plan-to"):
         delvec.VacuumPlan.load(tmp_path / "plan")
     other = lake.create_table(tmp_path / "other", "id long")
-    with pytest.raises(delvec.BadRequest, match="make a plan of its own"):
+    with pytest.raises(delvec.BadRequest, match="make a plan for this table"):
         other.vacuum(plan=people.plan_vacuum())
 
 

@@ -115,7 +115,7 @@ def test_for_name(lake, people, spark, tmp_path):
         DeltaTable.forName(spark, "nobody_knows_this")
     (tmp_path / "people").rename(tmp_path / "elsewhere")
     with pytest.raises(
-        delvec.NotADeltaTable, match=r"'people_by_name' is known to the service, and its .* gone"
+        delvec.NotADeltaTable, match=r"'people_by_name' is registered with the service, but its .* gone"
     ):
         DeltaTable.forName(spark, "people_by_name")
 
@@ -154,7 +154,7 @@ def test_an_entry_that_save_as_table_made_is_found_by_name(people, spark, tmp_pa
             spark.table("saved_by_name").collect()
         place.rename(tmp_path / "elsewhere")
         with pytest.raises(
-            delvec.NotADeltaTable, match=r"'saved_by_name' is known to Spark's catalog.*DROP TABLE"
+            delvec.NotADeltaTable, match=r"'saved_by_name' is registered with Spark's catalog.*DROP TABLE"
         ):
             DeltaTable.forName(spark, "saved_by_name")
         (tmp_path / "elsewhere").rename(place)

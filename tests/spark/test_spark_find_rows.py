@@ -107,7 +107,7 @@ def test_a_predicate_that_fails_on_live_rows(engine, make_scan, where):
     rows = pa.table({"x": ["word", "1"]})
     scan = make_scan([{"name": "a", "rows": rows, "deleted": [1]}], rows.schema)
 
-    with pytest.raises(InvalidPredicate, match="fails on rows of table 'people'"):
+    with pytest.raises(InvalidPredicate, match="failed on rows of table 'people'"):
         engine.find_rows(scan, where(scan, "cast(x as int) = 1"))
 
 

@@ -291,7 +291,7 @@ def test_settings_that_change_what_a_command_means_or_costs_leave_it_to_spark(
         ("name RLIKE '^a'", "not proven"),
         ("f + price > 1000", "not exact"),
         ("price / 3 > 1000", "not exact"),
-        ("reverse(name) = 'cb'", "DuckDB did not do it"),
+        ("reverse(name) = 'cb'", "DuckDB failed"),
         ("at < '1970-01-01 00:30:00'", "time zone"),
         ("at <= TIMESTAMP'1969-12-31 19:00:00'", "time zone"),
         ("hour(at) = 19", "time zone"),
@@ -372,7 +372,7 @@ def test_a_defect_in_the_driver_is_no_failure_of_the_command(people, spark_drive
 
     monkeypatch.setattr("delvec.engines.duckdb.engine.find_rows", broken)
     assert people(spark_driver).delete("id = 1")["numDeletedRows"] == 1
-    assert "failed in the driver; Spark does it now" in told.lines[0]
+    assert "failed in the driver; running it on Spark" in told.lines[0]
 
 
 @pytest.mark.parametrize(("name", "value"), [(ENABLED, "perhaps"), (MAX_BYTES, "many")])
@@ -398,7 +398,7 @@ def test_storage_that_did_not_answer_the_driver_is_not_asked_for_each_command(
     assert execution._unsuitable(scan) is None
     assert execution._try(scan, refused) is None
     assert "no credentials" in reason(told)
-    assert execution._unsuitable(scan) == "storage did not answer the driver some minutes ago"
+    assert execution._unsuitable(scan) == "storage did not respond to the driver a few minutes ago"
     assert execution._unsuitable(other) is None
 
 

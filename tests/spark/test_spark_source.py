@@ -392,5 +392,5 @@ def test_changes_of_versions_are_read_in_one_go(lake, spark, tmp_path):
     query = (
         stream.load(location).writeStream.format("noop").option("checkpointLocation", str(tmp_path / "cp"))
     )
-    with pytest.raises(delvec.BadRequest, match="a stream goes on until it is stopped"):
+    with pytest.raises(delvec.BadRequest, match="a stream runs until it is stopped"):
         query.start().awaitTermination()

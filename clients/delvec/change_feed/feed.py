@@ -62,7 +62,7 @@ def plan_changes(
         BadRequest: or a subclass: see :meth:`delvec.DeltaTable.changes`.
     """
     if isinstance(columns, str):
-        raise BadRequest(f"columns must be a list of names, not the text {columns!r}")
+        raise BadRequest(f"columns must be a list of names, not the string {columns!r}")
     asked = request(
         ChangesRequest, columns=None if columns is None else list(columns), predicate=predicate, **bounds
     )
@@ -88,8 +88,8 @@ def read_changes_lazily(engine: Engine, feed: ChangeFeed) -> Any:
     to_df = getattr(engine, "to_df", None)
     if to_df is None:
         raise EngineUnavailable(
-            f"changes_df() makes a Spark DataFrame, and the engine is {engine.name}; "
-            "pass engine=spark to .table(), or call .changes()"
+            f"changes_df() needs the Spark engine, but this table uses {engine.name}; pass engine=spark to .table(), "
+            "or call .changes()"
         )
     frames = [to_df(scan, feed.columns, feed.predicate) for scan in feed.scans]
     return reduce(lambda left, right: left.union(right), frames)

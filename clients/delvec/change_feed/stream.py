@@ -30,7 +30,7 @@ from delvec_kernel.wire import (
 __all__ = ["BEGINNING", "StreamStep", "TableStream"]
 
 BEGINNING: Final[Mapping[str, Any]] = {"beginning": True}
-"""The position of a stream that has read nothing."""
+"""The position of a stream that has not read anything yet."""
 
 _FED: Final = "readChangeFeed"
 """What a position says of the option, because the rows from there on are others with it."""
@@ -110,7 +110,7 @@ class TableStream:
         last = self._position(end)
         first = self._position(end["from"] if start == BEGINNING else start)
         if first is None or last is None:
-            raise BadRequest(f"{dict(end)} is no position that a stream of Delvec ends at")
+            raise BadRequest(f"{dict(end)} is not an end position of a Delvec stream")
         if not self._options.read_change_feed:
             answer, files = self._ask(first, end=last)
             return list(self._additions(answer, files))
@@ -148,16 +148,16 @@ class TableStream:
         try:
             if told.get("table", self._pinned.metadata_id) != self._pinned.metadata_id:
                 raise SourceRowsChanged(
-                    f"The checkpoint is of another table than the one that is at {self._pinned.location} now; begin a new "
-                    "query, with a new checkpoint.",
+                    f"The checkpoint belongs to another table than the one now at {self._pinned.location}; start a new "
+                    "query with a new checkpoint.",
                     table=self._pinned.name,
                     location=self._pinned.location,
                 )
             return StreamPosition(version=told["version"], index=told["index"], snapshot=told["snapshot"])
         except (KeyError, ValueError) as error:
             raise BadRequest(
-                f"The checkpoint has {dict(told)} for table '{self._pinned.name}', which is no position of a Delvec "
-                "stream; one of another source cannot be gone on with: begin with a new checkpoint."
+                f"The checkpoint has {dict(told)} for table '{self._pinned.name}', which is not a position of a Delvec "
+                "stream. A checkpoint of another source cannot be resumed; start with a new checkpoint."
             ) from error
 
     def _check_meaning(self, told: Mapping[str, Any]) -> None:
@@ -167,14 +167,15 @@ class TableStream:
             return
         name = self._pinned.name
         was, now = (
-            ("what versions changed", "rows as they are added")
+            ("changes of each version", "rows as they were added")
             if fed
-            else ("rows as they were added", "what versions change")
+            else ("rows as they were added", "changes of each version")
         )
         raise BadRequest(
-            f"The checkpoint is of a query with readChangeFeed={str(bool(fed)).lower()}, which read {was} of table '{name}', "
-            f"and this one would go on with {now}: rows would be missing, or come twice. Set the option "
-            f"readChangeFeed={str(bool(fed)).lower()} again, or begin a new query, with a new checkpoint.",
+            f"The checkpoint belongs to a query with readChangeFeed={str(bool(fed)).lower()}, which read {was} of "
+            f"table '{name}', "
+            f"and this query would continue with {now}: rows would be lost or repeated. Set the option "
+            f"readChangeFeed={str(bool(fed)).lower()} again, or start a new query with a new checkpoint.",
             table=name,
             option="readChangeFeed",
         )

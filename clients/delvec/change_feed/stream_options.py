@@ -43,8 +43,8 @@ class StreamOptions:
         """
         if "ignorechanges" in given:
             raise BadRequest(
-                "there is no option ignoreChanges, which would give rows again that did not change; use skipChangeCommits "
-                "to pass versions that change rows, or readChangeFeed to read the changes"
+                "the option ignoreChanges is not supported, as it would repeat unchanged rows; use skipChangeCommits "
+                "to skip versions that change rows, or readChangeFeed to read the changes"
             )
         values: dict[str, Any] = {}
         for name, (field, read) in _OPTIONS.items():
@@ -62,13 +62,13 @@ class StreamOptions:
 
 def _count(name: str, text: str) -> int:
     if not text.isdecimal() or not int(text):
-        raise BadRequest(f"the option {_SPELLING[name]} must be a whole number from 1 on, not {text!r}")
+        raise BadRequest(f"the option {_SPELLING[name]} must be a whole number of at least 1, not {text!r}")
     return int(text)
 
 
 def _flag(name: str, text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise BadRequest(f"the option {_SPELLING[name]} is true or false, not {text!r}")
+        raise BadRequest(f"the option {_SPELLING[name]} must be true or false, not {text!r}")
     return text.lower() == "true"
 
 
@@ -84,7 +84,7 @@ def _size(name: str, text: str) -> int:
     found = _SIZE.fullmatch(text.lower())
     nbytes = 0 if found is None else int(found[1]) << _UNITS[found[2]]
     if not nbytes:
-        raise BadRequest(f"the option {_SPELLING[name]} must be bytes, as 1048576 or 100m, not {text!r}")
+        raise BadRequest(f"the option {_SPELLING[name]} must be a size such as 1048576 or 100m, not {text!r}")
     return nbytes
 
 

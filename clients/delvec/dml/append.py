@@ -200,8 +200,8 @@ def _check_identity(schema: StructType, data: StructType) -> None:
     for column in identity.identity_columns(schema):
         if column.name in data and not column.explicit:
             raise SchemaMismatch(
-                f"Column '{column.name}' is GENERATED ALWAYS AS IDENTITY: its numbers are given when rows are written; "
-                "leave it out of the data.",
+                f"Column '{column.name}' is GENERATED ALWAYS AS IDENTITY: Delta generates its values; leave it out of "
+                "the data.",
                 column=column.name,
             )
 

@@ -87,7 +87,8 @@ def updated(
             if given is None:
                 continue
             raise BadRequest(
-                f"{where} sets column '{path[0].name}', an identity column, whose values never change; leave it out.",
+                f"{where} sets column '{path[0].name}', an identity column, whose values cannot be updated; leave it "
+                "out.",
                 column=path[0].name,
             )
         tree.put(path, _value(value, path[-1], tables, readable, where, evolves=evolves))
@@ -116,7 +117,7 @@ def inserted(
         column = path[0]
         if len(path) > 1:
             raise BadRequest(
-                f"{where} names '{_dotted(path)}'; a new row gets whole columns: give '{column.name}' as "
+                f"{where} names '{_dotted(path)}'; an INSERT sets whole columns: give '{column.name}' as "
                 "named_struct('field', value, ...).",
                 column=_dotted(path),
             )
@@ -139,7 +140,7 @@ def _given(
         yield from _starred(tables, where, evolves=evolves)
         return
     if not isinstance(given, Mapping) or not given:
-        raise BadRequest(f"{where} needs a dictionary of columns and values, with at least one.")
+        raise BadRequest(f"{where} needs a dictionary with at least one column and its value.")
     for name, value in given.items():
         yield _path(name, tables, where), value
 
@@ -153,8 +154,8 @@ def _starred(tables: Relations, where: str, *, evolves: bool) -> Iterator[tuple[
                 yield [column], _SourceColumn(source.field(column.name).name)
         elif column.name in tables.present and not evolves and not _is_computed(column):
             raise UnknownColumn(
-                f"{where} takes all columns from the source, which has no '{column.name}'; it has "
-                f"{', '.join(repr(name) for name in source.names[:20])}. Name the columns that are to be set.",
+                f"{where} sets all columns from the source, which has no column '{column.name}'; it has "
+                f"{', '.join(repr(name) for name in source.names[:20])}. Name the columns to set.",
                 column=column.name,
                 suggestions=[],
             )
@@ -167,7 +168,7 @@ class _SourceColumn:
 
 def _path(name: Any, tables: Relations, where: str) -> list[StructField]:
     if not isinstance(name, str):
-        raise BadRequest(f"{where} names columns by text, not by {type(name).__name__}.")
+        raise BadRequest(f"{where} needs column names that are strings, not {type(name).__name__}.")
     if name in tables.target:
         return [tables.target.field(name)]
     try:
@@ -223,8 +224,8 @@ def _taken(
     text = _taken_text(("s", name), kind, ("t", column.name), kept, column.type)
     if text is None or (not evolves and not _same_fields(kind, column.type)):
         raise SchemaMismatch(
-            f"{where}: column '{name}' of the source has other fields than the struct '{column.name}' of the table; name "
-            "the fields to be set, or merge with merge_schema=True.",
+            f"{where}: column '{name}' of the source has different fields than the struct '{column.name}' of the "
+            "table; name the fields to set, or merge with merge_schema=True.",
             column=column.name,
         )
     return parse_expression(text, tables.of("t", "s"))
@@ -328,7 +329,7 @@ class _Tree:
                 both = (
                     "twice"
                     if other == names
-                    else f"along with '{'.'.join(other)}', of which one is a part of the other"
+                    else f"along with '{'.'.join(other)}', one of which is part of the other"
                 )
                 raise BadRequest(
                     f"{self._where} sets '{'.'.join(names)}' {both}; give each column once.",

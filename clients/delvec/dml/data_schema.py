@@ -56,7 +56,9 @@ def with_schema(data: Any, table: StructType, *, widens: bool) -> tuple[Any, Str
         reader = to_reader(data, table, widens=_takes if widens else None)
         return reader, StructType.from_arrow(reader.schema)
     except InvalidSchema as error:
-        raise SchemaMismatch(f"The rows have columns that Delta has no type for: {error.message}.") from error
+        raise SchemaMismatch(
+            f"The rows have columns whose types Delta does not have: {error.message}."
+        ) from error
 
 
 def evolved(table: StructType, data: StructType, *, widens: bool) -> list[WriteChange]:
@@ -104,8 +106,8 @@ def replaced(
     for name in partitions:
         if name not in data:
             raise SchemaMismatch(
-                f"The table is to be partitioned by '{name}', which the rows do not have; name the partition columns "
-                "with partition_by, [] for none.",
+                f"The table would be partitioned by '{name}', which the rows do not have; give partition_by, or [] for "
+                "no partition columns.",
                 column=name,
             )
     new, old = _nullable(data), _nullable(table)
@@ -161,8 +163,8 @@ def _check_typed(kind: DataType, path: Sequence[str]) -> None:
     if has_void(kind):
         name = ".".join(path)
         raise SchemaMismatch(
-            f"Column '{name}' is new to the table, and the rows do not say of which type it is: all its values are NULL. "
-            "Cast it, or leave it out.",
+            f"The type of the new column '{name}' is unknown, because all its values are NULL. Cast it to a type, or "
+            "leave it out.",
             column=name,
         )
 

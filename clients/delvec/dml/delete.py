@@ -226,13 +226,13 @@ def _dry_run(files: Sequence[TouchedFile], clock: Clock) -> Metrics:
 def _join(target: StructType, source: StructType, on: str | Sequence[str] | None) -> str:
     names = source.names if on is None else [on] if isinstance(on, str) else list(on)
     if not names:
-        raise BadRequest("delete(keys=...) needs a column to compare; give on=[...].")
+        raise BadRequest("delete(keys=...) needs columns to compare; give on=[...].")
     for name in names:
         for schema, side in ((target, "the table"), (source, "keys")):
             if name not in schema:
                 raise UnknownColumn(
-                    f"delete(keys=...) compares the column {name!r}, which {side} does not have; there are "
-                    f"{', '.join(repr(each) for each in schema.names[:20])}. Say which with on=[...].",
+                    f"delete(keys=...) compares column {name!r}, which {side} does not have; there are "
+                    f"{', '.join(repr(each) for each in schema.names[:20])}. Choose columns with on=[...].",
                     column=name,
                     suggestions=[],
                 )

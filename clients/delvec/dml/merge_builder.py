@@ -62,14 +62,16 @@ class MergeStatement:
         if not self.clauses:
             raise BadRequest("A MERGE needs at least one clause: .when_matched_update_all(), for example.")
         if self.source_alias.lower() == self.target_alias.lower():
-            raise BadRequest(f"Source and target are both called '{self.source_alias}'; give them two names.")
+            raise BadRequest(
+                f"Source and target have the same alias '{self.source_alias}'; give them different aliases."
+            )
         for match in ("matched", "not-matched", "not-matched-by-source"):
             alike = [clause for clause in self.clauses if clause.match == match]
             early = next((clause for clause in alike[:-1] if clause.predicate is None), None)
             if early is not None:
                 raise BadRequest(
-                    f"{early.name} has no predicate, and another clause of its kind follows that could never apply; only "
-                    "the last of them may leave it out."
+                    f"{early.name} has no condition, so the clauses of its kind after it can never apply; only the "
+                    "last clause of a kind may have no condition."
                 )
 
 
@@ -169,5 +171,5 @@ class MergeBuilder:
 def _values(given: Mapping[str, Any] | None, updates: Mapping[str, Any] | None) -> Mapping[str, Any]:
     found = updates if given is None else given
     if found is None or (given is not None and updates is not None):
-        raise BadRequest("A clause takes its values by column, once: {'age': 'source.age'}.")
+        raise BadRequest("A clause takes one dictionary of values by column: {'age': 'source.age'}.")
     return found

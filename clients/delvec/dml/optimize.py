@@ -131,7 +131,7 @@ class Optimize:
             ratio = getattr(self, name)
             if not 0 <= ratio <= 1:
                 raise BadRequest(
-                    f"{name} must be between 0 and 1, a share of a file's rows (given: {ratio!r})"
+                    f"{name} must be between 0 and 1, a fraction of a file's rows (given: {ratio!r})"
                 )
 
 
@@ -168,7 +168,7 @@ class PlannedCompaction(Metrics):
 
     def __str__(self) -> str:
         counts = ", ".join(f"{name}: {value}" for name, value in shown(self).items())
-        lines = [f"dry run, nothing was committed; {counts or 'no file would be rewritten'}"]
+        lines = [f"dry run, nothing committed: {counts or 'no files would be rewritten'}"]
         for paths, reason, (size, live) in zip(self.bins, self.reasons, self.sizes, strict=True):
             lines.append(f"  {reason}: {size:,} bytes to read, about {live:,} to write")
             some = ", ".join(paths[:_PATHS_SHOWN])
@@ -292,7 +292,7 @@ class Optimizer:
             raise BadRequest(f"columns must be a list of names (given: {columns!r})")
         if not columns:
             raise BadRequest(
-                "z_order needs at least one column; optimize() writes small files together without an order."
+                "z_order needs at least one column; optimize() compacts small files without sorting."
             )
         wanted = Optimize(
             where,
@@ -500,15 +500,17 @@ class _Run:
             clustered = [parse_path(name) for name in self._table.detail()["clusteringColumns"]]
             if clustered and columns:
                 raise InvalidTableChange(
-                    f"Table '{scan.name}' is clustered by {', '.join(path_text(path) for path in clustered)}; OPTIMIZE sorts it by "
-                    "these. Leave out ZORDER BY, or change the columns with ALTER TABLE ... CLUSTER BY.",
+                    f"Table '{scan.name}' is clustered by {', '.join(path_text(path) for path in clustered)}; OPTIMIZE "
+                    "sorts it by these columns. Leave out ZORDER BY, or change the columns with ALTER TABLE ... "
+                    "CLUSTER BY.",
                     table=scan.name,
                 )
             if clustered:
                 return ZCubeRules(clustered, True, wanted.full, wanted.max_deleted_ratio)
         if wanted.full:
             raise InvalidTableChange(
-                f"OPTIMIZE ... FULL is for clustered tables, and table '{scan.name}' has no clustering columns; leave out FULL.",
+                f"OPTIMIZE ... FULL needs a clustered table, but table '{scan.name}' has no clustering columns; leave "
+                "out FULL.",
                 table=scan.name,
             )
         if not columns:
@@ -638,7 +640,8 @@ def check_partitions_only(scan: Scan, predicate: Predicate) -> None:
     if others:
         columns = ", ".join(scan.partition_columns) or "none"
         raise InvalidPredicate(
-            f"{operation()} takes a predicate over partition columns, and {predicate.text[:200]!r} reads {', '.join(others)}; "
+            f"{operation()} takes a condition on partition columns only, but {predicate.text[:200]!r} reads "
+            f"{', '.join(others)}; "
             f"table '{scan.name}' is partitioned by {columns}.",
             table=scan.name,
             predicate=predicate.text,

@@ -53,7 +53,7 @@ class Replacement:
                 f"partition_overwrite must be 'static' or 'dynamic' (given: {self.partitions!r})"
             )
         if self.where is not None and self.partitions == "dynamic":
-            raise BadRequest("Give replace_where, or partition_overwrite='dynamic', not both.")
+            raise BadRequest("Give replace_where or partition_overwrite='dynamic', not both.")
 
     def check(self, options: WriteOptions) -> None:
         """Refuse what cannot go together.
@@ -64,12 +64,12 @@ class Replacement:
         if options.overwrite_schema and (self.where is not None or self.partitions == "dynamic"):
             other = "replace_where" if self.where is not None else "partition_overwrite='dynamic'"
             raise BadRequest(
-                f"overwrite_schema gives the table other columns, and with {other} rows would stay that do not have "
-                "them; overwrite all rows, or use merge_schema."
+                f"overwrite_schema replaces the table's columns, but with {other} existing rows would stay that do not "
+                "have them; overwrite all rows, or use merge_schema."
             )
         if options.partition_by is not None and not options.overwrite_schema:
             raise BadRequest(
-                "partition_by changes how the table is partitioned: say overwrite_schema=True, too."
+                "partition_by changes the table's partitioning, which also needs overwrite_schema=True."
             )
 
 
@@ -143,8 +143,8 @@ def _take_out(rows: NewRows, transaction: Transaction, rest: Scan, condition: Pr
     rewritten = [file.path for file in files if file.means == "rewrite"]
     if rewritten and feed:
         raise UnsupportedWriterFeature(
-            f"Rows of {len(rewritten)} files of table '{rest.name}' (version {rest.version}) match the condition and "
-            "others do not, and with delta.enableChangeDataFeed=true files are not written again here; set "
+            f"Rows of {len(rewritten)} files of table '{rest.name}' (version {rest.version}) match replace_where only "
+            "in part, and with delta.enableChangeDataFeed=true Delvec does not rewrite such files; set "
             "delta.enableDeletionVectors=true, or replace whole partitions. Nothing was committed.",
             table=rest.name,
             version=rest.version,
@@ -163,8 +163,8 @@ def _outside(error: ConstraintViolation, where: str) -> ConstraintViolation:
     values = error.details.get("values") or {}
     shown = ", ".join(f"{name}={value}" for name, value in sorted(values.items()))
     return ConstraintViolation(
-        f"replace_where replaces the rows with {where}, and a new row does not satisfy it ({shown}). Nothing was "
-        "committed; leave such rows out, or append them.",
+        f"replace_where replaces rows with {where}, but a new row does not match it ({shown}). Nothing was committed; "
+        "leave out such rows, or append them.",
         constraint="replace_where",
         expression=where,
         values=values,

@@ -94,8 +94,8 @@ def check_deterministic(condition: Expression, what: str) -> None:
         name = node.name if isinstance(node, exp.Anonymous) else node.key
         if name.lower() in _RANDOM:
             raise InvalidPredicate(
-                f"{what}, {condition.text[:200]!r}, calls {name.lower()}(), which has another value each time; write the "
-                "values into a column first."
+                f"{what}, {condition.text[:200]!r}, calls {name.lower()}(), which is not deterministic; write its "
+                "values to a column first."
             )
 
 

@@ -27,8 +27,8 @@ class WritableTable(ReadableTable):
         """
         if self.source_version is not None and version != self.source_version:
             raise ConcurrentWrite(
-                f"The new rows of table '{self.name}' were read from its version {self.source_version}, and the table is now at "
-                f"version {version}. Nothing was committed; read them again.",
+                f"The new rows of table '{self.name}' were read from its version {self.source_version}, but the table "
+                f"is now at version {version}. Nothing was committed; read the rows again, and retry.",
                 conflict={"winning-version": version},
             )
 
@@ -71,9 +71,9 @@ def _check_formats(table: ReadableTable, frame: Any) -> None:
     for path in paths_by_format(frame):
         if path == table.name or _location(path) == table.location:
             raise UnsupportedOperation(
-                f"The new rows of table '{table.name}' are read from it by format('delvec'), which does not tell of which "
-                "version they are, so that rows of others could be lost; read them by table.to_df(), or by "
-                "connection.sql('INSERT OVERWRITE ...'). Nothing was committed.",
+                f"The new rows of table '{table.name}' are read from the table itself by format('delvec'), which does "
+                "not tell their version, so that concurrent changes could be lost; read them with table.to_df(), or "
+                "with connection.sql('INSERT OVERWRITE ...'). Nothing was committed.",
                 table=table.name,
             )
 

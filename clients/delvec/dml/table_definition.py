@@ -117,7 +117,7 @@ def location_of(name_or_location: str | os.PathLike[str]) -> str | None:
     """
     text = os.fspath(name_or_location)
     if not text.strip():
-        raise BadRequest("a table is called by its name or its location, and neither is empty")
+        raise BadRequest("the name or location of the table must not be empty")
     is_location = not isinstance(name_or_location, str) or text.startswith(".") or "/" in text or "\\" in text
     return locations.absolute(text) if is_location else None
 

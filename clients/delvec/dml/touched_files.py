@@ -66,7 +66,7 @@ class DryRun(Metrics):
 
     def __str__(self) -> str:
         counts = ", ".join(f"{name}: {value}" for name, value in self.items() if value)
-        lines = [f"dry run, nothing was committed; {counts or 'nothing would change'}"]
+        lines = [f"dry run, nothing committed: {counts or 'nothing would change'}"]
         for file in self.files:
             of = "" if file.live_rows is None else f" of {file.live_rows}"
             rows = "all" if file.rows is None else file.rows
@@ -95,7 +95,8 @@ def rewrite_threshold(configuration: Mapping[str, str]) -> float:
         share = 0.0
     if not 0 < share <= 1:
         raise BadRequest(
-            f"The table property {REWRITE_THRESHOLD} is {text[:100]!r}; give a number above 0 and up to 1, or unset it."
+            f"The table property {REWRITE_THRESHOLD} is {text[:100]!r}; set it to a number above 0 and up to 1, or "
+            "unset it."
         )
     return share
 

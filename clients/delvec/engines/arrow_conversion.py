@@ -165,7 +165,7 @@ def _positions(names: Sequence[str], schema: StructType, inside: str) -> dict[st
                 f"The data has a column '{full}' that the table does not have; it has {known}.", column=full
             )
         if name.lower() in positions:
-            raise SchemaMismatch(f"The data has the column '{full}' twice.", column=full)
+            raise SchemaMismatch(f"The data has column '{full}' twice.", column=full)
         positions[name.lower()] = position
     return positions
 
@@ -229,7 +229,7 @@ def _no_nulls(values: pa.Array, name: str) -> None:
 
 def _violated(name: str, count: int) -> ConstraintViolation:
     return ConstraintViolation(
-        f"NOT NULL constraint violated for column: {name}. It has {count} NULLs; give each a value.",
+        f"NOT NULL constraint violated for column: {name}. The data has {count} NULLs; replace them with values.",
         constraint="NOT NULL",
         column=name,
     )
@@ -254,7 +254,7 @@ def _leaf(array: pa.Array, kind: DataType, target: pa.DataType, name: str) -> pa
             back = found.cast(array.type)
             same = pc.or_(pc.equal(back, array), pc.is_nan(array))
             if pc.all(same).as_py() is False:
-                raise pa.ArrowInvalid("a value needs the precision of a double")
+                raise pa.ArrowInvalid("a value does not fit into float without loss")
     except pa.ArrowException as error:
         reason = str(error).partition("\n")[0]
         raise SchemaMismatch(

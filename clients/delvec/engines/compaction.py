@@ -211,7 +211,7 @@ def _check_complete(
             end, read = each.last, read + each.count
         if counts[number] is not None and read != counts[number] - (len(gone) if gone else 0):
             raise _lost(
-                scan, f"of '{path}' {read} rows were read, and its statistics have {counts[number]} rows"
+                scan, f"{read} rows of '{path}' were read, but its statistics say {counts[number]} rows"
             )
 
 
@@ -224,7 +224,7 @@ def _deleted_between(gone: BitMap64 | None, start: int, end: int) -> int:
     return _deleted_below(gone, end) - _deleted_below(gone, start)
 
 
-_ADVICE: Final = "Nothing was committed; run `delvec check`, and try again."
+_ADVICE: Final = "Nothing was committed; run `delvec check`, then retry."
 
 
 def _lost(scan: Scan, what: str) -> CorruptTable:

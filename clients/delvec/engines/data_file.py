@@ -217,4 +217,4 @@ def _expect(array: pa.Array, kind: DataType, *, fits: bool) -> None:
     if not fits:
         shown = kind.to_json()
         name = shown if isinstance(shown, str) else shown["type"]
-        raise pa.ArrowTypeError(f"the file holds {array.type} where the table has {name}")
+        raise pa.ArrowTypeError(f"the file has {array.type} instead of the table's type {name}")

@@ -119,7 +119,8 @@ class IdentityNumbers:
         last = column.first + column.step * self._place(given + count - 1)
         if column.first + column.step * self._place(given) not in _LONG or last not in _LONG:
             raise ConstraintViolation(
-                f"Identity column '{column.name}' has no numbers left: {last} has more than 64 bits. Nothing was committed.",
+                f"Identity column '{column.name}' is exhausted: its next value {last} does not fit into 64 bits. "
+                "Nothing was committed.",
                 constraint="IDENTITY",
                 column=column.name,
             )

@@ -58,7 +58,7 @@ def _guarded(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
         except Exception as error:
             reason = (str(error) or type(error).__name__).partition("\n")[0].partition(_DETAIL)[0]
             raise BadRequest(
-                f"The rows cannot be read beyond row {count}: {reason}. Nothing was committed."
+                f"The data cannot be read past row {count}: {reason}. Nothing was committed."
             ) from error
 
     return pa.RecordBatchReader.from_batches(reader.schema, batches())
@@ -96,8 +96,8 @@ def to_arrow(
     if table is None:
         hint = "; call .collect() first" if type(data).__name__ == "LazyFrame" else ""
         raise SchemaMismatch(
-            f"Rows must come as an Arrow table, a pandas or polars DataFrame, or a list of dictionaries, "
-            f"not as {_name(data)}{hint}"
+            "The data must be an Arrow table, a pandas or polars DataFrame, or a list of dictionaries, not "
+            f"{_name(data)}{hint}"
         )
     return table
 
@@ -145,4 +145,4 @@ def _name(data: Any) -> str:
 
 def _mismatch(data: Any, error: Exception) -> SchemaMismatch:
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return SchemaMismatch(f"The rows of this {_name(data)} do not fit into Arrow columns: {reason}")
+    return SchemaMismatch(f"This {_name(data)} cannot be converted to Arrow: {reason}")

@@ -71,8 +71,9 @@ def _of_file(scan: Scan, path: str, count: int | None, deleted: BitMap64) -> str
         rows = opened.metadata.num_rows
         if (count is not None and rows != count) or (deleted and deleted.max() >= rows):
             raise CorruptTable(
-                f"The data file '{path}' of table '{scan.name}' (version {scan.version}) has {rows} rows, and the log says "
-                f"{count} and deletes row {deleted.max() if deleted else 'none'}; `delvec check` says what is wrong.",
+                f"The data file '{path}' of table '{scan.name}' (version {scan.version}) has {rows} rows, but the log "
+                "says "
+                f"{count} and deletes row {deleted.max() if deleted else 'none'}; run `delvec check`.",
                 table=scan.name,
                 version=scan.version,
                 file=path,

@@ -273,7 +273,7 @@ class DataFileWriter:
             if text is None and not item.nullable:
                 # NULL itself was refused before.
                 raise ConstraintViolation(
-                    f"NOT NULL constraint violated for column: {item.name}. It partitions the table, where an empty text is "
+                    f"NOT NULL constraint violated for column: {item.name}. In a partition column, an empty string is "
                     "NULL; give each row a value.",
                     constraint="NOT NULL",
                     column=item.name,
@@ -386,7 +386,7 @@ class DataFileWriter:
         if found is None or found.size != written:
             raise StorageError(
                 f"The file {file.path} of the table at {self._target.location} was written with {written} bytes, "
-                f"but storage has {'nothing' if found is None else f'{found.size} bytes'} there; try again.",
+                f"but storage has {'no such file' if found is None else f'{found.size} bytes'}; retry.",
                 file=file.path,
             )
         self._adds.append(
@@ -420,7 +420,7 @@ def _scalar(column: pa.Array, row: int) -> pa.Scalar:
 
 
 def _abandon(file: _OpenFile) -> None:
-    failure = StorageError(f"The writing of {file.path} was abandoned.", file=file.path)
+    failure = StorageError(f"Writing {file.path} was aborted.", file=file.path)
     with suppress(Exception):
         # Left open, it would write its footer to a closed file when it is collected.
         file.parquet.close()

@@ -187,7 +187,7 @@ class _Column:
         except _ERRORS as error:
             reason = str(error).partition("\n")[0]
             raise SchemaMismatch(
-                f"The values of column '{self.path}' do not fit into one column: {reason}.", column=self.path
+                f"The values of column '{self.path}' have no common type: {reason}.", column=self.path
             ) from error
 
     def _exactly(self, values: Sequence[Any], kind: DataType) -> pa.Array:
@@ -220,8 +220,8 @@ class _Column:
         shown = repr(value) if len(repr(value)) <= _SHOWN else f"{repr(value)[:_SHOWN]}…"
         row = self.rows[place]
         return SchemaMismatch(
-            f"Column '{self.path}' is {_spelled(kind)} in the table, and row {row} (counted from 0) has {shown} there "
-            f"({type(value).__name__}), which does not fit; nothing was written.",
+            f"Column '{self.path}' is {_spelled(kind)} in the table, but row {row} (counted from 0) has {shown} "
+            f"({type(value).__name__}); nothing was committed.",
             column=self.path,
             row=row,
             value=shown,

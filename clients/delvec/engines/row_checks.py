@@ -84,7 +84,7 @@ class RowChecks:
                     name, parent = ".".join(path), ".".join(path[:length])
                     raise ConstraintViolation(
                         f"NOT NULL constraint violated for column: {name}. In {nulls} rows for {self.where} "
-                        f"'{parent}' is NULL, and so is what it holds. Nothing was committed; give it a value.",
+                        f"'{parent}' is NULL, and thus its fields are. Nothing was committed; give it a value.",
                         constraint="NOT NULL",
                         column=name,
                     )
@@ -132,7 +132,7 @@ class RowChecks:
             return rule.sql
         except ExpressionNotAllowed as error:
             raise ExpressionNotAllowed(
-                f"{error.message} Nothing was written to {self.where}.", **error.details
+                f"{error.message} Nothing was committed to {self.where}.", **error.details
             ) from None
 
     def error(self, check: Check, row: pa.RecordBatch) -> ConstraintViolation:
@@ -148,7 +148,7 @@ class RowChecks:
         """Return the error about an expression that an engine cannot keep."""
         return UnsupportedWriterFeature(
             f"Constraint {check.name} ({check.expression}) of {self.where} cannot be checked exactly by {engine}: "
-            f"{reason.rstrip('.')}. Nothing was written; write with another engine, or rewrite the constraint.",
+            f"{reason.rstrip('.')}. Nothing was committed; use another engine, or rewrite the constraint.",
             constraint=check.name,
             expression=check.expression,
         )

@@ -104,16 +104,18 @@ def _fields(scan: Scan) -> list[StructField]:
     absent = [name for name, _ in _COLUMNS if name not in configuration]
     if absent:
         raise UnsupportedWriterFeature(
-            f"Table '{scan.name}' (version {scan.version}) tracks rows, and lacks the property {absent[0]}, which says where "
-            "rows that are written again keep their ids. Delete by deletion vectors, or turn delta.enableRowTracking off.",
+            f"Table '{scan.name}' (version {scan.version}) has row tracking, but lacks the property {absent[0]}, which "
+            "names the column for the ids of rewritten rows. Delete with deletion vectors, or turn off "
+            "delta.enableRowTracking.",
             table=scan.name,
             version=scan.version,
             features=["rowTracking"],
         )
     if configuration.get("delta.columnMapping.mode", "none").lower() == "id":
         raise UnsupportedWriterFeature(
-            f"Table '{scan.name}' (version {scan.version}) tracks rows and finds columns by field ids, which the columns of "
-            "row ids do not have; Delvec does not write its rows again. Delete by deletion vectors, or use delta-spark.",
+            f"Table '{scan.name}' (version {scan.version}) has row tracking and column mapping by field id, but the "
+            "columns for row ids have no field ids, so Delvec cannot rewrite its rows. Delete with deletion vectors, "
+            "or use delta-spark.",
             table=scan.name,
             version=scan.version,
             features=["rowTracking"],

@@ -60,7 +60,7 @@ class RowMapWriter:
             opened, _, parquet = self._open
             with suppress(Exception):
                 parquet.close()
-            failure = StorageError("The writing of a row map was abandoned.")
+            failure = StorageError("Writing a row map was aborted.")
             with suppress(Exception):
                 opened.__exit__(StorageError, failure, None)
         for path in self._paths:

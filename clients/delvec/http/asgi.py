@@ -162,7 +162,7 @@ class _Exchange:
             return  # the reader has a whole response; what came after it is the application's to log
         self._response_done.set()
         if task.cancelled():
-            error: httpx.TransportError = httpx.ReadError("the embedded service was closed meanwhile")
+            error: httpx.TransportError = httpx.ReadError("the embedded service was closed")
         elif failure is None:
             error = AppFailed("the embedded service returned before its response was complete")
         else:
@@ -259,7 +259,7 @@ class _Server:
                 request=request,
             )
         if threading.current_thread() is self._thread:
-            raise RuntimeError("a request from the service's own event loop would wait for itself")
+            raise RuntimeError("a request from the service's own event loop would deadlock")
         with self._lock:
             loop = self._loop
             if not self._open or loop is None:

@@ -33,7 +33,8 @@ def state_directory() -> Path:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise InvalidLocation(
-            f"the state directory {directory} cannot be made: {error.strerror}; set XDG_STATE_HOME"
+            f"the state directory {directory} cannot be created: {error.strerror}; set XDG_STATE_HOME to a writable "
+            "directory"
         ) from error
     return directory
 

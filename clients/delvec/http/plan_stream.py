@@ -70,6 +70,6 @@ def read_plan(response: httpx.Response, kind: type[Plan]) -> tuple[Plan, pa.Tabl
     # Arrow reads a stream that ends between two batches as complete; a file less is rows lost silently.
     if files.num_rows != plan.num_files:
         raise ServiceUnavailable(
-            f"the plan from {url} broke off: {files.num_rows} of {plan.num_files} files came"
+            f"the plan from {url} broke off: only {files.num_rows} of {plan.num_files} files arrived"
         )
     return plan, files

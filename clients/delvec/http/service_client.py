@@ -104,13 +104,13 @@ class ServiceClient:
             token = token.strip()  # what a file holds ends in a newline
             if not token.isascii() or not token.isprintable():
                 raise BadRequest(
-                    "the token has characters that an HTTP header cannot carry: use printable ASCII"
+                    "the token has characters that are not allowed in an HTTP header; use printable ASCII only"
                 )
             headers["Authorization"] = f"Bearer {token}"
         try:
             url = httpx.URL(base_url)
         except httpx.InvalidURL as error:
-            raise BadRequest(f"the service's URL {base_url!r} is not a URL: {error}") from error
+            raise BadRequest(f"the service's URL {base_url!r} is invalid: {error}") from error
         if url.scheme not in ("http", "https") or not url.host:
             raise BadRequest(f"the service's URL {base_url!r} must start with http:// or https:// and a host")
         # What pickle takes along.
@@ -131,8 +131,8 @@ class ServiceClient:
     def __reduce__(self) -> tuple[Any, ...]:
         if self._in_process:
             raise TypeError(
-                "this connection's service runs in this process, so that no other can use it: start `delvec serve`, and "
-                "connect by its URL"
+                "this connection's service runs in this process, so other processes cannot use it; start `delvec "
+                "serve`, and connect to its URL"
             )
         return partial(ServiceClient, **self._given), ()
 
@@ -342,7 +342,7 @@ class ServiceClient:
                 f"the service at {self.base_url} cannot be reached: {error}", request_id=request_id
             )
         what = (
-            "did not answer in time" if isinstance(error, httpx.TimeoutException) else "broke the connection"
+            "did not answer in time" if isinstance(error, httpx.TimeoutException) else "closed the connection"
         )
         return answer_lost(f"the service at {self.base_url} {what}: {error}", request_id=request_id)
 
@@ -357,8 +357,8 @@ def _outcome_unknown(lost: DelvecError, transaction_id: str) -> CommitOutcomeUnk
     if isinstance(lost, CommitOutcomeUnknown):
         return lost
     unknown = CommitOutcomeUnknown(
-        f"the answer to the commit of transaction {transaction_id} was lost: {lost.message}; "
-        "look for its txnId in the table's history before trying again",
+        f"the response to the commit of transaction {transaction_id} was lost: {lost.message}; look for its txnId in "
+        "the table's history before you retry",
         transaction_id=transaction_id,
     )
     unknown.__cause__ = lost
@@ -404,7 +404,7 @@ def answer(model: type[_Model], body: Any) -> _Model:
         first = error.errors(include_url=False)[0]
         field = ".".join(str(part) for part in first["loc"])
         raise InternalError(
-            f"the service's answer is not a {model.__name__} ({field}: {first['msg']}); "
+            f"the service's response is not a valid {model.__name__} ({field}: {first['msg']}); "
             "compare the versions of service and client"
         ) from error
 

@@ -102,7 +102,8 @@ class TableCredentials:
                 self._found = storage_credentials(self._service, self._table_id, self._operation())
                 if "s3.access-key-id" not in self._found.config:
                     raise CredentialVendingUnsupported(
-                        f"The service hands out credentials for {self._found.prefix} that this version of Delvec does not know."
+                        f"The service hands out credentials for {self._found.prefix} of a kind that this version of "
+                        "Delvec does not support; upgrade Delvec."
                     )
             return self._found
 

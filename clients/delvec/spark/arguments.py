@@ -42,7 +42,7 @@ def check_values(given: Any, name: str) -> None:
         if not _is_expression(value):
             raise TypeError(
                 f"Values of dict in {name} must contain only Spark SQL Columns and strings, not {_shown(value)} for "
-                f"{column}; a number is given as text, too"
+                f"{column}; give numbers as strings, too"
             )
 
 
@@ -59,7 +59,10 @@ def check_source(given: Any) -> None:
         hasattr(given, name) for name in ("schema", "columns", "__arrow_c_stream__", "__arrow_c_array__")
     )
     if not has_rows and not isinstance(given, list):
-        raise TypeError(f"source must be DataFrame, or another table of rows, not {_shown(given)}")
+        raise TypeError(
+            "source must be DataFrame, an Arrow table, a pandas or polars DataFrame or a list of dictionaries, not "
+            f"{_shown(given)}"
+        )
 
 
 def check_value(given: Any, kind: type, name: str, wanted: str) -> None:

@@ -78,7 +78,8 @@ def place_of(spark: SparkSession, name: str) -> str:
         folder = spark.catalog.getDatabase(database).locationUri
     except AnalysisException as error:
         raise BadRequest(
-            f"Spark has no database '{database}' for the table '{name}': create it, or give the table a location."
+            f"Spark has no database '{database}' for the table '{name}': create the database, or give the table a "
+            "location."
         ) from error
     return f"{folder.rstrip('/')}/{table.lower()}"
 

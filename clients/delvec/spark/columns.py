@@ -53,7 +53,7 @@ def to_sql(given: str | Column) -> str:
     column = getattr(given, "_jc", None)
     if not isinstance(given, Column) or column is None:
         raise InvalidPredicate(
-            f"A condition or a value is SQL text or a Spark Column, not {type(given).__name__}: {str(given)[:200]}"
+            f"A condition or a value must be SQL text or a Spark Column, not {type(given).__name__}: {str(given)[:200]}"
         )
     return _of_classic(column.node(), given)
 
@@ -75,8 +75,8 @@ def without_alias(text: str, alias: str | None) -> str:
 
 def _refuse(given: Any) -> NoReturn:
     raise InvalidPredicate(
-        f"The Column {str(given)[:200]} cannot be turned into SQL text that surely means the same; "
-        "give it as text, such as \"born < DATE'2000-01-01'\""
+        f"The Column {str(given)[:200]} cannot be converted to equivalent SQL text; give the SQL text instead, such as "
+        "\"born < DATE'2000-01-01'\""
     )
 
 

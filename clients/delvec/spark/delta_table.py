@@ -111,8 +111,8 @@ class DeltaTable:
         """
         if hadoopConf:
             raise BadRequest(
-                "hadoopConf is not supported: give the service its credentials in its environment, and Spark its "
-                "own in the session",
+                "hadoopConf is not supported: set the service's credentials in its environment, and Spark's in the "
+                "session",
                 keys=sorted(hadoopConf),
             )
         found = current().table(locations.absolute(path), engine=sparkSession)
@@ -146,8 +146,8 @@ class DeltaTable:
             if entry is None:
                 raise
             raise NotADeltaTable(
-                f"'{tableOrViewName}' is {entry.what} of Spark's catalog and no Delta table, and the service knows no table "
-                "of that name; give the name of the Delta table that is meant, or its path to DeltaTable.forPath.",
+                f"'{tableOrViewName}' is {entry.what} in Spark's catalog, not a Delta table, and the service has no "
+                "table of that name; give the name of a Delta table, or call DeltaTable.forPath with its path.",
                 name=tableOrViewName,
             ) from error
 
@@ -170,7 +170,8 @@ class DeltaTable:
         quoted = path.startswith("`") and path.endswith("`")
         if kind.lower() not in ("parquet", "iceberg") or not quoted:
             raise UnsupportedOperation(
-                "Delvec converts directories of Parquet files, parquet.`/path`, and Iceberg tables, iceberg.`/path`, and not "
+                "Delvec converts directories of Parquet files (parquet.`/path`) and Iceberg tables (iceberg.`/path`), "
+                "not "
                 f"{identifier!r}.",
                 operation="convertToDelta",
             )
@@ -482,7 +483,7 @@ class DeltaTable:
 def _session(given: SparkSession | None) -> SparkSession:
     found = given if given is not None else SparkSession.getActiveSession()
     if found is None:
-        raise BadRequest("there is no active SparkSession; pass one")
+        raise BadRequest("no SparkSession is active; pass one")
     return found
 
 
@@ -505,6 +506,7 @@ def _value(value: Any, kind: T.DataType) -> Any:
 
 def _gone(name: str, who: str, error: NotADeltaTable, drop: str) -> NotADeltaTable:
     return NotADeltaTable(
-        f"'{name}' is known to {who}, and its table is gone. {error.message} Restore its folder, or forget the name with {drop}.",
+        f"'{name}' is registered with {who}, but its table is gone. {error.message} Restore its directory, or drop the "
+        f"name with {drop}.",
         **(error.details | {"name": name}),
     )

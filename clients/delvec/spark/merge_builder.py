@@ -136,7 +136,7 @@ def assignments(given: Mapping[str, str | Column] | None, alias: str | None, nam
     check_values(given, name)
     if not given:
         raise BadRequest(
-            f"{name} must be a dict of at least one column and its value, such as {{'age': 'age + 1'}}"
+            f"{name} must be a dict with at least one column and its value, such as {{'age': 'age + 1'}}"
         )
     return {without_alias(column, alias): to_sql(value) for column, value in given.items()}
 

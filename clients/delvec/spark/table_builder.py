@@ -194,8 +194,8 @@ class DeltaTableBuilder:
         if self._mode == "replace":
             if there is None:
                 raise TableNotFound(
-                    f"The table '{self._name or self._location}' cannot be found, so that it cannot be replaced; "
-                    "createOrReplace makes it."
+                    f"The table '{self._name or self._location}' does not exist, so it cannot be replaced; use "
+                    "createOrReplace to create it."
                 )
             there.replace_with(self._definition(), "REPLACE TABLE")
             return self._wrap(self._spark, there)
@@ -217,8 +217,8 @@ class DeltaTableBuilder:
         self._location = place_of(self._spark, str(self._name))
         if there is not None and there.location != locations.canonical(locations.absolute(self._location)):
             raise TableAlreadyExists(
-                f"The name '{self._name}' is that of the table at {there.location}, and not of one in Spark's warehouse; give "
-                "that location, or another name.",
+                f"The name '{self._name}' belongs to the table at {there.location}, which is not in Spark's warehouse; "
+                "give that location, or choose another name.",
                 location=there.location,
             )
         return self._made_at(self._location, wanted)
@@ -245,7 +245,7 @@ class DeltaTableBuilder:
             self._location, self._name = entry.location, None
         elif not entry.is_view:
             raise TableAlreadyExists(
-                f"'{name}' is {entry.what} of Spark's catalog; give the new table another name, or a location."
+                f"'{name}' is {entry.what} in Spark's catalog; give the new table another name, or a location."
             )
 
     def _definition(self) -> TableDefinition:
@@ -283,7 +283,9 @@ def _identity(name: str, always: Any, by_default: Any) -> Any:
         ValueError: both are given, or the numbers do not move.
     """
     if always is not None and by_default is not None:
-        raise ValueError(f"Column '{name}' is generated always or by default; give one of the two arguments")
+        raise ValueError(
+            f"Column '{name}' can be generated always or by default; give only one of the two arguments"
+        )
     given = always if by_default is None else by_default
     if given is None or (isinstance(given, str) and by_default is None):
         return None
@@ -297,6 +299,6 @@ def _identity(name: str, always: Any, by_default: Any) -> Any:
         )
     if given.step == 0:
         raise ValueError(
-            f"The step of identity column '{name}' must not be 0: rows would get the same number"
+            f"The step of identity column '{name}' must not be 0, as all rows would get the same number"
         )
     return given

@@ -70,13 +70,13 @@ class WriteRequest:
             name = key.lower()
             if name in _FLAGS:
                 if value.strip().lower() not in ("true", "false"):
-                    raise BadRequest(f"the option {key} is true or false, not {value!r}")
+                    raise BadRequest(f"the option {key} must be true or false, not {value!r}")
                 values[_FLAGS[name]] = value.strip().lower() == "true"
             elif name in _TEXTS:
                 values[_TEXTS[name]] = value
             elif not (streaming and name in _OF_SPARK):
                 known = _KNOWN_TO_STREAMS if streaming else _KNOWN
-                raise BadRequest(f"writing by format('delvec') has no option '{key}'; it has {known}")
+                raise BadRequest(f"format('delvec') has no write option '{key}'; its options are {known}")
         _check_together(values, streaming=streaming)
         if "partition_by" in values:
             names = (name.strip() for name in values["partition_by"].split(","))
@@ -102,7 +102,7 @@ class WriteRequest:
             return found
         for name, value in (("overwriteSchema", self.overwrite_schema), ("replaceWhere", self.replace_where)):
             if value:
-                raise BadRequest(f"{name} goes with mode('overwrite')")
+                raise BadRequest(f"{name} needs mode('overwrite')")
         return None
 
     @property
@@ -124,26 +124,26 @@ def _check_together(values: Mapping[str, str], *, streaming: bool) -> None:
         )
     if streaming:
         for name, text in (
-            ("txn_version", "txnVersion is the number of the batch"),
-            ("replace_where", "replaceWhere is for df.write"),
-            ("partitions", "partitionOverwriteMode is for df.write"),
+            ("txn_version", "txnVersion is set to the number of the batch"),
+            ("replace_where", "replaceWhere works with df.write only"),
+            ("partitions", "partitionOverwriteMode works with df.write only"),
         ):
             if name in values:
                 raise BadRequest(
-                    f"writing a stream by format('delvec'): {text}; leave it out, or use foreachBatch"
+                    f"writing a stream with format('delvec'): {text}; leave it out, or use foreachBatch"
                 )
         return
     if ("txn_app" in values) != ("txn_version" in values):
-        raise BadRequest("txnAppId and txnVersion belong together: give both")
+        raise BadRequest("txnAppId and txnVersion must be given together")
     if not values.get("txn_version", "0").strip().isdecimal():
         raise BadRequest(f"the option txnVersion must be a whole number, not {values['txn_version']!r}")
 
 
 NOT_IN_CATALOGS: Final = (
-    "A table of Spark's catalog cannot be USING delvec (CREATE TABLE, saveAsTable, insertInto, writeTo, toTable): Spark does "
-    "not tell Python data sources which table it is. Use CREATE TEMPORARY VIEW v USING delvec OPTIONS (path '/path/to/table'), "
-    "which SELECT and INSERT take, the path itself, or delvec.spark.DeltaTable.forName(spark, name), which finds an entry that "
-    "saveAsTable made with the option path."
+    "A table of Spark's catalog cannot be USING delvec (CREATE TABLE, saveAsTable, insertInto, writeTo, toTable): "
+    "Spark does not tell Python data sources which table is meant. Use CREATE TEMPORARY VIEW v USING delvec "
+    "OPTIONS (path '/path/to/table') with SELECT and INSERT, the path itself, or "
+    "delvec.spark.DeltaTable.forName(spark, name), which finds tables that saveAsTable made with the option path."
 )
 _PROPERTIES: Final = frozenset({"owner", "provider", "is_managed_location"})
 

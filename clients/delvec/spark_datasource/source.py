@@ -87,9 +87,9 @@ class _Options:
                     "path, url, token, version, timestamp, columns, skipFilesUnless, partitionBytes, and of changes "
                     "readChangeFeed, startingVersion, startingTimestamp, endingVersion, endingTimestamp"
                 )
-                raise BadRequest(f"format('delvec') has no option '{key}'; it has {known}")
+                raise BadRequest(f"format('delvec') has no option '{key}'; its options are {known}")
             if name in values and values[name] != value:
-                raise BadRequest(f"the option '{key}' is given twice, under two spellings")
+                raise BadRequest(f"the option '{key}' is given twice, in two spellings")
             values[name] = value
         if "path" not in values:
             raise BadRequest(
@@ -158,8 +158,8 @@ class DelvecSource(DataSource):  # type: ignore[misc]
         schema = pin.schema if columns is None else pin.schema.select(columns)
         if has_variant(schema):
             raise UnsupportedTable(
-                f"Table '{pin.options.path}' (version {pin.version}) has a column of type variant, which Spark does not "
-                "take from Python data sources; leave it out by the option columns, or use DeltaTable.to_df()",
+                f"Table '{pin.options.path}' (version {pin.version}) has a column of type variant, which Spark does "
+                "not accept from Python data sources; leave it out with the option columns, or use DeltaTable.to_df()",
                 table=pin.options.path,
                 version=pin.version,
             )
@@ -174,8 +174,8 @@ class DelvecSource(DataSource):  # type: ignore[misc]
         """
         if self._pin is None and _Options.of(self.options).version is None:
             raise BadRequest(
-                "with .schema() Spark asks for the version only when a query runs, so that it could differ from query "
-                "to query; use the option columns instead, or give the option version too"
+                "with .schema() Spark determines the version only when a query runs, so it could differ between "
+                "queries; use the option columns instead, or also give the option version"
             )
         self._planned = True
         pin = self._pinned()
@@ -187,7 +187,7 @@ class DelvecSource(DataSource):  # type: ignore[misc]
             )
         if (pin.options.of_streams or pin.options.has_end) and not is_feed:
             raise BadRequest(
-                "options that say where changes begin and end need readChangeFeed=true; to read one version, use the "
+                "the options for the start and end of changes need readChangeFeed=true; to read one version, use the "
                 "option version"
             )
         return _ChangesReader(pin, schema) if is_feed else _Reader(pin, schema)
@@ -201,12 +201,12 @@ class DelvecSource(DataSource):  # type: ignore[misc]
         given = pin.options
         if given.version is not None or given.timestamp is not None or given.skip_files_unless is not None:
             raise BadRequest(
-                "version, timestamp and skipFilesUnless are no options of spark.readStream; startingVersion and "
-                "startingTimestamp say where it begins"
+                "version, timestamp and skipFilesUnless are not options of spark.readStream; use startingVersion or "
+                "startingTimestamp to set its start"
             )
         if given.has_end:
             raise BadRequest(
-                "endingVersion and endingTimestamp are options of spark.read; a stream goes on until it is stopped"
+                "endingVersion and endingTimestamp are options of spark.read; a stream runs until it is stopped"
             )
         self._planned = True
         stream = TableStream(_table(given)._service, pin.snapshot, given.stream)  # noqa: SLF001
@@ -234,7 +234,7 @@ class DelvecSource(DataSource):  # type: ignore[misc]
         except ImportError as error:
             raise UnsupportedOperation(
                 "writeStream.format('delvec') needs PySpark 4.1 or later; write each batch with foreachBatch, and the options "
-                "txnAppId and txnVersion (the batch's id) so that none is written twice"
+                "txnAppId and txnVersion (the batch's id) so that no batch is written twice"
             ) from error
         request = WriteRequest.of(self.options, overwrite=overwrite, streaming=True)
         return DelvecStreamWriter(request, schema, overwrite=overwrite)
@@ -274,7 +274,7 @@ class _TaskSide:
     name = "delvec-spark-source"
 
     def _refuse(self, *_: Any) -> Any:
-        raise NotImplementedError("format('delvec') reads in tasks")
+        raise NotImplementedError("format('delvec') reads only in tasks")
 
     bounded = find_rows = write = read = count = _refuse
     merge_source = change_rows = copy_rows = compact = cluster = _refuse
@@ -318,12 +318,12 @@ class _ChangesReader(_Reader):
             start.starting_version is None and start.starting_timestamp is None
         ):
             raise BadRequest(
-                "readChangeFeed needs the option startingVersion, a version, or startingTimestamp; both ends are included"
+                "readChangeFeed needs the option startingVersion or startingTimestamp; start and end are inclusive"
             )
         if given.version is not None or given.timestamp is not None or given.skip_files_unless is not None:
             raise BadRequest(
-                "version, timestamp and skipFilesUnless do not go with readChangeFeed: endingVersion and endingTimestamp say "
-                "where the changes end"
+                "version, timestamp and skipFilesUnless cannot be combined with readChangeFeed; use endingVersion or "
+                "endingTimestamp to set the end"
             )
         feed = plan_changes(
             table._service,  # noqa: SLF001
@@ -336,7 +336,7 @@ class _ChangesReader(_Reader):
         )
         if feed.schema.select(self._names) != self._pin.schema.select(self._names):
             raise SchemaMismatch(
-                f"The columns of table '{given.path}' were others at the end of these changes than in version "
+                f"The columns of table '{given.path}' at the end of these changes differ from those in version "
                 f"{self._pin.version}; read them with DeltaTable.changes_df()",
                 table=given.path,
             )
@@ -352,7 +352,7 @@ def _checked_names(pin: _Pin, schema: T.StructType) -> list[str]:
             raise SchemaMismatch(
                 f"Column '{item.name}' of table '{pin.options.path}' (version {pin.version}) is "
                 f"{item.dataType.simpleString()}, but .schema() says {given.name} {given.dataType.simpleString()}; "
-                "leave .schema() out, or use it to choose columns only",
+                "leave out .schema(), or use it only to choose columns",
                 column=item.name,
             )
     return names

@@ -70,7 +70,9 @@ class DelvecStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         begun = self._begin()
         query, batch = (context.getLocalProperty(name) if context else None for name in (_QUERY, _BATCH))
         if context is None or query is None:
-            raise InternalError("Spark does not tell tasks which query they run for; write with foreachBatch")
+            raise InternalError(
+                "Spark does not tell tasks which query they belong to; write with foreachBatch"
+            )
         done = begun.begun.app_transactions.get(self._request.txn_app or query, -1)
         # A batch that was committed before a crash need not be written again.
         found = Written([]) if batch is not None and int(batch) <= done else Written.by(begun, iterator)
@@ -89,7 +91,7 @@ class DelvecStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         if isinstance(found, DelvecError):
             raise found
         if begun is None:
-            raise InternalError(f"batch {batchId} comes without the answer of its first task; run it again")
+            raise InternalError(f"batch {batchId} lacks the result of its first task; run the query again")
         if not (found or begun.changes or self._replacement):
             return
         query, request = parts[0].query, self._request

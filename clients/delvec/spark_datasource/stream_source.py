@@ -114,7 +114,7 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc]
         """Take note of where a query was that is started again."""
         if self._guessed and self._at != position:
             raise UnsupportedOperation(
-                "Spark asked how far there is to read before it said where the query is: format('delvec') does not work "
+                "Spark asked for the latest offset before it gave the query's position: format('delvec') does not work "
                 "with spark.sql.streaming.triggerAvailableNowWrapper.enabled on this PySpark; unset it"
             )
         if self._at is None:

@@ -118,15 +118,15 @@ class WriteTransaction:
             batches = () if first is None else chain([first], batches)
         if self.target.identity and task >= _MOST_TASKS:
             raise UnsupportedOperation(
-                f"Column '{self.target.identity[0].name}' gets its numbers from at most {_MOST_TASKS} tasks, and there are "
-                "more; coalesce the rows first, or use Delvec's table.append(df)."
+                f"Column '{self.target.identity[0].name}' is an identity column, whose values at most {_MOST_TASKS} "
+                "tasks can generate; coalesce the DataFrame first, or use Delvec's table.append(df)."
             )
         try:
             with self._checked(batches) as checked:
                 return write_data_files(checked, self.target, task=task)
         except OSError as error:
             raise StorageError(
-                f"Cannot write the files of a task to {self.target.location}: {error}; try again, or check storage."
+                f"A task cannot write its files to {self.target.location}: {error}; retry, or check storage."
             ) from error
 
     def commit(
@@ -169,7 +169,7 @@ class WriteTransaction:
             return
         name = "replaceWhere" if local.name == REPLACE_WHERE else f"Constraint {local.name}"
         raise UnsupportedWriterFeature(
-            f"{name} ({local.expression}) depends on the time zone of Spark's session, which is {zone}, and "
+            f"{name} ({local.expression}) depends on the time zone of Spark's session, which is {zone}, but "
             "format('delvec') evaluates in UTC. Nothing was committed; set spark.sql.session.timeZone to UTC, write "
             "timestamps with their zone ('2026-01-31 00:00:00+00:00'), or use Delvec's table.append(df) and "
             "table.overwrite(df), which evaluate with Spark.",
@@ -189,7 +189,7 @@ class WriteTransaction:
         except ModuleNotFoundError as error:
             raise EngineUnavailable(
                 f"The table at {self.target.location} has CHECK constraints, column defaults or generated columns, or the "
-                f"write has replaceWhere; to evaluate them format('delvec') needs {error.name} where tasks run: "
+                f"write has replaceWhere; to evaluate them, format('delvec') needs {error.name} on the executors: "
                 "pip install '.[local]' in Delvec's clone, or use Delvec's table.append(df) and table.overwrite(df)."
             ) from error
         with closing(Session()) as session:
@@ -240,15 +240,16 @@ class _WrittenFiles:
                 from delvec.engines.duckdb import DuckDBEngine
             except ModuleNotFoundError as error:
                 raise EngineUnavailable(
-                    f"replaceWhere takes some rows out of files, for which format('delvec') needs {error.name} on the "
-                    "driver: pip install '.[local]' in Delvec's clone, or use Delvec's table.overwrite(df, replace_where=...)."
+                    f"replaceWhere removes some rows of files, for which format('delvec') needs {error.name} on the "
+                    "driver: pip install '.[local]' in Delvec's clone, or use Delvec's table.overwrite(df, "
+                    "replace_where=...)."
                 ) from error
             self._duckdb = DuckDBEngine()
         found: Engine = self._duckdb
         return found
 
     def _refuse(self, *_: Any) -> Any:
-        raise NotImplementedError("format('delvec') writes in tasks")
+        raise NotImplementedError("format('delvec') writes only in tasks")
 
     read = count = merge_source = change_rows = bounded = compact = cluster = _refuse
 
@@ -270,6 +271,6 @@ def _check_partitions(request: WriteRequest, target: WriteTarget) -> None:
     if wanted is None or request.overwrite_schema or list(wanted) == list(target.partition_columns):
         return
     raise BadRequest(
-        f"Table '{request.path}' is partitioned by {list(target.partition_columns)}, not by {list(wanted)}; leave the "
-        "option partitionBy out, or overwrite the table with overwriteSchema."
+        f"Table '{request.path}' is partitioned by {list(target.partition_columns)}, not by {list(wanted)}; leave out "
+        "the option partitionBy, or overwrite the table with overwriteSchema."
     )

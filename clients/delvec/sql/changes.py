@@ -105,7 +105,8 @@ def insert(cursor: Cursor, opened: OpenTable, run: RunQuery) -> Metrics:
                 raise invalid(
                     cursor.text,
                     at,
-                    f"the query gives {len(found)} columns, and {len(wanted)} are to be filled: {', '.join(wanted)}.",
+                    f"the query returns {len(found)} columns, but the statement fills {len(wanted)}: "
+                    f"{', '.join(wanted)}.",
                 )
             rows = rows.toDF(*wanted) if _is_frame(rows) else rows.rename_columns(wanted)
         rows = _assigned(rows, schema)

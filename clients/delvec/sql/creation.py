@@ -30,7 +30,7 @@ def clone(cursor: Cursor, opened: "OpenTable") -> Metrics:
     target = newest_version(cursor).name
     shallow = cursor.take("SHALLOW")
     if not shallow and not cursor.take("DEEP"):
-        cursor.fail("SHALLOW CLONE or DEEP CLONE is expected; other tables are created by create_table()")
+        cursor.fail("SHALLOW CLONE or DEEP CLONE is expected; create other tables with create_table()")
     cursor.expect("CLONE")
     source = cursor.table()
     properties: dict[str, str] = {}
@@ -44,7 +44,7 @@ def clone(cursor: Cursor, opened: "OpenTable") -> Metrics:
             cursor.fail("TBLPROPERTIES (...), LOCATION '...' or the end of the statement is expected")
     if location is not None and "/" in target:
         raise BadRequest(
-            f"The clone is called by a location already, {target}: leave LOCATION out, or give it a name."
+            f"The clone already has the location {target}: leave out LOCATION, or give the clone a name."
         )
     return opened(source).run_clone(
         target if location is None else location,
@@ -86,7 +86,11 @@ def convert(lake: Catalog, cursor: Cursor, engine: Any) -> Metrics:
     cursor.end()
     if source == "iceberg":
         if partitions is not None:
-            raise invalid(cursor.text, at, "an Iceberg table says itself what its partition columns are.")
+            raise invalid(
+                cursor.text,
+                at,
+                "leave out PARTITIONED BY; an Iceberg table defines its own partition columns.",
+            )
         return lake.run_import_iceberg(path, collect_statistics=collects, engine=engine)[1]
     return lake.run_convert(path, partitions, collect_statistics=collects, engine=engine)[1]
 

@@ -163,7 +163,7 @@ def generate(cursor: Cursor, opened: "OpenTable") -> pa.Table:
     cursor.expect("GENERATE")
     at, mode = cursor.position, cursor.name("symlink_format_manifest")
     if mode.lower() != "symlink_format_manifest":
-        raise invalid(cursor.text, at, "there is one mode of GENERATE: symlink_format_manifest.")
+        raise invalid(cursor.text, at, "the mode of GENERATE must be symlink_format_manifest.")
     cursor.expect("FOR", "TABLE")
     name = newest_version(cursor)
     cursor.end()

@@ -96,7 +96,7 @@ class Query:
                 raise invalid(
                     self.text,
                     max(0, self.text.lower().find(node.name.lower())),
-                    f"the query calls the function {node.name}, which is not known to be safe. {NAMED}.",
+                    f"the query calls the function {node.name}, which may not be safe. {NAMED}.",
                 )
 
     def on(self, dialect: str, rename: Callable[[TableName, str | None], str]) -> str:
@@ -140,16 +140,16 @@ def parse_query(text: str, dialect: str) -> Query:
         raise InvalidStatement("The query cannot be parsed.", line=1, column=1) from None
     found = [each for each in parsed if each is not None and not isinstance(each, exp.Semicolon)]
     if len(found) != 1 or not isinstance(found[0], exp.Query | exp.Values):
-        raise InvalidStatement("One query is expected: SELECT, VALUES or WITH.", line=1, column=1)
+        raise InvalidStatement("Expected one query: SELECT, VALUES or WITH.", line=1, column=1)
     tree = found[0]
     for node in tree.walk():
         if isinstance(node, _NOT_IN_QUERIES) and not isinstance(node, exp.Query):
             raise InvalidStatement(
-                f"A query only reads, and {node.sql()[:60]!r} does not belong into one.", line=1, column=1
+                f"A query can only read; {node.sql()[:60]!r} is not allowed.", line=1, column=1
             )
         if not _is_source(node):
             raise InvalidStatement(
-                f"Queries read tables, and {node.sql()[:60]!r} is none; functions that give rows are not available.",
+                f"Queries can only read tables, not {node.sql()[:60]!r}; table functions are not supported.",
                 line=1,
                 column=1,
             )
@@ -177,7 +177,7 @@ def table_name(text: str, table: exp.Table) -> TableName:
     if isinstance(table.this, exp.Anonymous) and table.this.name.lower() == _DELTA_SCAN:
         return _scanned(text, table.this)
     if not isinstance(table.this, exp.Identifier):
-        raise invalid(text, at, "queries read tables; functions that give rows are not available.")
+        raise invalid(text, at, "queries can only read tables; table functions are not supported.")
     parts = [part.name for part in table.parts]
     if text[at : at + 1] == "'":
         if len(parts) > 1 or not is_path(parts[0]):
@@ -186,7 +186,7 @@ def table_name(text: str, table: exp.Table) -> TableName:
         raise invalid(
             text,
             at,
-            f"queries read Delta tables, and no {parts[0]} files; a table's path is written delta.`/path`.",
+            f"queries can read Delta tables, not {parts[0]} files; write a table's path as delta.`/path`.",
         )
     found = TableName.at(parts[0]) if len(parts) == 1 and is_path(parts[0]) else TableName.of(parts)
     version = table.args.get("version")
@@ -194,11 +194,11 @@ def table_name(text: str, table: exp.Table) -> TableName:
         return found
     value = version.expression
     if version.args.get("kind") != "AS OF" or not isinstance(value, exp.Literal):
-        raise invalid(text, at, "a table's version is VERSION AS OF 3 or TIMESTAMP AS OF '2026-01-31'.")
+        raise invalid(text, at, "write a table's version as VERSION AS OF 3 or TIMESTAMP AS OF '2026-01-31'.")
     if version.name == "TIMESTAMP":
         return replace(found, timestamp=value.name)
     if not value.name.isdecimal():
-        raise invalid(text, at, "a version is a whole number.")
+        raise invalid(text, at, "a version must be a whole number.")
     return replace(found, version=int(value.name))
 
 
@@ -207,7 +207,7 @@ def _scanned(text: str, function: exp.Anonymous) -> TableName:
     given = function.expressions
     if len(given) != 1 or not isinstance(given[0], exp.Literal) or not given[0].is_string:
         at = int(function.meta.get("start", 0))
-        raise invalid(text, at, "delta_scan takes the path of a table, as a text.")
+        raise invalid(text, at, "delta_scan needs the path of a table as a string.")
     return TableName.at(given[0].name)
 
 

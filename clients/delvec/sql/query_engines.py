@@ -77,7 +77,7 @@ def _explained(error: Exception, scans: list[Scan], query: str) -> DelvecError:
     if isinstance(error, duckdb.OutOfMemoryException):
         return EngineUnavailable(f"DuckDB ran out of memory on the query: {reason}; use Spark.")
     if isinstance(error, OSError | duckdb.IOException):
-        return StorageError(f"Reading for the query failed: {reason}; try again, or check storage.")
+        return StorageError(f"Reading for the query failed: {reason}; retry, or check storage.")
     return _located(reason, str(error), query)
 
 

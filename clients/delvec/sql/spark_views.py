@@ -33,7 +33,7 @@ class SparkViews:
         """Make the views; see :meth:`delvec.Connection.register_views`."""
         if isinstance(tables, str):
             raise BadRequest(
-                f"tables must be a list of names, or a dict from views to tables, not the text {tables!r}"
+                f"tables must be a list of names, or a dict from views to tables, not the string {tables!r}"
             )
         if isinstance(tables, Mapping):
             found = cls(lake, spark, tables)
@@ -81,8 +81,8 @@ class SparkViews:
         for view in self._tables:
             if view not in _made.get(self._spark, ()) and self._spark.catalog.tableExists(backticked(view)):
                 raise TableAlreadyExists(
-                    f"Spark has a table or a view '{view}' already, which a view of that name would hide; drop it, or name the "
-                    f"view otherwise: register_views(spark, {{'other_name': '{self._tables[view]}'}})."
+                    f"Spark already has a table or view '{view}', which the new view would hide; drop it, or choose "
+                    f"another name for the view: register_views(spark, {{'other_name': '{self._tables[view]}'}})."
                 )
 
     def _make_those_that_can_be_read(self) -> None:
@@ -91,7 +91,7 @@ class SparkViews:
                 self._make(view, name)
             except DelvecError as error:
                 del self._tables[view]
-                warnings.warn(f"Spark gets no view of table '{name}': {error.message}", stacklevel=4)
+                warnings.warn(f"No view was made of table '{name}': {error.message}", stacklevel=4)
 
     def _make(self, view: str, name: str) -> None:
         table = self._lake.table(name, engine=self._spark)

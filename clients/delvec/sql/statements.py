@@ -34,7 +34,7 @@ def alter(cursor: Cursor, opened: "OpenTable") -> Altered:
     cursor.take("COLUMN")
     column = cursor.column()
     if not cursor.take("SYNC", "IDENTITY"):
-        cursor.fail("SYNC IDENTITY is expected; other changes of tables are made by table.alter")
+        cursor.fail("SYNC IDENTITY is expected; make other changes with table.alter")
     cursor.end()
     done = opened(name).alter.sync_identity(column)
     assert done is not None  # noqa: S101 - None is for blocks only
@@ -69,7 +69,7 @@ def run(
     if dialect not in DIALECTS:
         raise BadRequest(f"dialect must be 'spark' or 'duckdb', not {dialect!r}")
     if not isinstance(text, str):
-        raise BadRequest(f"a statement is text, not {type(text).__name__}")
+        raise BadRequest(f"a statement must be a string, not {type(text).__name__}")
     cursor = Cursor(text)
     word = cursor.word()
 
@@ -93,10 +93,11 @@ def run(
     raise invalid(
         text,
         cursor.position,
-        "a statement is SELECT, DELETE, UPDATE, MERGE, INSERT, OPTIMIZE, REORG TABLE, ANALYZE TABLE, VACUUM, RESTORE, FSCK REPAIR TABLE, GENERATE, "
+        "a statement must be SELECT, DELETE, UPDATE, MERGE, INSERT, OPTIMIZE, REORG TABLE, ANALYZE TABLE, VACUUM, "
+        "RESTORE, FSCK REPAIR TABLE, GENERATE, "
         "CREATE TABLE ... "
         "CLONE, CONVERT TO DELTA, DESCRIBE, SHOW TABLES or "
-        "ALTER TABLE ... SYNC IDENTITY; tables are created and altered by create_table() and table.alter.",
+        "ALTER TABLE ... SYNC IDENTITY; create and alter tables with create_table() and table.alter.",
     )
 
 
@@ -136,7 +137,7 @@ def _rows(lake: Catalog, query: Query, engine: Any, functions: Collection[str]) 
         query.check_functions(functions)
         return query_spark(lake, query, engine)
     if engine not in (None, "duckdb"):
-        raise EngineUnavailable(f"queries run on 'duckdb' or on a SparkSession, not on {engine!r}")
+        raise EngineUnavailable(f"queries run on 'duckdb' or a SparkSession, not on {engine!r}")
     try:
         from delvec.sql.query_engines import query_duckdb
     except ModuleNotFoundError as error:
@@ -154,5 +155,5 @@ def _translated(text: str, dialect: str) -> str:
     except (SqlglotError, ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError):
         raise InvalidStatement("The statement cannot be parsed.", line=1, column=1) from None
     if len(found) != 1:
-        raise InvalidStatement("One statement at a time.", line=1, column=1)
+        raise InvalidStatement("Only one statement at a time is allowed.", line=1, column=1)
     return found[0]

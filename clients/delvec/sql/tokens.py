@@ -24,7 +24,7 @@ __all__ = [
     "place",
 ]
 
-NOT_A_PATH: Final = "a table's name is written without quotes, or in backticks; a text in quotes is the path of a table, and has a / in it."
+NOT_A_PATH: Final = "write a table's name without quotes or in backticks; a string in quotes is a table's path, and must contain /."
 
 _OPENING: Final = frozenset({"(", "[", "CASE"})
 _CLOSING: Final = frozenset({")", "]", "END"})
@@ -124,7 +124,7 @@ class Cursor:
         self._at = 0
         second = next((each for each in self._tokens if each.token_type == TokenType.SEMICOLON), None)
         if second is not None:
-            raise invalid(text, second.start, "one statement at a time")
+            raise invalid(text, second.start, "only one statement at a time is allowed")
         if not self._tokens:
             raise InvalidStatement("The statement is empty.", line=1, column=1)
 
@@ -174,7 +174,7 @@ class Cursor:
     def fail(self, reason: str) -> NoReturn:
         """Raise InvalidStatement for what is here."""
         found = "the end" if self.at_end else repr(self._tokens[self._at].text)
-        raise invalid(self.text, self.position, f"{reason}, and not {found}.")
+        raise invalid(self.text, self.position, f"{reason}, not {found}.")
 
     def literal(self, what: str) -> str:
         """Take a number or a text.
@@ -206,7 +206,7 @@ class Cursor:
         found = self.literal(what)
         if not found.isdecimal():
             self._at -= 1
-            self.fail(f"{what}, a whole number, is expected")
+            self.fail(f"{what} (a whole number) is expected")
         return int(found)
 
     def name(self, what: str = "a name") -> str:
@@ -314,7 +314,7 @@ class Cursor:
             depth += (word in _OPENING) - (word in _CLOSING)
             self._at += 1
         if depth > 0:
-            self.fail("the end of what was opened, ) or END, is expected")
+            self.fail("a closing ) or END is expected")
         found = self._since(start) if self.position > start else ""
         if not found.strip():
             self.fail("an expression is expected")

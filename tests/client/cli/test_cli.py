@@ -435,7 +435,10 @@ def test_optimize_says_what_would_be_done_and_does_it(delvec_command, people, tm
     ordered = delvec_command("optimize", people, "--zorder-by", "id", "--json").json
     assert ordered["numAddedFiles"] == 1
     assert delvec_command("optimize", people, "--zorder-by", "id", "--purge").code == 2
-    assert "no deletion vector is worth" in delvec_command("optimize", people, "--deletion-vectors").err
+    assert (
+        "no deletion vectors need to be compacted"
+        in delvec_command("optimize", people, "--deletion-vectors").err
+    )
     assert "no clustering columns" in delvec_command("optimize", people, "--full").err
     refused = delvec_command("optimize", people, "--where", "id = 1")
     assert (refused.code, "partition" in refused.err) == (1, True)

@@ -190,7 +190,7 @@ def test_describe_and_show(lake, sales):
             82,
             "2 values for 1 columns",
         ),
-        ("INSERT INTO sales VALUES (1)", 1, 19, "1 columns, and 4 are to be filled"),
+        ("INSERT INTO sales VALUES (1)", 1, 19, "1 columns, but the statement fills 4"),
         ("INSERT INTO sales nonsense", 1, 19, "SELECT or VALUES"),
         ("SELECT id\nFROM sales WHERE )", 2, 18, "cannot be parsed here"),
         ("SELECT * FROM sales; DELETE FROM sales", 1, 20, "one statement"),

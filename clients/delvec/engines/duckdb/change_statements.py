@@ -299,7 +299,8 @@ class ChangeStatements:
                 # What is another value each time may well be written.
                 return
             raise InvalidPredicate(
-                f"The value {value.text!r} cannot be computed by the DuckDB engine as Spark does: {error.message}. "
+                f"The value {value.text!r} cannot be evaluated by the DuckDB engine exactly as in Spark: "
+                f"{error.message}. "
                 "Cast the operands to double, or run the command on Spark."
             ) from error
 

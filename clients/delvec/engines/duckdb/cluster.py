@@ -83,8 +83,8 @@ def _cluster_bin(
                     writer.write(columns_only.rename_columns(scan.schema.names))
             if writer.rows != read:
                 raise CorruptTable(
-                    f"Sorting {read} rows of table '{scan.name}' (version {scan.version}) gave {writer.rows} rows; nothing was "
-                    "committed. Try again, and report it.",
+                    f"Sorting {read} rows of table '{scan.name}' (version {scan.version}) gave {writer.rows} rows; "
+                    "nothing was committed. Retry, and please report this.",
                     table=scan.name,
                     version=scan.version,
                 )

@@ -205,7 +205,7 @@ class _Writer(Operands):
 
     def _in(self, node: exp.Expr) -> str:
         if any(isinstance(each, exp.Tuple) for each in (node.this, *node.expressions)):
-            self.refuse(node, "IN with tuples is not translated; compare the columns one by one")
+            self.refuse(node, "IN with tuples is not supported; compare the columns one by one")
         this, *members = self.aligned([node.this, *node.expressions])
         return f"({this} IN ({', '.join(members)}))"
 
@@ -237,7 +237,7 @@ class _Writer(Operands):
             )
         if set(kinds) == {"float", "decimal"}:
             self.refuse(
-                node, "arithmetic of float and decimal is rounded differently; cast the operands to double"
+                node, "arithmetic on float and decimal rounds differently; cast the operands to double"
             )
         value = f"({self._operand(left)} {operator} {self._operand(right)})"
         room = rounded(node, self._schema)
@@ -247,9 +247,9 @@ class _Writer(Operands):
         left, right = node.this, node.args["expression"]
         kinds = {self.kind(left), self.kind(right)} - {"null"}
         if not kinds <= NUMERIC_KINDS:
-            self.refuse(node, "division is of numbers; cast its operands")
+            self.refuse(node, "division needs numbers; cast the operands")
         if "decimal" in kinds and not kinds & {"float", "double"} and isinstance(node, exp.Div):
-            self.refuse(node, "division of decimals is rounded differently; cast the operands to double")
+            self.refuse(node, "division of decimals rounds differently; cast the operands to double")
         a, b = self._operand(left), self._operand(right)
         if isinstance(node, exp.Div):
             quotient = f"CAST({a} AS DOUBLE) / CAST({b} AS DOUBLE)"
@@ -274,11 +274,11 @@ class _Writer(Operands):
     def _interval(self, node: exp.Expr) -> str:
         value, unit = node.this, node.args.get("unit")
         if not isinstance(value, exp.Literal) or not isinstance(unit, exp.Var):
-            return self.refuse(node, "an interval is written as INTERVAL 1 DAY")
+            return self.refuse(node, "write intervals as INTERVAL 1 DAY")
         number, name = value.name.strip(), unit.name.lower().rstrip("s")
         known = {"year", "month", "week", "day", "hour", "minute", "second"}
         if name not in known or not re.fullmatch(r"[+-]?\d+", number):
-            return self.refuse(node, "an interval is written as INTERVAL 1 DAY")
+            return self.refuse(node, "write intervals as INTERVAL 1 DAY")
         return f"INTERVAL '{number}' {name}"
 
     # --- text -----------------------------------------------------------------------------------------------
@@ -286,7 +286,7 @@ class _Writer(Operands):
     def _string(self, node: exp.Expr) -> str:
         kind = self.kind(node)
         if kind not in _TEXTUAL:
-            self.refuse(node, f"{kind or 'an unknown type'} is used as text; cast it to string")
+            self.refuse(node, f"{kind or 'an unknown type'} is used as a string; cast it to string")
         written = self.write(node)
         return written if kind == "string" else f"CAST({written} AS VARCHAR)"
 
@@ -319,12 +319,12 @@ class _Writer(Operands):
     def _escape(self, node: exp.Expr) -> str:
         escape = node.args["expression"]
         if not isinstance(node.this, (exp.Like, exp.ILike)) or len(escape.name) != 1:
-            return self.refuse(node, "ESCAPE takes one character")
+            return self.refuse(node, "ESCAPE needs one character")
         return self._like(node.this, escape.name)
 
     def _regex(self, value: exp.Expr, pattern: exp.Expr) -> str:
         if not isinstance(pattern, exp.Literal) or not pattern.is_string:
-            return self.refuse(pattern, "RLIKE takes a pattern that is written out")
+            return self.refuse(pattern, "RLIKE needs a literal pattern")
         try:
             translated = to_re2(pattern.name)
         except ValueError as error:
@@ -347,7 +347,7 @@ class _Writer(Operands):
     def _substring(self, node: exp.Expr) -> str:
         numbers = [node.args.get("start"), node.args.get("length")]
         if not all(each is None or (isinstance(each, exp.Literal) and each.is_int) for each in numbers):
-            return self.refuse(node, "substring takes whole, positive numbers that are written out")
+            return self.refuse(node, "substring needs positive integer literals")
         # Position 0 is position 1 in Spark.
         written = [str(max(1, int(numbers[0].name))) if numbers[0] else "1"]
         written += [numbers[1].name] if numbers[1] else []
@@ -382,13 +382,13 @@ class _Writer(Operands):
     def _date_add(self, node: exp.Expr) -> str:
         days, unit = node.args["expression"], node.args.get("unit")
         if (unit is not None and unit.name.upper() != "DAY") or self.kind(days) != "integer":
-            return self.refuse(node, "date_add takes a whole number of days")
+            return self.refuse(node, "date_add needs a whole number of days")
         return f"({self.date(node.this)} + CAST({self.write(days)} AS INTEGER))"
 
     def _date_diff(self, node: exp.Expr) -> str:
         unit = node.args.get("unit")
         if unit is not None and unit.name.upper() != "DAY":
-            return self.refuse(node, "datediff is translated for days")
+            return self.refuse(node, "datediff is supported for days only")
         return f"date_diff('day', {self.date(node.args['expression'])}, {self.date(node.this)})"
 
     def _element(self, node: exp.Expr) -> str:
@@ -399,13 +399,11 @@ class _Writer(Operands):
             return f"{self.write(node.this)}[{self.write(keys[0])}]"
         if kind == "array" and isinstance(keys[0], exp.Literal) and keys[0].is_int:
             return f"{self.write(node.this)}[{int(keys[0].name) + 1}]"
-        return self.refuse(
-            node, "an element is taken from a column, by key or by a position that is written out"
-        )
+        return self.refuse(node, "element access needs a column, and a literal key or position")
 
     def _struct(self, node: exp.Expr) -> str:
         if not node.expressions or not all(isinstance(each, exp.PropertyEQ) for each in node.expressions):
-            return self.refuse(node, "a struct is written as named_struct('field', value, ...)")
+            return self.refuse(node, "write structs as named_struct('field', value, ...)")
         fields = (f"{_identifier(each.name)} := {self.write(each.expression)}" for each in node.expressions)
         return f"struct_pack({', '.join(fields)})"
 

@@ -74,7 +74,7 @@ class Operands:
     def refuse(self, node: exp.Expr, why: str = "") -> str:
         """Raise InvalidPredicate, because of ``node``; returns str so that it can stand where text is made."""
         name = node.name if isinstance(node, exp.Anonymous) else getattr(node, "sql_name", lambda: node.key)()
-        reason = why or f"{str(name).lower()} is not known to mean the same in DuckDB as in Spark"
+        reason = why or f"{str(name).lower()} may mean something else in DuckDB than in Spark"
         error = InvalidPredicate(
             f"The predicate {self._text[:200]!r} cannot be evaluated by the DuckDB engine: {reason}. "
             "Rewrite it, or run the command on Spark."
@@ -105,7 +105,9 @@ class Operands:
                 return self.date(node) if kind == "date" else f"CAST({self.write(node)} AS {name})"
         if others == {"boolean"}:
             return f"CAST({self.write(node)} AS BOOLEAN)"
-        return self.refuse(node, f"text is compared with {' and '.join(sorted(others))}; cast one of them")
+        return self.refuse(
+            node, f"a string is compared with {' and '.join(sorted(others))}; cast one of them"
+        )
 
     # --- casts ----------------------------------------------------------------------------------------------
 
@@ -145,10 +147,12 @@ class Operands:
         if isinstance(node, exp.Literal):
             known = _SPARK_INTEGER.fullmatch(node.name)
             return (
-                value if known else self.refuse(node, f"{node.name!r} is used as a whole number and is none")
+                value
+                if known
+                else self.refuse(node, f"{node.name!r} is used as a whole number but is not one")
             )
         whole = f"regexp_full_match({value}, '\\s*[+-]?\\d+\\s*')"
-        otherwise = "error('a text is not a whole number')" if strict else "NULL"
+        otherwise = "error('a string is not a whole number')" if strict else "NULL"
         return f"(CASE WHEN {whole} THEN {value} WHEN {value} IS NULL THEN NULL ELSE {otherwise} END)"
 
     def date(self, node: exp.Expr, cast: str = "CAST") -> str:
@@ -160,7 +164,7 @@ class Operands:
             return f"{cast}({self.write(node)} AS DATE)"
         match = _SPARK_DATE.fullmatch(node.name)
         if match is None:
-            return self.refuse(node, f"{node.name!r} is no date (yyyy-mm-dd)")
+            return self.refuse(node, f"{node.name!r} is not a date (yyyy-mm-dd)")
         year, month, day = match.groups()
         return f"CAST('{year}-{int(month or 1):02d}-{int(day or 1):02d}' AS DATE)"
 
@@ -278,13 +282,13 @@ def _class(pattern: str, position: int) -> tuple[str, int]:
     position = start
     while position < len(pattern) and (pattern[position] != "]" or position == start):
         if pattern[position] in "[]" or pattern.startswith("&&", position):
-            raise ValueError("a class within a class")
+            raise ValueError("a nested character class")
         width = 2 if pattern[position] == "\\" else 1
         piece = pattern[position : position + width]
         written.append(_escaped(piece[1:], inside=True) if width > 1 else piece)
         position += width
     if position >= len(pattern):
-        raise ValueError("a bracket that is not closed")
+        raise ValueError("an unclosed bracket")
     return "".join(written) + "]", position + 1
 
 
@@ -310,7 +314,7 @@ _BETWEEN: Final = r"""[\s\d,;!?()\[\]{}"/<>=+*&%$#@|-]"""
 _SHORT: Final = 150
 """Characters of SQL up to which a text is evaluated several times."""
 _UNDECIDED: Final = (
-    "lower() of a text with a capital sigma beside a sign, is not what it is in Spark; run the command there"
+    "lower() of a string with a capital sigma next to a symbol differs from Spark; run the command on Spark"
 )
 
 

@@ -64,7 +64,7 @@ class DuckDBEngine:
     def __reduce__(self) -> tuple[Any, ...]:
         if not self._is_own:
             raise TypeError(
-                "an engine on a DuckDB connection of yours cannot be pickled: DuckDB's connections cannot"
+                "an engine with its own DuckDB connection cannot be pickled, because DuckDB connections cannot"
             )
         return self._again, ()
 
@@ -92,8 +92,8 @@ class DuckDBEngine:
         """
         if max_memory < _LEAST_MEMORY:
             raise BadRequest(
-                f"max_memory must be at least {_LEAST_MEMORY >> 20} MiB, which DuckDB needs for row groups as it reads them "
-                f"(given: {max_memory:,} bytes)"
+                f"max_memory must be at least {_LEAST_MEMORY >> 20} MiB, which DuckDB needs to read row groups (given: "
+                f"{max_memory:,} bytes)"
             )
         with (
             TemporaryDirectory(prefix="delvec-") as folder,

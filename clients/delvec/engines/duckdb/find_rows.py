@@ -84,8 +84,8 @@ def check_positions(
     expected = hashes if len(source.names) == 1 else hashes[files] if inside else None
     if not inside or not np.all(names == expected):
         raise InternalError(
-            f"DuckDB read the {len(source.names)} files of table '{scan.name}' (version {scan.version}) in another "
-            "order than planned; nothing was changed.",
+            f"DuckDB read the {len(source.names)} files of table '{scan.name}' (version {scan.version}) in a different "
+            "order than planned; nothing was committed. Please report this.",
             table=scan.name,
             version=scan.version,
         )

@@ -158,7 +158,7 @@ def _failed(error: Exception, count: int) -> DelvecError:
     reason = (str(error) or type(error).__name__).partition("\n")[0]
     if isinstance(error, duckdb.OutOfMemoryException):
         return EngineUnavailable(
-            f"DuckDB ran out of memory with the source after {count} rows: {reason}; raise its memory_limit, or use "
+            f"DuckDB ran out of memory reading the source after {count} rows: {reason}; raise its memory_limit, or use "
             "Spark."
         )
-    return BadRequest(f"The source cannot be read beyond row {count}: {reason}. Nothing was changed.")
+    return BadRequest(f"The source cannot be read past row {count}: {reason}. Nothing was changed.")

@@ -66,7 +66,7 @@ class StorageFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def open(self, path: str, mode: str = "rb", **_: Any) -> io.RawIOBase:
         """Open for reading; a missing file shows at the first read."""
         if mode != "rb":
-            raise io.UnsupportedOperation(f"{path} is opened for reading only")
+            raise io.UnsupportedOperation(f"{path} is open for reading only")
         return _OpenFile(RemoteFile.parse(path))
 
 
@@ -119,7 +119,7 @@ class _OpenFile(io.RawIOBase):
         data = bytes(storage.read_ranges(remote.location, remote.path, [(start, end)], allowed=bool)[0])
         if len(data) < end - start:
             raise CorruptTable(
-                f"The data file '{remote.path}' ends after {start + len(data)} bytes, and the log says that it has "
+                f"The data file '{remote.path}' ends after {start + len(data)} bytes, but the log says it has "
                 f"{remote.size}; restore it from a backup.",
                 file=remote.path,
             )

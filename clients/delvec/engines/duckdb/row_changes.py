@@ -253,8 +253,8 @@ class _Run:
         what = ", ".join(f"{name} = {value}" for name, value in shown.items()) or "one row"
         return MultipleMatches(
             f"Multiple source rows match the row with {what} of table '{self.scan.name}' (version "
-            f"{self.scan.version}, row {row} of '{path}'); the MERGE is ambiguous. Nothing was committed; keep one source "
-            "row per key, or add a condition that selects one.",
+            f"{self.scan.version}, row {row} of '{path}'); the MERGE is ambiguous. Nothing was committed; deduplicate "
+            "the source, or add a condition that selects one row.",
             table=self.scan.name,
             version=self.scan.version,
             file=path,

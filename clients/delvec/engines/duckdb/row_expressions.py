@@ -175,7 +175,7 @@ def _parsed_value(text: str, schema: StructType) -> exp.Expr:
     # Only a condition can be parsed, so make it one.
     root = parse(f"(\n{text}\n) IS NULL", schema).expression
     if not isinstance(root, exp.Is) or not isinstance(root.this, exp.Paren):
-        raise InvalidPredicate("it is not one expression")
+        raise InvalidPredicate("it is not a single expression")
     return root.this
 
 
@@ -189,13 +189,13 @@ def refuse_inexact(root: exp.Expr, schema: StructType) -> None:
     """
     for node in root.walk():
         if isinstance(node, exp.Rand) or (isinstance(node, exp.Func) and _is_new_each_time(node)):
-            raise InvalidPredicate("it has another value each time")
+            raise InvalidPredicate("it is not deterministic")
         if isinstance(node, _ARITHMETIC):
             kinds = {kind_of(side, schema) for side in (node.this, node.expression)} - {"null"}
             if isinstance(node, exp.Div) and "decimal" in kinds:
-                raise InvalidPredicate("division of decimals is rounded differently")
+                raise InvalidPredicate("division of decimals rounds differently")
             if "float" in kinds and len(kinds) > 1:
-                raise InvalidPredicate("arithmetic of float and another type is rounded differently")
+                raise InvalidPredicate("arithmetic on float and another type rounds differently")
 
 
 def _is_new_each_time(node: exp.Func) -> bool:

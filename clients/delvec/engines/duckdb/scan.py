@@ -210,8 +210,8 @@ def check_names(table: str, fields: Iterable[StructField]) -> None:
     for item in fields:
         if any("\0" in name for name in _names(item)):
             raise UnsupportedTable(
-                f"Column {item.name!r} of table '{table}' has the character NUL in its name, or in that of a field, which "
-                "DuckDB cannot hold; ask for other columns.",
+                f"Column {item.name!r} of table '{table}' has a NUL character in its name or in that of a field, which "
+                "DuckDB does not support; leave the column out, or use Spark.",
                 table=table,
                 column=item.name,
             )
@@ -240,8 +240,8 @@ def _check_types(scan: Scan, fields: Sequence[StructField], predicate: Predicate
         if predicate is not None and item.name in predicate.columns:
             raise UnsupportedReaderFeature(
                 f"The predicate {predicate.text!r} reads column '{item.name}' of table '{scan.name}' (version "
-                f"{scan.version}), which is of type variant: DuckDB reads variants and does not compute with them as Spark "
-                "does. Use Spark, or a predicate without it.",
+                f"{scan.version}), of type variant, which DuckDB reads but does not evaluate as Spark does. Use Spark, "
+                "or leave the column out of the predicate.",
                 table=scan.name,
                 version=scan.version,
                 column=item.name,
@@ -250,7 +250,7 @@ def _check_types(scan: Scan, fields: Sequence[StructField], predicate: Predicate
     if variants and any(looks_shredded(item.type) for item in fields):
         raise UnsupportedTable(
             f"Table '{scan.name}' (version {scan.version}) has columns of type variant and a struct of metadata, value and "
-            "typed_value, which in a file looks like one; read them with Spark, or one after the other.",
+            "typed_value, which looks like a variant in a file; read them with Spark, or one at a time.",
             table=scan.name,
             version=scan.version,
             column=variants[0].name,

@@ -342,14 +342,14 @@ def _translated(
     if known is not None:
         return known
     if isinstance(error, OSError | duckdb.IOException):
-        return StorageError(f"Reading {where} failed: {reason}; try again, or check storage.", **facts)
+        return StorageError(f"Reading {where} failed: {reason}; retry, or check storage.", **facts)
     if predicate is not None:
         what = f"The predicate {predicate.text!r}"
         if isinstance(predicate, Question):
             texts = predicate.texts[:5]
             several = f"One of the expressions {', '.join(map(repr, texts))}"
             what = f"The expression {texts[0]!r}" if len(texts) == 1 else several
-        return InvalidPredicate(f"{what} fails on rows of {where}: {reason}", **facts)
+        return InvalidPredicate(f"{what} failed on rows of {where}: {reason}", **facts)
     return CorruptTable(f"DuckDB cannot read {where}: {reason}", **facts)
 
 
@@ -357,19 +357,21 @@ def _refused(text: str, where: str, facts: dict[str, Any]) -> DelvecError | None
     """Return the error that stands for one of the checks in the statement itself."""
     reason = text.partition("\n")[0]
     if "delvec: DuckDB read a file" in text:
-        return InternalError(f"The scan of {where} was stopped before it gave wrong rows: {reason}", **facts)
+        return InternalError(
+            f"The scan of {where} was stopped, because it would return wrong rows: {reason}", **facts
+        )
     if FAILED in text:
         column = text.partition(FAILED)[2].partition("'")[2].partition("'")[0]
         return SchemaMismatch(
-            f"A value for {where} does not fit: {reason.partition('delvec: ')[2]}. Nothing was committed; correct the "
-            "value, or cast it to what is meant.",
+            f"A value does not fit into {where}: {reason.partition('delvec: ')[2]}. Nothing was committed; correct the "
+            "value, or cast it.",
             **facts,
             column=column,
         )
     if text.startswith("Out of Range Error: bit index"):
         return CorruptTable(
-            f"A file with a deletion vector of {where} has more rows than its statistics say ({reason}), so what "
-            "was deleted is not certain; restore the file from a backup.",
+            f"A file with a deletion vector of {where} has more rows than its statistics say ({reason}), so its "
+            "deleted rows are uncertain; restore the file from a backup.",
             **facts,
         )
     return None

@@ -55,8 +55,8 @@ def variant_value(value: str, column: str) -> str:
     Otherwise both binaries are required.
     """
     reason = (
-        f"delvec: column '{column}' {SHREDDED}, a part of whose values is in columns of their own, which the DuckDB engine "
-        "does not put together; read it with Spark, or ask for other columns"
+        f"delvec: column '{column}' {SHREDDED}, which the DuckDB engine cannot reassemble; "
+        "read it with Spark, or leave the column out"
     )
     return (
         f"CASE WHEN {value} IS NULL THEN NULL WHEN {value}.metadata IS NULL OR {value}.value IS NULL "
@@ -181,7 +181,7 @@ def _column(footer: "_Thrift") -> _Column:
                     # Beyond 15 a field has its number in a byte of its own, the last one read.
                     column.mark_at = footer.at - 1
                     if footer.last() != _VARIANT << 1:
-                        raise ValueError("a column's type is not written as Thrift writes it")
+                        raise ValueError("a column's type is not valid Thrift")
                 footer.skip(inner)
         else:
             footer.skip(kind)

@@ -106,8 +106,8 @@ def _check_all_read(scan: Scan, gone: Mapping[str, BitMap64], rows: int) -> None
     expected = sum(counts) - sum(len(rows) for rows in left_out(scan, scan.files, gone))
     if rows != expected:
         raise CorruptTable(
-            f"The {len(scan)} files to rewrite of table '{scan.name}' (version {scan.version}) have {rows} rows that "
-            f"stay, but by their statistics there are {expected}; nothing was changed. Check the table's statistics.",
+            f"The {len(scan)} files to rewrite of table '{scan.name}' (version {scan.version}) have {rows} remaining "
+            f"rows, but {expected} according to their statistics; nothing was committed. Run `delvec check`.",
             table=scan.name,
             version=scan.version,
         )

@@ -76,8 +76,8 @@ def _struct(value: Column, found: T.StructType, wanted: T.StructType, name: str,
     ]
     if unknown:
         raise SchemaMismatch(
-            f"The value for column '{name}' has a field '{unknown[0]}' that the table's does not have; leave it out, "
-            "or let the schema change",
+            f"The value for column '{name}' has a field '{unknown[0]}' that the table does not have; leave it out, or "
+            "allow schema evolution",
             column=f"{name}.{unknown[0]}",
         )
     parts = []

@@ -212,7 +212,7 @@ class _Work:
                 adds, few = writer.finish()
         except OSError as error:
             raise StorageError(
-                f"Cannot write the files of a task to {task.target.location}: {error}; try again, or check storage."
+                f"A task cannot write its files to {task.target.location}: {error}; retry, or check storage."
             ) from error
         answers: list[_Answer] = [("add", 0, 0, _json(add)) for add in adds]
         answers += [("change", 0, 0, _json(change)) for change in changes]

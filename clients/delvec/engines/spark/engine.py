@@ -111,8 +111,8 @@ class SparkEngine:
             BadRequest: always.
         """
         raise BadRequest(
-            f"max_memory is for DuckDB (given: {max_memory:,} bytes); Spark spills what its executors do not hold: set "
-            "spark.executor.memory where they are started, and leave out max_memory."
+            f"max_memory is for DuckDB (given: {max_memory:,} bytes); Spark spills by itself: leave out max_memory, "
+            "and size executors with spark.executor.memory."
         )
 
     def to_df(
@@ -143,8 +143,8 @@ class SparkEngine:
         """Return, per path of the scan, the physical indexes of the rows that satisfy ``predicate``."""
         if not predicate.is_deterministic:
             raise InvalidPredicate(
-                f"The predicate {predicate.text!r} gives another answer each time it is evaluated; "
-                "compute its values first, and compare with those",
+                f"The predicate {predicate.text!r} is not deterministic; compute its values first, and compare with "
+                "those",
                 predicate=predicate.text,
             )
         if not len(scan):

@@ -159,11 +159,11 @@ def named_in(text: str) -> DelvecError | None:
         return kind(raised[-1][2].strip())
     module = _NO_MODULE.search(text)
     if module:
-        return EngineUnavailable(f"The Python of Spark's workers has no module '{module[1]}'. {_remedy()}")
+        return EngineUnavailable(f"Spark's Python workers cannot import module '{module[1]}'. {_remedy()}")
     if _NOT_FOUND.search(text):
         return EngineUnavailable(
-            "Spark finds no data source 'delvec': the Python that it runs has no Delvec. "
-            f"{_remedy()} delvec.spark.configure_spark_with_delvec(builder) sets it, too."
+            f"Spark cannot find the data source 'delvec', because its Python does not have Delvec. {_remedy()} "
+            "delvec.spark.configure_spark_with_delvec(builder) also sets it."
         )
     return None
 
@@ -176,7 +176,7 @@ def _of_python(text: str) -> DelvecError | None:
     version, program = _OTHER_PYTHON.search(text), _NO_PROGRAM.search(text)
     if version:
         return EngineUnavailable(
-            f"Spark's workers run Python {version[1]}, and this program runs Python {version[2]}. {_remedy()}"
+            f"Spark's workers run Python {version[1]}, but this program runs Python {version[2]}. {_remedy()}"
         )
     if program:
         return EngineUnavailable(f"Spark cannot start its Python '{program[1]}'. {_remedy()}")
@@ -185,8 +185,8 @@ def _of_python(text: str) -> DelvecError | None:
 
 def _remedy() -> str:
     return (
-        f"Set PYSPARK_PYTHON before the session starts: to {sys.executable}, or on a cluster to a Python of the executors that "
-        "has Delvec."
+        f"Set PYSPARK_PYTHON before the session starts: to {sys.executable}, or on a cluster to a Python on the "
+        "executors that has Delvec installed."
     )
 
 
@@ -198,8 +198,8 @@ def _of_value(text: str, scan: Scan) -> DelvecError | None:
         return unassignable
     if _LOST_ROWS in text:
         return EngineUnavailable(
-            f"Spark lost rows of the source of a MERGE into {where}, with the executor that kept them. Nothing was "
-            "committed; run it again.",
+            f"Spark lost an executor that held rows of the source of a MERGE into {where}. Nothing was committed; "
+            "retry.",
             **facts,
         )
     failed = _DATA_ERROR.search(text)
@@ -209,7 +209,7 @@ def _of_value(text: str, scan: Scan) -> DelvecError | None:
     named = f" {part[1].strip()!r}" if part else ""
     reason = _HINT.split(failed[1])[0].rstrip(".")
     return InvalidPredicate(
-        f"The expression{named} fails on rows of {where}: {reason}. Nothing was committed.",
+        f"The expression{named} failed on rows of {where}: {reason}. Nothing was committed.",
         **facts,
         predicate=part[1].strip() if part else "",
     )
@@ -224,7 +224,7 @@ def _unassignable(text: str, where: str, **facts: Any) -> SchemaMismatch | None:
     value = rest[end:].partition("\n")[0].partition(" SQLSTATE:")[0].strip()
     return SchemaMismatch(
         f"The value {value!r} does not fit into column '{about['column']}' of {where}, which is {about['type']}. "
-        "Nothing was committed; convert it, or change the column's type.",
+        "Nothing was committed; cast it, or change the column's type.",
         **facts,
         column=about["column"],
     )
@@ -243,10 +243,10 @@ def _of_session(text: str, scan: Scan) -> DelvecError | None:
     missing = _NO_FILE_SYSTEM.search(text)
     if missing:
         return EngineUnavailable(
-            f"Spark has no file system for {missing[1] or missing[2]}, so its own reader cannot open the files of {where} "
+            f"Spark has no file system for {missing[1] or missing[2]}, so its reader cannot open the files of {where} "
             f"at {scan.location}. Start the session with Hadoop's connector on its class path (for S3 spark.jars.packages="
-            "org.apache.hadoop:hadoop-aws:<version of Spark's Hadoop>). Without it, spark.read.format('delvec') reads the "
-            "table, and engine='duckdb' changes its rows. Nothing was changed.",
+            "org.apache.hadoop:hadoop-aws:<version of Spark's Hadoop>). Without a connector, read the table with "
+            "spark.read.format('delvec') and change it with engine='duckdb'. Nothing was committed.",
             **facts,
         )
     return None
@@ -270,7 +270,7 @@ def _translated(text: str, scan: Scan, predicate: Predicate | None) -> DelvecErr
             )
         # Frames of a stack trace follow the last cause; the cause itself is one line.
         causes = [cause for cause in _CAUSE.findall(text) if "[FAILED_READ_FILE." not in cause]
-        reason = causes[-1].strip() if causes else "Spark gives no reason"
+        reason = causes[-1].strip() if causes else "Spark gave no reason"
         return CorruptTable(f"The data file '{path}' of {where} cannot be read: {reason}", **facts, file=path)
     if UNKNOWN_FILE in text:
         return unknown_file(scan)
@@ -278,7 +278,7 @@ def _translated(text: str, scan: Scan, predicate: Predicate | None) -> DelvecErr
     if predicate is not None and failed:
         reason = _HINT.split(failed[1])[0].rstrip(".")
         return InvalidPredicate(
-            f"The predicate {predicate.text!r} fails on rows of {where}: {reason}.",
+            f"The predicate {predicate.text!r} failed on rows of {where}: {reason}.",
             **facts,
             predicate=predicate.text,
         )

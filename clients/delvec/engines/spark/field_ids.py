@@ -146,8 +146,8 @@ def _checked(schema: pa.Schema, scan: Scan, path: str) -> pa.Schema:
     schema = schema.remove_metadata()
     if len(schema) and all(_field_id(field) is None for field in schema):
         raise CorruptTable(
-            f"The data file '{path}' of table '{scan.name}' (version {scan.version}) has no field ids, by which the "
-            "table says its columns are found; restore the table to a version without that file.",
+            f"The data file '{path}' of table '{scan.name}' (version {scan.version}) has no field ids, which the "
+            "table's column mapping needs; restore the table to a version without this file.",
             table=scan.name,
             version=scan.version,
             file=path,

@@ -108,16 +108,16 @@ class LocalExecution:
         if has_variant(scan.schema):
             return "the table has columns of type variant"
         if not scan.location.startswith((_LOCAL_FILES, *_OBJECT_STORES)):
-            return "executors may not see the driver's storage"
+            return "executors may not have access to the driver's storage"
         if time.monotonic() - _unreachable.get(_store_of(scan), -_PATIENCE) < _PATIENCE:
-            return "storage did not answer the driver some minutes ago"
+            return "storage did not respond to the driver a few minutes ago"
         on_disk = scan.location.startswith(_LOCAL_FILES) or bool(
             pc.any(pc.starts_with(scan.files["path"], _LOCAL_FILES)).as_py()
         )
         if on_disk and not _is_one_machine(spark):
-            return "executors may see other files than the driver under a local path"
+            return "executors may see different files than the driver at a local path"
         size, limit = pc.sum(scan.files["size"]).as_py() or 0, _limit(spark, is_local=on_disk)
-        return None if size <= limit else f"the plan has {size:,} bytes, and {MAX_BYTES} is {limit:,}"
+        return None if size <= limit else f"the plan has {size:,} bytes, more than {MAX_BYTES} = {limit:,}"
 
     def _try(self, scan: Scan, work: Callable[[Any], _Done]) -> _Done | None:
         import duckdb
@@ -129,14 +129,14 @@ class LocalExecution:
         except StorageError as error:
             if scan.location.startswith(_OBJECT_STORES):
                 _unreachable[_store_of(scan)] = time.monotonic()
-            self._left(scan, f"DuckDB did not do it: {error.message}")
+            self._left(scan, f"DuckDB failed: {error.message}")
             return None
         except DelvecError as error:
-            self._left(scan, f"DuckDB did not do it: {error.message}")
+            self._left(scan, f"DuckDB failed: {error.message}")
             return None
         except Exception:
             _LOGGER.warning(
-                "%s of table '%s' (version %s) failed in the driver; Spark does it now.",
+                "%s of table '%s' (version %s) failed in the driver; running it on Spark.",
                 operation(),
                 scan.name,
                 scan.version,
@@ -154,7 +154,7 @@ class LocalExecution:
 
     def _left(self, scan: Scan, reason: str) -> None:
         _LOGGER.info(
-            "%s of table '%s' (version %s) is run by Spark: %s.",
+            "%s of table '%s' (version %s) runs on Spark: %s.",
             operation(),
             scan.name,
             scan.version,
@@ -173,13 +173,13 @@ def _engine(threads: int, memory: int) -> Any:
 def _turned_off(spark: SparkSession) -> str | None:
     """Return why nothing of this session runs here, in words."""
     if is_remote(spark):
-        return "the driver of Spark Connect is not this process"
+        return "with Spark Connect, the driver is another process"
     enabled = str(spark.conf.get(ENABLED, "true")).strip().lower()
     if enabled not in {"true", "false"}:
         raise BadRequest(f"{ENABLED} must be true or false, not {enabled!r}")
     if enabled == "false":
         return f"{ENABLED} is false"
-    return None if find_spec("duckdb") else "duckdb is not installed here"
+    return None if find_spec("duckdb") else "DuckDB is not installed"
 
 
 def _is_one_machine(spark: SparkSession) -> bool:

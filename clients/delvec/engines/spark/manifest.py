@@ -70,7 +70,7 @@ def _lines(scan: Scan, numbers: list[int]) -> pa.StringArray:
     if bad.num_rows:
         path = bad["path"][0].as_py()
         raise CorruptTable(
-            f"The log of table '{scan.name}', version {scan.version}, gives file '{path}' no size, so Spark would "
+            f"The log of table '{scan.name}', version {scan.version}, has no size for file '{path}', so Spark would "
             "read no rows from it; repair the log entry, or read the table with DuckDB",
             table=scan.name,
             version=scan.version,
@@ -116,7 +116,7 @@ class ManifestStore:
         """
         if scan.location.startswith("memory:"):
             raise EngineUnavailable(
-                f"Table '{scan.name}' is in the memory of one process, where Spark cannot read it; use DuckDB",
+                f"Table '{scan.name}' is in the memory of another process, where Spark cannot read it; use DuckDB",
                 table=scan.name,
             )
         paths = scan.files["path"].to_pylist()

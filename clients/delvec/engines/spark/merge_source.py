@@ -160,8 +160,8 @@ def merge_source(spark: SparkSession, data: Any, frame_of: Callable[[Scan], Data
     if is_spark_frame(data):
         if data.isStreaming:
             raise InvalidSchema(
-                "The source of a MERGE is a streaming DataFrame, which has no end; use foreachBatch, and merge the "
-                "DataFrame that it gives"
+                "The source of a MERGE is a streaming DataFrame, which never ends; use foreachBatch, and merge the "
+                "DataFrame of each batch"
             )
         _check_names(data.columns)
         return _source(spark, schema_from(data.schema), data)
@@ -185,7 +185,7 @@ def _check_names(names: Sequence[str]) -> None:
     for name in names:
         if name.lower() in seen:
             raise InvalidSchema(
-                f"The source of a MERGE has the column '{name}' twice; rename one, or select the columns that matter",
+                f"The source of a MERGE has column '{name}' twice; rename one, or select the columns you need",
                 column=name,
             )
         seen.add(name.lower())

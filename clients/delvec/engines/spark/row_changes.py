@@ -182,7 +182,7 @@ class RowChanger:
                 raise MultipleMatches(
                     f"Multiple source rows match one row of table '{scan.name}' (version {scan.version}); the MERGE is "
                     f"ambiguous: {told.pairs[number]} source rows match {len(rows)} rows of file '{paths[number]}'. "
-                    "Nothing was committed; keep one source row per key, or add a condition that selects one.",
+                    "Nothing was committed; deduplicate the source, or add a condition that selects one row.",
                     table=scan.name,
                     version=scan.version,
                     file=paths[number],

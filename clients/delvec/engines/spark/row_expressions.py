@@ -193,7 +193,7 @@ def first_broken(frame: DataFrame, tests: Sequence[Check], checks: RowChecks) ->
         except AnalysisException as error:
             raise checks.refused(test, _reason(error), "Spark") from error
         if not isinstance(kind, T.BooleanType | T.NullType):
-            raise checks.refused(test, f"it is {kind.simpleString()} and not boolean", "Spark")
+            raise checks.refused(test, f"its type is {kind.simpleString()}, not boolean", "Spark")
         # NULL is as bad as false.
         whens.append(f"WHEN NOT coalesce({condition}, false) THEN {number}")
     return F.expr(f"CASE {' '.join(whens)} END")

@@ -130,7 +130,7 @@ def _setting(spark: SparkSession) -> str | None:
             # Without a default of ours: Spark's own may come from an environment variable.
             value = str(spark.conf.get(name))
         except PySparkException:
-            return f"{name} is not known here"
+            return f"{name} is not available"
         if value.lower() != needed:
             return f"{name} is {value}"
     # As one text: names and values one by one would be hundreds of calls.
@@ -158,7 +158,7 @@ def _unproven(asked: Asked) -> str | None:
 
     for node in asked.root.walk():
         if isinstance(node, _UNPROVEN) or (isinstance(node, exp.Anonymous) and node.name.lower() == "regexp"):
-            return "has a part of which it is not proven that both engines agree"
+            return "may not mean the same on both engines"
     try:
         refuse_inexact(asked.root, asked.schema)
     except DelvecError as error:

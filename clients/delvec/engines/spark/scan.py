@@ -312,8 +312,8 @@ class ScanFrames:
     def _check_session(self, scan: Scan) -> None:
         if str(self.spark.conf.get(_IGNORE_METADATA, "false")).lower() == "true":
             raise UnsupportedTable(
-                f"This Spark session has {_IGNORE_METADATA}=true, with which Spark would not see the list of files "
-                f"to read for table '{scan.name}'; unset it",
+                f"This Spark session has {_IGNORE_METADATA}=true, so Spark would not find the list of files to read "
+                f"for table '{scan.name}'; unset it",
                 table=scan.name,
                 setting=_IGNORE_METADATA,
             )

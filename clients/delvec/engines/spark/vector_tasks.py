@@ -170,7 +170,8 @@ def _anew(rows: BitMap64) -> BitMap64:
         return BitMap64(rows.to_array())
     if rows.max() >= _BEYOND_FILES:
         raise CorruptDeletionVector(
-            f"A deletion vector holds row index {rows.max()}, which no file has; restore the table to a version before it."
+            f"A deletion vector holds row index {rows.max()}, which no file can have; restore the table to a version "
+            "before it."
         )
     made = BitMap64()
     for first in range(0, rows.max() + 1, MOST_AT_ONCE):

@@ -196,7 +196,7 @@ def _write(batches: Iterator[pa.RecordBatch], target: WriteTarget, task: int) ->
         return write_data_files(batches, target, task=task)
     except OSError as error:
         raise StorageError(
-            f"Cannot write the files of a task to {target.location}: {error}; try again, or check storage."
+            f"A task cannot write its files to {target.location}: {error}; retry, or check storage."
         ) from error
 
 
@@ -336,7 +336,7 @@ def _check_all_read(scan: Scan, absent: Mapping[str, BitMap64], copied: int) -> 
     if expected != copied:
         raise CorruptTable(
             f"Rewriting {len(scan)} files of table '{scan.name}', version {scan.version}, copied {copied} rows, but "
-            f"their statistics promise {expected}; nothing was committed",
+            f"their statistics say {expected}; nothing was committed. Run `delvec check`.",
             table=scan.name,
             version=scan.version,
         )

@@ -721,7 +721,7 @@ def test_a_predicate_that_fails_on_rows_says_so(engine, local):
     table.add("a.parquet", people(0, 3))
     for action in (engine.count, engine.find_rows, lambda scan, where: engine.read(scan, None, where)):
         with pytest.raises(
-            InvalidPredicate, match=r"'CAST\(name AS INT\) = 1' fails on rows of table 'people'"
+            InvalidPredicate, match=r"'CAST\(name AS INT\) = 1' failed on rows of table 'people'"
         ):
             action(table.scan(), table.where("CAST(name AS INT) = 1"))
 

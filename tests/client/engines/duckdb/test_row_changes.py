@@ -329,7 +329,7 @@ def test_what_fails_only_for_deleted_rows_is_no_failure(engine, lake, tmp_path):
     table = lake.create_table(tmp_path / "texts", pa.schema({"id": pa.int32(), "text": pa.string()}))
     table.append([{"id": number, "text": "x" if number == 3 else str(number)} for number in range(10)])
     live = Statement(engine, table)
-    with pytest.raises(InvalidPredicate, match=r"'CAST\(t.text AS INT\) > 7'.* fails on rows"):
+    with pytest.raises(InvalidPredicate, match=r"'CAST\(t.text AS INT\) > 7'.* failed on rows"):
         live.update({"id": "t.id + 1"}, "CAST(t.text AS INT) > 7")
     table.delete("id = 3")
     statement = Statement(engine, table, [{"id": 8}, {"id": 9}])
