@@ -68,7 +68,7 @@ class AccessControl:
         """Let a token be used no more.
 
         Raises:
-            TokenNotFound: there is none of that name.
+            TokenNotFound: it does not exist.
         """
         self._service.delete(f"/v1/tokens/{quote(name, safe='')}")
 

@@ -48,7 +48,7 @@ class CheckedTable(WritableTable):
             AppendOnlyTable: missing files would be dropped, and the table does not let go of rows.
             UnsupportedTable: or a subclass: Delvec must not write the table.
             ConcurrentModification: or a subclass: others change the same files all the time.
-            CommitOutcomeUnknown: the answer was lost, and the service does not know what became of the commit.
+            CommitOutcomeUnknown: the response was lost, and the service does not know the outcome of the commit.
         """
         body = request(
             RepairRequest,

@@ -246,7 +246,7 @@ class Connection:
             InvalidSchema: the schema has no equivalent in Delta.
             InvalidTableChange: a property, a constraint or a clustering column cannot be.
             ConcurrentModification: or a subclass: others changed the table that is replaced again and again.
-            LocationNotAllowed: the service does not work there.
+            LocationNotAllowed: the service does not allow the location.
         """
         if replace and if_not_exists:
             raise BadRequest("give replace or if_not_exists, not both")
@@ -331,7 +331,7 @@ class Connection:
             BadRequest: there is no Parquet file, or the directories are named by other columns.
             InvalidTableChange: or InvalidSchema: the files contradict each other, or have columns that no table has.
             UnsupportedOperation: it is an Iceberg table, which :meth:`import_iceberg` takes.
-            LocationNotAllowed: the service does not work there.
+            LocationNotAllowed: the service does not allow the location.
         """
         return self.run_convert(
             location,

@@ -119,7 +119,7 @@ class Maintenance:
         """Forget a policy.
 
         Raises:
-            PolicyNotFound: there is none of that name.
+            PolicyNotFound: it does not exist.
         """
         self._service.delete(f"/v1/policies/{quote(name, safe='')}")
 

@@ -44,8 +44,8 @@ class ReadableTable:
     """The reading half of :class:`~delvec.DeltaTable`.
 
     Attributes:
-        id: the service's own id, stable when the table is renamed.
-        name: what URLs call the table.
+        id: the service's id of the table; stable when the table is renamed.
+        name: the table's name in URLs.
         location: canonical URL, without a trailing slash.
         engine: what reads and writes the data files.
     """

@@ -1,4 +1,4 @@
-"""A Delta table and its commands: one implementation of each, whatever the engine."""
+"""A Delta table and its commands: one implementation of each, for all engines."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -56,18 +56,17 @@ __all__ = ["DeltaTable"]
 
 
 class DeltaTable(CheckedTable):
-    """A table, through its service, on one engine. Get one from a :class:`~delvec.Connection`.
+    """A table, accessed through its service, on one engine. Get one from a :class:`~delvec.Connection`.
 
-    Every read is of one version: the latest when the method is called, or the one asked for. ``timestamp``
-    takes ISO 8601 text or a datetime; without a time zone it is UTC. A predicate is a Boolean expression in
-    Spark's SQL.
+    Each read is of one version: the newest when the method is called, or the one given. ``timestamp`` takes ISO 8601
+    text or a datetime; without a time zone it is UTC. A predicate is a Boolean expression in Spark's SQL.
 
     Attributes:
-        id: the service's own id, stable when the table is renamed.
-        name: what URLs call the table.
+        id: the service's id of the table; stable when the table is renamed.
+        name: the table's name in URLs.
         location: canonical URL, without a trailing slash.
         engine: what reads and writes the data files.
-        compacts_after_commits: whether commands do so where the table's ``delta.autoOptimize.autoCompact`` asks for it.
+        compacts_after_commits: whether commands compact if the table's ``delta.autoOptimize.autoCompact`` asks for it.
     """
 
     compacts_after_commits: bool = True
@@ -87,12 +86,12 @@ class DeltaTable(CheckedTable):
 
     @property
     def alter(self) -> Alterations:
-        """Changes of the table itself: ``table.alter.add_columns("age int")``, and so on."""
+        """Alterations of the table: ``table.alter.add_columns("age int")``, and so on."""
         return Alterations(self._service, self)
 
     @property
     def optimize(self) -> Optimizer:
-        """OPTIMIZE: ``table.optimize()`` writes small files together, ``table.optimize.purge()`` drops deleted rows."""
+        """OPTIMIZE: ``table.optimize()`` compacts small files, ``table.optimize.purge()`` drops deleted rows."""
         return Optimizer(self._service, self, self._retries)
 
     @running("COMPUTE STATS")
@@ -105,27 +104,27 @@ class DeltaTable(CheckedTable):
         user_metadata: str | None = None,
         retries: int | None = None,
     ) -> Metrics:
-        """Make wide bounds tight again, and fill in statistics that are missing: ANALYZE TABLE ... COMPUTE DELTA STATISTICS.
+        """Tighten wide bounds, and fill in missing statistics: ANALYZE TABLE ... COMPUTE DELTA STATISTICS.
 
-        Of the files that need it the columns that have statistics are read, by the client's process (with Spark the driver's),
-        and the same files are committed with the statistics of their live rows, up to 10,000 at a time: no row changes. Files that
-        others change meanwhile are left as they are then.
+        Reads the columns with statistics of the files that need it, in the client's process (with Spark, the driver),
+        and commits the statistics of the files' live rows, up to 10,000 files at a time: no row changes. Files that
+        other writers change meanwhile are skipped.
 
         Args:
             where: a predicate over partition columns.
             all_files: not only files with wide bounds or missing statistics.
             dry_run: only count the files that need it.
             user_metadata: text for the table's history.
-            retries: how often to begin anew where another writer changed the table itself; by default the connection's.
+            retries: how often to retry if another writer changed the table's metadata; by default the connection's.
 
         Returns:
-            ``numUpdatedFiles``, ``numConsideredFiles`` and ``executionTimeMs``; ``.version`` is None where nothing was committed.
+            ``numUpdatedFiles``, ``numConsideredFiles`` and ``executionTimeMs``; ``.version`` is None without a commit.
 
         Raises:
-            InvalidPredicate: ``where`` is over other columns.
-            CorruptTable: or a subclass: a file cannot be read, or has not the rows that the log says.
-            MissingDataFile: a file is not in storage.
-            ConcurrentModification: or a subclass: others change the table itself all the time.
+            InvalidPredicate: ``where`` reads other columns.
+            CorruptTable: or a subclass: a file cannot be read, or its rows are not as the log says.
+            MissingDataFile: a file is missing from storage.
+            ConcurrentModification: or a subclass: other writers keep changing the table's metadata.
         """
         return with_retries(
             self._service,
@@ -144,14 +143,14 @@ class DeltaTable(CheckedTable):
     ) -> Downgrade:
         """Make the table readable by clients without deletion vector support, step by step.
 
-        No new deletion vectors are written, files that have one are rewritten without the deleted rows, and the feature
-        goes out of the protocol: DROP FEATURE deletionVectors. An interrupted downgrade goes on when it is called again.
+        Stops new deletion vectors, rewrites files that have one without the deleted rows, and drops the feature from
+        the protocol: DROP FEATURE deletionVectors. Call it again to resume an interrupted downgrade.
 
         Args:
-            truncate_history: then also let go of older versions, which need readers that know deletion vectors. As long as
+            truncate_history: also delete older versions, which require readers with deletion vector support. While
                 ``delta.logRetentionDuration`` keeps them, this step waits: call again later.
-            dry_run: commit nothing; return the steps that there would be.
-            progress: is called after each step.
+            dry_run: commit nothing; return the steps that are needed.
+            progress: called after each step.
 
         Raises:
             InvalidTableChange: another feature of the table needs deletion vectors; the message says which.
@@ -162,16 +161,16 @@ class DeltaTable(CheckedTable):
     # --- maintenance ------------------------------------------------------------------------------------
 
     def health(self, *, files: int = 0, partitions: int = 0, columns: Sequence[str] = ()) -> dict[str, Any]:
-        """Return how much care the table needs, with recommendations; names are as on the wire.
+        """Return the table's health, with recommendations; names are as on the wire.
 
         Args:
-            files: how many files each recommendation names, those that cost most first.
-            partitions: how many partitions to report on, those that cost most first.
-            columns: also say in ``overlaps`` how many files a lookup of a value of these columns opens; clustering columns are
-                always there.
+            files: how many files each recommendation lists, costliest first.
+            partitions: how many partitions to report, costliest first.
+            columns: also report in ``overlaps`` how many files a lookup by these columns opens; clustering columns are
+                always reported.
 
         Raises:
-            UnknownColumn: there is none of that name.
+            UnknownColumn: it does not exist.
         """
         parameters = {
             "files": files or None,
@@ -184,12 +183,12 @@ class DeltaTable(CheckedTable):
     def health_samples(
         self, since: str | datetime | None = None, *, limit: int = 1000
     ) -> list[dict[str, Any]]:
-        """Return how the table was after its versions, the newest first, as the service kept it; names are as on the wire.
+        """Return the health samples that the service took after commits, newest first; names are as on the wire.
 
-        Of samples older than a day one per hour is kept, of those older than a month one per day, for a year.
+        After a day, one sample per hour is kept; after a month, one per day, for a year.
 
         Args:
-            since: only samples from then on: ISO 8601 text or a datetime; without a zone it is UTC.
+            since: only samples since this time: ISO 8601 text or a datetime, UTC unless it has a zone.
             limit: only the newest so many.
         """
         start = since.isoformat() if isinstance(since, datetime) else since
@@ -198,14 +197,14 @@ class DeltaTable(CheckedTable):
         return [one.model_dump(by_alias=True) for one in found]
 
     def checkpoint(self, *, clean_up: bool = False, dry_run: bool = False) -> dict[str, Any]:
-        """Write a checkpoint of the newest version, unless there is one; returns what was done.
+        """Write a checkpoint of the newest version unless it has one; return what was done.
 
         Args:
-            clean_up: also delete what the log need not keep by ``delta.logRetentionDuration``.
-            dry_run: write and delete nothing; say what a clean-up would delete now.
+            clean_up: also delete log files older than ``delta.logRetentionDuration``.
+            dry_run: write and delete nothing; return what a clean-up would delete.
 
         Raises:
-            UnsupportedWriterFeature: the table has features that Delvec does not know.
+            UnsupportedWriterFeature: the table has features that Delvec does not support.
         """
         body = request(CheckpointRequest, clean_up=clean_up, dry_run=dry_run)
         answered = self._service.post(table_path(self.id, "checkpoint"), body)
@@ -224,30 +223,31 @@ class DeltaTable(CheckedTable):
         inventory: Any = None,
         quarantine: bool = False,
     ) -> dict[str, Any]:
-        """Delete the files that neither a retained version nor a commit under way needs; returns what was deleted.
+        """Delete files that no retained version and no commit in progress needs; return what was deleted.
 
         Args:
-            retention_hours: how long removed files are kept; by default ``delta.deletedFileRetentionDuration``.
-            dry_run: delete nothing; say what would be deleted.
-            mode: ``"lite"`` reads the log and lists nothing: it finds what versions removed, with deletion vectors and change
-                files, and not what commits that failed left behind.
-            enforce_retention_duration: refuse less retention than the table's, and keep every file younger than 24 hours.
-                Without it, files of commits under way can be lost: only where nothing else writes.
-            keep_versions: versions that stay readable, however old they are.
-            limit: how many paths the answer lists under ``files``; the counts are of all.
-            plan: of :meth:`plan_vacuum`: delete nothing else, and of it only what nothing needs by now. What it was made
-                with goes before the arguments above.
-            inventory: look at the files of this Arrow table (or what converts to one) and list nothing: ``path``, ``length``,
-                ``isDir`` and ``modificationTime``, as delta-spark's ``USING INVENTORY``. Sizes and times are storage's own.
-            quarantine: move the files within the table's directory instead of deleting them; ``["quarantine"]`` of the answer is
-                what :meth:`undo_vacuum` takes.
+            retention_hours: how long to keep removed files; by default ``delta.deletedFileRetentionDuration``.
+            dry_run: delete nothing; return what would be deleted.
+            mode: ``"lite"`` reads the log instead of listing the directory: it finds files that versions removed, with
+                deletion vectors and change files, but not the leftovers of failed commits.
+            enforce_retention_duration: refuse a shorter retention than the table's, and keep all files younger than 24
+                hours. Turn it off only if nothing else writes: files of commits in progress could be lost.
+            keep_versions: versions to keep readable, however old.
+            limit: how many paths to return in ``files``; counts include all files.
+            plan: from :meth:`plan_vacuum`: delete only its files, except those needed by now. The plan's settings
+                override the arguments above.
+            inventory: take the files from this Arrow table (or what converts to one) instead of listing: ``path``,
+                ``length``, ``isDir`` and ``modificationTime``, as delta-spark's ``USING INVENTORY``. Sizes and times
+                are those of storage.
+            quarantine: move the files within the table's directory instead of deleting them; ``["quarantine"]`` of the
+                answer is what :meth:`undo_vacuum` takes.
 
         Raises:
-            BadRequest: the plan is of another table, or the inventory lacks a column.
-            RetentionTooShort: the table keeps files for longer.
-            VacuumIncomplete: storage did not delete everything; the message says what is gone. Run it again.
+            BadRequest: the plan belongs to another table, or the inventory lacks a column.
+            RetentionTooShort: the table's retention is longer.
+            VacuumIncomplete: storage did not delete everything; the message says what was deleted. Run it again.
             VacuumLiteImpossible: the log does not reach back to the last VACUUM LITE; run a full one.
-            UnsupportedTable: or a subclass: the table has features that Delvec does not know.
+            UnsupportedTable: or a subclass: the table has features that Delvec does not support.
         """
         return self._vacuum.run(
             plan=plan,
@@ -270,9 +270,9 @@ class DeltaTable(CheckedTable):
         keep_versions: Sequence[int] | None = None,
         inventory: Any = None,
     ) -> VacuumPlan:
-        """Return what a VACUUM would delete, at most a million files, for a person to approve; ``vacuum(plan=...)`` does it.
+        """Return what a VACUUM would delete, at most a million files, for approval; ``vacuum(plan=...)`` deletes it.
 
-        Args and errors are those of :meth:`vacuum`.
+        Arguments and errors are those of :meth:`vacuum`.
         """
         return self._vacuum.plan(
             retention_hours,
@@ -283,26 +283,26 @@ class DeltaTable(CheckedTable):
         )
 
     def quarantines(self) -> list[dict[str, Any]]:
-        """Return the quarantines that VACUUM has moved files into, the newest first; names are as on the wire."""
+        """Return the quarantines of VACUUM, newest first; names are as on the wire."""
         return self._vacuum.quarantines()
 
     def undo_vacuum(self, quarantine: str) -> dict[str, Any]:
-        """Put the files of a quarantine back where they were; what is there by now is not replaced.
+        """Move the files of a quarantine back; existing files are not replaced.
 
         Raises:
-            QuarantineNotFound: there is none of that name.
-            StorageError: storage refused some; call it again.
+            QuarantineNotFound: it does not exist.
+            StorageError: storage refused some files; call it again.
         """
         return self._vacuum.undo(quarantine)
 
     def purge_quarantine(
         self, quarantine: str | None = None, *, older_than_hours: float = 168
     ) -> list[dict[str, Any]]:
-        """Delete the files of a quarantine for good, or of all that are older than a time; returns what was deleted.
+        """Permanently delete the files of one quarantine, or of all old ones; return what was deleted.
 
         Raises:
-            QuarantineNotFound: there is none of that name.
-            StorageError: storage refused some; call it again.
+            QuarantineNotFound: it does not exist.
+            StorageError: storage refused some files; call it again.
         """
         return self._vacuum.purge(quarantine, older_than_hours)
 
@@ -311,17 +311,17 @@ class DeltaTable(CheckedTable):
         return Vacuum(self._service, self.id, self.location)
 
     def generate(self, mode: str = "symlink_format_manifest") -> dict[str, Any]:
-        """Write manifests that list the newest version's data files, for readers that know no Delta log; returns what was written.
+        """Write manifests of the newest version's data files, for engines that cannot read a Delta log.
 
-        They are in the table's directory ``_symlink_format_manifest``, one for each partition. With the table property
-        ``delta.compatibility.symlinkFormatManifest.enabled`` Delvec's commits bring them up to date.
+        They are in the table's directory ``_symlink_format_manifest``, one per partition. With the table property
+        ``delta.compatibility.symlinkFormatManifest.enabled`` Delvec's commits keep them up to date.
 
         Args:
-            mode: there is one, as in delta-spark.
+            mode: only ``symlink_format_manifest``, as in delta-spark.
 
         Raises:
             ManifestUnsupported: files have deletion vectors (``optimize.purge()`` helps), or columns are mapped.
-            BadRequest: it is another mode.
+            BadRequest: the mode is not supported.
         """
         if mode != "symlink_format_manifest":
             raise BadRequest(f"the mode of generate() must be 'symlink_format_manifest', not {mode!r}")
@@ -331,24 +331,25 @@ class DeltaTable(CheckedTable):
     def to_iceberg(
         self, *, format_version: int = 2, squash: bool = False, catalog: str | None = None
     ) -> dict[str, Any]:
-        """Publish the newest version for readers of Iceberg, and return where: no data file is written or copied.
+        """Publish the newest version for Iceberg readers without writing or copying data files; return where.
 
-        Goes on from the version that was published last, so that it costs what changed since.
+        Continues from the last published version, so it costs only what changed since.
 
         Args:
             format_version: 2 shows deleted rows as position delete files, 3 as deletion vectors in Puffin files.
-            squash: one Iceberg snapshot for all new versions, instead of one for each.
-            catalog: of PyIceberg's configuration, or a table in it, as ``"prod.sales.orders"``, that is to show the table, too.
+            squash: write one Iceberg snapshot for all new versions, instead of one for each.
+            catalog: also register the table in this catalog of PyIceberg's configuration, or as this table:
+                ``"prod.sales.orders"``.
 
         Returns:
-            ``metadata-location``, ``delta-version``, ``catalog``, and ``snapshot-id``, None for a table that never had a file.
+            ``metadata-location``, ``delta-version``, ``catalog``, and ``snapshot-id``, None for a table without files.
 
         Raises:
-            IcebergUnsupported: a column cannot be expressed, which is named, or another Iceberg table is in the directory.
-            CorruptTable: what was published before, or a deletion vector, cannot be read.
-            IcebergCatalogError: the catalog did not take it; it is published in the table's directory all the same.
+            IcebergUnsupported: Iceberg cannot express a column, or another Iceberg table is in the directory.
+            CorruptTable: earlier published metadata, or a deletion vector, cannot be read.
+            IcebergCatalogError: the catalog refused it; it is still published in the table's directory.
             EngineUnavailable: catalogs need PyIceberg, which is not installed where the service runs.
-            BadRequest: there is no such format version or catalog, or the service may not write to it.
+            BadRequest: the format version or catalog does not exist, or the service may not write to it.
         """
         body = request(IcebergRequest, format_version=format_version, squash=squash, catalog=catalog)
         answered = self._service.post(table_path(self.id, "iceberg"), body)
@@ -362,27 +363,26 @@ class DeltaTable(CheckedTable):
         dry_run: bool = False,
         user_metadata: str | None = None,
     ) -> Metrics:
-        """Make the table what it was at an earlier version: rows, columns and properties; a new version, so it can be undone.
+        """Restore rows, columns and properties of an earlier version, as a new version, so it can be undone.
 
-        Table features stay, and so do the numbers that identity columns and row ids have reached. What others commit while
-        this runs is undone as well.
+        Keeps table features and the high-water marks of identity columns and row ids. Undoes concurrent commits, too.
 
         Args:
-            target: a version, or a time: ISO 8601 text or a datetime, UTC without a zone.
-            ignore_missing_files: restore the version although files of it are gone from storage; reading the table fails then.
-            dry_run: check, return what would be restored, and commit nothing.
+            target: a version, or a time: ISO 8601 text or a datetime, UTC unless it has a zone.
+            ignore_missing_files: restore even if files of the version are missing; reads of them will fail.
+            dry_run: commit nothing; check, and return what would be restored.
             user_metadata: text for the table's history.
 
         Returns:
-            Delta's metrics of a RESTORE, and the version in ``.version``: None where the target is the newest version.
+            Delta's metrics of a RESTORE, and the version in ``.version``: None if the target is the newest version.
 
         Raises:
             VersionNotFound: the log does not reach there.
             MissingRestoreFiles: data files or deletion vectors of that version are missing; ``.details`` lists them.
-            InvalidTableChange: Delvec could not write the table afterwards.
-            AppendOnlyTable: rows would be removed, and the table does not let them.
-            ConcurrentModification: or a subclass: others change the table all the time.
-            CommitOutcomeUnknown: the answer was lost, and the service does not know what became of the commit.
+            InvalidTableChange: Delvec could not write the restored table.
+            AppendOnlyTable: rows would be removed, which the table does not allow.
+            ConcurrentModification: or a subclass: other writers keep changing the table.
+            CommitOutcomeUnknown: the response was lost, and the service does not know the outcome of the commit.
         """
         if isinstance(target, bool) or not isinstance(target, int | str | datetime):
             raise BadRequest(
@@ -416,27 +416,27 @@ class DeltaTable(CheckedTable):
         properties: Mapping[str, Any] | None = None,
         name: str | None = None,
     ) -> "DeltaTable":
-        """Make another table what this one is at a version, with its columns, properties and deletion vectors; returns it.
+        """Clone a version of this table, with columns, properties and deletion vectors; return the clone.
 
-        What is done to one of them afterwards does not change the other. A shallow clone needs the files of this table: VACUUM of
-        Delvec keeps them while the service knows of the clone.
+        Later changes of one do not affect the other. A shallow clone needs the files of this table: Delvec's VACUUM
+        keeps them while the service knows the clone.
 
         Args:
-            target: where the clone goes, as in :meth:`~delvec.Connection.create_table`: a location, or a name alone.
+            target: location or name of the clone, as in :meth:`~delvec.Connection.create_table`.
             shallow: refer to this table's files, instead of copying them.
-            version: which version; the newest by default.
-            timestamp: instead, the version of a time.
-            replace: a table that is there becomes the clone, in one version; its history stays.
-            if_not_exists: a table that is there stays as it is.
-            properties: of the clone, beside this table's or in their place.
-            name: the clone's name, where a location is given.
+            version: the version to clone; by default the newest.
+            timestamp: instead, the time to clone.
+            replace: make an existing table the clone, in one version; its history is kept.
+            if_not_exists: leave an existing table as it is.
+            properties: of the clone; added to this table's, or replacing them.
+            name: the clone's name, if a location is given.
 
         Raises:
-            TableAlreadyExists: something is there, or has the name.
+            TableAlreadyExists: the location or name is taken.
             VersionNotFound: the log does not reach there.
-            MissingCloneFiles: data files or deletion vectors of that version are gone; ``.details`` lists them.
-            InvalidTableChange: a property cannot be set so, or Delvec could not write the clone.
-            LocationNotAllowed: the service does not work there.
+            MissingCloneFiles: data files or deletion vectors of that version are missing; ``.details`` lists them.
+            InvalidTableChange: a property value is not allowed, or Delvec could not write the clone.
+            LocationNotAllowed: the service does not allow the location.
         """
         return self.run_clone(
             target,
@@ -458,7 +458,7 @@ class DeltaTable(CheckedTable):
         name: str | None = None,
         **options: Any,
     ) -> tuple["DeltaTable", Metrics]:
-        """Do the same as :meth:`clone`; return Delta's metrics, too."""
+        """Like :meth:`clone`, but also return Delta's metrics."""
         location = location_of(target)
         body = request(
             CloneRequest,
@@ -485,18 +485,18 @@ class DeltaTable(CheckedTable):
         user_metadata: str | None = None,
         retries: int | None = None,
     ) -> Metrics:
-        """Add rows; without any, nothing is committed.
+        """Append rows; without any, nothing is committed.
 
         Args:
-            data: an Arrow table or stream, a pandas or polars DataFrame, a list of dictionaries; on Spark also
-                a Spark DataFrame.
-            merge_schema: add columns, and fields of structs, that the table lacks, in the same version; where the table
-                has ``delta.enableTypeWidening`` also widen types. Without it such rows do not fit.
-            txn: an application's id and how far it has got, as a stream's query and batch: where the table has
-                that or more, nothing is added, and ``.already_applied`` says so.
+            data: an Arrow table or stream, a pandas or polars DataFrame, or a list of dictionaries; on Spark also a
+                Spark DataFrame.
+            merge_schema: add the data's new columns and fields of structs in the same version; with
+                ``delta.enableTypeWidening`` also widen types. Without it, such data is refused.
+            txn: an application id and its version, such as a stream's query and batch: if the table has that version or
+                a later one, nothing is added, and ``.already_applied`` is True.
             user_metadata: text for the table's history.
-            retries: how often to write anew where the table was changed meanwhile in a way that matters; by default
-                the connection's. Data that can be read only once is written once.
+            retries: how often to retry after a conflicting change of the table; by default the connection's. Data that
+                can be read only once is not retried.
 
         Returns:
             Delta's metrics of a write, and the version in ``.version``.
@@ -506,7 +506,7 @@ class DeltaTable(CheckedTable):
             ConstraintViolation: a row does not satisfy a constraint of the table.
             UnsupportedWriterFeature: the table requires an unsupported writer feature.
             ConcurrentModification: or a subclass: another writer changed the table; ``.conflict`` says how.
-            CommitOutcomeUnknown: the answer was lost, and the service does not know what became of the commit.
+            CommitOutcomeUnknown: the response was lost, and the service does not know the outcome of the commit.
         """
         allowed = self._allowed(retries) if is_repeatable(data) else 0
         options = WriteOptions(merge_schema=merge_schema, txn=txn, user_metadata=user_metadata)
@@ -527,17 +527,17 @@ class DeltaTable(CheckedTable):
         user_metadata: str | None = None,
         retries: int | None = None,
     ) -> Metrics:
-        """Put rows in the place of all rows, or of some, in one version.
+        """Replace all rows, or some of them, in one version.
 
         Args:
-            data: as for :meth:`append`. Lazy rows of this table itself (:meth:`scan`, :meth:`to_df`, :meth:`to_duckdb`) replace
-                the version that they are read from and no other: they are not written again where others won. Of rows in
-                memory nobody can tell; use SQL's INSERT OVERWRITE, :meth:`merge` or :meth:`transaction`.
-            replace_where: replace only the rows for which this condition is true; each new row must satisfy it.
-            partition_overwrite: ``"dynamic"`` replaces only the partitions that the new rows are in.
+            data: as for :meth:`append`. Lazy rows of this table itself (:meth:`scan`, :meth:`to_df`, :meth:`to_duckdb`)
+                replace only the version that they are read from: there are no retries after a conflict. Rows in memory
+                cannot be recognised; use SQL's INSERT OVERWRITE, :meth:`merge` or :meth:`transaction` for these.
+            replace_where: replace only rows that match this condition; all new rows must match it, too.
+            partition_overwrite: ``"dynamic"`` replaces only the partitions of the new rows.
             merge_schema: as for :meth:`append`.
-            overwrite_schema: give the table the columns of the new rows; only where all rows are replaced.
-            partition_by: with ``overwrite_schema``, other partition columns, ``[]`` for none.
+            overwrite_schema: replace the table's schema with the data's; only if all rows are replaced.
+            partition_by: with ``overwrite_schema``, the new partition columns; ``[]`` for none.
             txn: as for :meth:`append`.
             user_metadata: as for :meth:`append`.
             retries: as for :meth:`append`.
@@ -546,18 +546,18 @@ class DeltaTable(CheckedTable):
             Delta's metrics of a write, and the version in ``.version``.
 
         Raises:
-            AppendOnlyTable: the table does not let rows be removed.
+            AppendOnlyTable: the table does not allow rows to be removed.
             BadRequest: options contradict each other.
-            InvalidTableChange: the table cannot get the new rows' columns.
+            InvalidTableChange: the table cannot have the columns of the data.
             ConstraintViolation: a new row does not satisfy ``replace_where``, or a constraint of the table.
-            ConcurrentWrite: the rows are read from an older version of this table.
+            ConcurrentWrite: the data was read from an older version of this table.
             DelvecError: as for :meth:`append`.
         """
         allowed = self._allowed(retries) if is_repeatable(data) else 0
         replacement = Replacement(replace_where, partition_overwrite)
         options = WriteOptions(merge_schema, overwrite_schema, partition_by, txn, user_metadata)
         read = self_read_version(self, data) if self.source_version is None else None
-        # The same rows again would put what was read in the place of what others have written since.
+        # Writing the same rows again would replace what others have written since the read.
         table, allowed = (self, allowed) if read is None else (self._reading(read), 0)
         done = with_retries(
             self._service, allowed, lambda: overwrite(self._service, table, data, replacement, options)
@@ -576,31 +576,30 @@ class DeltaTable(CheckedTable):
         retries: int | None = None,
         user_metadata: str | None = None,
     ) -> Metrics:
-        """Delete the rows for which ``predicate`` is true; all rows without one.
+        """Delete the rows that match ``predicate``; without one, all rows.
 
-        Files that lose all their rows are removed. Of the others the rows are marked in deletion vectors, or
-        the files are written again: where the table does not have deletion vectors enabled, and of a file that
-        loses nearly all of its rows (the table property ``delvec.rewriteThreshold``).
+        Removes files that lose all their rows, and marks rows of other files in deletion vectors. Rewrites files
+        instead if the table does not have deletion vectors enabled, and files that lose nearly all of their rows (table
+        property ``delvec.rewriteThreshold``).
 
         Args:
             predicate: a Boolean expression in Spark's SQL.
             condition: delta-spark's name of ``predicate``.
-            keys: delete only rows that have the key of one of these rows: what :meth:`merge` takes.
-            on: the columns of the key; by default all that ``keys`` has. A NULL equals nothing.
-            dry_run: commit nothing; what is returned says in ``.files`` what would become of which file.
-            retries: how often to run again, on the new version, where another writer won and the service cannot
-                pass the two; by default the connection's. ``.retries`` of what is returned says how often it was.
+            keys: delete only rows with the key of one of these rows; data as for :meth:`merge`.
+            on: the key columns; by default all columns of ``keys``. NULL equals nothing.
+            dry_run: commit nothing; ``.files`` of the result says what would happen to each file.
+            retries: how often to rerun on the new version after a conflict that the service cannot resolve; by default
+                the connection's. ``.retries`` of the result has the number of reruns.
             user_metadata: text for the table's history.
 
         Returns:
-            Delta's metrics of a delete, and the version in ``.version``: None where no row matched, as then
-            nothing is committed.
+            Delta's metrics of a delete, and the version in ``.version``: None if no row matched.
 
         Raises:
             InvalidPredicate: the predicate cannot be parsed.
-            ConcurrentModification: or a subclass: another writer won, the last time too; ``.conflict`` says which.
-            AppendOnlyTable: the table does not let rows be removed.
-            CommitOutcomeUnknown: the answer was lost, and the service does not know what became of the commit.
+            ConcurrentModification: or a subclass: another writer won on every attempt; ``.conflict`` says which.
+            AppendOnlyTable: the table does not allow rows to be removed.
+            CommitOutcomeUnknown: the response was lost, and the service does not know the outcome of the commit.
         """
         allowed = self._allowed(retries)
         predicate = condition_of(predicate, condition, "delete()")
@@ -634,32 +633,32 @@ class DeltaTable(CheckedTable):
         retries: int | None = None,
         user_metadata: str | None = None,
     ) -> Metrics:
-        """Change columns of the rows for which ``predicate`` is true; of all rows without one.
+        """Update columns of the rows that match ``predicate``; without one, of all rows.
 
         ::
 
             people.update({"age": "age + 1", "name": delvec.lit("Ada"), "address.city": None}, "id = 3")
 
         Args:
-            set: by column, or field of a struct: SQL text, which may read all columns as they were; or a value:
-                :func:`delvec.lit` of a text, None, a number, bytes, a date or a datetime. May stand behind the predicate, as
-                in delta-spark.
+            set: by column or field of a struct: SQL text, which may read all columns as they were; or a value:
+                :func:`delvec.lit` of a text, None, a number, bytes, a date or a datetime. May come after the predicate,
+                as in delta-spark.
             predicate: a Boolean expression in Spark's SQL.
             updates: deltalake's name of ``set``.
-            new_values: deltalake's way to give values instead of SQL: texts mean themselves.
+            new_values: deltalake's way to give values instead of SQL: strings are values.
             condition: delta-spark's name of ``predicate``.
             dry_run: as in :meth:`delete`.
             retries: as in :meth:`delete`.
             user_metadata: text for the table's history.
 
         Returns:
-            Delta's metrics of an update, and the version in ``.version``: None where no row matched.
+            Delta's metrics of an update, and the version in ``.version``: None if no row matched.
 
         Raises:
             UnknownColumn: the table has no such column.
-            InvalidPredicate: predicate or value cannot be parsed, or fails for a row.
+            InvalidPredicate: the predicate or a value cannot be parsed, or fails for a row.
             SchemaMismatch: a value does not fit its column.
-            ConstraintViolation: a new row breaks what the table asks of its rows.
+            ConstraintViolation: a new row violates a constraint of the table.
             ConcurrentModification: or a subclass, as in :meth:`delete`.
         """
         wanted, where = assignments(set, predicate, updates, new_values, condition)
@@ -681,7 +680,7 @@ class DeltaTable(CheckedTable):
         predicate: str | None = None,
         condition: str | None = None,
     ) -> MergeBuilder:
-        """Begin a MERGE of other rows into the table; what is returned takes its clauses, and runs it.
+        """Start a MERGE into the table; add clauses to the returned builder, then execute it.
 
         ::
 
@@ -690,9 +689,9 @@ class DeltaTable(CheckedTable):
         Args:
             source: an Arrow table or stream, a pandas or polars DataFrame, a list of dictionaries, another
                 :class:`DeltaTable`; on Spark also a Spark DataFrame.
-            on: which rows belong together: a condition in Spark's SQL over both sides.
-            source_alias: what predicates and values call the source; ``source`` by default.
-            target_alias: and this table; ``target`` by default.
+            on: the condition, in Spark's SQL, that matches source and target rows.
+            source_alias: alias of the source in predicates and values; by default ``source``.
+            target_alias: alias of this table; by default ``target``.
             merge_schema: add columns to the table that clauses set and only the source has.
             predicate: deltalake's name of ``on``.
             condition: delta-spark's name of it.
@@ -726,16 +725,16 @@ class DeltaTable(CheckedTable):
         return self._compacted(done)
 
     def _compacted(self, done: Metrics) -> Metrics:
-        """Compact what a commit touched where the table asks for it; the command is done, whatever comes of this."""
+        """Compact what a commit touched if the table asks for it; the command succeeds even if this fails."""
         if done.auto_compact and self.compacts_after_commits:
             self.optimize.after_commit(done.auto_compact)
         return done
 
     def _merge_source(self, data: Any) -> tuple[MergeSource, Mapping[str, SchemaMismatch]]:
-        """Return rows as the engine takes them, and why columns do not have the types that the table has."""
+        """Return rows as the engine takes them, and why columns do not have the table's types."""
         misfits: dict[str, SchemaMismatch] = {}
         if isinstance(data, list):
-            # Only where all of its values fit: what becomes of a column is the clauses' to say.
+            # Only if all values fit: the clauses decide what happens to a column.
             schema = StructType.from_json(self.snapshot().table_schema)
             data = to_arrow(data, schema, misfits=misfits)
         return self.engine.merge_source(data), misfits
@@ -743,7 +742,7 @@ class DeltaTable(CheckedTable):
     def transaction(
         self, operation: str, *, read_version: int | None = None, **options: Unpack[TransactionOptions]
     ) -> Transaction:
-        """Begin a transaction whose changes the caller knows, for programs that find rows or write files themselves.
+        """Start a transaction with given changes, for programs that find rows or write files themselves.
 
         ::
 
@@ -753,8 +752,7 @@ class DeltaTable(CheckedTable):
 
         Args:
             operation: Delta's operation name: WRITE, DELETE, UPDATE, MERGE, OPTIMIZE, ...
-            read_version: the version that the changes rest on; without one the newest, which is then in
-                ``.read_version``.
+            read_version: the version that the changes are based on; by default the newest. See ``.read_version``.
             options: see :class:`~delvec.transaction.Transaction`.
 
         Raises:
@@ -769,7 +767,7 @@ class DeltaTable(CheckedTable):
         return Transaction(self._service, self.id, operation, read_version, **options)
 
     def replace_with(self, definition: TableDefinition, operation: str = REPLACING) -> Metrics:
-        """Give the table another definition, without rows; see ``replace`` of :meth:`~delvec.Connection.create_table`."""
+        """Replace the table's definition, and remove its rows; see :meth:`~delvec.Connection.create_table`."""
         return with_retries(
             self._service,
             self._retries,
@@ -777,14 +775,14 @@ class DeltaTable(CheckedTable):
         )
 
     def change_from_itself(self, command: Callable[["DeltaTable"], Metrics]) -> Metrics:
-        """Change the table with rows that a query makes of its own, so that nothing that others do meanwhile is lost.
+        """Change the table with rows that a query reads from it, without losing concurrent changes.
 
         Args:
-            command: makes the rows from version ``source_version`` of the table that it is given, and changes that table.
-                It is called again, for a newer version, where another writer won: as often as the connection says.
+            command: computes the rows from version ``source_version`` of the given table, and changes the table. It is
+                called again for a newer version after a conflict, as often as the connection's ``retries``.
 
         Raises:
-            ConcurrentModification: or a subclass: another writer won, the last time too.
+            ConcurrentModification: or a subclass: another writer won on the last attempt, too.
         """
 
         def attempt() -> Metrics:
@@ -794,7 +792,7 @@ class DeltaTable(CheckedTable):
 
     def _reading(self, version: int) -> "DeltaTable":
         table = copy(self)
-        # What is run again without the query would put old rows in the place of new ones.
+        # A retry without the query would replace new rows with old ones.
         table._retries, table.source_version = 0, version  # noqa: SLF001 - a copy of this one
         return table
 

@@ -471,7 +471,7 @@ def test_the_innermost_provider_counts_and_each_connection_takes_back_its_own():
 
 
 def test_the_option_is_for_running_services(tmp_path):
-    with pytest.raises(BadRequest, match="no other credentials than you"):
+    with pytest.raises(BadRequest, match="only your own credentials"):
         delvec.connect(str(tmp_path), storage_credentials="vended")
     with pytest.raises(BadRequest, match='"environment" or "vended"'):
         delvec.connect("http://localhost:1", storage_credentials="anything")

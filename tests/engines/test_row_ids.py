@@ -82,7 +82,7 @@ def test_what_is_overwritten_by_condition_leaves_the_ids_of_the_others(tracked):
     before = ids(tracked)
     rows = [{"id": 5, "name": "new", "country": "NZ"}]
     if tracked.detail()["properties"].get("delta.enableChangeDataFeed"):
-        with pytest.raises(delvec.UnsupportedWriterFeature, match="files are not written again here"):
+        with pytest.raises(delvec.UnsupportedWriterFeature, match="does not rewrite such files"):
             tracked.overwrite(rows, replace_where="id IN (4, 5)")
         return
     tracked.overwrite(rows, replace_where="id IN (4, 5)")

@@ -172,7 +172,7 @@ def test_options_that_make_no_sense(options, message):
     [
         ({"columns": "id,shoe", "version": "99"}, None, "no version 99"),
         ({}, "id long", "option columns"),
-        ({"version": "1"}, "id string", "leave .schema"),
+        ({"version": "1"}, "id string", "leave out .schema"),
     ],
     ids=str,
 )

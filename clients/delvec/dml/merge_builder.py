@@ -157,9 +157,9 @@ class MergeBuilder:
         Raises:
             MultipleMatches: several source rows would change one row.
             UnknownColumn: or ``AmbiguousColumn``, ``InvalidPredicate``, ``SchemaMismatch``: a clause is wrong.
-            ConstraintViolation: a new row breaks what the table asks of its rows.
-            ConcurrentModification: or a subclass: another writer won, the last time too.
-            CommitOutcomeUnknown: the answer was lost, and the service does not know what became of the commit.
+            ConstraintViolation: a new row violates a constraint of the table.
+            ConcurrentModification: or a subclass: another writer won on the last attempt, too.
+            CommitOutcomeUnknown: the response was lost, and the service does not know the outcome of the commit.
         """
         return self._run(self._statement, dry_run=dry_run, retries=retries, user_metadata=user_metadata)
 

@@ -284,7 +284,7 @@ class Optimizer:
             progress: is called after each commit with the bytes that are done, and those in all.
 
         Raises:
-            UnknownColumn: there is none of that name.
+            UnknownColumn: it does not exist.
             InvalidTableChange: a column partitions the table, has no statistics or values without order, or the table is
                 clustered, and has its own columns.
         """

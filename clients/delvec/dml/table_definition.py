@@ -88,7 +88,7 @@ def replace_table(
 
     Raises:
         InvalidTableChange: or a sibling: the table cannot be so.
-        AppendOnlyTable: the table does not let rows be removed.
+        AppendOnlyTable: the table does not allow rows to be removed.
         ConcurrentModification: or a subclass: another writer changed the table meanwhile.
     """
     begun, _ = begin(service, table.id, operation)

@@ -37,7 +37,7 @@ def live_statistics(scan: Scan) -> Mapping[str, str]:
     ``numRecords`` counts physical rows. Four files are read at a time, 65,536 rows of each.
 
     Raises:
-        MissingDataFile: a file is not in storage.
+        MissingDataFile: a file is missing from storage.
         CorruptTable: or a subclass: a file or a deletion vector cannot be read, or a file has not the rows that the log says.
         UnusableFile: a footer has more than 256 MiB.
         StorageError: storage did not answer.

@@ -317,7 +317,7 @@ class DeltaTable:
             retentionHours: how long removed files are kept; by default the table's.
 
         Raises:
-            RetentionTooShort: the table keeps files for longer.
+            RetentionTooShort: the table's retention is longer.
             VacuumIncomplete: storage did not delete everything; run it again.
         """
         hours = None if retentionHours is None else float(retentionHours)
@@ -378,7 +378,7 @@ class DeltaTable:
             target: the clone's path or name.
             isShallow: whether to refer to this table's files, instead of copying them.
             replace: whether a table that is there becomes the clone.
-            properties: of the clone, beside this table's or in their place.
+            properties: of the clone; added to this table's, or replacing them.
 
         Raises:
             TableAlreadyExists: there is a table, and it is not to be replaced.

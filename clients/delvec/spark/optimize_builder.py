@@ -69,7 +69,7 @@ class DeltaOptimizeBuilder:
         """Sort rows so that files have narrow ranges in each of these columns; return the path and metrics.
 
         Raises:
-            UnknownColumn: there is none of that name.
+            UnknownColumn: it does not exist.
             InvalidTableChange: a column partitions the table, or has no statistics; or the table is clustered.
         """
         names = [name for given in cols for name in ([given] if isinstance(given, str) else given)]

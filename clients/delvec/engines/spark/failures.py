@@ -74,7 +74,7 @@ def of_scan(scan: Scan, predicate: Predicate | None = None) -> Iterator[None]:
     """Turn a failed read of the scan's files into the error that names table, version and file.
 
     Raises:
-        MissingDataFile: a file is not in storage.
+        MissingDataFile: a file is missing from storage.
         CorruptTable: a file cannot be read.
         InvalidPredicate: evaluating ``predicate`` fails for a row.
         UnsupportedTable: the session did not let Spark see the list of files.

@@ -666,7 +666,7 @@ def test_a_file_read_at_another_position_than_planned_is_an_error(engine, local,
         return scan_module.ScanSource(source.files, source.names, source.lookup, swapped, source.live)
 
     monkeypatch.setattr(scan_module, "_source", shuffled)
-    with pytest.raises(InternalError, match="stopped before it gave wrong rows"):
+    with pytest.raises(InternalError, match="stopped, because it would return wrong rows"):
         engine.read(table.scan(), None, None)
     with pytest.raises(InternalError):
         engine.count(table.scan(), None)
