@@ -1,4 +1,4 @@
-"""Who may what, and who did what: ``lake.access``, for the administrators of a service."""
+"""Permissions and the audit log of a service, for its administrators: ``lake.access``."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -29,7 +29,7 @@ class AccessControl:
         self._service = service
 
     def whoami(self) -> dict[str, Any]:
-        """Return the principal of this connection's token, and the grants that hold for it."""
+        """Return the principal of this connection's token, and its grants."""
         return answer(AccessResponse, self._service.get("/v1/access")).model_dump(by_alias=True)
 
     # --- tokens -----------------------------------------------------------------------------------------
@@ -37,16 +37,16 @@ class AccessControl:
     def create_token(
         self, name: str, *, principal: str | None = None, expires: datetime | timedelta | None = None
     ) -> dict[str, Any]:
-        """Make a bearer token; ``token`` of the answer is the only copy of it.
+        """Create a bearer token; ``token`` of the result is the only copy.
 
         Args:
-            name: of the token, never used twice.
-            principal: whom grants name; by default the token's name. To rotate a token, make a second one for its
-                principal and revoke the first.
-            expires: when, with a time zone, or after how long; by default never.
+            name: of the token; cannot be reused.
+            principal: principal that grants refer to; by default the token's name. To rotate a token, create a second
+                one for its principal and revoke the first.
+            expires: a time with a time zone, or a duration; by default never.
 
         Raises:
-            TokenAlreadyExists: there is, or was, one of that name.
+            TokenAlreadyExists: the name is or was in use.
             PermissionDenied: this connection's token is not an admin's.
         """
         if isinstance(expires, timedelta):
@@ -60,12 +60,12 @@ class AccessControl:
         return answer(CreatedToken, self._service.post("/v1/tokens", body)).model_dump(by_alias=True)
 
     def tokens(self) -> list[dict[str, Any]]:
-        """Return all tokens by name, without what is secret of them."""
+        """Return all tokens by name, without their secrets."""
         found = answer(TokensResponse, self._service.get("/v1/tokens")).tokens
         return [one.model_dump(by_alias=True) for one in found]
 
     def revoke_token(self, name: str) -> None:
-        """Let a token be used no more.
+        """Revoke a token.
 
         Raises:
             TokenNotFound: it does not exist.
@@ -84,20 +84,20 @@ class AccessControl:
         namespace: str | None = None,
         all_tables: bool = False,
     ) -> dict[str, Any]:
-        """Grant a role on one of a table, a pattern, a namespace, and everything; it replaces the one there.
+        """Grant a role on a table, a name pattern, a namespace or everything; replaces the grantee's role there.
 
         Args:
-            role: ``reader``, ``writer``, ``maintainer`` or ``admin``; each may what those before it may.
-            grantee: a principal of a token: ``etl``; a subject of the identity provider: ``oidc:<sub>``; one of its groups:
-                ``group:<name>``.
-            table: by name or id; the grant stays with the table when it is renamed.
+            role: ``reader``, ``writer``, ``maintainer`` or ``admin``; each includes the ones before it.
+            grantee: a principal of a token: ``etl``; a subject of the identity provider: ``oidc:<sub>``; one of its
+                groups: ``group:<name>``.
+            table: by name or id; the grant survives a rename of the table.
             pattern: of names: ``sales.*``.
-            namespace: all tables that are called ``<namespace>.<something>``.
-            all_tables: all tables, and the service itself.
+            namespace: all tables named ``<namespace>.<table>``.
+            all_tables: all tables and the service itself.
 
         Raises:
             PermissionDenied: this connection's token is not an admin's there.
-            TableNotFound: there is no such table.
+            TableNotFound: the table does not exist.
         """
         on = _on(table, pattern, namespace, all_tables=all_tables)
         body = request(GrantRequest, role=role, grantee=grantee, **on)
@@ -115,7 +115,7 @@ class AccessControl:
         """Revoke a role.
 
         Raises:
-            GrantNotFound: there is none of the grantee there.
+            GrantNotFound: the grantee has no role there.
         """
         on = _on(table, pattern, namespace, all_tables=all_tables)
         given = {name.replace("_", "-"): value for name, value in on.items() if value}
@@ -137,18 +137,20 @@ class AccessControl:
         since: datetime | timedelta | str | None = None,
         limit: int | None = 100,
     ) -> list[dict[str, Any]]:
-        """Return who changed what, and who was not allowed to, the newest first.
+        """Return changes and denied attempts, newest first.
 
         Args:
-            table: only entries about it, by name or id; its maintainers may ask for them, all others are for admins.
+            table: only entries of this table, by name or id; its maintainers may list them, other entries need an
+                admin.
             principal: only entries of one principal.
             outcome: ``done``, ``denied``, ``refused``, ``failed`` or ``unknown``.
-            since: only entries from then on: a time, or ISO 8601 (without a zone it is UTC), or how long ago.
-            limit: only the newest so many; None for all.
+            since: only entries since this time: a datetime, ISO 8601 text (UTC unless it has a zone), or a duration
+                before now.
+            limit: maximum number of entries, newest first; None for all.
 
         Raises:
-            PermissionDenied: this connection's token is neither an admin's nor that of a maintainer of the table.
-            TableNotFound: there is no such table, or none that the principal may read.
+            PermissionDenied: this connection's token is of neither an admin nor a maintainer of the table.
+            TableNotFound: the table does not exist, or the principal may not read it.
         """
         if isinstance(since, timedelta):
             since = datetime.now(UTC) - since

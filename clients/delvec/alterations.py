@@ -1,4 +1,4 @@
-"""Changes of a table itself: its columns, properties, constraints, protocol."""
+"""Alterations of a table: columns, properties, constraints, protocol."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -42,10 +42,10 @@ _ATTEMPTS: Final = 5
 
 @dataclass(frozen=True)
 class Altered:
-    """What came of it.
+    """The result of an alteration.
 
     Attributes:
-        version: that the changes are, None where the table was as asked for already.
+        version: the version of the commit; None if the table already was as requested.
         operation: its name in the table's history, None without a version.
     """
 
@@ -54,19 +54,19 @@ class Altered:
 
 
 class Alterations:
-    """Changes a table; each call is one commit, those within :meth:`together` are one commit as a whole.
+    """Alters a table: each call is one commit, all calls within :meth:`together` are one.
 
-    A column is named by a path: ``address.city``, ``tags.element``, with backticks around a name that has other
-    characters than letters, digits and underscores. Changes are made to the newest version: others may write rows
-    and change other things of the table meanwhile. A constraint, and NOT NULL, hold for the rows that are there:
-    those that statistics do not tell about are looked at by the table's engine before the commit.
+    A column is named by a path: ``address.city``, ``tags.element``, with backticks around names with characters other
+    than letters, digits and underscores. Alterations apply to the newest version; other writers may commit meanwhile.
+    Constraints and NOT NULL also apply to existing rows: before the commit, the table's engine checks those that
+    statistics do not cover.
 
     Every method returns :class:`Altered`, or within :meth:`together` None, and raises:
-        InvalidTableChange: the table cannot be changed so; the message says why, and what would help.
-        BadRequest: or a subclass: a value, a type, a name or an expression is not one.
-        ConstraintViolation: rows of the table break a constraint that was to be added.
+        InvalidTableChange: the table does not allow the change; the message says why, and what would help.
+        BadRequest: or a subclass: a value, type, name or expression is invalid.
+        ConstraintViolation: existing rows violate the new constraint.
         UnsupportedWriterFeature: the table requires an unsupported writer feature.
-        MetadataChanged: others change the table all the time.
+        MetadataChanged: other writers keep changing the table's metadata.
     """
 
     def __init__(self, service: ServiceClient, table: ReadableTable) -> None:
@@ -76,7 +76,7 @@ class Alterations:
 
     @contextmanager
     def together(self) -> Iterator["Alterations"]:
-        """Make the changes of a ``with`` block in one commit; none of them if the block raises."""
+        """Commit all alterations of a ``with`` block together; none if the block raises."""
         block = Alterations(self._service, self._table)
         block._waiting = []
         yield block
@@ -88,18 +88,18 @@ class Alterations:
     def add_columns(
         self, columns: Any, *, first: bool = False, after: str | None = None, into: str | None = None
     ) -> Altered | None:
-        """Add columns; rows that are there have null in them.
+        """Add columns; they are NULL in existing rows.
 
         Args:
-            columns: Spark's DDL (``'age int, born date'``), or a schema: Arrow's, PySpark's, Delta's.
-            first: put them before all others.
-            after: put them behind this one.
-            into: the path of a struct to add them to, as fields.
+            columns: Spark DDL (``'age int, born date'``), or an Arrow, PySpark or Delta schema.
+            first: place the columns first.
+            after: place the columns after this one.
+            into: path of a struct to add them to as fields.
         """
         fields = (parse_ddl(columns) if isinstance(columns, str) else schema_from(columns)).fields
         made = []
         for number, field in enumerate(fields):
-            # Each goes behind the one before it, so that they stay in order.
+            # Each is placed after the one before it, so that they stay in order.
             place = (
                 {"first": first, "after": after}
                 if not number or not (first or after)
@@ -118,7 +118,7 @@ class Alterations:
         return self._apply(request(DropColumns, change="drop-columns", columns=names, if_exists=if_exists))
 
     def change_type(self, column: str, to: str) -> Altered | None:
-        """Give a column a wider type, ``'bigint'``; the table needs ``delta.enableTypeWidening=true``."""
+        """Widen the type of a column (``'bigint'``); the table needs ``delta.enableTypeWidening=true``."""
         field = parse_type(to, column)
         _check_plain(field)
         return self._apply(
@@ -130,35 +130,35 @@ class Alterations:
         return self._apply(request(ChangeColumn, change="change-column", column=column, nullable=False))
 
     def drop_not_null(self, column: str) -> Altered | None:
-        """Let a column be null."""
+        """Allow NULL in a column."""
         return self._apply(request(ChangeColumn, change="change-column", column=column, nullable=True))
 
     def set_default(self, column: str, expression: str) -> Altered | None:
-        """Say what rows get that are written without a column from now on: Spark's SQL that reads no column.
+        """Set a column's default, a Spark SQL expression that reads no columns.
 
-        Rows that are there stay as they are.
+        It applies to rows written without the column from now on; existing rows do not change.
         """
         return self._apply(request(ChangeColumn, change="change-column", column=column, default=expression))
 
     def drop_default(self, column: str) -> Altered | None:
-        """Let rows that are written without a column have null in it."""
+        """Drop a column's default."""
         return self._apply(request(ChangeColumn, change="change-column", column=column, default=""))
 
     def sync_identity(self, column: str) -> Altered | None:
-        """Let an identity column go on behind the numbers that rows have, those that users gave included.
+        """Continue an identity column after the highest value in the table, including values that users inserted.
 
-        Statistics are looked at, and rows of files where they leave it open. The numbers never go back.
+        Reads statistics, and the rows of files without usable ones. The high-water mark never goes back.
         """
         return self._apply(request(SyncIdentity, change="sync-identity", column=column))
 
     def comment_column(self, column: str, comment: str | None) -> Altered | None:
-        """Say what a column is; None takes the comment away."""
+        """Comment on a column; None removes the comment."""
         return self._apply(
             request(ChangeColumn, change="change-column", column=column, comment=comment or "")
         )
 
     def move_column(self, column: str, *, first: bool = False, after: str | None = None) -> Altered | None:
-        """Put a column before all others, or behind one."""
+        """Move a column to the first place, or after another column."""
         return self._apply(
             request(ChangeColumn, change="change-column", column=column, first=first, after=after)
         )
@@ -189,11 +189,11 @@ class Alterations:
         )
 
     def enable_deletion_vectors(self) -> Altered | None:
-        """Let rows be deleted by deletion vector; readers must know them from then on."""
+        """Enable deletion vectors; readers must support them from then on."""
         return self.set_properties({"delta.enableDeletionVectors": "true"})
 
     def add_constraint(self, name: str, expression: str) -> Altered | None:
-        """Add a CHECK constraint, a Boolean expression that must be true for every row, those there included."""
+        """Add a CHECK constraint, a Boolean expression that must be true for every row, including existing ones."""
         return self._apply(request(AddConstraint, change="add-constraint", name=name, expression=expression))
 
     def drop_constraint(self, name: str, *, if_exists: bool = False) -> Altered | None:
@@ -205,13 +205,13 @@ class Alterations:
         return self._apply(request(AddFeature, change="add-feature", feature=feature))
 
     def drop_feature(self, feature: str, *, truncate_history: bool = False) -> Altered | None:
-        """Take a table feature out of the protocol that nothing of the table needs any more; not within :meth:`together`.
+        """Drop a table feature from the protocol; not within :meth:`together`.
 
-        What turns it on is turned off first. A feature that readers must know takes four versions more, and checkpoints.
+        First turns off what uses the feature. A reader feature takes four more versions, and checkpoints.
 
         Args:
             feature: its name in the Delta protocol.
-            truncate_history: for ``checkpointProtection``, and no other.
+            truncate_history: delete older versions; only for ``checkpointProtection``.
         """
         return self._apply(
             request(DropFeature, change="drop-feature", feature=feature, truncate_history=truncate_history)
@@ -229,11 +229,11 @@ class Alterations:
         )
 
     def comment(self, comment: str | None) -> Altered | None:
-        """Say what the table is; None takes the description away."""
+        """Comment on the table; None removes the comment."""
         return self._apply(request(SetComment, change="set-comment", comment=comment))
 
     def cluster_by(self, columns: str | Sequence[str]) -> Altered | None:
-        """Set the columns by which files are to be clustered; none turns it off."""
+        """Set the clustering columns; none turns clustering off."""
         names = [columns] if isinstance(columns, str) else list(columns)
         return self._apply(request(ClusterBy, change="cluster-by", columns=names))
 
@@ -255,7 +255,7 @@ class Alterations:
             try:
                 return self._send(changes, verified, seen)
             except ConcurrentModification:
-                # Rows came that nobody has looked at, or the table is another: look again.
+                # New rows were committed, or the table was replaced: check again.
                 if verified is None or number == _ATTEMPTS - 1:
                     raise
         raise AssertionError("the last attempt returns or raises")
@@ -277,7 +277,7 @@ class Alterations:
         return Altered(done.version, done.operation)
 
     def _verify(self, conditions: Sequence[str]) -> int:
-        """Return the newest version, all of whose rows satisfy the conditions.
+        """Return the newest version once all its rows satisfy the conditions.
 
         Raises:
             ConstraintViolation: some do not.
@@ -310,7 +310,7 @@ def _required(change: TableChange) -> str | None:
 
 
 def _check_plain(field: StructField) -> None:
-    """Refuse what a column of a table that is there cannot become in one step, rather than to forget it."""
+    """Refuse definitions that a column of an existing table cannot get, rather than ignore them."""
     if CHARACTERS in field.metadata:
         raise UnsupportedOperation(
             f"Column '{field.name}' cannot get the type {field.metadata[CHARACTERS]} in an existing table. Use the "

@@ -1,4 +1,4 @@
-"""The tables that statements in SQL and maintenance find by name."""
+"""The tables that SQL statements and maintenance look up by name."""
 
 import os
 from typing import Any, Protocol
@@ -11,13 +11,13 @@ __all__ = ["Catalog"]
 
 
 class Catalog(Protocol):
-    """What statements need of a :class:`~delvec.Connection`, which has all of it."""
+    """What statements need of a :class:`~delvec.Connection`."""
 
     def table(self, name_or_location: str | os.PathLike[str], engine: Any = None) -> DeltaTable:
         """Return an existing table.
 
         Raises:
-            TableNotFound: there is no table of that name.
+            TableNotFound: no table of that name is registered.
         """
         ...
 
@@ -33,11 +33,11 @@ class Catalog(Protocol):
         engine: Any = None,
         **options: Any,
     ) -> tuple[DeltaTable, Metrics]:
-        """Make a table of a directory of Parquet files; return it, and Delta's metrics."""
+        """Convert a directory of Parquet files to a table; return it, and Delta's metrics."""
         ...
 
     def run_import_iceberg(
         self, source: str | os.PathLike[str], location: str | os.PathLike[str] | None = None, **options: Any
     ) -> tuple[DeltaTable, Metrics]:
-        """Make a table of an Iceberg table; return it, and Delta's metrics."""
+        """Import an Iceberg table; return the table, and Delta's metrics."""
         ...

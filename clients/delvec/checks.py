@@ -1,4 +1,4 @@
-"""Checks of a table, and repairs of what they find."""
+"""Checks of a table, and repairs of their findings."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ class CheckedTable(WritableTable):
     """A table that can be checked and repaired."""
 
     def check(self, *, data_files: bool = True, iceberg: bool = False) -> dict[str, Any]:
-        """Check the log version by version, and the live files in storage; the table is sound without ``num-errors``.
+        """Check every version of the log and the live files in storage; the table is sound if ``num-errors`` is 0.
 
         Args:
-            data_files: also look up each live data file, one request each.
-            iceberg: also compare what :meth:`~delvec.table.DeltaTable.to_iceberg` published with Delta: files, deleted rows, and
-                what Iceberg demands.
+            data_files: also check that each live data file exists, with one request per file.
+            iceberg: also compare what :meth:`~delvec.table.DeltaTable.to_iceberg` published with Delta: files, deleted
+                rows, and Iceberg's own rules.
         """
         query = ({} if data_files else {"data-files": "false"}) | ({"iceberg": "true"} if iceberg else {})
         found = self._service.get(table_path(self.id, "check"), query)
@@ -31,23 +31,23 @@ class CheckedTable(WritableTable):
         drop_missing_files: bool = False,
         user_metadata: str | None = None,
     ) -> dict[str, Any]:
-        """Put right what :meth:`check` finds and has one right answer, in one commit; returns what was done and what is left.
+        """Repair findings of :meth:`check` that have one safe fix, in one commit.
 
-        Findings without one right answer are listed with the reason, and left alone.
+        Other findings are listed with the reason, and left alone.
 
         Args:
-            dry_run: only say what would be done, and why that is right.
-            drop_missing_files: take data files that are not in storage out of the table. Their rows are lost.
+            dry_run: only return what would be repaired, and why.
+            drop_missing_files: remove missing data files from the table. Their rows are lost.
             user_metadata: text for the table's history.
 
         Returns:
-            ``repaired`` and ``unrepaired``, names are as on the wire; ``version`` is that of the commit, None where there is
-            nothing to repair.
+            ``repaired`` and ``unrepaired``, names are as on the wire; ``version`` is that of the commit, None if there
+            is nothing to repair.
 
         Raises:
-            AppendOnlyTable: missing files would be dropped, and the table does not let go of rows.
+            AppendOnlyTable: missing files would be dropped, but the table does not allow rows to be removed.
             UnsupportedTable: or a subclass: Delvec must not write the table.
-            ConcurrentModification: or a subclass: others change the same files all the time.
+            ConcurrentModification: or a subclass: other writers keep changing the same files.
             CommitOutcomeUnknown: the response was lost, and the service does not know the outcome of the commit.
         """
         body = request(

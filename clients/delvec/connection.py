@@ -1,4 +1,4 @@
-"""Where a session starts: ``connect()`` and the tables that a service knows."""
+"""The entry point: ``connect()``, and the tables of a service."""
 
 import os
 import threading
@@ -64,29 +64,29 @@ def connect(
     ::
 
         delvec.connect("http://host:8710", token="...")  # a running service
-        delvec.connect("/data/lake")                     # a service in this process, with the names of that folder
+        delvec.connect("/data/lake")                     # a service in this process, with that warehouse
 
     Args:
-        url: a running service, ``http://host:8710``, by default ``DELVEC_URL``; without that the service runs in this
-            process until the connection is closed. A folder or the URL of one is taken for ``warehouse``.
-        warehouse: the folder or bucket whose names a service in this process knows, and where tables that are created by
-            name go; by default ``DELVEC_WAREHOUSE``, or else the working directory. Names belong to a warehouse, and
-            never mean another one's tables; locations are the same everywhere.
+        url: a running service, ``http://host:8710``, by default ``DELVEC_URL``; without one the service runs in this
+            process until the connection is closed. A directory or its URL is taken as ``warehouse``.
+        warehouse: the directory or bucket in which a service in this process finds and creates tables by name; by
+            default ``DELVEC_WAREHOUSE``, else the working directory. Names are per warehouse; locations are the same
+            everywhere.
         token: the service's bearer token; by default ``DELVEC_TOKEN``.
-        database_url: where a service in this process keeps its records, as an SQLAlchemy URL; by default an
-            SQLite file under ``$XDG_STATE_HOME/delvec`` or ``~/.local/state/delvec``.
+        database_url: the database of a service in this process, as an SQLAlchemy URL; by default an SQLite file under
+            ``$XDG_STATE_HOME/delvec`` or ``~/.local/state/delvec``.
         timeout: seconds to wait for a remote service to answer; 300 by default.
-        retries: how often a command that lost a race is run again, unless the command itself says.
-        roots: paths or URLs that tables must lie in, and the files that their logs name. A service in this process checks
-            them, and engines check again what they open, of a running service's plans, too. Without them a log may name
-            any file, as those of shallow clones do: give them where tables come from others.
-        storage_credentials: ``"vended"``: data files of tables on S3 are opened, by this process, with short-lived credentials
-            that a running service hands out for each table; by default with those of the environment.
+        retries: how often to retry a command after a conflict, unless the command sets it.
+        roots: paths or URLs that tables, and the files that their logs name, must be under. A service in this process
+            checks them, and engines check every file they open, also for plans of a running service. Without roots a
+            log may name any file, as logs of shallow clones do: set them if you read tables of others.
+        storage_credentials: ``"vended"``: this process opens data files on S3 with short-lived credentials that a
+            running service issues for each table; by default with those of the environment.
 
     Raises:
-        EngineUnavailable: there is no URL and the service is not installed.
-        BadRequest: the arguments contradict each other, or the URL is not one.
-        InvalidLocation: the warehouse is not a location.
+        EngineUnavailable: no URL is given, and the service is not installed.
+        BadRequest: the arguments contradict each other, or the URL is invalid.
+        InvalidLocation: the warehouse is not a valid location.
     """
     if url is not None and _is_place(url):
         if warehouse is not None:
@@ -123,7 +123,7 @@ def connect(
 
 
 def _is_place(url: str | os.PathLike[str]) -> bool:
-    """Whether what ``connect()`` was given is a folder, and not a service."""
+    """Whether the argument of ``connect()`` is a directory, not a service."""
     if not isinstance(url, str):
         return True
     scheme, separator, _ = url.partition("://")
@@ -143,7 +143,7 @@ def _warehouse(warehouse: str | os.PathLike[str] | None) -> str | None:
         return locations.absolute(os.fspath(warehouse))
     if os.environ.get("DELVEC_WAREHOUSE"):
         return None
-    with suppress(OSError):  # the working directory may be gone
+    with suppress(OSError):  # the working directory may be deleted
         return os.getcwd()  # noqa: PTH109 - text in, text out
     return None
 
@@ -151,11 +151,11 @@ def _warehouse(warehouse: str | os.PathLike[str] | None) -> str | None:
 class Connection:
     r"""The tables of one service. A context manager; may be shared between threads, not between processes.
 
-    A table is called by its name or by its location. Text that contains ``/``, ``\\`` or ``://``, or starts
-    with a dot, is a location, as is a :class:`pathlib.Path`; a relative path starts from the working directory.
+    A table is given by its name or location. Text that contains ``/``, ``\\`` or ``://``, or starts with a dot, is a
+    location, as is a :class:`pathlib.Path`; relative paths start from the working directory.
 
     Attributes:
-        has_warehouse: whether a service in this process was told where tables go that are created by name.
+        has_warehouse: whether a service in this process has a warehouse, where tables are created by name.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class Connection:
         return [name for name in super().__dir__() if not name.startswith("_")]
 
     def close(self) -> None:
-        """Close the connection; a service in this process ends. Closing twice is fine."""
+        """Close the connection, and stop a service in this process. Can be called repeatedly."""
         self._service.close()
         with self._lock:
             close = getattr(self._duckdb, "close", None)
@@ -226,26 +226,26 @@ class Connection:
         """Create an empty Delta table, with deletion vectors unless ``properties`` say otherwise.
 
         Args:
-            name_or_location: where the table goes; a name alone puts it into the warehouse: ``orders`` into its folder
-                ``orders``, ``sales.orders`` into ``sales.db/orders``.
+            name_or_location: the table's location, or a name in the warehouse: ``orders`` is created in its directory
+                ``orders``, ``sales.orders`` in ``sales.db/orders``.
             schema: an Arrow, Spark or Delta schema, Delta's schema JSON, or text such as ``id long, name string``.
             partition_by: columns, in order.
-            properties: table properties, ``delta.*`` among them; ``delta.feature.<name>`` and ``delta.constraints.<name>``
-                add table features and CHECK constraints.
+            properties: table properties, ``delta.*`` among them; ``delta.feature.<name>`` and
+                ``delta.constraints.<name>`` add table features and CHECK constraints.
             description: free text.
             engine: as for :meth:`table`.
-            name: the table's name, where a location is given. Without one it is called by the location's last part, as
-                long as no other table is.
-            cluster_by: columns by which files are to be clustered.
-            replace: a table that is there gets these columns and properties in place of its own, and loses its rows, in one
-                version; earlier versions stay as they are.
-            if_not_exists: a table that is there is returned as it is, whatever its columns.
+            name: the table's name, if a location is given; by default the location's last part, unless another table
+                has that name.
+            cluster_by: clustering columns.
+            replace: replace the columns and properties of an existing table, and remove its rows, in one version;
+                earlier versions are kept.
+            if_not_exists: return an existing table as it is, whatever its columns.
 
         Raises:
-            TableAlreadyExists: something is there, or has the name, and is not to be replaced.
+            TableAlreadyExists: the location or name is taken.
             InvalidSchema: the schema has no equivalent in Delta.
-            InvalidTableChange: a property, a constraint or a clustering column cannot be.
-            ConcurrentModification: or a subclass: others changed the table that is replaced again and again.
+            InvalidTableChange: a property, constraint or clustering column is not allowed.
+            ConcurrentModification: or a subclass: other writers kept changing the replaced table.
             LocationNotAllowed: the service does not allow the location.
         """
         if replace and if_not_exists:
@@ -281,13 +281,13 @@ class Connection:
         error: TableAlreadyExists,
         engine: Engine,
     ) -> DeltaTable | None:
-        """Return the table that is in the way, under the name that it is to have; None where that is another's."""
+        """Return the existing table under the requested name; None if another table has the name."""
         location = location_of(name_or_location)
         if location is None:
             name = os.fspath(name_or_location)
             with suppress(NotFound):
                 return self.table(name, engine)
-            # A log that is there, and that the service has forgotten.
+            # A table that exists, but is not registered.
             location = error.details.get("location")
         if location is None:
             return None
@@ -313,24 +313,25 @@ class Connection:
         description: str | None = None,
         engine: Any = None,
     ) -> DeltaTable:
-        """Make a Delta table of the Parquet files of a directory: a log is written that names them, and no file is changed.
+        """Convert a directory of Parquet files to a Delta table in place: writes a log, and changes no file.
 
-        A directory that is a Delta table already is returned as it is.
+        If the directory already is a Delta table, returns it as it is.
 
         Args:
             location: the directory.
-            partition_by: the columns that directories such as ``day=2026-01-31`` are named by, with their types and in that
+            partition_by: the partition columns in directory names such as ``day=2026-01-31``, with their types, in that
                 order: ``"day date, country string"``, or an Arrow, Spark or Delta schema.
-            name: the table's name; without one it is called by the location's last part.
-            collect_statistics: take statistics from the footers of the files, which makes reads skip files.
+            name: the table's name; by default the location's last part.
+            collect_statistics: take statistics from file footers, so that reads can skip files.
             properties: table properties, as in :meth:`create_table`.
             description: free text.
             engine: as for :meth:`table`.
 
         Raises:
-            BadRequest: there is no Parquet file, or the directories are named by other columns.
-            InvalidTableChange: or InvalidSchema: the files contradict each other, or have columns that no table has.
-            UnsupportedOperation: it is an Iceberg table, which :meth:`import_iceberg` takes.
+            BadRequest: there are no Parquet files, or the directories have other partition columns.
+            InvalidTableChange: or InvalidSchema: the files contradict each other, or have columns that a table cannot
+                have.
+            UnsupportedOperation: it is an Iceberg table; use :meth:`import_iceberg`.
             LocationNotAllowed: the service does not allow the location.
         """
         return self.run_convert(
@@ -354,25 +355,25 @@ class Connection:
         description: str | None = None,
         engine: Any = None,
     ) -> DeltaTable:
-        """Make a Delta table of an Iceberg table: a log is written that names its data files, and no file is changed.
+        """Convert an Iceberg table to a Delta table over the same data files: writes a log, and changes no file.
 
-        Its position deletes and deletion vectors become deletion vectors of the Delta table. A location that is a Delta
-        table already is returned as it is.
+        Position deletes and deletion vectors become deletion vectors of the Delta table. If the location already is a
+        Delta table, returns it as it is.
 
         Args:
-            source: the Iceberg table's directory, or the metadata file that its catalog says is current.
-            location: of the Delta table; without it the Iceberg table's directory.
-            name: the table's name; without one it is called by the location's last part.
-            collect_statistics: take statistics from the manifests, which makes reads skip files.
+            source: the Iceberg table's directory, or its current metadata file according to its catalog.
+            location: of the Delta table; by default the Iceberg table's directory.
+            name: the table's name; by default the location's last part.
+            collect_statistics: take statistics from the manifests, so that reads can skip files.
             properties: table properties, as in :meth:`create_table`.
             description: free text.
             engine: as for :meth:`table`.
 
         Raises:
-            BadRequest: there is no Iceberg table, or only its catalog knows which metadata file is current.
+            BadRequest: there is no Iceberg table, or only its catalog knows the current metadata file.
             UnsupportedOperation: it has equality deletes, or a column of a type that Delta does not have.
             InvalidTableChange: its files contradict each other, or are missing.
-            LocationNotAllowed: the service does not work there, or a file lies outside the roots.
+            LocationNotAllowed: the service does not work there, or a file is outside the roots.
         """
         return self.run_import_iceberg(
             source,
@@ -387,7 +388,7 @@ class Connection:
     def run_import_iceberg(
         self, source: str | os.PathLike[str], location: str | os.PathLike[str] | None = None, **options: Any
     ) -> tuple[DeltaTable, Metrics]:
-        """Do the same as :meth:`import_iceberg`; return Delta's metrics, too."""
+        """Like :meth:`import_iceberg`, but also return Delta's metrics."""
         given = locations.absolute(os.fspath(source))
         directory = given
         if _is_iceberg_metadata(given):
@@ -405,7 +406,7 @@ class Connection:
         engine: Any = None,
         **options: Any,
     ) -> tuple[DeltaTable, Metrics]:
-        """Do the same as :meth:`convert`; return Delta's metrics, too."""
+        """Like :meth:`convert`, but also return Delta's metrics."""
         chosen = self._engine(engine)
         body = request(
             ConvertRequest,
@@ -420,17 +421,17 @@ class Connection:
         return table, Metrics(done.operation_metrics, done.version)
 
     def table(self, name_or_location: str | os.PathLike[str], engine: Any = None) -> DeltaTable:
-        """Return an existing table. The table at a location is made known to the service where it is not yet.
+        """Return an existing table. A table given by location is registered if it is not yet.
 
         Args:
             name_or_location: which table.
             engine: ``"duckdb"``, which is the default; a SparkSession, classic or Connect; or an Engine.
 
         Raises:
-            TableNotFound: the service knows no table of that name.
-            AmbiguousTable: the folders of several tables are called so, and none was given the name.
+            TableNotFound: no table of that name is registered.
+            AmbiguousTable: several tables have a directory of that name, and none has it as its name.
             NotADeltaTable: there is no Delta table at that location.
-            EngineUnavailable: the engine is not installed, or not known.
+            EngineUnavailable: the engine is not installed, or unknown.
         """
         chosen = self._engine(engine)
         location = location_of(name_or_location)
@@ -446,10 +447,10 @@ class Connection:
         return DeltaTable(self._service, resource, chosen, self._retries)
 
     def tables(self, namespace: str | None = None) -> list[TableResource]:
-        """Return the tables that are registered, in the order of their names.
+        """Return the registered tables, sorted by name.
 
         Args:
-            namespace: only those that are called ``namespace.something``.
+            namespace: only tables of this namespace: ``namespace.table``.
         """
         return listed(
             self._service, "/v1/tables", TablesResponse, lambda page: page.tables, {"namespace": namespace}
@@ -462,15 +463,15 @@ class Connection:
         min_deleted_ratio: float | None = None,
         limit: int | None = None,
     ) -> list[dict[str, Any]]:
-        """Return the registered tables, those first that need most care, as they were after their newest commits.
+        """Return the registered tables with their newest health sample, those that need most maintenance first.
 
-        No log is read. A table to which this service's database knows no commit has no ``sample``; its own
-        :meth:`DeltaTable.health` looks at it, and makes one.
+        Reads no logs. A table without commits through this service has no ``sample``; :meth:`DeltaTable.health` takes
+        one.
 
         Args:
-            order_by: ``score`` (the lowest first), or the highest ``deleted-ratio``, ``deleted-bytes``, ``small-files``,
-                ``num-files``, ``size-in-bytes``, ``commits-since-checkpoint`` or ``gain-bytes``.
-            min_deleted_ratio: only tables of which at least this share of the rows is known to be deleted.
+            order_by: ``score`` (the lowest first), or the highest ``deleted-ratio``, ``deleted-bytes``,
+                ``small-files``, ``num-files``, ``size-in-bytes``, ``commits-since-checkpoint`` or ``gain-bytes``.
+            min_deleted_ratio: only tables with at least this share of deleted rows.
             limit: only so many.
 
         Returns:
@@ -498,35 +499,36 @@ class Connection:
     def register(
         self, location: str | os.PathLike[str], name: str | None = None, engine: Any = None
     ) -> DeltaTable:
-        """Give the Delta table at a location a name; as often as you like.
+        """Register the Delta table at a location under a name; can be repeated.
 
         Args:
-            location: where the table is.
-            name: its name, with namespaces before it if you like; by default it is called by the location's last part, as
-                long as no other table is.
+            location: the table's location.
+            name: the table's name, optionally with namespaces; by default the location's last part, unless another
+                table has that name.
             engine: as for :meth:`table`.
 
         Raises:
             NotADeltaTable: there is no Delta table at that location.
-            TableAlreadyExists: the name is another table's, or the table was given another one; says both locations.
+            TableAlreadyExists: another table has the name, or the table has another name; the message has both
+                locations.
         """
         body = request(TableRequest, location=locations.absolute(os.fspath(location)), name=name)
         resource = answer(TableResource, self._service.post("/v1/tables", body))
         return DeltaTable(self._service, resource, self._engine(engine), self._retries)
 
     def rename(self, name_or_location: str | os.PathLike[str], name: str, engine: Any = None) -> DeltaTable:
-        """Give a registered table a name, its first or another one. Location, id and files stay as they are.
+        """Rename a registered table, or give it its first name. Location, id and files do not change.
 
         Raises:
             TableNotFound: it is not registered.
-            TableAlreadyExists: the name is another table's; says both locations.
+            TableAlreadyExists: another table has the name; the message has both locations.
         """
         path = table_path(self._registered(name_or_location), "rename")
         resource = answer(TableResource, self._service.post(path, request(RenameRequest, name=name)))
         return DeltaTable(self._service, resource, self._engine(engine), self._retries)
 
     def drop(self, name_or_location: str | os.PathLike[str]) -> None:
-        """Forget a table and its name. Its files stay where they are, and its location goes on to be a Delta table.
+        """Unregister a table. Its files stay, so its location still is a Delta table.
 
         Raises:
             TableNotFound: it is not registered.
@@ -534,11 +536,11 @@ class Connection:
         self._service.delete(table_path(self._registered(name_or_location)))
 
     def drop_table(self, name_or_location: str | os.PathLike[str]) -> None:
-        """Do the same as :meth:`drop`."""
+        """Same as :meth:`drop`."""
         self.drop(name_or_location)
 
     def _registered(self, name_or_location: str | os.PathLike[str]) -> str:
-        """Return the name, or the id, of a table that is registered."""
+        """Return the name or id of a registered table."""
         location = location_of(name_or_location)
         if location is None:
             return os.fspath(name_or_location)
@@ -557,30 +559,31 @@ class Connection:
             lake.sql("UPDATE people SET age = age + 1 WHERE id = 3")
             lake.sql("SELECT country, count(*) AS n FROM delta.`/data/people` VERSION AS OF 7 GROUP BY country")
 
-        Tables are called by the names that :meth:`table` takes; a location is written ``delta.`/path` ``.
+        Refer to tables by the names that :meth:`table` takes, or by location as ``delta.`/path` ``.
 
         Args:
             text: SELECT, DELETE, UPDATE, MERGE, INSERT INTO or OVERWRITE, DESCRIBE [DETAIL | HISTORY], SHOW TABLES, or
                 ALTER TABLE with SYNC IDENTITY.
-            engine: as for :meth:`table`; what runs it.
-            dialect: ``"spark"`` or ``"duckdb"``: how the statement is written.
-            functions: names of functions of your Spark session, such as UDFs, that the statement may call beside Spark's own.
+            engine: as for :meth:`table`; runs the statement.
+            dialect: SQL dialect of the statement: ``"spark"`` or ``"duckdb"``.
+            functions: functions of your Spark session, such as UDFs, that the statement may call in addition to Spark's
+                own.
 
         Returns:
-            An Arrow table for what gives rows, on Spark a lazy DataFrame for a query; what changes rows gives its
-            Metrics, what alters a table Altered.
+            An Arrow table for statements that return rows, or on Spark a lazy DataFrame for queries; Metrics for
+            statements that change rows, Altered for those that alter a table.
 
         Raises:
-            InvalidStatement: with line and column: it cannot be parsed, is none of these, or reads something else
-                than tables.
-            DelvecError: as the commands of :class:`DeltaTable`.
+            InvalidStatement: with line and column: it cannot be parsed, is not supported, or reads something other than
+                tables.
+            DelvecError: as for the commands of :class:`DeltaTable`.
         """
         from delvec.sql.statements import run
 
         return run(self, text, engine, dialect, functions)
 
     def register_views(self, spark: Any, tables: Sequence[str] | Mapping[str, str] | None = None) -> Any:
-        """Make tables known by name to Spark SQL, as temporary views of a session, without any JAR.
+        """Make tables available to Spark SQL as temporary views of a session, without any JAR.
 
         ::
 
@@ -591,27 +594,27 @@ class Connection:
 
         Args:
             spark: a SparkSession, classic or Connect.
-            tables: names, or a dict from names of views to names or locations of tables; by default all tables that the
-                service knows. A dot in a name becomes an underscore, as temporary views have no namespaces.
+            tables: table names, or a dict from view names to names or locations of tables; by default all registered
+                tables. Dots in names become underscores, as temporary views have no namespaces.
 
         Returns:
             A :class:`delvec.sql.spark_views.SparkViews`: ``refresh()``, ``sql(text)``, ``drop()``, ``names``.
 
         Raises:
-            TableAlreadyExists: Spark knows something by that name already.
-            TableNotFound: or another error of a table that was named. Of all tables, those that cannot be read are left
-                out, with a warning.
+            TableAlreadyExists: Spark already has a table or view of that name.
+            TableNotFound: or another error of a given table. By default, tables that cannot be read are skipped with a
+                warning.
         """
         from delvec.sql.spark_views import SparkViews
 
         return SparkViews.of(self, spark, tables)
 
     def progress(self) -> float | None:
-        """Return how far DuckDB is with what it does for this connection now; for another thread to ask.
+        """Return the progress of DuckDB's current statement for this connection; called from another thread.
 
         Returns:
-            From 0 to 1, of the statement that runs: a command may be several. None where none runs that can tell. Those
-            can that began after this was asked for the first time; Spark has its own display.
+            From 0 to 1, for the running statement; a command may run several. None if no statement reports progress;
+            only statements started after the first call of this do. Spark has its own display.
         """
         asked = getattr(self._engine(None), "progress", None)
         found: float | None = None if asked is None else asked()
@@ -626,7 +629,7 @@ class Connection:
             with self._lock:
                 self._duckdb = self._duckdb or _duckdb_engine()
             return self._duckdb
-        # A SparkSession, classic or Connect, is told by what it can do: importing PySpark to ask is slow.
+        # A SparkSession, classic or Connect, is recognised by its methods: importing PySpark for a check is slow.
         if hasattr(engine, "sql") and hasattr(engine, "createDataFrame"):
             return _spark_engine(engine)
         if isinstance(engine, Engine):

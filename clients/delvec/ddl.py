@@ -242,5 +242,5 @@ class _Parser:
             raise InvalidSchema(f"the schema cannot be parsed at {rest[:20]!r}")
         found = f"{self._tokens[self._next][1]!r}" if self._next < len(self._tokens) else "its end"
         raise InvalidSchema(
-            f"the schema {self._text.strip()!r} is invalid: expected {wanted}, but found {found}"
+            f"the schema {self._text.strip()!r} has {found} where {wanted} is expected"
         )

@@ -37,16 +37,16 @@ _LEASE_SECONDS: Final = 120.0
 
 @dataclass(frozen=True)
 class MaintenanceResult:
-    """What became of one policy on one table.
+    """The result of one policy on one table.
 
     Attributes:
-        state: ``due`` (a dry run would do it), ``not-due``, ``done``, ``failed``, or ``elsewhere``: another replica is at work
-            on the table.
+        state: ``due`` (a dry run would do it), ``not-due``, ``done``, ``failed``, or ``elsewhere``: another replica is
+            maintaining the table.
         reason: why, or what went wrong.
-        predicted_gain_bytes: that scans would not read any more, or that storage would have free; so of files.
-        measured_gain_bytes: the same, as it came out; only of what was done; so of files.
-        cost_bytes: of files that are, or would be, written again.
-        version: the last that was made.
+        predicted_gain_bytes: bytes that scans would no longer read, or that would be freed; likewise for files.
+        measured_gain_bytes: the measured gain, only of what was done; likewise for files.
+        cost_bytes: bytes of files that were, or would be, rewritten.
+        version: the last version that was committed.
     """
 
     table: str
@@ -63,7 +63,7 @@ class MaintenanceResult:
 
 
 class Maintenance:
-    """Policies and what is done by them: ``lake.maintenance``."""
+    """Maintenance policies and their runs: ``lake.maintenance``."""
 
     def __init__(self, service: ServiceClient, lake: Catalog) -> None:
         self._service = service
@@ -73,7 +73,7 @@ class Maintenance:
     # --- policies ---------------------------------------------------------------------------------------
 
     def policies(self, table: str | None = None) -> list[dict[str, Any]]:
-        """Return all policies, or those that hold for a table: one per type. Names are as on the wire."""
+        """Return all policies, or those that apply to a table, one per type. Names are as on the wire."""
         path = "/v1/policies" if table is None else table_path(self._lake.table(table).id, "policies")
         found = answer(PoliciesResponse, self._service.get(path)).policies
         return [one.model_dump(by_alias=True) for one in found]
@@ -90,20 +90,21 @@ class Maintenance:
     ) -> dict[str, Any]:
         """Set a policy; it replaces one of the same name. Without a table or pattern it applies to all tables.
 
-        Of several policies of one type, a table's own goes before a pattern's, and that before one for all.
+        Of several policies of a type, one for the table takes precedence over one for a pattern, and that over one for
+        all tables.
 
         Args:
             name: of the policy.
             type: ``system.data-compaction``, ``system.dv-purge``, ``system.dv-compaction``, ``system.checkpoint`` or
                 ``system.vacuum``.
-            config: thresholds, ``quiet_hours``, ``max_bytes_per_run``: what is not given has its default.
+            config: thresholds, ``quiet_hours``, ``max_bytes_per_run``: defaults apply to what is not given.
             enable: False turns this type off for these tables.
-            table: the table that it is about, by name or location.
+            table: the table it applies to, by name or location.
             pattern: names of tables: ``sales.*``.
 
         Raises:
-            BadRequest: the config has fields or values that the type does not, or there are table and pattern.
-            TableNotFound: there is no such table.
+            BadRequest: the config has invalid fields or values, or both table and pattern are given.
+            TableNotFound: the table does not exist.
         """
         body = request(
             PolicyRequest,
@@ -116,7 +117,7 @@ class Maintenance:
         return answer(Policy, self._service.post("/v1/policies", body)).model_dump(by_alias=True)
 
     def drop_policy(self, name: str) -> None:
-        """Forget a policy.
+        """Delete a policy.
 
         Raises:
             PolicyNotFound: it does not exist.
@@ -134,28 +135,28 @@ class Maintenance:
         state: RunState | None = None,
         limit: int = 100,
     ) -> list[dict[str, Any]]:
-        """Return what was done, the newest first; names are as on the wire.
+        """Return maintenance runs, newest first; names are as on the wire.
 
         Args:
-            table: only what was done to this table.
-            since: only what began then or later: ISO 8601 text or a datetime; without a zone it is UTC.
+            table: only runs on this table.
+            since: only runs since this time: ISO 8601 text or a datetime, UTC unless it has a zone.
             type: only runs of policies of this type.
-            state: only what was ``done``, or what ``failed``.
+            state: only runs that are ``done``, or that ``failed``.
             limit: only so many.
 
         Raises:
-            BadRequest: ``since`` is no time, or there is no such type or state.
-            TableNotFound: there is no such table.
+            BadRequest: ``since``, the type or the state is invalid.
+            TableNotFound: the table does not exist.
         """
         identifier = None if table is None else self._lake.table(table).id
         found = self._runs(identifier, since, limit, type, state)
         return [one.model_dump(by_alias=True) for one in found]
 
     def run(self, tables: Sequence[str] | None = None, *, dry_run: bool = False) -> list[MaintenanceResult]:
-        """Do what the policies ask for now, table by table; or only say what that is, and why.
+        """Run the maintenance that policies ask for now, table by table; or only report it.
 
-        Of several processes that do so at once, one works on a table at a time. What fails holds up nothing else, whatever it
-        is: it is a result, too. Each table is looked after by the policies that there are when its turn comes.
+        Of several processes, one at a time works on a table. A failure does not stop the rest: it is a result, too. The
+        policies that apply are those at the time of each table's turn.
 
         Args:
             tables: by name or location; by default all registered ones.
@@ -191,12 +192,12 @@ class Maintenance:
             return [MaintenanceResult(table.name, None, None, "elsewhere", error.message)]
 
     def _held(self, table: "DeltaTable") -> list[Policy]:
-        """Return what is to be looked at now: tables before this one may have taken hours."""
+        """Return the policies that apply now: earlier tables may have taken hours."""
         answered = self._service.get(table_path(table.id, "policies"))
         return _wanted({one.type: one for one in answer(PoliciesResponse, answered).policies})
 
     def _one(self, table: "DeltaTable", policy: Policy, *, dry_run: bool) -> MaintenanceResult:
-        """Decide about one policy, and do what it asks for."""
+        """Decide on one policy, and run it."""
         found = MaintenanceResult(table.name, policy.name, policy.type, "not-due", "")
         task, started = TASKS[policy.type], datetime.now(UTC)
         try:
@@ -227,7 +228,7 @@ class Maintenance:
         )
 
     def _waits(self, table: "DeltaTable", policy: Policy, config: PolicyConfig, now: datetime) -> str | None:
-        """Return why nothing may begin now; None where it may."""
+        """Return why the policy may not run now; None if it may."""
         quiet = is_quiet(config.quiet_hours, now)
         if quiet is not None:
             return f"in quiet hours {quiet} (UTC)"
@@ -261,7 +262,7 @@ class Maintenance:
         *,
         error: str | None = None,
     ) -> str:
-        """Keep a run; return nothing, or what is to be said where that fails: what was done was done."""
+        """Record a run; if that fails, return a note for the result, as the work is done anyway."""
         measured = Outcome() if outcome is None else outcome
         try:
             body = request(
@@ -288,10 +289,10 @@ class Maintenance:
 
     @contextmanager
     def _lease(self, table: "DeltaTable") -> Iterator[None]:
-        """Keep other processes from looking after a table meanwhile.
+        """Keep other processes from maintaining a table meanwhile.
 
         Raises:
-            MaintenanceUnderWay: one does.
+            MaintenanceUnderWay: another process does.
         """
         path = table_path(table.id, "maintenance-lease")
 
@@ -300,7 +301,7 @@ class Maintenance:
 
         def keep() -> None:
             while not ended.wait(_LEASE_SECONDS / 3):
-                # A lease that is lost costs work that is done twice, and nothing else: commits decide.
+                # Losing the lease costs only duplicate work: commits decide conflicts.
                 with suppress(Exception):
                     take()
 
@@ -313,17 +314,17 @@ class Maintenance:
         finally:
             ended.set()
             keeper.join()
-            with suppress(Exception):  # it ends by itself
+            with suppress(Exception):  # it expires by itself
                 self._service.delete(path, {"owner": self._owner})
 
 
 def _wanted(held: Mapping[PolicyType, Policy]) -> list[Policy]:
-    """Return those that are not turned off, in the order in which they are done."""
+    """Return the enabled policies, in the order of their runs."""
     return [held[kind] for kind in TASKS if kind in held and held[kind].content.enable]
 
 
 def _told(error: Exception, table: str, policy: str | None = None) -> str:
-    """Return what to say of an error; one that nobody foresaw is logged with its trace."""
+    """Return the message of an error; unexpected errors are logged with a traceback."""
     if isinstance(error, DelvecError):
         return error.message
     _LOGGER.error("maintenance of table '%s' failed (policy: %s)", table, policy, exc_info=error)

@@ -1,4 +1,4 @@
-"""What maintenance policies ask for: whether a table needs it now, and doing it, with the client's own commands."""
+"""The tasks of maintenance policies: decide whether a table needs one, and run it with the client's commands."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,14 +23,14 @@ __all__ = ["TASKS", "Decision", "Outcome", "Task"]
 
 @dataclass(frozen=True)
 class Decision:
-    """Whether something is worth doing now.
+    """Whether a task is worth running now.
 
     Attributes:
         is_due: whether it is.
         reason: why, or why not.
-        gain_bytes: that scans would not read any more, or that storage would have free; None where there is no such number.
-        gain_files: files fewer to open, or to store.
-        cost_bytes: of files that would be rewritten.
+        gain_bytes: bytes that scans would no longer read, or that would be freed; None if unknown.
+        gain_files: fewer files to open or store.
+        cost_bytes: bytes of files that would be rewritten.
     """
 
     is_due: bool
@@ -42,7 +42,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of it, measured; ``version`` is the last that was made."""
+    """The measured result; ``version`` is the last version that was committed."""
 
     gain_bytes: int | None = None
     gain_files: int | None = None
@@ -53,11 +53,11 @@ class Task(Protocol):
     """One kind of maintenance."""
 
     def decide(self, table: "DeltaTable", config: Any) -> Decision:
-        """Say whether it is worth doing now; changes nothing."""
+        """Decide whether the task is worth running now; changes nothing."""
         ...
 
     def perform(self, table: "DeltaTable", config: Any) -> Outcome:
-        """Do it."""
+        """Run the task."""
         ...
 
 
@@ -68,7 +68,7 @@ class _Rewrite:
         raise NotImplementedError
 
     def perform(self, table: "DeltaTable", config: Any) -> Outcome:
-        """Write files again, within the budget."""
+        """Rewrite files, within the budget."""
         done = self._run(table, config, config.max_bytes_per_run)
         return Outcome(
             (done["numRemovedBytes"] or 0) - (done["numAddedBytes"] or 0),
@@ -77,7 +77,7 @@ class _Rewrite:
         )
 
     def _over_budget(self, table: "DeltaTable", config: Any) -> str | None:
-        """Return that a budget is what keeps all files from being written again; None where it is not."""
+        """Return a reason if only the budget keeps files from being rewritten, else None."""
         if config.max_bytes_per_run is None:
             return None
         size = _planned(self._run(table, config, None, dry_run=True)).cost_bytes
@@ -87,7 +87,7 @@ class _Rewrite:
 
 
 class _Purge(_Rewrite):
-    """PURGE of the files of which many rows are deleted."""
+    """PURGE of files with many deleted rows."""
 
     def decide(self, table: "DeltaTable", config: DvPurgeConfig) -> Decision:
         planned = self._run(table, config, config.max_bytes_per_run, dry_run=True)
@@ -143,12 +143,12 @@ class _Compaction(_Rewrite):
 
 
 class _DvCompaction:
-    """Compaction of the deletion vectors themselves."""
+    """Compaction of deletion vector files."""
 
     def decide(self, table: "DeltaTable", config: DvCompactionConfig) -> Decision:
         try:
             found = table.optimize.deletion_vectors(dry_run=True)
-        except InvalidTableChange as error:  # of a table without deletion vectors there is nothing to do
+        except InvalidTableChange as error:  # nothing to do for a table without deletion vectors
             return Decision(False, error.message)
         before, after = found["num-vector-files"], found["new-vector-files"]
         gained = found["gain-bytes"]
@@ -167,7 +167,7 @@ class _DvCompaction:
 
 
 class _Checkpoint:
-    """A checkpoint, with a clean-up of the log where it is asked for."""
+    """A checkpoint, optionally with a clean-up of the log."""
 
     def decide(self, table: "DeltaTable", config: CheckpointConfig) -> Decision:
         commits = table.health()["commits-since-checkpoint"]
@@ -182,7 +182,7 @@ class _Checkpoint:
 
 
 class _Vacuum:
-    """VACUUM, with the table's retention at least."""
+    """VACUUM, with at least the table's retention."""
 
     def decide(self, table: "DeltaTable", config: VacuumConfig) -> Decision:
         found = self._run(table, config, dry_run=True)
@@ -218,4 +218,4 @@ TASKS: Final[Mapping[PolicyType, Task]] = {
     "system.checkpoint": _Checkpoint(),
     "system.vacuum": _Vacuum(),
 }
-"""By policy type, in the order in which they are done: what VACUUM deletes, the others leave behind."""
+"""By policy type, in the order of their runs: VACUUM deletes what the others leave behind."""

@@ -30,7 +30,7 @@ class TableDefinition:
         partition_by: columns, in order.
         properties: the user's own and ``delta.*``.
         description: free text.
-        cluster_by: columns by which files are to be clustered.
+        cluster_by: clustering columns.
     """
 
     schema: StructType

@@ -163,7 +163,7 @@ class DeltaTable:
             partitionSchema: the columns of the directories: DDL, or a StructType.
 
         Raises:
-            BadRequest: there is no Parquet file, or the directories are named by other columns.
+            BadRequest: there are no Parquet files, or the directories have other partition columns.
             UnsupportedOperation: it is a table of a catalog, or an Iceberg table has what Delta does not have.
         """
         kind, _, path = identifier.partition(".")

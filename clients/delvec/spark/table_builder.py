@@ -175,8 +175,8 @@ class DeltaTableBuilder:
             TableAlreadyExists: it is there, and the builder is of ``create``; an ``AnalysisException``, too.
             TableNotFound: it is not there, and the builder is of ``replace``; an ``AnalysisException``, too.
             InvalidSchema: the columns make no table.
-            InvalidTableChange: a property, a constraint or a clustering column cannot be.
-            ConcurrentModification: or a subclass: others changed the table that is replaced again and again.
+            InvalidTableChange: a property, constraint or clustering column is not allowed.
+            ConcurrentModification: or a subclass: other writers kept changing the replaced table.
         """
         if self._name is None and self._location is None:
             raise BadRequest("a new table needs .tableName(...) or .location(...)")
