@@ -1,7 +1,7 @@
-"""Schemas as people type them: Spark's column lists, ``id long NOT NULL, tags array<string>``.
+"""Schemas as text: Spark's column lists, ``id long NOT NULL, tags array<string>``.
 
-Columns of the table may be computed: ``DEFAULT expr``, ``GENERATED ALWAYS AS (expr)``, and with numbers of their own
-``GENERATED { ALWAYS | BY DEFAULT } AS IDENTITY (START WITH n INCREMENT BY m)``.
+Columns of the table may be computed: ``DEFAULT expr``, ``GENERATED ALWAYS AS (expr)``, or identity columns: ``GENERATED
+{ ALWAYS | BY DEFAULT } AS IDENTITY (START WITH n INCREMENT BY m)``.
 
 sqlglot is not used here: it takes ``id: long`` for a column without a type, and refuses doubled quotes.
 """
@@ -241,6 +241,4 @@ class _Parser:
             rest = self._text[self._tokens[self._next][2] :].strip()
             raise InvalidSchema(f"the schema cannot be parsed at {rest[:20]!r}")
         found = f"{self._tokens[self._next][1]!r}" if self._next < len(self._tokens) else "its end"
-        raise InvalidSchema(
-            f"the schema {self._text.strip()!r} has {found} where {wanted} is expected"
-        )
+        raise InvalidSchema(f"the schema {self._text.strip()!r} has {found} where {wanted} is expected")

@@ -1,4 +1,4 @@
-"""How tables, metrics and history show themselves in a notebook; all text is escaped."""
+"""Display of tables, metrics and history in notebooks; all text is escaped."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -25,12 +25,12 @@ class History(list[dict[str, Any]]):
     """
 
     def to_arrow(self) -> pa.Table:
-        """Return one row per commit; what is nested is a map of texts, as in delta-spark's history."""
+        """Return one row per commit; nested values are maps of strings, as in delta-spark's history."""
         names = list(dict.fromkeys(name for entry in self for name in entry))
         return pa.table({name: _column([entry.get(name) for entry in self], name) for name in names})
 
     def to_pandas(self) -> Any:
-        """Return one row per commit, as a pandas DataFrame; what is nested stays a dictionary."""
+        """Return one row per commit, as a pandas DataFrame; nested values stay dictionaries."""
         import pandas as pd
 
         frame = pd.DataFrame(list(self))
@@ -64,12 +64,12 @@ def _column(values: list[Any], name: str) -> pa.Array:
 
 
 def moment(milliseconds: Any) -> Any:
-    """Return milliseconds since the epoch as a datetime in UTC; what is no number stays as it is."""
+    """Return milliseconds since the epoch as a datetime in UTC; other values are returned as they are."""
     return _EPOCH + timedelta(milliseconds=milliseconds) if isinstance(milliseconds, int) else milliseconds
 
 
 def shown(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metrics that say something."""
+    """Return the metrics that are not 0."""
     return {name: value for name, value in metrics.items() if value}
 
 

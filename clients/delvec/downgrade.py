@@ -1,7 +1,7 @@
-"""A table made readable by those that do not know deletion vectors: DROP FEATURE deletionVectors, with all that it needs.
+"""Making a table readable without deletion vector support: DROP FEATURE deletionVectors and the steps before it.
 
-Each step is a commit of its own, or several, and leaves a table that is right; what is done already is not done again, so a
-downgrade that was interrupted goes on when it is called again.
+Each step is one commit or several, and leaves a valid table. Completed steps are not repeated, so calling it again
+resumes an interrupted downgrade.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,10 +25,10 @@ class DowngradeStep:
     """One step of a downgrade.
 
     Attributes:
-        name: which.
+        name: of the step.
         effect: what it does for readers and writers.
-        version: the newest version that it made; None where it was not taken, or made none.
-        waits_for: why it cannot be taken yet; None where it was taken, or would be.
+        version: the last version that it committed; None if it was not taken, or committed none.
+        waits_for: why it cannot be taken yet; None if it was taken, or would be.
     """
 
     name: Literal["turn-off", "purge", "drop-feature", "truncate-history"]
@@ -44,10 +44,10 @@ class DowngradeStep:
 
 @dataclass(frozen=True)
 class Downgrade:
-    """What a downgrade did, or with ``dry_run`` would do. ``str()`` of it is for people.
+    """What a downgrade did, or with ``dry_run`` would do; ``str()`` describes it.
 
     Attributes:
-        steps: in order; none where the table needed none.
+        steps: in order; empty if the table needed none.
         dry_run: nothing was done.
     """
 
@@ -76,7 +76,7 @@ class Downgrade:
 
 
 class DowngradableTable(Protocol):
-    """What a downgrade needs of a table."""
+    """The methods of a table that a downgrade needs."""
 
     @property
     def alter(self) -> Alterations:
@@ -89,11 +89,11 @@ class DowngradableTable(Protocol):
         ...
 
     def detail(self) -> dict[str, Any]:
-        """Return what DESCRIBE DETAIL says."""
+        """Return the result of DESCRIBE DETAIL."""
         ...
 
     def checkpoint(self, *, clean_up: bool = False) -> dict[str, Any]:
-        """Write a checkpoint, and delete what the log may lose."""
+        """Write a checkpoint, and clean up the log."""
         ...
 
 
@@ -104,7 +104,7 @@ def downgrade(
     dry_run: bool = False,
     progress: Callable[[DowngradeStep], None] | None = None,
 ) -> Downgrade:
-    """Take deletion vectors out of a table; see :meth:`delvec.DeltaTable.downgrade`."""
+    """Remove deletion vectors from a table; see :meth:`delvec.DeltaTable.downgrade`."""
     steps = []
     for step in _planned(table, truncate_history) if dry_run else _taken(table, truncate_history):
         steps.append(step)
@@ -162,7 +162,7 @@ def _taken(table: DowngradableTable, truncate_history: bool) -> Iterator[Downgra
         try:
             dropped = table.alter.drop_feature(_FEATURE)
         except InvalidTableChange:
-            # A writer that began before the property was unset may still have committed a deletion vector.
+            # A writer that started before the property was unset may have committed a deletion vector since.
             if attempt == _ATTEMPTS - 1 or not table.optimize.purge(dry_run=True)["numRemovedFiles"]:
                 raise
             continue

@@ -1,4 +1,4 @@
-"""Deletion vectors that the client writes itself, at places that the service gives out."""
+"""Deletion vectors that the client writes, to files assigned by the service."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ The service holds several copies of a request's text, so that this bounds its me
 
 @dataclass(frozen=True)
 class VectorFile:
-    """A file of deletion vectors that is still to be written; travels to executors.
+    """A deletion vector file to be written; sent to executors.
 
     Attributes:
         path: relative to the table's location, URL-encoded.
@@ -35,7 +35,7 @@ class VectorFile:
     def write(self, location: str, payloads: Sequence[bytes]) -> list[int]:
         """Write encoded deletion vectors one after the other, durably; return the offset of each.
 
-        The same payloads make the same file, so that a task may be run twice.
+        The same payloads make the same file, so a task can be retried.
 
         Raises:
             StorageError: the file cannot be written.
@@ -51,7 +51,7 @@ class VectorFile:
 
 @dataclass(frozen=True)
 class DeletionVectorFiles:
-    """Where a command may write deletion vectors before it commits.
+    """The files that a command may write deletion vectors to before it commits.
 
     Attributes:
         service: gives out the places; its ledger knows of the files before they are written.
@@ -66,7 +66,7 @@ class DeletionVectorFiles:
     transaction_id: str
 
     def files(self, count: int) -> list[VectorFile]:
-        """Return new files, for writers that do not know yet how large their deletion vectors get.
+        """Return new files, for writers that do not yet know the size of their deletion vectors.
 
         Raises:
             InvalidCommit: the table does not have deletion vectors enabled.

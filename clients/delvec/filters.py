@@ -1,4 +1,4 @@
-"""Conditions as pyarrow, deltalake and polars spell them, in Spark's SQL."""
+"""Converts conditions of pyarrow, deltalake and polars to Spark's SQL."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -25,10 +25,10 @@ _EPOCH: Final = date(1970, 1, 1)
 
 
 def of_tuples(filters: Any) -> str | None:
-    """Return the condition that ``filters`` of pyarrow and deltalake are: tuples that all hold, or lists of them.
+    """Return ``filters`` of pyarrow and deltalake as a condition: tuples that must all match, or lists of them.
 
     Raises:
-        BadRequest: they are something else, such as an expression of pyarrow's.
+        BadRequest: they are something else, such as a pyarrow expression.
     """
     if filters is None or filters == []:
         return None
@@ -74,10 +74,10 @@ def _comparison(given: Any) -> str:
 
 
 def of_polars(expression: Any, schema: StructType) -> str | None:
-    """Return those parts of a polars expression that mean the same in SQL, for leaving out files; None without any.
+    """Return the parts of a polars expression that mean the same in SQL, to skip files; None if there are none.
 
-    Only comparisons of whole numbers, texts and dates, and tests for NULL, joined by AND. What else it says is left
-    out, so that more rows may satisfy the result than the expression.
+    Only comparisons of whole numbers, texts and dates, and tests for NULL, joined by AND. Other parts are left out, so
+    the result may match more rows than the expression.
     """
     try:
         tree = json.loads(expression.meta.serialize(format="json"))
@@ -115,7 +115,7 @@ def _column(tree: Any, schema: StructType) -> str | None:
 
 
 def _value(tree: Any) -> tuple[Callable[[Any], bool], Any] | None:
-    """Return a constant, and which types of columns it is compared with in the same way by polars and by Spark."""
+    """Return a constant, and the column types that polars and Spark compare with it in the same way."""
     kind, inside = _node(tree)
     if kind != "Literal":
         return None

@@ -1,4 +1,4 @@
-"""Names and arguments of deltalake and delta-spark: taken where they mean the same, else refused with the right call."""
+"""Names and arguments of deltalake and delta-spark: accepted if equivalent, else refused with the right call."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -72,7 +72,7 @@ MODULE_HINTS: Final = {
 
 
 def no_attribute(owner: str, name: str, hints: Mapping[str, str]) -> AttributeError:
-    """Return the error for a name that is not there; says what to call instead where a peer has the name."""
+    """Return the error for a missing name; suggests what to call instead if a peer has the name."""
     hint = hints.get(name)
     if hint is None:
         return AttributeError(f"{owner} has no attribute {name!r}")
@@ -83,7 +83,7 @@ def condition_of(predicate: Any, condition: str | None, command: str) -> str | N
     """Return the condition of a command: ``condition`` is delta-spark's name of it.
 
     Raises:
-        BadRequest: both are given, or it is no text.
+        BadRequest: both are given, or it is not a string.
     """
     if predicate is not None and condition is not None:
         raise BadRequest(f"{command} takes predicate= or condition=, which mean the same, but not both")
@@ -99,13 +99,13 @@ def condition_of(predicate: Any, condition: str | None, command: str) -> str | N
 def assignments(
     given: Any, predicate: Any, updates: Any, new_values: Any, condition: str | None
 ) -> tuple[Mapping[str, Any], str | None]:
-    """Return what ``update()`` is to set and where, from its own arguments, deltalake's or delta-spark's.
+    """Return the assignments and condition of ``update()``, from its own arguments, deltalake's or delta-spark's.
 
     Raises:
-        BadRequest: they contradict each other, or nothing is to be set.
+        BadRequest: they contradict each other, or set nothing.
     """
     if (given is None or isinstance(given, str)) and isinstance(predicate, Mapping):
-        given, predicate = predicate, given  # delta-spark has the condition first
+        given, predicate = predicate, given  # delta-spark takes the condition first
     if isinstance(given, str):
         raise BadRequest(f"update() takes the values to set first: update({{'column': 'value'}}, {given!r})")
     where = condition_of(predicate, condition, "update()")

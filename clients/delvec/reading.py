@@ -1,4 +1,4 @@
-"""How a table is read, whatever the engine: rows in the shapes that people use, and what the log tells."""
+"""Reading a table on any engine: rows in several formats, and what the log knows."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -47,7 +47,7 @@ class ReadableTable:
         id: the service's id of the table; stable when the table is renamed.
         name: the table's name in URLs.
         location: canonical URL, without a trailing slash.
-        engine: what reads and writes the data files.
+        engine: reads and writes the data files.
     """
 
     def __init__(self, service: ServiceClient, resource: TableResource, engine: Engine) -> None:
@@ -66,7 +66,7 @@ class ReadableTable:
 
     def _repr_html_(self) -> str:
         shown: dict[str, Any] = {"location": self.location}
-        with suppress(DelvecError):  # a table that cannot be read shows where it is
+        with suppress(DelvecError):  # a table that cannot be read shows only its location
             now = self.snapshot()
             shown |= {
                 "version": now.version,
@@ -81,17 +81,17 @@ class ReadableTable:
         )
 
     def storage_credentials(self, operation: StorageOperation = "READ") -> StorageCredentials:
-        """Return short-lived credentials of the object store, for the files of this table and no others.
+        """Return short-lived object store credentials for the files of this table only.
 
-        For engines that read and write data files by themselves; commits go by the service. DuckDB here uses them by itself
-        with ``connect(url, storage_credentials="vended")``.
+        For engines that read and write data files themselves; commits go through the service. Delvec's DuckDB engine
+        uses them with ``connect(url, storage_credentials="vended")``.
 
         Args:
-            operation: ``"READ"``, or ``"READ_WRITE"``, which also writes data files, and never the log.
+            operation: ``"READ"``, or ``"READ_WRITE"``, which also allows writing data files, but never the log.
 
         Raises:
-            CredentialVendingUnsupported: the store hands out none, or the service is not set up for it.
-            PermissionDenied: ``READ_WRITE`` is for writers of the table.
+            CredentialVendingUnsupported: the store does not issue any, or the service is not configured for it.
+            PermissionDenied: ``READ_WRITE`` needs the role writer on the table.
         """
         return storage_credentials(self._service, self.id, operation)
 
@@ -104,20 +104,20 @@ class ReadableTable:
         *,
         filters: Any = None,
     ) -> Rows:
-        """Return rows that are read later, in the shape asked for; the version is chosen now.
+        """Return lazy rows, read later in the chosen format; the version is fixed now.
 
         Args:
-            columns: which ones, and in what order; all of them by default. Names are matched without regard to case.
-            predicate: only rows for which this is true.
+            columns: names of columns, in order; by default all. Names are case-insensitive.
+            predicate: only rows that match this condition.
             version: the table as of this version.
-            timestamp: the table as of this moment.
-            filters: likewise, as pyarrow and deltalake spell conditions: ``[("age", ">", 17), ("country", "in", ["NZ"])]``,
-                or lists of such lists, one of which must hold.
+            timestamp: the table as of this time.
+            filters: conditions as in pyarrow and deltalake: ``[("age", ">", 17), ("country", "in", ["NZ"])]``, or lists
+                of such lists, of which one must match.
 
         Raises:
             InvalidPredicate: the predicate cannot be parsed.
             UnknownColumn: the table has no such column.
-            VersionNotFound: the log does not reach there.
+            VersionNotFound: the log does not have the version.
             CorruptTable: or a subclass: the log is damaged.
         """
         predicate = both(predicate, filters)
@@ -136,16 +136,16 @@ class ReadableTable:
         """Return the live rows.
 
         Args:
-            columns: which ones, and in what order; all of them by default. Names are matched without regard to case.
-            predicate: only rows for which this is true.
+            columns: names of columns, in order; by default all. Names are case-insensitive.
+            predicate: only rows that match this condition.
             version: the table as of this version.
-            timestamp: the table as of this moment.
+            timestamp: the table as of this time.
             filters: as for :meth:`scan`.
 
         Raises:
             InvalidPredicate: the predicate cannot be parsed.
             UnknownColumn: the table has no such column.
-            VersionNotFound: the log does not reach there.
+            VersionNotFound: the log does not have the version.
             CorruptTable: or a subclass: the log, a data file or a deletion vector is damaged or missing.
         """
         return self.scan(columns, predicate, version, timestamp, filters=filters).to_arrow()
@@ -159,7 +159,7 @@ class ReadableTable:
         *,
         filters: Any = None,
     ) -> pa.RecordBatchReader:
-        """Return the live rows as a stream, for tables that do not fit in memory; as :meth:`to_arrow`."""
+        """Return the live rows as a stream, for tables larger than memory; as :meth:`to_arrow`."""
         return self.scan(columns, predicate, version, timestamp, filters=filters).to_batches()
 
     def to_pandas(
@@ -208,7 +208,7 @@ class ReadableTable:
     def to_lazyframe(self, *, version: int | None = None, timestamp: str | datetime | None = None) -> Any:
         """Return the live rows as a polars LazyFrame, pinned to one version.
 
-        Only the columns that a query needs are read, and only files that can satisfy its filters; deleted rows are left out.
+        Reads only the columns that a query needs, and only files that can match its filters, without deleted rows.
 
         Raises:
             EngineUnavailable: polars is not installed.
@@ -220,11 +220,11 @@ class ReadableTable:
     def to_pyarrow_table(
         self, partitions: Any = None, columns: Sequence[str] | None = None, *, filters: Any = None
     ) -> pa.Table:
-        """Return the live rows: deltalake's name and arguments of :meth:`to_arrow`."""
+        """Same as :meth:`to_arrow`, with deltalake's name and arguments."""
         return self.to_arrow(columns, both(of_tuples(partitions), filters))
 
     def head(self, n: int = 5, columns: Sequence[str] | None = None) -> Any:
-        """Return the first rows, in no particular order, as a pandas DataFrame; no more is read than that takes.
+        """Return some rows, in no particular order, as a pandas DataFrame; reads only as much as needed.
 
         Raises:
             EngineUnavailable: pandas is not installed.
@@ -243,7 +243,7 @@ class ReadableTable:
         """Return the live rows as a lazy DuckDB relation, pinned to one version.
 
         Args:
-            connection: the DuckDB connection to which the relation belongs; by default a new one, in memory.
+            connection: the DuckDB connection of the relation; by default a new one, in memory.
             columns: see :meth:`to_arrow`.
             predicate: likewise; with it the rows are read now.
             version: likewise.
@@ -264,8 +264,8 @@ class ReadableTable:
     ) -> Any:
         """Return the live rows as a lazy Spark DataFrame, pinned to one version.
 
-        Columns that are NOT NULL are so in its schema, too, where the statistics of up to 10,000 files show that they have no
-        NULL: Spark would compute wrong values of one.
+        NOT NULL columns are not nullable in its schema only if the statistics of up to 10,000 files show that they have
+        no NULL: otherwise Spark would compute wrong results from one.
 
         Raises:
             EngineUnavailable: the table's engine is not Spark.
@@ -283,9 +283,9 @@ class ReadableTable:
         version: int | None = None,
         timestamp: str | datetime | None = None,
     ) -> int:
-        """Return the number of live rows; from the log alone where its statistics are enough.
+        """Return the number of live rows, from the log alone if its statistics suffice.
 
-        Without a predicate the service knows it, and no file is listed.
+        Without a predicate, the service knows the number.
         """
         if predicate is None:
             known = self.snapshot(version, timestamp)
@@ -301,7 +301,7 @@ class ReadableTable:
         version: int | None = None,
         timestamp: str | datetime | None = None,
     ) -> list[str]:
-        """Return the URLs of the live data files; with a predicate those that may hold such rows."""
+        """Return the URLs of the live data files; with a predicate, of those that may have matching rows."""
         return self.scan(None, predicate, version, timestamp).files()
 
     def partitions(
@@ -311,15 +311,15 @@ class ReadableTable:
         version: int | None = None,
         timestamp: str | datetime | None = None,
     ) -> list[dict[str, Any]]:
-        """Return one dictionary per partition, from the log alone; one in all for a table without partitions.
+        """Return one dictionary per partition, from the log alone; only one for an unpartitioned table.
 
-        Each has ``values`` (the partition columns and their values), ``numFiles``, ``numRows`` (live ones; None
-        where a file has no statistics) and ``sizeInBytes``, and they are in the order of their values.
+        Each has ``values`` (the partition columns and their values), ``numFiles``, ``numRows`` (live ones; None where a
+        file has no statistics) and ``sizeInBytes``, and they are in the order of their values.
 
         Args:
-            predicate: only partitions with files that may hold rows for which this is true, and only those files.
+            predicate: only files that may have rows that match this condition, and their partitions.
             version: the table as of this version.
-            timestamp: the table as of this moment.
+            timestamp: the table as of this time.
         """
         planned, _ = self.plan(None, predicate, version, timestamp)
         return partitions(planned)
@@ -336,22 +336,22 @@ class ReadableTable:
     ) -> pa.Table:
         """Return the rows that versions changed, with ``_change_type``, ``_commit_version`` and ``_commit_timestamp``.
 
-        The table must have had ``delta.enableChangeDataFeed=true`` in all of them. Rows come in no particular order.
+        All of these versions need ``delta.enableChangeDataFeed=true``. Rows come in no particular order.
 
         Args:
             start_version: the first version; or
-            start_timestamp: the first that was not committed before this moment.
+            start_timestamp: the first version committed at or after this time.
             end_version: the last version, by default the newest; or
-            end_timestamp: the last that was not committed after this moment.
-            columns: which ones of table and feed, and in what order; all of them by default.
-            predicate: only rows for which this is true; may use the columns of the feed.
+            end_timestamp: the last version committed at or before this time.
+            columns: names of columns of the table and the feed, in order; by default all.
+            predicate: only rows that match this condition, which may use the columns of the feed.
 
         Raises:
-            BadRequest: no start, or an end before it.
-            VersionNotFound: the log does not reach there.
-            ChangeDataNotRecorded: the feed was off in some version.
+            BadRequest: no start is given, or the end is before it.
+            VersionNotFound: the log does not have the version.
+            ChangeDataNotRecorded: the feed was off in one of the versions.
             IncompatibleSchemaChange: a column was renamed, dropped or retyped in between.
-            CorruptTable: or a subclass: the log or a file is damaged, or VACUUM has taken it.
+            CorruptTable: or a subclass: the log or a file is damaged, or VACUUM has deleted a file.
         """
         feed = self._changes(
             start_version, end_version, start_timestamp, end_timestamp, columns=columns, predicate=predicate
@@ -368,7 +368,7 @@ class ReadableTable:
         columns: Sequence[str] | None = None,
         predicate: str | None = None,
     ) -> Any:
-        """Return the same as a lazy Spark DataFrame; the versions are chosen now. See :meth:`changes`.
+        """Like :meth:`changes`, but return a lazy Spark DataFrame; the versions are fixed now.
 
         Raises:
             EngineUnavailable: the table's engine is not Spark.
@@ -406,16 +406,16 @@ class ReadableTable:
     def snapshot(
         self, version: int | None = None, timestamp: str | datetime | None = None
     ) -> SnapshotResponse:
-        """Return what the table is at one version: number, schema, properties, protocol, counts.
+        """Return the metadata of one version: number, schema, properties, protocol, counts.
 
         Raises:
-            VersionNotFound: the log does not reach there.
+            VersionNotFound: the log does not have the version.
         """
         parameters = {"version": version, "timestamp": _iso(timestamp)}
         return answer(SnapshotResponse, self._service.get(table_path(self.id, "snapshot"), parameters))
 
     def schema(self, *, version: int | None = None, timestamp: str | datetime | None = None) -> pa.Schema:
-        """Return the schema as Arrow's."""
+        """Return the schema as an Arrow schema."""
         return StructType.from_json(self.snapshot(version, timestamp).table_schema).to_arrow()
 
     def print_schema(self, *, version: int | None = None, timestamp: str | datetime | None = None) -> None:
@@ -425,7 +425,8 @@ class ReadableTable:
     def history(self, limit: int | None = None) -> History:
         """Return one dictionary per commit, newest first, with Delta's history columns.
 
-        The list has ``.to_pandas()`` and ``.to_arrow()``, in which ``timestamp`` is one, and notebooks show it as a table.
+        The list has ``.to_pandas()`` and ``.to_arrow()``, with ``timestamp`` as a timestamp; notebooks show it as a
+        table.
         """
         if limit is not None and limit < 1:
             raise BadRequest(f"limit must be at least 1 (given: {limit})")
@@ -433,21 +434,21 @@ class ReadableTable:
         return History(entry.model_dump(by_alias=True) for entry in answer(HistoryResponse, body).history)
 
     def conflicts(self, since: str | datetime | None = None, *, limit: int = 100) -> dict[str, Any]:
-        """Return the races that commits lost, the newest first, and how many commits there were hour by hour.
+        """Return conflicts between commits, newest first, and the number of commits by hour.
 
-        Names are as on the wire: ``conflicts`` says who lost against which version, over which files and rows; ``intervals``
-        has what became of commits. Old entries are thinned out.
+        Names are as on the wire: ``conflicts`` has who lost against which version, over which files and rows;
+        ``intervals`` has the outcomes of commits. Old entries are thinned out.
 
         Args:
-            since: only what was then or later: ISO 8601 text or a datetime; without a zone it is UTC.
-            limit: only the newest so many conflicts.
+            since: only conflicts since this time: ISO 8601 text or a datetime, UTC unless it has a zone.
+            limit: maximum number of conflicts, newest first.
         """
         parameters = {"since": _iso(since), "limit": limit}
         body = self._service.get(table_path(self.id, "conflicts"), parameters)
         return answer(ConflictsResponse, body).model_dump(by_alias=True)
 
     def detail(self) -> dict[str, Any]:
-        """Return what DESCRIBE DETAIL shows, under Delta's names."""
+        """Return the result of DESCRIBE DETAIL, under Delta's names."""
         return answer(DetailResponse, self._service.get(table_path(self.id, "detail"))).detail
 
     def plan(
@@ -461,10 +462,10 @@ class ReadableTable:
         stats: bool = False,
         clustering: bool = False,
     ) -> tuple[Scan, Predicate | None]:
-        """Return which files a read has to open, and the parsed predicate: what engines work with.
+        """Return the files that a read must open, and the parsed predicate, for engines.
 
-        With ``row_ids`` the scan also has what tells the ids of rows, if the table tracks rows; with ``stats`` the files'
-        statistics; with ``clustering`` what tells how they were sorted.
+        With ``row_ids`` the scan also has what tells the ids of rows, if the table tracks rows; with ``stats`` the
+        files' statistics; with ``clustering`` what tells how they were sorted.
         """
         if isinstance(columns, str):
             raise BadRequest(f"columns must be a list of names, not the string {columns!r}")

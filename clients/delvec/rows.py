@@ -1,4 +1,4 @@
-"""Rows that are not read yet: one version of a table, the columns and the condition, and the shapes to read them in."""
+"""Lazy rows: one version of a table, columns and a condition, and the formats to read them in."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,13 +18,13 @@ __all__ = ["Rows"]
 
 
 class Rows:
-    """Some rows and columns of one version of a table; see :meth:`delvec.DeltaTable.scan`.
+    """Lazy rows and columns of one version of a table; see :meth:`delvec.DeltaTable.scan`.
 
-    Nothing is read before one of the methods is called, and each call reads anew. Programs that take Arrow streams
-    (polars, pyarrow, DuckDB, Delvec's own ``append`` and ``merge``) take this as it is.
+    Nothing is read until a method is called, and each call reads again. Programs that accept Arrow streams (polars,
+    pyarrow, DuckDB, Delvec's own ``append`` and ``merge``) accept it directly.
 
     Attributes:
-        version: what is read, whatever is committed later.
+        version: the version that is read, whatever is committed later.
     """
 
     def __init__(
@@ -58,11 +58,11 @@ class Rows:
         return schema if self._columns is None else pa.schema([schema.field(name) for name in self._columns])
 
     def files(self) -> list[str]:
-        """Return the URLs of the data files that may hold such rows."""
+        """Return the URLs of the data files that may have such rows."""
         return [locations.resolve(self._scan.location, path) for path in self._scan.files["path"].to_pylist()]
 
     def count(self) -> int:
-        """Return how many rows there are; from the log alone where its statistics are enough."""
+        """Return the number of rows, from the log alone if its statistics suffice."""
         known = pc.is_valid(self._scan.files["num_records"])
         if self._predicate is not None:
             known = pc.and_(known, self._scan.files["matches_all"])
@@ -81,7 +81,7 @@ class Rows:
         return rows if self._columns is None else rows.select(self._columns)
 
     def to_batches(self) -> pa.RecordBatchReader:
-        """Return the rows as a stream, for what does not fit in memory; as :meth:`to_arrow`."""
+        """Return the rows as a stream, for results larger than memory; as :meth:`to_arrow`."""
         stream = getattr(self._engine, "read_batches", None)
         batches = (stream or self._engine.read)(self._scan, self._columns, self._predicate)
         if isinstance(batches, pa.Table):
@@ -95,8 +95,8 @@ class Rows:
         """Return the rows as a pandas DataFrame.
 
         Args:
-            types_mapper: pandas' type for a type of Arrow's, as ``pyarrow.Table.to_pandas`` takes it. Without it whole
-                numbers of a type are pandas' nullable ones where some are NULL: as fractions they would lose digits.
+            types_mapper: maps Arrow types to pandas types, as in ``pyarrow.Table.to_pandas``. By default, integers
+                become pandas' nullable types if some are NULL: as floats they would lose digits.
 
         Raises:
             EngineUnavailable: pandas is not installed.
@@ -118,7 +118,7 @@ class Rows:
         return pl.DataFrame(pl.from_arrow(self.to_arrow()))
 
     def head(self, n: int = 5) -> Any:
-        """Return the first rows, in no particular order, as a pandas DataFrame; no more is read than that takes.
+        """Return some rows, in no particular order, as a pandas DataFrame; reads only as much as needed.
 
         Raises:
             BadRequest: ``n`` is negative.
@@ -142,7 +142,7 @@ class Rows:
         """Return the rows as a polars LazyFrame; see :meth:`delvec.DeltaTable.to_lazyframe`.
 
         Args:
-            plan: gives the files of a version that can satisfy a condition.
+            plan: returns the files of a version that can match a condition.
 
         Raises:
             EngineUnavailable: polars is not installed.
@@ -178,19 +178,19 @@ class Rows:
         )
 
     def to_duckdb(self, connection: Any = None) -> Any:
-        """Return the rows as a DuckDB relation, to be filtered, joined and grouped there.
+        """Return the rows as a DuckDB relation, to filter, join and group them there.
 
-        DuckDB reads the files itself, when the relation is asked for rows and only the columns that it needs, in this
-        process, whatever the table's engine. Where the rows have a condition, they are read now and held.
+        DuckDB reads the files itself, in this process, when the relation is evaluated and only the columns that it
+        needs, whatever the table's engine. Rows with a condition are read now and kept in memory.
 
         Args:
-            connection: the DuckDB connection to which the relation belongs; by default a new one, in memory. Queries
-                of that connection find the rows by the variable that holds the relation.
+            connection: the DuckDB connection of the relation; by default a new one, in memory. Queries of that
+                connection find the rows by the variable that holds the relation.
 
         Raises:
             EngineUnavailable: DuckDB is not installed.
-            MissingDataFile: a file of this machine is not there; later, or in an object store, the error is DuckDB's own.
-            UnsupportedReaderFeature: a column that DuckDB cannot give back.
+            MissingDataFile: a local file is missing; later, or in an object store, the error is DuckDB's own.
+            UnsupportedReaderFeature: DuckDB cannot return a column.
         """
         with _needed("duckdb"):
             from delvec.engines.duckdb.relation import arrow_relation, check_files, relation

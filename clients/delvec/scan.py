@@ -1,4 +1,4 @@
-"""A planned scan as the client holds it: one version, the files to read, their deletion vectors."""
+"""A planned scan in the client: one version, the files to read, their deletion vectors."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,16 +45,16 @@ class ScanFile:
 
 @dataclass(frozen=True)
 class Scan:
-    """What to read, all of it at one version.
+    """What to read, of one version.
 
     Attributes:
-        files: a table with the columns of ``wire.PlanFile`` in snake case, one row per file; no path twice. Those of row ids
-            are there only where they were asked for and the table tracks rows.
-        protocol: the action's JSON; empty where nothing is written by what was read.
-        read_mark: what tells the version from another that is put in its place; goes with a commit that rests on it.
-        is_newest: nobody asked for this version by number or time: it was the newest when it was planned.
-        roots: where the files that it names may lie; who opens one checks that again.
-        marked_only: the deletion vectors name the rows that there are, and not those that are gone; every file has one.
+        files: a table with the columns of ``wire.PlanFile`` in snake case, one row per file; no path twice. Columns of
+            row ids exist only if requested and if the table has row tracking.
+        protocol: the action's JSON; empty for scans that no write is based on.
+        read_mark: identifies the version, should another be put in its place; sent with commits that are based on it.
+        is_newest: the version was not chosen by number or time: it was the newest when planned.
+        roots: locations that its files must be under; checked again when a file is opened.
+        marked_only: the deletion vectors list the rows to read instead of those deleted; every file has one.
     """
 
     table_id: str
@@ -94,11 +94,11 @@ class Scan:
         return int(self.files.num_rows)
 
     def filter(self, mask: pa.Array) -> "Scan":
-        """Return the scan of the files where ``mask`` is true."""
+        """Return the scan of the files for which ``mask`` is true."""
         return replace(self, files=self.files.filter(mask))
 
     def slice(self, start: int, count: int | None = None) -> "Scan":
-        """Return the scan of ``count`` files from the one at ``start`` on, of all that follow without it."""
+        """Return the scan of ``count`` files from ``start`` on; by default of all that follow."""
         return replace(self, files=self.files.slice(start, count))
 
     def only(self, paths: Iterable[str]) -> "Scan":
@@ -107,7 +107,7 @@ class Scan:
         return self.filter(pc.is_in(own, value_set=pa.array(list(paths), own.type)))
 
     def parts(self, max_bytes: int) -> Iterator["Scan"]:
-        """Give the scan in parts whose deletion vectors take up to about ``max_bytes`` each, in the order of the files."""
+        """Split the scan, in file order, into parts with deletion vectors of up to about ``max_bytes`` each."""
         vectors = self.files["deletion_vector"].to_pylist() if self.has_deletion_vectors else []
         start = held = 0
         for number, vector in enumerate(vectors):

@@ -65,7 +65,7 @@ class DeltaTable(CheckedTable):
         id: the service's id of the table; stable when the table is renamed.
         name: the table's name in URLs.
         location: canonical URL, without a trailing slash.
-        engine: what reads and writes the data files.
+        engine: reads and writes the data files.
         compacts_after_commits: whether commands compact if the table's ``delta.autoOptimize.autoCompact`` asks for it.
     """
 
@@ -377,7 +377,7 @@ class DeltaTable(CheckedTable):
             Delta's metrics of a RESTORE, and the version in ``.version``: None if the target is the newest version.
 
         Raises:
-            VersionNotFound: the log does not reach there.
+            VersionNotFound: the log does not have the version.
             MissingRestoreFiles: data files or deletion vectors of that version are missing; ``.details`` lists them.
             InvalidTableChange: Delvec could not write the restored table.
             AppendOnlyTable: rows would be removed, which the table does not allow.
@@ -433,7 +433,7 @@ class DeltaTable(CheckedTable):
 
         Raises:
             TableAlreadyExists: the location or name is taken.
-            VersionNotFound: the log does not reach there.
+            VersionNotFound: the log does not have the version.
             MissingCloneFiles: data files or deletion vectors of that version are missing; ``.details`` lists them.
             InvalidTableChange: a property value is not allowed, or Delvec could not write the clone.
             LocationNotAllowed: the service does not allow the location.

@@ -1,4 +1,4 @@
-"""One commit as the client makes it: what was read, what changes, and what came of it."""
+"""One commit of the client: what was read, what changes, and the result."""
 
 import base64
 import uuid
@@ -41,15 +41,15 @@ __all__ = ["Metrics", "Transaction", "TransactionOptions", "begin"]
 
 
 class Metrics(dict[str, Any]):
-    """What a command did: Delta's metric names and their values, None where a value is not known.
+    """The metrics of a command under Delta's names; None for unknown values.
 
-    Shown are those that are not 0; ``dict(metrics)`` has all.
+    Shows only those that are not 0; ``dict(metrics)`` has all.
 
     Attributes:
-        version: the version that the command committed; None where there was nothing to commit.
-        already_applied: the table had the application's transaction before, so that nothing was done.
-        retries: how often the command was run again because another writer won.
-        auto_compact: partitions that the table asks to be compacted now, None where it does not.
+        version: the version that the command committed; None if there was nothing to commit.
+        already_applied: the table already had the application's transaction, so nothing was done.
+        retries: how often the command was retried after a conflict.
+        auto_compact: partitions to compact now according to the table's properties, or None.
     """
 
     auto_compact: Sequence[Mapping[str, str | None]] | None = None
@@ -89,7 +89,7 @@ class Metrics(dict[str, Any]):
 
 
 class TransactionOptions(TypedDict, total=False):
-    """What a :class:`Transaction` may be given, beside what it must."""
+    """The optional arguments of a :class:`Transaction`."""
 
     read_mark: str | None
     transaction_id: str | None
@@ -104,21 +104,21 @@ class TransactionOptions(TypedDict, total=False):
 class Transaction:
     """Changes that take effect together, as one commit, or not at all.
 
-    A context manager, which commits at its end unless the block raises; ``.result`` is then what came of it.
-    Paths are those of the log: relative to the table's location and URL-encoded, as plans and statistics have them.
+    A context manager, which commits at its end unless the block raises; ``.result`` then has the answer. Paths are
+    those of the log: relative to the table's location and URL-encoded, as plans and statistics have them.
 
     Args:
         table_id: the table's id.
         operation: Delta's operation name.
-        read_version: the version that the changes rest on.
-        read_mark: of that version, from a scan or from :func:`begin`: should another writer replace the version, the
+        read_version: the version that the changes are based on.
+        read_mark: of that version, from a scan or from :func:`begin`: if another writer replaces the version, the
             commit is refused.
-        transaction_id: from :func:`begin`; a new one for a command that writes no data files itself.
+        transaction_id: from :func:`begin`; by default a new one, for commands that write no data files themselves.
         engine_info: recorded in the log.
-        predicate: the condition whose matching rows are changed: rows that match and were added since are a
-            conflict. Without it the commit rests on no rows but those that it names.
-        txn: the application and how far it has got; at or before what the table has, nothing is done.
-        data_change: False where the same rows are written another way.
+        predicate: the condition of the changed rows: matching rows that were added since are a conflict. Without it,
+            the commit depends only on the rows that it names.
+        txn: an application id and its version; if the table has that version or a later one, nothing is done.
+        data_change: False if the commit only rearranges rows.
         operation_parameters: for the table's history.
         user_metadata: likewise.
 
@@ -180,29 +180,29 @@ class Transaction:
             self.commit()
 
     def add(self, files: Iterable[AddFile | Mapping[str, object]]) -> None:
-        """Add files that were written already, as Delta's ``add`` actions describe them."""
+        """Add files that are already written, as described by Delta's ``add`` actions."""
         self._adds.extend(
             file if isinstance(file, AddFile) else request(AddFile, **dict(file)) for file in files
         )
 
     def add_change_files(self, files: Iterable[ChangeFile]) -> None:
-        """Add files of the change data feed that were written already: all changes of this commit, or none."""
+        """Add files of the change data feed that are already written: for all changes of this commit, or none."""
         self._change_files.extend(files)
 
     def remove(self, paths: Iterable[str]) -> None:
-        """Remove whole files, whatever deletion vectors they have by then."""
+        """Remove whole files, whatever deletion vectors they have at the time of the commit."""
         self._removes.extend(RemoveFile(path=path) for path in paths)
 
     def delete_rows(self, rows: Mapping[str, Iterable[int]]) -> None:
-        """Delete rows of live files: physical row indexes by path. Files without any are left out."""
+        """Delete rows of live files: physical row indexes by path. Files without indexes are ignored."""
         self._row_deletes.extend(RowDelete(path=path, rows=sent) for path, sent in _sent(rows))
 
     def delete_rows_by_vectors(self, location: str, vectors: Mapping[str, Iterable[int]]) -> None:
-        """Write deletion vectors oneself, at places that the service gives out, for sets too large to send.
+        """Write deletion vectors from the client, to files assigned by the service, for sets too large to send.
 
         Args:
             location: the table's.
-            vectors: by path, each complete: the rows that were gone in ``read_version``, and those that go now.
+            vectors: by path, each complete: the rows deleted in ``read_version`` and those deleted now.
 
         Raises:
             InvalidCommit: the table does not have deletion vectors enabled.
@@ -212,13 +212,13 @@ class Transaction:
         self.delete_rows_written(self.deletion_vector_files(location).write(wanted))
 
     def delete_rows_written(self, vectors: Mapping[str, DeletionVectorDescriptor]) -> None:
-        """Delete rows whose deletion vectors are written already, at :meth:`deletion_vector_files`; each is complete."""
+        """Delete rows by complete deletion vectors, already written to :meth:`deletion_vector_files`."""
         self._row_deletes.extend(
             RowDelete(path=path, deletion_vector=descriptor) for path, descriptor in vectors.items()
         )
 
     def deletion_vector_files(self, location: str) -> DeletionVectorFiles:
-        """Return where deletion vectors of this commit may be written, for a table at ``location``."""
+        """Return the files that deletion vectors of this commit may be written to, for a table at ``location``."""
         return DeletionVectorFiles(self._service, self._table_id, location, self.transaction_id)
 
     def mark_read(
@@ -228,13 +228,13 @@ class Transaction:
         files: Sequence[str] = (),
         rows: Mapping[str, Iterable[int]] | None = None,
     ) -> None:
-        """Say what else was read, so that a change of it is a conflict; replaces what was said before.
+        """Declare what else was read, so that a change of it is a conflict; replaces earlier declarations.
 
         Args:
-            whole_table: any change of data matters.
-            files: any row that leaves these files matters.
-            rows: that these rows leave matters: row indexes by path. Of those that are too many to be sent only the files
-                are sent, so that any row that leaves one of them matters.
+            whole_table: any change of data is a conflict.
+            files: removing any row of these files is a conflict.
+            rows: removing these rows is a conflict: row indexes by path. If they are too many to send, only the files
+                are sent, and removing any of their rows is a conflict.
         """
         told: list[FileRows] = []
         named, room = list(files), SENT_BYTES
@@ -248,22 +248,22 @@ class Transaction:
         self._reads = CommitReads(whole_table=whole_table, files=named, rows=told)
 
     def record_rewrite(self, path: str, runs: Iterable[RowRun]) -> None:
-        """Say where each row of an added file comes from, so that a compaction and row-wise changes pass each other."""
+        """Record the origin of each row of an added file, so that compactions and row-level changes do not conflict."""
         self._rewritten.append(RewrittenFile(path=path, runs=list(runs)))
 
     def record_row_map(self, files: Sequence[RowMapFile]) -> None:
-        """Say where each row of the added files comes from where rows were sorted, in files that are written already.
+        """Record the origin of each row of the added files after sorting, in files that are already written.
 
-        They tell of the rows of all added files, in the order in which these were added, of which each needs statistics.
+        They cover the rows of all added files, in the order of addition; each added file needs statistics.
         """
         self._row_map = list(files)
 
     def set_statistics(self, files: Iterable[tuple[str, str, Mapping[str, object] | None]]) -> None:
-        """Give live files other statistics, and change nothing else; for a transaction with ``data_change=False``.
+        """Replace the statistics of live files, and change nothing else; for a transaction with ``data_change=False``.
 
         Args:
-            files: path, statistics as JSON, and the deletion vector that the file had when they were made. A file that has
-                another one by the time of the commit keeps the statistics that it has.
+            files: path, statistics as JSON, and the deletion vector of the file at the time. A file with another one at
+                the time of the commit keeps its statistics.
         """
         self._statistics.extend(
             request(
@@ -278,19 +278,19 @@ class Transaction:
         )
 
     def rests_on(self, **reads: Any) -> None:
-        """Call :meth:`mark_read`, which was called so until 0.1; goes with the next release."""
-        warnings.warn("rests_on() is called mark_read() now", DeprecationWarning, stacklevel=2)
+        """Old name of :meth:`mark_read`, until 0.1; will be removed in the next release."""
+        warnings.warn("rests_on() is deprecated; call mark_read()", DeprecationWarning, stacklevel=2)
         self.mark_read(**reads)
 
     def rewrote(self, path: str, runs: Iterable[RowRun]) -> None:
-        """Call :meth:`record_rewrite`, which was called so until 0.1; goes with the next release."""
-        warnings.warn("rewrote() is called record_rewrite() now", DeprecationWarning, stacklevel=2)
+        """Old name of :meth:`record_rewrite`, until 0.1; will be removed in the next release."""
+        warnings.warn("rewrote() is deprecated; call record_rewrite()", DeprecationWarning, stacklevel=2)
         self.record_rewrite(path, runs)
 
     def change_table(self, changes: Iterable[WriteChange]) -> None:
-        """Change the table in the same version: columns that the new files have, or how far an identity column has got.
+        """Alter the table in the same version: columns of the new files, or the high-water mark of an identity column.
 
-        With column mapping, give columns to :func:`begin` too, which tells the names that files are written with.
+        With column mapping, also give the columns to :func:`begin`, which returns their names in files.
         """
         self._table_changes.extend(changes)
 
@@ -314,16 +314,16 @@ class Transaction:
         metrics: Mapping[str, int] | None = None,
         predicate: str | None = None,
     ) -> CommitResponse:
-        """Send the changes; sent again, the same transaction gets the same answer.
+        """Send the changes; if sent again, the same transaction gets the same answer.
 
         Args:
-            metrics: what only the client knows: times in milliseconds, rows copied.
-            predicate: in place of the one that the transaction was made with.
+            metrics: metrics that only the client knows: times in milliseconds, copied rows.
+            predicate: replaces the transaction's predicate.
 
         Raises:
             ConcurrentModification: or a subclass; another writer won, and ``.conflict`` says which.
             InvalidCommit: or a subclass; the changes contradict the table.
-            CommitOutcomeUnknown: the answer was lost.
+            CommitOutcomeUnknown: the response was lost.
         """
         body = request(
             CommitRequest,
@@ -357,9 +357,9 @@ class Transaction:
 def begin(
     service: ServiceClient, table_id: str, operation: str, table_changes: Sequence[WriteChange] = ()
 ) -> tuple[BeginResponse, StructType]:
-    """Open a transaction before data files are written; return what a writer has to know, and the schema.
+    """Start a transaction before data files are written; return what a writer needs to know, and the schema.
 
-    With ``table_changes`` that is the table as the commit will leave it, which has to ask for the same changes.
+    With ``table_changes``, it describes the table after the commit, which must include the same changes.
     """
     body = request(BeginRequest, operation=operation, table_changes=list(table_changes))
     path = table_path(table_id, "transactions")
@@ -368,7 +368,7 @@ def begin(
 
 
 def _sent(rows: Mapping[str, Iterable[int]]) -> Iterator[tuple[str, bytes]]:
-    """Yield row indexes as they travel, of the files that have any."""
+    """Yield row indexes in wire format, of files that have any."""
     for path, indexes in rows.items():
         if bitmap := _rows(indexes):
             yield path, base64.b64encode(serialize_bitmap(bitmap))

@@ -1,4 +1,4 @@
-"""VACUUM: plans that a person approves, inventories of object stores, and quarantines."""
+"""VACUUM: plans for approval, inventories of object stores, and quarantines."""
 
 import json
 import os
@@ -32,17 +32,17 @@ _INVENTORY: Final = ("path", "length", "isDir", "modificationTime")
 
 @dataclass(frozen=True)
 class VacuumPlan:
-    """What a VACUUM would delete, to be looked at, cut down and approved before anything is.
+    """What a VACUUM would delete, to review, reduce and approve first.
 
     Attributes:
-        table_id: the service's own id of the table.
+        table_id: the service's id of the table.
         location: the table's.
-        version: the newest when the plan was made.
+        version: the newest version when the plan was made.
         made_at: ISO 8601.
         retention_hours: how long removed files are kept; None for the table's own.
-        enforce_retention_duration: as :meth:`delvec.DeltaTable.vacuum` has it.
-        keep_versions: versions that stay readable.
-        files: paths as the log names them.
+        enforce_retention_duration: as in :meth:`delvec.DeltaTable.vacuum`.
+        keep_versions: versions to keep readable.
+        files: paths as in the log.
     """
 
     table_id: str
@@ -55,7 +55,7 @@ class VacuumPlan:
     files: list[str] = field(repr=False)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the plan as JSON Lines: what it is, then one path on each line. Lines that are taken out are files that stay."""
+        """Write the plan as JSON Lines: a header, then one path per line. Files whose lines are removed are kept."""
         head = {"format": _FORMAT, **asdict(self), "num_files": len(self.files)}
         head.pop("files")
         with Path(path).open("w", encoding="utf-8", newline="\n") as file:
@@ -63,10 +63,10 @@ class VacuumPlan:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "VacuumPlan":
-        """Read a plan that was saved.
+        """Read a saved plan.
 
         Raises:
-            BadRequest: it is none.
+            BadRequest: the file is not a plan.
             OSError: the file cannot be read.
         """
         try:
@@ -86,7 +86,7 @@ class VacuumPlan:
 
 @dataclass(frozen=True)
 class Vacuum:
-    """VACUUM of one table, and what came of it before."""
+    """VACUUM of one table, and its quarantines."""
 
     service: ServiceClient
     table_id: str
@@ -142,12 +142,12 @@ class Vacuum:
         )
 
     def quarantines(self) -> list[dict[str, Any]]:
-        """Return the table's quarantines, the newest first."""
+        """Return the table's quarantines, newest first."""
         answered = self.service.get(table_path(self.table_id, "quarantines"))
         return [one.model_dump(by_alias=True) for one in answer(QuarantinesResponse, answered).quarantines]
 
     def undo(self, quarantine: str) -> dict[str, Any]:
-        """Put the files of a quarantine back."""
+        """Move the files of a quarantine back."""
         answered = self.service.post(f"{self._path(quarantine)}/undo", Envelope())
         return answer(UndoResponse, answered).model_dump(by_alias=True)
 
@@ -178,7 +178,7 @@ class Vacuum:
         }
 
     def _listed(self, inventory: pa.Table) -> list[str]:
-        """Return the paths of the files in an inventory that are below the table, as a log names them.
+        """Return the paths of an inventory's files below the table, as in the log.
 
         Raises:
             BadRequest: it lacks a column.
@@ -194,7 +194,7 @@ class Vacuum:
         return [path for path in below if path]
 
     def _below(self, path: str) -> str | None:
-        """Return an inventory's path, which is not URL-encoded, as a log names it; None where it is elsewhere."""
+        """Return an inventory's path, which is not URL-encoded, as in the log; None if it is elsewhere."""
         for root in (
             self.location,
             self.location.removeprefix("file://"),
@@ -208,7 +208,7 @@ class Vacuum:
     def _some(
         self, files: Sequence[str], *, limit: int, mode: str = "full", **options: Any
     ) -> dict[str, Any]:
-        """Vacuum these files, as many at once as a request may name."""
+        """Vacuum these files, as many per request as allowed."""
         if mode != "full":
             raise BadRequest("a plan or an inventory lists the files already: leave out mode='lite'")
         found = self._one(files=list(files[:FILES]), limit=limit, **options)

@@ -49,7 +49,7 @@ def test_a_dry_run_says_what_would_be_done_and_why(lake, dirty):
     }
     reasons = {one.policy: one.reason for one in found}
     assert reasons["compact"].startswith("13 files become 1")
-    assert "commits since the newest checkpoint, 1,000 wanted" in reasons["checkpoint"]
+    assert "commits since the newest checkpoint, 1,000 required" in reasons["checkpoint"]
     assert dirty.version() == before
     assert lake.maintenance.runs() == []
 
@@ -75,7 +75,7 @@ def test_a_budget_and_thresholds_are_kept(lake, dirty):
     size = dirty.detail()["sizeInBytes"]
     lake.maintenance.set_policy("compact", "system.data-compaction", {"max_bytes_per_run": size // 2})
     (waits,) = lake.maintenance.run()
-    assert (waits.state, "no room" in waits.reason) == ("not-due", True)
+    assert (waits.state, "too small" in waits.reason) == ("not-due", True)
     lake.maintenance.set_policy("compact", "system.data-compaction", {"min_files_saved": 100})
     assert states(lake.maintenance.run()) == {"data-compaction": "not-due"}
     lake.maintenance.set_policy("compact", "system.data-compaction")
@@ -92,7 +92,7 @@ def test_quiet_hours_intervals_and_policies_that_are_off(lake, tmp_path):
         "all", "system.checkpoint", {"min_commits": 1, "quiet_hours": ["00:00-00:00"]}
     )
     (quiet,) = lake.maintenance.run()
-    assert (quiet.state, quiet.reason) == ("not-due", "quiet hours 00:00-00:00 (UTC)")
+    assert (quiet.state, quiet.reason) == ("not-due", "in quiet hours 00:00-00:00 (UTC)")
     lake.maintenance.set_policy("off", "system.checkpoint", enable=False, table="few")
     assert lake.maintenance.run() == []
     lake.maintenance.set_policy(

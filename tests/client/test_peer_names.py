@@ -31,20 +31,20 @@ def test_update_as_others_call_it(people, update):
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda t: t.update("id = 1"), "takes what to set first"),
-        (lambda t: t.update(), "one of set="),
-        (lambda t: t.update({"a": "1"}, updates={"a": "1"}), "one of set="),
-        (lambda t: t.update([("a", "1")]), "values by column"),
+        (lambda t: t.update("id = 1"), "takes the values to set first"),
+        (lambda t: t.update(), "either set="),
+        (lambda t: t.update({"a": "1"}, updates={"a": "1"}), "either set="),
+        (lambda t: t.update([("a", "1")]), "a dictionary of SQL by column"),
         (lambda t: t.update({"name": "'x'"}, "id = 1", condition="id = 1"), "not both"),
         (lambda t: t.delete("id = 1", condition="id = 1"), "not both"),
-        (lambda t: t.delete([("id", "=", 1)]), "SQL as a text"),
-        (lambda t: t.merge([{"id": 1}]), "takes one condition"),
-        (lambda t: t.merge([{"id": 1}], "a", predicate="b"), "takes one condition"),
+        (lambda t: t.delete([("id", "=", 1)]), "must be SQL text"),
+        (lambda t: t.merge([{"id": 1}]), "needs one condition"),
+        (lambda t: t.merge([{"id": 1}], "a", predicate="b"), "needs one condition"),
         (lambda t: t.to_arrow(filters="id = 1"), "filters must be a list of tuples"),
         (lambda t: t.to_arrow(filters=[("id", "~", 1)]), "operator of a filter must be one of"),
         (lambda t: t.to_arrow(filters=[("id", "in", "ab")]), "needs a list"),
         (lambda t: t.to_arrow(filters=[("id", "<", None)]), "compares with None"),
-        (lambda t: t.to_arrow([("id", "=", 1)]), "given as filters="),
+        (lambda t: t.to_arrow([("id", "=", 1)]), "give conditions as filters="),
     ],
 )
 def test_what_contradicts_itself_is_refused_in_words(people, call, said):

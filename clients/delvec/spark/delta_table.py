@@ -292,12 +292,12 @@ class DeltaTable:
 
         Args:
             startingVersion: the first version; or
-            startingTimestamp: the first that was not committed before this moment.
+            startingTimestamp: the first version committed at or after this time.
             endingVersion: the last version, by default the newest; or
-            endingTimestamp: the last that was not committed after this moment.
+            endingTimestamp: the last version committed at or before this time.
 
         Raises:
-            BadRequest: no start, or an end before it.
+            BadRequest: no start is given, or the end is before it.
             ChangeDataNotRecorded: the change data feed was off in some version.
         """
         frame: DataFrame = self._table.changes_df(

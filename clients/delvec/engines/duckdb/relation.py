@@ -34,7 +34,7 @@ def relation(scan: Scan, columns: Sequence[str] | None, connection: Any = None) 
 
     Raises:
         CorruptDeletionVector: or a subclass: a deletion vector cannot be read.
-        UnsupportedReaderFeature: a column that DuckDB cannot give back.
+        UnsupportedReaderFeature: DuckDB cannot return a column.
         MissingDataFile: a file is not there.
         CorruptTable: a file cannot be read.
         UnsupportedTable: a file has early dates or timestamps in Spark 2's calendar.
