@@ -1,6 +1,6 @@
-"""The change data feed, whatever the engine: the rows that versions changed are scans, of some of a file's rows.
+"""The change data feed on any engine: changed rows are scans of some of a file's rows.
 
-What is the same for all rows of a file (version, time, most types of change) an engine reads as partition columns.
+Engines read what is the same for all rows of a file (version, time, most types of change) as partition columns.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class ChangeFeed:
     """What to read of the feed.
 
     Attributes:
-        scans: at least one; together they have every changed row once.
+        scans: at least one; together they have each changed row once.
         schema: the table's, and the columns of the feed.
         columns: by the schema's spelling, in the order asked for.
         predicate: which rows.

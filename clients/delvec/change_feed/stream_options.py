@@ -1,4 +1,4 @@
-"""What a stream reads, by the names that Delta gives its options."""
+"""Options of a stream, under Delta's names."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -12,17 +12,18 @@ __all__ = ["StreamOptions"]
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """What a stream reads, by Delta's names.
+    """Options of a stream, under Delta's names.
 
     Attributes:
-        starting_version: the first one to read; ``latest`` for those that come. Without a start, first the whole table.
-        starting_timestamp: from the first version that was not committed before.
-        max_files: files of a step at most.
-        max_bytes: a step takes more files while it has less than this.
-        ignore_deletes: pass versions that only take rows away.
-        skip_change_commits: pass versions that take away or change rows.
-        read_change_feed: read what versions changed, and not what they added.
-        fail_on_data_loss: refuse to go on where the log was cleaned up before the stream had read it.
+        starting_version: the first version to read; ``latest`` for future versions only. Without a start, the whole
+            table is read first.
+        starting_timestamp: read from the first version committed at or after this time.
+        max_files: maximum files per step.
+        max_bytes: a step takes more files while it has fewer bytes than this.
+        ignore_deletes: skip versions that only remove rows.
+        skip_change_commits: skip versions that remove or change rows.
+        read_change_feed: read the changes of each version instead of the rows it added.
+        fail_on_data_loss: fail if the log was cleaned up before the stream had read it.
     """
 
     starting_version: int | str | None = None
@@ -36,10 +37,10 @@ class StreamOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> "StreamOptions":
-        """Return options by their names in lower case, without those that a stream does not have.
+        """Build the options from names in lower case; ignores those that streams do not have.
 
         Raises:
-            BadRequest: one has no such value, or two contradict each other.
+            BadRequest: a value is invalid, or two options contradict each other.
         """
         if "ignorechanges" in given:
             raise BadRequest(

@@ -1,6 +1,6 @@
-"""Arguments of the wrong kind are ``TypeError`` and ``ValueError``, as delta-spark's Python has it.
+"""Arguments of the wrong type raise ``TypeError`` and ``ValueError``, as in delta-spark.
 
-What is wrong in the meaning of an argument is one of Delvec's own errors.
+Arguments with an invalid meaning raise Delvec's own errors.
 """
 
 from collections.abc import Mapping
@@ -12,23 +12,23 @@ __all__ = ["check_condition", "check_kind", "check_source", "check_value", "chec
 
 
 def check_kind(given: Any, kind: type | tuple[type, ...], what: str, wanted: str) -> None:
-    """Raise TypeError where an argument is not of a kind; ``wanted`` says which, in words."""
+    """Raise TypeError if an argument has the wrong type; ``wanted`` describes the right one."""
     if not isinstance(given, kind):
         raise TypeError(f"{what} must be {wanted}, not {_shown(given)}")
 
 
 def check_condition(given: Any, name: str = "condition") -> None:
-    """Raise TypeError where a condition is neither text nor a Column; None is none."""
+    """Raise TypeError if a condition is neither a string nor a Column; None means no condition."""
     if given is not None and not _is_expression(given):
         raise TypeError(f"{name} must be a Spark SQL Column or a string, not {_shown(given)}")
 
 
 def check_values(given: Any, name: str) -> None:
-    """Look at columns with their new values.
+    """Check a dict of columns and their new values.
 
     Raises:
         ValueError: they are not given.
-        TypeError: it is no dict from names to texts and Columns.
+        TypeError: it is not a dict from names to strings or Columns.
     """
     if given is None:
         raise ValueError(f"{name} cannot be None: give a dict such as {{'age': 'age + 1'}}")
@@ -47,10 +47,10 @@ def check_values(given: Any, name: str) -> None:
 
 
 def check_source(given: Any) -> None:
-    """Look at what is merged: a DataFrame, or what Delvec takes beyond it.
+    """Check the source of a MERGE: a DataFrame, or what else Delvec accepts.
 
     Raises:
-        ValueError: there is none.
+        ValueError: it is None.
         TypeError: it has no rows.
     """
     if given is None:
@@ -66,8 +66,8 @@ def check_source(given: Any) -> None:
 
 
 def check_value(given: Any, kind: type, name: str, wanted: str) -> None:
-    """Raise ValueError, as delta-spark does for some, where an argument is not of a kind; ``wanted`` says which, in words."""
-    # To Python a bool is a whole number.
+    """Raise ValueError, as delta-spark does for some arguments, if the type is wrong; see :func:`check_kind`."""
+    # In Python a bool is an int.
     if not isinstance(given, kind) or (kind is int and isinstance(given, bool)):
         raise ValueError(f"{name} needs to be {wanted}, not {_shown(given)}")
 

@@ -1,4 +1,4 @@
-"""What Spark's catalog knows of a name."""
+"""Look-ups in Spark's catalog."""
 
 import re
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class CatalogEntry:
 
     Attributes:
         what: it is, for messages.
-        location: of the Delta table that it is; None for everything else.
+        location: of the Delta table; None for everything else.
     """
 
     what: str
@@ -32,15 +32,15 @@ class CatalogEntry:
 
     @property
     def is_view(self) -> bool:
-        """Whether it holds no rows of its own."""
+        """Whether it is a view."""
         return self.what == _A_VIEW
 
 
 def catalog_entry(spark: SparkSession, name: str) -> CatalogEntry | None:
-    """Return what the catalog has under a name of one to three parts; None where it has nothing."""
+    """Return the catalog's entry for a name of one to three parts, or None."""
     quoted = [f"`{part.strip('`').replace('`', '``')}`" for part in name.split(".")]
     try:
-        # PySpark logs what is wrong with a statement, even where it is expected.
+        # PySpark logs errors of statements, even expected ones.
         if not spark.catalog.tableExists(".".join(quoted)):
             return None
         rows = spark.sql(f"DESCRIBE TABLE EXTENDED {'.'.join(quoted)}").collect()
@@ -48,7 +48,7 @@ def catalog_entry(spark: SparkSession, name: str) -> CatalogEntry | None:
         return None
     facts = {row["col_name"]: row["data_type"] for row in rows}
     if str(facts.get("Provider", "")).lower() not in _FORMATS and facts.get("Type") != _VIEW:
-        # Of tables of Python data sources that statement tells nothing but the columns.
+        # For tables of Python data sources, that statement returns only the columns.
         facts |= _listed(spark, quoted)
     provider = str(facts.get("Provider", "")).lower()
     if provider in _FORMATS and facts.get("Type") != _VIEW:
@@ -59,7 +59,7 @@ def catalog_entry(spark: SparkSession, name: str) -> CatalogEntry | None:
 
 
 def short_name(name: str) -> str:
-    """Return a name without backticks, and without what Spark takes for granted before it."""
+    """Return a name without backticks and without default catalog and database."""
     short = name.replace("`", "")
     for prefix in _DEFAULTS:
         short = short[len(prefix) :] if short.lower().startswith(prefix) else short
@@ -67,10 +67,10 @@ def short_name(name: str) -> str:
 
 
 def place_of(spark: SparkSession, name: str) -> str:
-    """Return where Spark's catalog would put a table of this name.
+    """Return the location that Spark's catalog would give a table of this name.
 
     Raises:
-        BadRequest: there is no such database.
+        BadRequest: the database does not exist.
     """
     *above, table = name.split(".")
     database = above[-1] if above else spark.catalog.currentDatabase()
@@ -85,7 +85,7 @@ def place_of(spark: SparkSession, name: str) -> str:
 
 
 def _listed(spark: SparkSession, quoted: list[str]) -> dict[str, str]:
-    """Return what SHOW TABLE EXTENDED tells of a table of the session's own catalog."""
+    """Return what SHOW TABLE EXTENDED shows of a table in the session's own catalog."""
     *above, last = quoted
     # A pattern, in which only * and | mean something.
     pattern = last[1:-1].replace("``", "`").replace("\\", "\\\\").replace("'", "\\'")

@@ -1,9 +1,9 @@
 """Conditions and values given as Spark Columns, as SQL text.
 
 The service plans and records conditions as text, and PySpark has no public way from a Column to SQL. A Column of
-classic Spark is a tree of the JVM's, one of Connect a tree of Python's; both say exactly what was asked for. What has
-no equal in text is refused: columns of a given DataFrame (``df.id`` does not say which table is meant), aliases,
-lambdas, Python functions, aggregates over distinct values. Text is always the better choice.
+classic Spark is a tree of the JVM's, one of Connect a tree of Python's; both are exact. What has no equivalent in text
+is refused: columns of a given DataFrame (``df.id`` does not say which table it belongs to), aliases, lambdas, Python
+functions, aggregates over distinct values. Prefer text.
 """
 
 import datetime as dt
@@ -43,7 +43,7 @@ def to_sql(given: str | Column) -> str:
     """Return a condition or a value as text; text stays as it is.
 
     Raises:
-        InvalidPredicate: the Column cannot be turned into text that surely means the same.
+        InvalidPredicate: the Column cannot be converted to equivalent text.
     """
     if isinstance(given, str):
         return given
@@ -59,7 +59,7 @@ def to_sql(given: str | Column) -> str:
 
 
 def without_alias(text: str, alias: str | None) -> str:
-    """Return SQL text with ``alias.column`` as ``column``."""
+    """Return SQL text with ``alias.column`` replaced by ``column``."""
     if alias is None:
         return text
     pieces = _PIECE.findall(text)

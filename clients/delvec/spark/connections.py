@@ -1,4 +1,4 @@
-"""The connection that Spark programs use, which have none in their arguments."""
+"""The connection of programs that use delta-spark's API, which has no argument for it."""
 
 import threading
 from typing import Final
@@ -12,10 +12,10 @@ _chosen: Connection | None = None
 
 
 def use(connection: Connection | None) -> None:
-    """Use this connection from now on; None goes back to the default, ``delvec.connect()``.
+    """Use this connection from now on; None restores the default, ``delvec.connect()``.
 
-    The default is made when it is first needed: ``DELVEC_URL`` says where the service is, and without that it
-    runs in this process. The connection before it is not closed: its owner does that.
+    The default is made when it is first needed: ``DELVEC_URL`` is the service's URL; without it the service runs in
+    this process. The previous connection is not closed; that is up to its owner.
     """
     global _chosen  # noqa: PLW0603 - delta-spark's signatures leave no other place
     with _lock:

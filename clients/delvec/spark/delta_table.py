@@ -107,7 +107,7 @@ class DeltaTable:
             hadoopConf: must be empty: the service and Spark have their own access to storage.
 
         Raises:
-            NotADeltaTable: there is no Delta table.
+            NotADeltaTable: there is no Delta table at the path.
         """
         if hadoopConf:
             raise BadRequest(
@@ -116,17 +116,17 @@ class DeltaTable:
                 keys=sorted(hadoopConf),
             )
         found = current().table(locations.absolute(path), engine=sparkSession)
-        found.version()  # raises where the service knows a table whose log is gone
+        found.version()  # raises if the log of a registered table is gone
         return cls(sparkSession, found)
 
     @classmethod
     def forName(cls, sparkSession: SparkSession, tableOrViewName: str) -> "DeltaTable":
-        """Return the Delta table of Spark's catalog that has this name, or else the one that the service knows by it.
+        """Return the Delta table of this name in Spark's catalog, or else the one registered with the service.
 
         Raises:
-            TableNotFound: neither knows it.
-            NotADeltaTable: only the catalog knows it, and it is a view, or a table of another format; or nothing is left
-                where the table was.
+            TableNotFound: neither has it.
+            NotADeltaTable: only the catalog has it, as a view or a table of another format; or the table's files are
+                gone.
         """
         if tableOrViewName.lower().startswith("delta.`") and tableOrViewName.endswith("`"):
             return cls.forPath(sparkSession, tableOrViewName[len("delta.`") : -1])
@@ -155,16 +155,17 @@ class DeltaTable:
     def convertToDelta(
         cls, sparkSession: SparkSession, identifier: str, partitionSchema: str | T.StructType | None = None
     ) -> "DeltaTable":
-        """Make a Delta table of the Parquet files of a directory, or of an Iceberg table.
+        """Convert a directory of Parquet files, or an Iceberg table, to a Delta table.
 
         Args:
             sparkSession: classic or Connect.
             identifier: ``parquet.`/path` ``, or ``iceberg.`/path` ``.
-            partitionSchema: the columns of the directories: DDL, or a StructType.
+            partitionSchema: the partition columns of the directories: DDL, or a StructType.
 
         Raises:
             BadRequest: there are no Parquet files, or the directories have other partition columns.
-            UnsupportedOperation: it is a table of a catalog, or an Iceberg table has what Delta does not have.
+            UnsupportedOperation: the identifier is a table of a catalog, or the Iceberg table has features that Delta
+                does not have.
         """
         kind, _, path = identifier.partition(".")
         quoted = path.startswith("`") and path.endswith("`")
@@ -181,52 +182,52 @@ class DeltaTable:
 
     @classmethod
     def isDeltaTable(cls, sparkSession: SparkSession, identifier: str) -> bool:
-        """Whether there is a Delta table at a path; looks for its log, and registers nothing."""
+        """Whether there is a Delta table at a path; looks for a log, and registers nothing."""
         if identifier.lower().startswith("delta.`") and identifier.endswith("`"):
             identifier = identifier[len("delta.`") : -1]
         log = hadoop_path(locations.canonical(locations.absolute(identifier))) + "/_delta_log"
         escaped = "".join(f"\\{character}" if character in "{}[]*?\\" else character for character in log)
         reader = sparkSession.read.format("binaryFile").option("pathGlobFilter", "*.{json,parquet}")
         try:
-            # Of a single path Spark logs that it is not there.
+            # Spark logs that a single path does not exist.
             return bool(reader.load([escaped, escaped]).select("path").head(1))
         except AnalysisException:
             return False
 
     @classmethod
     def create(cls, sparkSession: SparkSession | None = None) -> DeltaTableBuilder:
-        """Begin a new table, which must not be there."""
+        """Start building a new table, which must not exist."""
         return DeltaTableBuilder(_session(sparkSession), "create", cls)
 
     @classmethod
     def createIfNotExists(cls, sparkSession: SparkSession | None = None) -> DeltaTableBuilder:
-        """Begin a new table; one that is there stays as it is."""
+        """Start building a new table; an existing one is left as it is."""
         return DeltaTableBuilder(_session(sparkSession), "createIfNotExists", cls)
 
     @classmethod
     def replace(cls, sparkSession: SparkSession | None = None) -> DeltaTableBuilder:
-        """Begin a table in place of one that is there: its rows go, earlier versions stay."""
+        """Start building a table that replaces an existing one: its rows are removed, earlier versions are kept."""
         return DeltaTableBuilder(_session(sparkSession), "replace", cls)
 
     @classmethod
     def createOrReplace(cls, sparkSession: SparkSession | None = None) -> DeltaTableBuilder:
-        """Begin a new table, in place of one that may be there: its rows go, earlier versions stay."""
+        """Start building a new table, which may replace an existing one, as :meth:`replace` does."""
         return DeltaTableBuilder(_session(sparkSession), "createOrReplace", cls)
 
     def toDF(self) -> DataFrame:
-        """Return the live rows of the version that is the latest now."""
+        """Return the live rows of the newest version at the time of the call."""
         frame: DataFrame = self._table.to_df()
         return frame if self._alias is None else frame.alias(self._alias)
 
     def alias(self, aliasName: str) -> "DeltaTable":
-        """Return the same table under another name, which conditions may put before its columns."""
+        """Return the same table under an alias for use in conditions."""
         return DeltaTable(self._spark, self._table, aliasName)
 
     def delete(self, condition: str | Column | None = None) -> None:
-        """Delete the rows that satisfy ``condition``, or all rows.
+        """Delete the rows that match ``condition``, or all rows.
 
         Raises:
-            TypeError: the condition is neither.
+            TypeError: the condition is neither a string nor a Column.
             InvalidPredicate: the condition is not a Boolean expression over the table's columns.
             ConcurrentModification: or a subclass: another writer won.
         """
@@ -235,15 +236,15 @@ class DeltaTable:
     def update(
         self, condition: str | Column | None = None, set: Mapping[str, str | Column] | None = None
     ) -> None:
-        """Change columns of the rows that satisfy ``condition``, or of all rows.
+        """Update columns of the rows that match ``condition``, or of all rows.
 
         Args:
             condition: SQL text or a Column.
-            set: by column, SQL text or a Column for its new value.
+            set: a dict from columns to new values, as SQL text or a Column.
 
         Raises:
-            ValueError: there is no ``set``.
-            TypeError: the condition or a value is neither text nor Column, or ``set`` is no dict.
+            ValueError: ``set`` is None.
+            TypeError: the condition or a value is neither a string nor a Column, or ``set`` is not a dict.
             BadRequest: or a subclass: ``set`` is empty, or names columns that the table does not have.
             InvalidPredicate: the condition or a value is not SQL over the table's columns.
             ConcurrentModification: or a subclass: another writer won.
@@ -255,29 +256,29 @@ class DeltaTable:
         self._table.update(texts, where)
 
     def merge(self, source: DataFrame, condition: str | Column) -> DeltaMergeBuilder:
-        """Begin a MERGE of ``source`` into the table; the builder takes clauses, and executes them.
+        """Start a MERGE of ``source`` into the table; add clauses to the builder, then execute it.
 
         Args:
-            source: a DataFrame; its alias, and that of the table, tell their columns apart.
-            condition: which rows belong together, as SQL text or a Column.
+            source: a DataFrame; use its alias and the table's to distinguish their columns.
+            condition: the condition that matches source and target rows, as SQL text or a Column.
 
         Raises:
             ValueError: one of them is None.
-            TypeError: the source has no rows, or the condition is neither text nor Column.
+            TypeError: the source is not tabular, or the condition is neither a string nor a Column.
         """
         return DeltaMergeBuilder(self._spark, self._table, self._alias, source, condition)
 
     def optimize(self) -> DeltaOptimizeBuilder:
-        """Begin an OPTIMIZE: ``optimize().where("day = '2026-01-01'").executeCompaction()``."""
+        """Start an OPTIMIZE: ``optimize().where("day = '2026-01-01'").executeCompaction()``."""
         return DeltaOptimizeBuilder(self._spark, self._table)
 
     def history(self, limit: int | None = None) -> DataFrame:
-        """Return the commits, newest first, as delta-spark's history has them."""
+        """Return the commits, newest first, as delta-spark's history does."""
         rows = [_row(entry, _HISTORY) for entry in self._table.history(limit)]
         return self._spark.createDataFrame(rows, _HISTORY)
 
     def detail(self) -> DataFrame:
-        """Return one row about the table, as DESCRIBE DETAIL has it."""
+        """Return one row about the table, as DESCRIBE DETAIL does."""
         return self._spark.createDataFrame([_row(self._table.detail(), _DETAIL)], _DETAIL)
 
     def changes(
@@ -288,7 +289,7 @@ class DeltaTable:
         startingTimestamp: str | datetime | None = None,
         endingTimestamp: str | datetime | None = None,
     ) -> DataFrame:
-        """Return the rows that versions changed, as ``readChangeFeed`` has them; beyond delta-spark.
+        """Return the rows that versions changed, as ``readChangeFeed`` does; not in delta-spark.
 
         Args:
             startingVersion: the first version; or
@@ -298,7 +299,7 @@ class DeltaTable:
 
         Raises:
             BadRequest: no start is given, or the end is before it.
-            ChangeDataNotRecorded: the change data feed was off in some version.
+            ChangeDataNotRecorded: the change data feed was off in one of the versions.
         """
         frame: DataFrame = self._table.changes_df(
             startingVersion,
@@ -309,12 +310,12 @@ class DeltaTable:
         return frame if self._alias is None else frame.alias(self._alias)
 
     def vacuum(self, retentionHours: float | None = None) -> DataFrame:
-        """Delete the files that neither a retained version nor a commit under way needs; returns an empty DataFrame.
+        """Delete files that no retained version and no commit in progress needs; return an empty DataFrame.
 
-        The session's ``spark.databricks.delta.retentionDurationCheck.enabled`` counts, as in delta-spark.
+        Respects the session's ``spark.databricks.delta.retentionDurationCheck.enabled``, as delta-spark does.
 
         Args:
-            retentionHours: how long removed files are kept; by default the table's.
+            retentionHours: how long to keep removed files; by default the table's retention.
 
         Raises:
             RetentionTooShort: the table's retention is longer.
@@ -326,24 +327,24 @@ class DeltaTable:
         return self._spark.createDataFrame([], T.StructType([]))
 
     def restoreToVersion(self, version: int) -> DataFrame:
-        """Make the table what it was at a version.
+        """Restore the table to a version.
 
         Returns:
-            One row with Delta's metrics; none where the version is the newest.
+            One row with Delta's metrics; none if the version is the newest.
 
         Raises:
-            ValueError: it is no whole number.
-            VersionNotFound: the log does not have it.
+            ValueError: it is not a whole number.
+            VersionNotFound: the log does not have the version.
             MissingRestoreFiles: data files or deletion vectors of it are missing.
         """
         check_value(version, int, "version", "an integer")
         return self._restored(self._table.restore(version))
 
     def restoreToTimestamp(self, timestamp: str) -> DataFrame:
-        """Make the table what it was at a time, UTC without a zone; as :meth:`restoreToVersion`.
+        """Restore the table to a time, UTC unless it has a zone; as :meth:`restoreToVersion`.
 
         Raises:
-            ValueError: it is no text.
+            ValueError: it is not a string.
         """
         check_value(timestamp, str, "timestamp", "a string")
         return self._restored(self._table.restore(timestamp))
@@ -354,14 +355,14 @@ class DeltaTable:
         return self._spark.createDataFrame(rows, schema)
 
     def generate(self, mode: str) -> None:
-        """Write manifests that list the data files, for readers that know no Delta log.
+        """Write manifests of the data files, for engines that cannot read a Delta log.
 
         Args:
             mode: ``"symlink_format_manifest"``.
 
         Raises:
             ManifestUnsupported: files have deletion vectors, or columns are mapped.
-            BadRequest: it is another mode.
+            BadRequest: the mode is not supported.
         """
         self._table.generate(mode)
 
@@ -372,17 +373,17 @@ class DeltaTable:
         replace: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> "DeltaTable":
-        """Make another table what this one is; a deep clone, beyond delta-spark's, copies its files.
+        """Clone this table; deep clones, which copy its files, are not in delta-spark.
 
         Args:
             target: the clone's path or name.
-            isShallow: whether to refer to this table's files, instead of copying them.
-            replace: whether a table that is there becomes the clone.
+            isShallow: refer to this table's files instead of copying them.
+            replace: make an existing table the clone.
             properties: of the clone; added to this table's, or replacing them.
 
         Raises:
-            TableAlreadyExists: there is a table, and it is not to be replaced.
-            ValueError: an argument is of the wrong kind.
+            TableAlreadyExists: the target exists, and ``replace`` is False.
+            ValueError: an argument has the wrong type.
         """
         return self._cloned(target, isShallow, replace, properties)
 
@@ -394,7 +395,7 @@ class DeltaTable:
         replace: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> "DeltaTable":
-        """Do the same as :meth:`clone` with a version of this table."""
+        """Like :meth:`clone`, as of a version."""
         check_value(version, int, "version", "an integer")
         return self._cloned(target, isShallow, replace, properties, version=version)
 
@@ -406,7 +407,7 @@ class DeltaTable:
         replace: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> "DeltaTable":
-        """Do the same as :meth:`clone` with the version of a time, UTC without a zone."""
+        """Like :meth:`clone`, as of a time, UTC unless it has a zone."""
         check_value(timestamp, str, "timestamp", "a string")
         return self._cloned(target, isShallow, replace, properties, timestamp=timestamp)
 
@@ -430,10 +431,10 @@ class DeltaTable:
         return DeltaTable(self._spark, made)
 
     def upgradeTableProtocol(self, readerVersion: int, writerVersion: int) -> None:
-        """Add to the protocol what two versions stand for; lower ones than the table has mean nothing.
+        """Upgrade the protocol to a reader and a writer version; versions below the table's have no effect.
 
         Raises:
-            ValueError: one of them is no whole number.
+            ValueError: one of them is not a whole number.
         """
         check_value(readerVersion, int, "readerVersion", "an integer")
         check_value(writerVersion, int, "writerVersion", "an integer")
@@ -443,8 +444,8 @@ class DeltaTable:
         """Add a table feature to the protocol, and those that it needs.
 
         Raises:
-            ValueError: it is no text.
-            InvalidTableChange: Delvec could not write the table any more.
+            ValueError: it is not a string.
+            InvalidTableChange: Delvec could no longer write the table.
         """
         check_value(featureName, str, "featureName", "a string")
         try:
@@ -452,16 +453,16 @@ class DeltaTable:
         except InvalidTableChange as error:
             if error.details.get("feature") != featureName:
                 raise
-            # By the name that delta-spark's error has, which programs look for.
+            # Programs look for the name of delta-spark's error.
             raise InvalidTableChange(f"[{_UNKNOWN_FEATURE}] {error.message}", **error.details) from None
 
     def dropFeatureSupport(self, featureName: str, truncateHistory: bool | None = None) -> None:
-        """Take a table feature out of the protocol that nothing of the table needs any more.
+        """Drop a table feature from the protocol.
 
-        For deletion vectors, files that have one are written again first.
+        For deletion vectors, first rewrites the files that have one.
 
         Raises:
-            ValueError: it is no text, or ``truncateHistory`` no bool.
+            ValueError: it is not a string, or ``truncateHistory`` is not a bool.
             InvalidTableChange: the table needs it, or it cannot be dropped; the message says what to do.
         """
         check_value(featureName, str, "featureName", "a string")
@@ -492,7 +493,7 @@ def _row(values: Mapping[str, Any], schema: T.StructType) -> tuple[Any, ...]:
 
 
 def _value(value: Any, kind: T.DataType) -> Any:
-    """Return what the service answered as Spark takes it: milliseconds become a timestamp."""
+    """Convert a value of the service's response for Spark: milliseconds become a timestamp."""
     if value is None:
         return None
     if isinstance(kind, T.TimestampType):

@@ -1,7 +1,7 @@
-"""The exceptions of ``delta.exceptions`` by their names; each is one of Delvec's own.
+"""The exceptions of ``delta.exceptions`` under their names; each is one of Delvec's own.
 
-``from delvec.spark.exceptions import ConcurrentAppendException`` is all that a program written for delta-spark
-changes. Unlike there, ``DeltaConcurrentModificationException`` is the base of the others.
+``from delvec.spark.exceptions import ConcurrentAppendException`` is the only change that a program written for
+delta-spark needs. Unlike there, ``DeltaConcurrentModificationException`` is the base of the others.
 """
 
 from delvec_kernel.errors import ConcurrentAppend as ConcurrentAppendException

@@ -26,10 +26,10 @@ _RESULT_SCHEMA: Final = T.StructType([T.StructField(name, T.LongType()) for name
 
 
 class DeltaMergeBuilder:
-    """What a MERGE does, clause by clause; :meth:`execute` does it.
+    """A MERGE and its clauses; :meth:`execute` runs it.
 
-    Conditions and values are SQL text or Columns, in which aliases of the table and of the source tell their columns
-    apart. Of several clauses for the same rows the first whose condition is true counts.
+    Conditions and values are SQL text or Columns, in which aliases of table and source distinguish their columns. Of
+    several clauses for the same rows, the first whose condition is true applies.
     """
 
     def __init__(
@@ -50,54 +50,54 @@ class DeltaMergeBuilder:
     def whenMatchedUpdate(
         self, condition: str | Column | None = None, set: Mapping[str, str | Column] | None = None
     ) -> Self:
-        """Update rows that the source matches, by columns and their new values."""
+        """Update matched rows with a dict of columns and values."""
         values, text = assignments(set, self._alias, "set"), self._condition_of(condition)
         return self._add(lambda merge: merge.when_matched_update(values, text))
 
     def whenMatchedUpdateAll(self, condition: str | Column | None = None) -> Self:
-        """Update every column of rows that the source matches by the source's column of that name."""
+        """Update all columns of matched rows from the source's columns of the same names."""
         text = self._condition_of(condition)
         return self._add(lambda merge: merge.when_matched_update_all(text))
 
     def whenMatchedDelete(self, condition: str | Column | None = None) -> Self:
-        """Delete rows that the source matches."""
+        """Delete matched rows."""
         text = self._condition_of(condition)
         return self._add(lambda merge: merge.when_matched_delete(text))
 
     def whenNotMatchedInsert(
         self, condition: str | Column | None = None, values: Mapping[str, str | Column] | None = None
     ) -> Self:
-        """Insert rows of the source that match nothing, by columns and their values."""
+        """Insert unmatched source rows with a dict of columns and values."""
         new, text = assignments(values, self._alias, "values"), self._condition_of(condition)
         return self._add(lambda merge: merge.when_not_matched_insert(new, text))
 
     def whenNotMatchedInsertAll(self, condition: str | Column | None = None) -> Self:
-        """Insert rows of the source that match nothing, column by column of the same name."""
+        """Insert unmatched source rows with all columns of the same names."""
         text = self._condition_of(condition)
         return self._add(lambda merge: merge.when_not_matched_insert_all(text))
 
     def whenNotMatchedBySourceUpdate(
         self, condition: str | Column | None = None, set: Mapping[str, str | Column] | None = None
     ) -> Self:
-        """Update rows that no row of the source matches."""
+        """Update rows that no source row matches."""
         values, text = assignments(set, self._alias, "set"), self._condition_of(condition)
         return self._add(lambda merge: merge.when_not_matched_by_source_update(values, text))
 
     def whenNotMatchedBySourceDelete(self, condition: str | Column | None = None) -> Self:
-        """Delete rows that no row of the source matches."""
+        """Delete rows that no source row matches."""
         text = self._condition_of(condition)
         return self._add(lambda merge: merge.when_not_matched_by_source_delete(text))
 
     def withSchemaEvolution(self) -> Self:
-        """Let columns that only the source has become columns of the table, where all of them are updated or inserted."""
+        """Add the source's new columns to the table, for clauses that update or insert all columns."""
         self._evolves = True
         return self
 
     def execute(self) -> DataFrame:
-        """Do it, as one commit; return how many rows were updated, deleted and inserted, as delta-spark does.
+        """Run the MERGE as one commit; return the number of updated, deleted and inserted rows, as delta-spark does.
 
         Raises:
-            MultipleMatches: several rows of the source would change one row.
+            MultipleMatches: several source rows would change one row.
             InvalidPredicate: a condition or a value is not SQL over the two tables' columns.
             ConcurrentModification: or a subclass: another writer won.
         """
@@ -125,13 +125,13 @@ class DeltaMergeBuilder:
 
 
 def assignments(given: Mapping[str, str | Column] | None, alias: str | None, name: str) -> dict[str, str]:
-    """Return columns and their values as text, without the table's alias before the columns.
+    """Return columns and values as text, without the table's alias before the columns.
 
     Raises:
-        ValueError: there is no dict.
-        TypeError: it is no dict from names to texts and Columns.
+        ValueError: it is None.
+        TypeError: it is not a dict from names to strings or Columns.
         BadRequest: it is empty.
-        InvalidPredicate: a value cannot be turned into text.
+        InvalidPredicate: a value cannot be converted to text.
     """
     check_values(given, name)
     if not given:
@@ -142,7 +142,7 @@ def assignments(given: Mapping[str, str | Column] | None, alias: str | None, nam
 
 
 def alias_of(frame: DataFrame) -> str | None:
-    """Return the alias of a DataFrame, or the name of the table or view that it is; None where it has none."""
+    """Return the alias of a DataFrame, or the name of its table or view; None if it has none."""
     if is_remote(frame):
         plan = frame._plan  # noqa: SLF001 - there is nothing public
         return str(plan._alias) if type(plan).__name__ == "SubqueryAlias" else None  # noqa: SLF001

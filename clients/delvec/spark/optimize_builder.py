@@ -43,7 +43,7 @@ _RESULT: Final = T.StructType(
 
 
 class DeltaOptimizeBuilder:
-    """Chooses what OPTIMIZE does; get one from ``DeltaTable.optimize()``."""
+    """Builds an OPTIMIZE; get one from ``DeltaTable.optimize()``."""
 
     def __init__(self, spark: SparkSession, table: Table) -> None:
         self._spark = spark
@@ -51,26 +51,26 @@ class DeltaOptimizeBuilder:
         self._where: str | None = None
 
     def where(self, partitionFilter: str) -> "DeltaOptimizeBuilder":
-        """Look only at the partitions for which a condition is true."""
+        """Optimize only partitions that match a condition."""
         self._where = partitionFilter
         return self
 
     def executeCompaction(self) -> DataFrame:
-        """Write small files together, and files of which many rows are deleted; return the path and metrics.
+        """Compact small files and files with many deleted rows; return the path and metrics.
 
-        Of delta-spark's metrics the frame has those that Delvec computes.
+        The DataFrame has those of delta-spark's metrics that Delvec computes.
 
         Raises:
-            InvalidPredicate: the condition reads a column that does not partition the table.
+            InvalidPredicate: the condition reads a column that is not a partition column.
         """
         return self._frame(self._table.optimize(self._where))
 
     def executeZOrderBy(self, *cols: str | list[str] | tuple[str, ...]) -> DataFrame:
-        """Sort rows so that files have narrow ranges in each of these columns; return the path and metrics.
+        """Z-order rows, so that files have narrow ranges in each of these columns; return the path and metrics.
 
         Raises:
             UnknownColumn: it does not exist.
-            InvalidTableChange: a column partitions the table, or has no statistics; or the table is clustered.
+            InvalidTableChange: a column is a partition column or has no statistics, or the table is clustered.
         """
         names = [name for given in cols for name in ([given] if isinstance(given, str) else given)]
         return self._frame(self._table.optimize.z_order(names, self._where))

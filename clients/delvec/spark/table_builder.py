@@ -28,7 +28,7 @@ __all__ = ["DeltaTableBuilder", "IdentityGenerator"]
 
 @dataclass(frozen=True)
 class IdentityGenerator:
-    """Numbers that a column is given: the first, and the distance between two."""
+    """The values of an identity column: start and step."""
 
     start: int = 1
     step: int = 1
@@ -39,10 +39,10 @@ _LONG: Final = PrimitiveType("long")
 
 
 class DeltaTableBuilder:
-    """What a new table is to be; :meth:`execute` makes it.
+    """The definition of a new table; :meth:`execute` creates it.
 
-    ``replace`` and ``createOrReplace`` give a table that is there these columns and properties in place of its own, without
-    rows, in one version.
+    ``replace`` and ``createOrReplace`` replace the columns and properties of an existing table, and remove its rows, in
+    one version.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class DeltaTableBuilder:
         self._properties: dict[str, str] = {}
 
     def tableName(self, identifier: str) -> Self:
-        """Call the table so; ``delta.`/path` `` is a location."""
+        """Set the table's name; ``delta.`/path` `` is a location."""
         check_kind(identifier, str, "The name of a table", _TEXT)
         if identifier.lower().startswith("delta.`") and identifier.endswith("`"):
             return self.location(identifier[len("delta.`") : -1])
@@ -71,16 +71,16 @@ class DeltaTableBuilder:
         return self
 
     def location(self, location: str) -> Self:
-        """Put the table there; without it the service chooses the place.
+        """Set the table's location; by default the service chooses it.
 
-        A service in this process that has none puts it into Spark's warehouse, as delta-spark does.
+        A service in this process without a warehouse uses Spark's warehouse, as delta-spark does.
         """
         check_kind(location, str, "The location", _TEXT)
         self._location = location
         return self
 
     def comment(self, comment: str) -> Self:
-        """Say what the table is."""
+        """Comment on the table."""
         check_kind(comment, str, "The comment", _TEXT)
         self._comment = comment
         return self
@@ -98,17 +98,17 @@ class DeltaTableBuilder:
 
         Args:
             colName: its name.
-            dataType: its type, as Spark's or in Spark's DDL.
-            nullable: whether it may be null.
-            generatedAlwaysAs: the SQL that computes it, or an IdentityGenerator.
-            generatedByDefaultAs: an IdentityGenerator for rows that bring no value.
-            comment: what it is.
+            dataType: a Spark type, or Spark DDL.
+            nullable: whether NULL is allowed.
+            generatedAlwaysAs: SQL that computes its values, or an IdentityGenerator.
+            generatedByDefaultAs: an IdentityGenerator for rows without a value.
+            comment: on the column.
 
         Raises:
-            TypeError: an argument is of another kind.
-            ValueError: it is generated always and by default, or numbers do not move.
-            InvalidSchema: the type is not one, and a ``ParseException``; or numbers are not to be long, and an
-                ``UnsupportedOperationException``.
+            TypeError: an argument has the wrong type.
+            ValueError: it is generated both always and by default, or the step is 0.
+            InvalidSchema: the type is invalid (also a ``ParseException``), or an identity column is not long (also an
+                ``UnsupportedOperationException``).
         """
         check_kind(colName, str, "The name of a column", _TEXT)
         check_kind(dataType, (str, T.DataType), f"The type of column '{colName}'", "a string or a DataType")
@@ -142,7 +142,7 @@ class DeltaTableBuilder:
         """Add columns of a Spark schema.
 
         Raises:
-            TypeError: they are none.
+            TypeError: they are not columns.
         """
         check_kind(cols, Iterable, "The columns", "a StructType or a list of StructFields")
         cols = list(cols)
@@ -169,12 +169,12 @@ class DeltaTableBuilder:
         return self
 
     def execute(self) -> Any:
-        """Make the table; return it as a ``delvec.spark.DeltaTable``.
+        """Create the table; return it as a ``delvec.spark.DeltaTable``.
 
         Raises:
-            TableAlreadyExists: it is there, and the builder is of ``create``; an ``AnalysisException``, too.
-            TableNotFound: it is not there, and the builder is of ``replace``; an ``AnalysisException``, too.
-            InvalidSchema: the columns make no table.
+            TableAlreadyExists: it exists, and the builder is from ``create``; also an ``AnalysisException``.
+            TableNotFound: it does not exist, and the builder is from ``replace``; also an ``AnalysisException``.
+            InvalidSchema: the columns are not a valid schema.
             InvalidTableChange: a property, constraint or clustering column is not allowed.
             ConcurrentModification: or a subclass: other writers kept changing the replaced table.
         """
@@ -203,7 +203,7 @@ class DeltaTableBuilder:
         try:
             made = self._made(wanted)
         except TableAlreadyExists:
-            # Somebody else may have made it just now.
+            # Another writer may have just created it.
             there = self._existing() if self._mode == "createIfNotExists" else None
             if there is None:
                 raise
@@ -237,7 +237,7 @@ class DeltaTableBuilder:
         )
 
     def _look_up(self, name: str) -> None:
-        """Take the table of Spark's catalog that has the name for the one that is meant, as forName does."""
+        """Use the table of that name in Spark's catalog, as forName does."""
         entry = catalog_entry(self._spark, name)
         if entry is None:
             return
@@ -260,14 +260,14 @@ class DeltaTableBuilder:
     def _existing(self) -> Table | None:
         try:
             there = current().table(self._location or str(self._name), engine=self._spark)
-            there.version()  # raises where the service knows a table whose log is gone
+            there.version()  # raises if the log of a registered table is gone
         except NotFound:
             return None
         return there
 
 
 def _names(given: Sequence[str | Iterable[str]]) -> list[str]:
-    """Return columns that came one by one, or as one list."""
+    """Return columns given one by one, or as a list."""
     is_list = len(given) == 1 and isinstance(given[0], list | tuple)
     names: list[Any] = list(given[0] if is_list else given)
     for each in names:
@@ -289,7 +289,7 @@ def _identity(name: str, always: Any, by_default: Any) -> Any:
     given = always if by_default is None else by_default
     if given is None or (isinstance(given, str) and by_default is None):
         return None
-    # Told by its fields: delta-spark's own IdentityGenerator will do, too.
+    # Recognised by its fields, so that delta-spark's own IdentityGenerator is accepted, too.
     if not (hasattr(given, "start") and hasattr(given, "step")):
         check_kind(
             given,

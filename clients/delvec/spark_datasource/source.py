@@ -55,7 +55,7 @@ _PARTITION_BYTES: Final = 64 << 20
 
 @dataclass(frozen=True)
 class _Options:
-    """What ``option()`` was given. Not shown anywhere: it holds the token."""
+    """The options given by ``option()``. Never shown, as they include the token."""
 
     path: str
     url: str | None = None

@@ -258,7 +258,7 @@ def _table(request: WriteRequest, lake: Connection, columns: StructType) -> Delt
     engine = _WrittenFiles()
     try:
         table = lake.table(request.path, engine=engine)
-        table.version()  # raises where the service knows a table whose log is gone
+        table.version()  # raises if the log of a registered table is gone
     except NotFound:
         is_location = "/" in request.path or request.path.startswith(".")
         where = locations.absolute(request.path) if is_location else request.path

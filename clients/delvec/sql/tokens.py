@@ -24,9 +24,7 @@ __all__ = [
     "place",
 ]
 
-NOT_A_PATH: Final = (
-    "write a table's name without quotes or in backticks; a string in quotes is a table's path, and must contain /."
-)
+NOT_A_PATH: Final = "write a table's name without quotes or in backticks; a string in quotes is a table's path, and must contain /."
 
 _OPENING: Final = frozenset({"(", "[", "CASE"})
 _CLOSING: Final = frozenset({")", "]", "END"})
