@@ -9,17 +9,17 @@ OTHERS := $(if $(PYTHON),$(PYTHON),python3) dev/versions.py
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check lint format types unit test-changed test-long test-versions test-newest large fuzz chaos dml mutants vacuum-attack bench bench-reading bench-commits bench-dml bench-maintenance bench-starts bench-iceberg serve lock helm helm-files docs wheel clean
 
-help: ## Show what can be made
+help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: ## Make .venv from requirements.lock; find or install Java
+setup: ## Create .venv from requirements.lock; find or install Java
 	@$(SETUP) --java
 
 demo: ## Delete rows from a two-million-row table, on Spark and through the service
 	@$(SETUP) --java
 	@$(RUN) python dev/demo.py
 
-test: ## Everything a change must pass (about half an hour)
+test: ## Run everything a change must pass (about half an hour)
 	@$(SETUP) --java --jars
 	@$(RUN) ruff check .
 	@$(RUN) ruff format --check .
@@ -33,60 +33,60 @@ check: ## Lint, types and unit tests, within a minute
 	@$(RUN) mypy
 	@DELVEC_TEST_EXAMPLES=0.1 $(RUN) pytest tests/kernel $$(grep -rl --include="test_*.py" "pytest.mark.unit" tests) -m "not long" -n 2 -q
 
-lint: ## Lint and check the format
+lint: ## Lint and check formatting
 	@$(SETUP)
 	@$(RUN) ruff check .
 	@$(RUN) ruff format --check .
 
-format: ## Put the code into the one format
+format: ## Format the code
 	@$(SETUP)
 	@$(RUN) ruff check --fix .
 	@$(RUN) ruff format .
 
-types: ## Check the types
+types: ## Check types
 	@$(SETUP)
 	@$(RUN) mypy
 
-unit: ## The pure tests
+unit: ## Run the unit tests
 	@$(SETUP)
 	@$(RUN) pytest tests/kernel $$(grep -rl --include="test_*.py" "pytest.mark.unit" tests) -m "not long" -n 2 -q
 
-test-changed: ## The tests of what has changed since main
+test-changed: ## Run the tests of what has changed since main
 	@$(SETUP) --java --jars
 	@$(RUN) python dev/changed.py
 
-test-long: ## The tests that take their time
+test-long: ## Run the slow tests
 	@$(SETUP) --java --jars
 	@$(RUN) pytest -m long
 
-test-versions: ## Tests on other PySparks and Pythons; VERSIONS="4.0 4.3" PYTHONS="3.13" TESTS="tests/spark" choose
+test-versions: ## Run tests on other PySparks and Pythons; VERSIONS="4.0 4.3" PYTHONS="3.13" TESTS="tests/spark" choose
 	@$(OTHERS) $(if $(VERSIONS),--pyspark $(VERSIONS)) $(if $(PYTHONS),--python $(PYTHONS)) $(if $(TESTS),--tests $(TESTS))
 
-test-newest: ## Tests on the newest PySpark and the newest Python that is here
+test-newest: ## Run tests on the newest PySpark and the newest installed Python
 	@$(OTHERS) --newest $(if $(TESTS),--tests $(TESTS))
 
-large: ## Deletes of 100 million rows, and the memory that they take (about 20 minutes)
+large: ## Delete from 100 million rows, and measure memory (about 20 minutes)
 	@$(SETUP) --java
 	@$(RUN) pytest -m long tests/large -s
 
-fuzz: ## Damage tables in 100,000 ways (about an hour; goes on where it was stopped)
+fuzz: ## Damage tables in 100,000 ways (about an hour; resumes where it was stopped)
 	@$(SETUP)
 	@$(RUN) python -m tests.fuzz --cases 100000
 	@DELVEC_FUZZ_CASES=20000 $(RUN) pytest tests/service/test_openapi_fuzz.py --timeout 3600 -q
 
-vacuum-attack: ## Attack what VACUUM keeps with 100,000 random tables (about 20 minutes)
+vacuum-attack: ## Test what VACUUM keeps on 100,000 random tables (about 20 minutes)
 	@$(SETUP)
 	@DELVEC_VACUUM_CASES=100000 $(RUN) pytest tests/kernel/vacuum/test_vacuum_attack.py --timeout 7200 -n 0 -q
 
-chaos: ## 1,000 rounds of faults with replicas, their store and the network (about an hour)
+chaos: ## Run 1,000 rounds of faults of replicas, their store and the network (about an hour)
 	@$(SETUP)
 	@$(RUN) python -m tests.chaos --rounds 1000
 
-dml: ## Random DML by both engines and delta-spark against a model (about an hour)
+dml: ## Run random DML on both engines and delta-spark against a model (about an hour)
 	@$(SETUP) --java --jars
 	@$(RUN) python -m tests.interop.dml_campaign --scripts 300
 
-mutants: ## Change the modules whose defects lose rows, and see whether their tests notice; ONLY="skipping" COUNT=5 SEED=0
+mutants: ## Mutate the modules whose bugs lose rows, and see whether tests notice; ONLY="skipping" COUNT=5 SEED=0
 	@$(SETUP)
 	@$(RUN) python dev/mutants.py $(if $(ONLY),--only $(ONLY)) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
 
@@ -106,7 +106,7 @@ bench-dml: ## Measure row changes side by side again (about 45 minutes)
 	@$(SETUP) --java --jars
 	@$(RUN) python -m benchmarks.dml
 
-bench-maintenance: ## Measure OPTIMIZE, Z-order, PURGE and VACUUM beside deltalake and delta-spark (about 30 minutes)
+bench-maintenance: ## Measure OPTIMIZE, Z-order, PURGE and VACUUM against deltalake and delta-spark (about 30 minutes)
 	@$(SETUP) --java --jars
 	@$(RUN) python -m benchmarks.maintenance
 
@@ -123,7 +123,7 @@ serve: ## Serve the tables under ./data on port 8710
 	@mkdir -p data
 	@$(RUN) delvec serve --roots ./data
 
-lock: ## Resolve pyproject.toml again into requirements.lock
+lock: ## Update requirements.lock from pyproject.toml
 	@$(RUN) pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
 	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --upgrade \
 	  --extra service --extra spark --extra postgres --extra aws --extra traces --extra docs --extra dev --output-file requirements.lock pyproject.toml
@@ -136,7 +136,7 @@ helm: ## Build Helm with Go, for the tests of the chart (about 4 minutes, once)
 	@test -x .build/helm/helm || GOBIN=$(CURDIR)/.build/helm GOFLAGS=-p=2 go install helm.sh/helm/v3/cmd/helm@v3.22.0
 	@$(RUN) pytest tests/helm -q
 
-helm-files: ## Copy dashboards and alert rules into the chart, which cannot refer to files outside of it
+helm-files: ## Copy dashboards and alert rules into the chart, which cannot refer to files outside it
 	@mkdir -p helm/delvec/files/dashboards helm/delvec/files/rules
 	@cp monitoring/grafana/*.json helm/delvec/files/dashboards/
 	@cp monitoring/prometheus/*.yaml helm/delvec/files/rules/
@@ -149,5 +149,5 @@ wheel: ## Build the wheel into dist/
 	@$(SETUP)
 	@$(RUN) python -m build --wheel --outdir dist
 
-clean: ## Remove what the targets made, but for .venv
+clean: ## Remove what the targets made, except .venv
 	rm -rf dist .build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

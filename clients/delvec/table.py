@@ -154,7 +154,7 @@ class DeltaTable(CheckedTable):
 
         Raises:
             InvalidTableChange: another feature of the table needs deletion vectors; the message says which.
-            CorruptTable: a file cannot be read, or lacks rows; nothing of its commit took effect.
+            CorruptTable: a file cannot be read, or lacks rows; its commit had no effect.
         """
         return downgrade(self, truncate_history=truncate_history, dry_run=dry_run, progress=progress)
 

@@ -1,4 +1,4 @@
-"""The clauses of a MERGE, as a user puts them together."""
+"""The clauses of a MERGE, as built by a user."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,11 +13,11 @@ __all__ = ["MergeBuilder", "MergeStatement", "When"]
 
 @dataclass(frozen=True)
 class When:
-    """One clause as it was given.
+    """One clause, as given.
 
     Attributes:
-        match: which rows it is about.
-        action: what becomes of them.
+        match: which rows it applies to.
+        action: what happens to them.
         values: by column; None for all columns of the source, and for a delete.
         predicate: SQL text.
     """
@@ -38,10 +38,10 @@ class MergeStatement:
     """A whole MERGE.
 
     Attributes:
-        source: as it was given.
+        source: as given.
         on: SQL text.
-        source_alias: what texts call the source.
-        target_alias: and the table.
+        source_alias: alias of the source.
+        target_alias: alias of the table.
         merge_schema: whether columns that only the source has are added to the table.
         clauses: in order.
     """
@@ -54,10 +54,10 @@ class MergeStatement:
     clauses: Sequence[When] = ()
 
     def check(self) -> None:
-        """Refuse what cannot be, before anything is read.
+        """Refuse invalid statements before anything is read.
 
         Raises:
-            BadRequest: no clause, one that can never apply, or two relations of one name.
+            BadRequest: no clause, a clause that can never apply, or equal aliases.
         """
         if not self.clauses:
             raise BadRequest("A MERGE needs at least one clause: .when_matched_update_all(), for example.")
@@ -76,11 +76,11 @@ class MergeStatement:
 
 
 class MergeBuilder:
-    """A MERGE in the making; each ``when_…`` returns a new one, and :meth:`execute` runs it.
+    """Builds a MERGE: each ``when_…`` returns a new builder, and :meth:`execute` runs the MERGE.
 
-    Clauses of one kind are tried in order; the first whose predicate is true for a row is the only one that applies
-    to it. Predicates and values may name columns of both sides where rows matched, of the source where they are
-    inserted, and of the target where no source row matched. Values are as in :meth:`delvec.DeltaTable.update`.
+    Of the clauses of a kind, only the first whose predicate is true for a row applies to it. Predicates and values may
+    name columns of both sides where rows matched, of the source where they are inserted, and of the target where no
+    source row matched. Values are as in :meth:`delvec.DeltaTable.update`.
     """
 
     def __init__(self, statement: MergeStatement, run: Callable[..., Metrics]) -> None:
@@ -101,15 +101,15 @@ class MergeBuilder:
         *,
         updates: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Set columns of rows that matched; the others stay. ``updates`` is deltalake's name of ``set``."""
+        """Update columns of matched rows; others keep their values. ``updates`` is deltalake's name of ``set``."""
         return self._with(When("matched", "update", _values(set, updates), predicate))
 
     def when_matched_update_all(self, predicate: str | None = None) -> Self:
-        """Set every column of rows that matched to the source's column of that name."""
+        """Update all columns of matched rows from the source's columns of the same names."""
         return self._with(When("matched", "update", None, predicate))
 
     def when_matched_delete(self, predicate: str | None = None) -> Self:
-        """Delete rows that matched."""
+        """Delete matched rows."""
         return self._with(When("matched", "delete", None, predicate))
 
     def when_not_matched_insert(
@@ -119,11 +119,11 @@ class MergeBuilder:
         *,
         updates: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Insert source rows that matched nothing; a column that is not given gets its default, or NULL. ``updates`` is deltalake's name of ``values``."""
+        """Insert unmatched source rows; other columns get their default, or NULL. ``updates``: deltalake's ``values``."""
         return self._with(When("not-matched", "insert", _values(values, updates), predicate))
 
     def when_not_matched_insert_all(self, predicate: str | None = None) -> Self:
-        """Insert source rows that matched nothing, column by column of the same name."""
+        """Insert unmatched source rows with all columns of the same names."""
         return self._with(When("not-matched", "insert", None, predicate))
 
     def when_not_matched_by_source_update(
@@ -133,7 +133,7 @@ class MergeBuilder:
         *,
         updates: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Set columns of rows that no source row matched. ``updates`` is deltalake's name of ``set``."""
+        """Update columns of rows that no source row matched. ``updates`` is deltalake's name of ``set``."""
         return self._with(When("not-matched-by-source", "update", _values(set, updates), predicate))
 
     def when_not_matched_by_source_delete(self, predicate: str | None = None) -> Self:
@@ -143,20 +143,20 @@ class MergeBuilder:
     def execute(
         self, *, dry_run: bool = False, retries: int | None = None, user_metadata: str | None = None
     ) -> Metrics:
-        """Run it, as one commit.
+        """Run the MERGE as one commit.
 
         Args:
-            dry_run: commit and write nothing; what is returned says what would become of which file.
-            retries: how often to run again where another writer won; by default the connection's. A source that can
-                be read only once is.
+            dry_run: commit and write nothing; the result says what would happen to each file.
+            retries: how often to retry after a conflict; by default the connection's. A source that can be read only
+                once is not retried.
             user_metadata: text for the table's history.
 
         Returns:
-            Delta's metrics of a merge, and the version in ``.version``: None where nothing changed.
+            Delta's metrics of a merge, and the version in ``.version``: None if nothing changed.
 
         Raises:
             MultipleMatches: several source rows would change one row.
-            UnknownColumn: or ``AmbiguousColumn``, ``InvalidPredicate``, ``SchemaMismatch``: a clause is wrong.
+            UnknownColumn: or ``AmbiguousColumn``, ``InvalidPredicate``, ``SchemaMismatch``: a clause is invalid.
             ConstraintViolation: a new row violates a constraint of the table.
             ConcurrentModification: or a subclass: another writer won on the last attempt, too.
             CommitOutcomeUnknown: the response was lost, and the service does not know the outcome of the commit.

@@ -1,4 +1,4 @@
-"""OPTIMIZE, Z-order, clustering and PURGE: files written again so that reads cost less; the rows stay the same."""
+"""OPTIMIZE, Z-order, clustering and PURGE: rewriting files to make reads cheaper, without changing rows."""
 
 import json
 import logging
@@ -85,22 +85,22 @@ _SUMMED: Final = (
 
 @dataclass(frozen=True)
 class Optimize:
-    """What to write again, and how.
+    """What to rewrite, and how.
 
     Attributes:
         where: a predicate over partition columns; None for the whole table.
-        purge: files with deletion vectors, and no others.
-        zorder_by: columns by which rows are sorted; none for what the table is clustered by, if it is.
-        full: sort also what other columns have clustered.
-        target_size: bytes of new files; None for what the table says.
-        max_deleted_ratio: files of which a larger share is deleted are written again, whatever their size.
-        commit_bytes: what is written again goes into commits of about so many bytes, each of which stands for itself.
+        purge: only files with deletion vectors.
+        zorder_by: columns to sort rows by; if empty, the clustering columns of a clustered table.
+        full: also recluster files that were clustered by other columns.
+        target_size: bytes of new files; None for the table's setting.
+        max_deleted_ratio: files with a larger share of deleted rows are rewritten, whatever their size.
+        commit_bytes: split the work into independent commits of about this many bytes.
         user_metadata: text for the table's history.
         progress: is called after each commit.
-        min_deleted_ratio: of files with deletion vectors, only those of which a larger share is deleted are purged.
-        max_bytes: write at most so many bytes again: what gains most per byte; None for all.
-        auto: only these partitions, by the rules of compaction after commits; None for a command.
-        max_memory: bytes of rows that are held at once; None for what the engine has.
+        min_deleted_ratio: purge only files with a larger share of deleted rows.
+        max_bytes: rewrite at most this many bytes, by gain per byte; None for no limit.
+        auto: only these partitions, by the rules of auto compaction; None for a command.
+        max_memory: bytes of rows held in memory; None for the engine's default.
     """
 
     where: str | None = None
@@ -118,7 +118,7 @@ class Optimize:
     max_memory: int | None = None
 
     def check(self) -> None:
-        """Refuse numbers that make no sense.
+        """Refuse invalid numbers.
 
         Raises:
             BadRequest: names the argument.
@@ -136,15 +136,15 @@ class Optimize:
 
 
 class PlannedCompaction(Metrics):
-    """What OPTIMIZE would do, from its ``dry_run``; nothing was committed. ``str()`` of it is for people.
+    """What OPTIMIZE would do, from its ``dry_run``; nothing was committed. ``str()`` describes it.
 
     Attributes:
         bins: the paths that would be rewritten together.
-        reasons: of each of them, why.
-        sizes: of each of them, the bytes that would be read, and those that would be written, about.
-        read_version: the version that was looked at.
-        gain_bytes: estimated bytes of deleted rows in them, which the new files lack.
-        num_new_files: how many files they would become, about.
+        reasons: of each bin, why.
+        sizes: of each bin, the bytes that would be read and written, approximately.
+        read_version: the version of the plan.
+        gain_bytes: estimated bytes of deleted rows in the old files.
+        num_new_files: approximate number of new files.
     """
 
     def __init__(
@@ -203,36 +203,36 @@ class Optimizer:
         progress: Progress | None = None,
         full: bool = False,
     ) -> Metrics:
-        """Write small files together, and files of which many rows are deleted; ``compact`` is another name.
+        """Compact small files and files with many deleted rows; ``compact`` is another name.
 
-        Readers see the same rows before, meanwhile and afterwards. Rows that others delete or update meanwhile are
-        found in the new files; neither side fails.
+        Readers always see the same rows. Concurrent deletes and updates are carried over to the new files; neither side
+        fails.
 
         Args:
             where: a predicate over partition columns.
-            target_size: bytes of new files, at most about; by default ``delta.targetFileSize``, else 256 MiB.
-            max_deleted_ratio: a file of which a larger share is deleted is written again even if it is large, or alone.
-            dry_run: commit nothing; what is returned says in ``.bins`` which files would be written together.
-            commit_bytes: about so many bytes are committed at a time: what is committed stays if the rest fails.
-            max_bytes: write at most so many bytes of files again: a budget; what gains most per byte goes first.
-            max_memory: hold rows of so many bytes at most, and spill others to disk; for DuckDB, 128 MiB or more. Python and its
-                libraries come on top. On Spark the executors' settings say it.
+            target_size: approximate maximum bytes of new files; by default ``delta.targetFileSize``, else 256 MiB.
+            max_deleted_ratio: files with a larger share of deleted rows are rewritten even if they are large, or alone.
+            dry_run: commit nothing; ``.bins`` of the result has the files that would be rewritten together.
+            commit_bytes: commit after about this many bytes: commits remain if the rest fails.
+            max_bytes: rewrite files of at most this many bytes; those with the highest gain per byte first.
+            max_memory: maximum bytes of rows in memory, at least 128 MiB; DuckDB spills the rest to disk. Python and
+                its libraries come on top. Not for Spark, where the executors' settings apply.
             user_metadata: text for the table's history.
-            retries: how often to plan again where another writer replaced the same files; by default the connection's.
-            progress: is called after each commit with the bytes that are done, and those in all.
-            full: of a clustered table, sort also files that were clustered by other columns, and all files together.
+            retries: how often to plan again after another writer replaced the same files; by default the connection's.
+            progress: called after each commit with the bytes done and the total.
+            full: recluster all files of a clustered table together, including those clustered by other columns.
 
-        A table that is clustered (``CLUSTER BY``) has its rows sorted along a curve through its clustering columns: those of new
-        files, together with files that were sorted before and are no larger than these.
+        Rows of a clustered table (``CLUSTER BY``) are sorted along a curve through its clustering columns: those of new
+        files, together with sorted files that are no larger.
 
         Returns:
-            Delta's metrics of an OPTIMIZE, over all its commits; ``.version`` is that of the last, None where nothing was
-            worth writing again.
+            Delta's metrics of an OPTIMIZE, over all its commits; ``.version`` is that of the last, None if no files
+            needed to be rewritten.
 
         Raises:
-            InvalidPredicate: ``where`` reads a column that does not partition the table.
-            CorruptTable: a file cannot be read, or lacks rows; nothing of its commit took effect.
-            ConcurrentModification: another writer replaced the same files, the last time too.
+            InvalidPredicate: ``where`` reads a column that is not a partition column.
+            CorruptTable: a file cannot be read, or lacks rows; its commit had no effect.
+            ConcurrentModification: another writer replaced the same files on the last attempt, too.
         """
         wanted = Optimize(
             where,
@@ -267,26 +267,26 @@ class Optimizer:
     ) -> Metrics:
         """Sort rows so that files have narrow ranges in each of these columns, and filters by them skip files: ZORDER BY.
 
-        Files that were sorted by the same columns before stay, unless there are as many bytes of new files to sort them with:
-        a second run on the same files writes nothing. The order is that of a Hilbert curve.
+        Files already sorted by the same columns are left alone unless there are as many bytes of new files: a second
+        run on the same files writes nothing. Rows are ordered along a Hilbert curve.
 
         Args:
             columns: names, or paths of fields in structs.
             where: a predicate over partition columns.
-            target_size: bytes of new files, about.
-            max_deleted_ratio: a sorted file of which a larger share is deleted is sorted anew.
-            dry_run: commit nothing; what is returned says in ``.bins`` which files would be sorted together.
-            commit_bytes: about so many bytes are committed at a time; what is sorted together is one commit.
-            max_bytes: sort at most so many bytes of files; what is sorted together is sorted whole or not.
-            max_memory: hold rows of so many bytes at most, and spill others to disk; as for ``table.optimize()``.
+            target_size: approximate bytes of new files.
+            max_deleted_ratio: sorted files with a larger share of deleted rows are sorted again.
+            dry_run: commit nothing; ``.bins`` of the result has the files that would be sorted together.
+            commit_bytes: commit after about this many bytes; files sorted together are one commit.
+            max_bytes: sort files of at most this many bytes; files sorted together are sorted entirely or not.
+            max_memory: maximum bytes of rows in memory, as for ``table.optimize()``.
             user_metadata: text for the table's history.
-            retries: how often to plan again where another writer changed the same files; by default the connection's.
-            progress: is called after each commit with the bytes that are done, and those in all.
+            retries: how often to plan again after another writer changed the same files; by default the connection's.
+            progress: called after each commit with the bytes done and the total.
 
         Raises:
             UnknownColumn: it does not exist.
-            InvalidTableChange: a column partitions the table, has no statistics or values without order, or the table is
-                clustered, and has its own columns.
+            InvalidTableChange: a column is a partition column, has no statistics or is not orderable, or the table is
+                clustered and so has its own columns.
         """
         if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
             raise BadRequest(f"columns must be a list of names (given: {columns!r})")
@@ -322,10 +322,10 @@ class Optimizer:
         retries: int | None = None,
         progress: Progress | None = None,
     ) -> Metrics:
-        """Write every file that has a deletion vector again, without the deleted rows: REORG TABLE ... APPLY (PURGE).
+        """Rewrite all files with deletion vectors without the deleted rows: REORG TABLE ... APPLY (PURGE).
 
-        Afterwards, a reader that does not know deletion vectors finds none. The deleted rows leave storage with VACUUM.
-        With ``min_deleted_ratio`` only files of which a larger share is deleted are written again. Other arguments, metrics
+        Afterwards the newest version has no deletion vectors. VACUUM removes the deleted rows from storage. With
+        ``min_deleted_ratio``, only files with a larger share of deleted rows are rewritten. Other arguments, metrics
         and errors are those of ``table.optimize()``.
         """
         wanted = Optimize(
@@ -343,10 +343,10 @@ class Optimizer:
 
     @running("OPTIMIZE")
     def deletion_vectors(self, *, dry_run: bool = False, user_metadata: str | None = None) -> dict[str, Any]:
-        """Write deletion vectors of many small files, or of files that are mostly unused, again into few.
+        """Compact deletion vectors of many small, or mostly unused, files into few files.
 
-        The service does it. No data file is touched, each row stays as it is, and others may write meanwhile. The files that
-        held them leave storage with VACUUM.
+        Runs in the service, without touching data files or rows; others may write meanwhile. VACUUM removes the old
+        files from storage.
 
         Args:
             dry_run: only count what would be rewritten.
@@ -357,8 +357,8 @@ class Optimizer:
             ``gain-bytes``.
 
         Raises:
-            InvalidTableChange: the table's deletion vectors are turned off; ``purge()`` takes away those that there are.
-            CorruptDeletionVector: or a subclass: one cannot be read; nothing of its commit took effect.
+            InvalidTableChange: deletion vectors are turned off for the table; ``purge()`` removes the existing ones.
+            CorruptDeletionVector: or a subclass: a deletion vector cannot be read; its commit had no effect.
         """
         body = request(RepackRequest, dry_run=dry_run, user_metadata=user_metadata)
         answered = self._service.post(table_path(self._table.id, "deletion-vectors", "compact"), body)
@@ -366,10 +366,10 @@ class Optimizer:
 
     @running("OPTIMIZE")
     def after_commit(self, partitions: Sequence[Mapping[str, str | None]]) -> None:
-        """Write small files of partitions together where they have become many; called after commits, and never fails.
+        """Compact partitions with many small files; called after commits, and never fails.
 
-        One try, of at most 1 GiB: what is left, or was lost to others, the next commit finds. A clustered table is left to
-        OPTIMIZE, which sorts.
+        One attempt, of at most 1 GiB: the next commit finds the rest. Clustered tables are left to OPTIMIZE, which
+        sorts.
         """
         wanted = Optimize(auto=partitions, max_bytes=_AUTO_BYTES)
         try:
@@ -388,7 +388,7 @@ class Optimizer:
 
 
 class _Run:
-    """One OPTIMIZE. What was committed before a lost race is counted, and not done again."""
+    """One OPTIMIZE. Commits before a conflict are counted, and not repeated."""
 
     def __init__(self, service: ServiceClient, table: ReadableTable, wanted: Optimize) -> None:
         self._service = service
@@ -434,7 +434,7 @@ class _Run:
         )
 
     def execute(self) -> Metrics:
-        """Write and commit, batch by batch."""
+        """Rewrite and commit, batch by batch."""
         scan, bins = self._plan()
         chosen = sum(len(each.files) for each in bins)
         self._counts["totalConsideredFiles"] = len(scan)
@@ -462,7 +462,7 @@ class _Run:
         scan, predicate = self._table.plan(predicate=where, row_ids=True, clustering=True)
         if predicate is not None:
             check_partitions_only(scan, predicate)
-            # Of a partition value that nobody can compare the files are left as they are.
+            # Files with a partition value that cannot be compared are left alone.
             scan = scan.filter(scan.files["matches_all"])
         size = self._wanted.target_size or target_file_size(scan.configuration) or DEFAULT_TARGET_SIZE
         wanted = self._wanted
@@ -485,14 +485,14 @@ class _Run:
         return scan, within(bins, left)
 
     def _new_files(self, scan: Scan, bins: Sequence[Bin]) -> int:
-        """Return how many files the bins become, about."""
+        """Return the approximate number of new files."""
         if self._cubes is None:
             return int(new_files(Packing.of(bins), CompactionRules(self._target_size)).sum())
         facts = scan.files.select(["size", "num_records", "deletion_vector"])
         return sum(files_to_come(facts.take(pa.array(each.files)), self._target_size) for each in bins)
 
     def _cube_rules(self, scan: Scan) -> ZCubeRules | None:
-        """Return how rows are to be sorted, None where they keep their order."""
+        """Return how to sort rows; None if they keep their order."""
         wanted = self._wanted
         is_clustered = "clustering" in (scan.protocol.get("writerFeatures") or ())
         columns = [parse_path(name) for name in wanted.zorder_by]
@@ -630,7 +630,7 @@ def _with_file_size(target: WriteTarget, size: int) -> WriteTarget:
 
 
 def check_partitions_only(scan: Scan, predicate: Predicate) -> None:
-    """Refuse a predicate over other columns: files are written again whole.
+    """Refuse a predicate over other columns: files are rewritten whole.
 
     Raises:
         InvalidPredicate: it names some; the message lists them.

@@ -54,7 +54,7 @@ class TouchedFile:
 
 
 class DryRun(Metrics):
-    """What a command would do, from its ``dry_run``; nothing was committed. ``str()`` of it is for people.
+    """What a command would do, from its ``dry_run``; nothing was committed. ``str()`` describes it.
 
     Attributes:
         files: what would become of each file that it takes rows from.

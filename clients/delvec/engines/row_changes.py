@@ -45,11 +45,11 @@ class Clause:
     """One WHEN of a MERGE; an UPDATE is one ``matched`` clause.
 
     Attributes:
-        match: which rows it is about.
+        match: which rows it applies to.
         action: what becomes of them.
         condition: of them, those for which it is true; None: all that earlier clauses left.
-        values: for an update or an insert, one for each column of the target's schema, in its order. None: a
-            generated or identity column that nobody gave a value, which the engine computes from the new row.
+        values: for an update or an insert, one for each column of the target's schema, in its order. None: a generated
+            or identity column that nobody gave a value, which the engine computes from the new row.
     """
 
     match: Literal["matched", "not-matched", "not-matched-by-source"]

@@ -1,10 +1,10 @@
-"""HTTP as the client speaks it: one place for the base URL, the token, retries and typed errors.
+"""The client's HTTP: base URL, token, retries and typed errors in one place.
 
-Every failure becomes a :class:`~delvec_kernel.errors.DelvecError`: an error envelope becomes the class that
-the service raised, an unreachable service becomes ServiceUnavailable, and a commit whose answer was lost
-becomes CommitOutcomeUnknown. Requests are repeated with full jitter, and after ``Retry-After`` where the service
-gives one. What changes something goes out under an idempotency key, the same at each attempt, by which the service
-knows that it is one request; for a commit that is its transaction id, and the table's log knows it too.
+Every failure becomes a :class:`~delvec_kernel.errors.DelvecError`: an error envelope becomes the class that the service
+raised, an unreachable service becomes ServiceUnavailable, and a commit whose response was lost becomes
+CommitOutcomeUnknown. Requests are repeated with full jitter, and after ``Retry-After`` where the service gives one.
+Requests that change something carry an idempotency key, the same on each attempt, so that the service recognises them;
+for a commit it is the transaction id, which is also in the table's log.
 """
 
 import time
@@ -81,11 +81,11 @@ class ServiceClient:
     Args:
         base_url: the service's root, for example ``http://host:8710``.
         token: sent as a bearer token.
-        timeout: seconds to wait for an answer to begin or go on; None waits for as long as it takes.
+        timeout: seconds to wait for the response to start or continue; None for no limit.
         transport: replaces the network: the embedded service, or a test's faults.
         sleep: replaces the wait between attempts.
-        roots: where the tables and files of plans may lie; without any, everywhere.
-        vended: open the data files of tables with credentials that the service hands out, in this process.
+        roots: locations that tables and files of plans must be under; if empty, any location is allowed.
+        vended: open data files in this process with credentials issued by the service.
     """
 
     def __init__(
@@ -163,23 +163,23 @@ class ServiceClient:
         return self._json("GET", path, parameters=parameters, repeatable=True)
 
     def post(self, path: str, body: BaseModel, *, harmless: bool = False) -> Any:
-        """POST a wire model, by alias and without what is unset; once, however often it has to be sent.
+        """POST a wire model, by alias and without unset fields; takes effect once, however often it is sent.
 
         Args:
             path: the resource.
             body: the request.
-            harmless: twice is as good as once, so that the service need not remember the answer.
+            harmless: repeating is harmless, so the service need not remember the response.
         """
         headers = None if harmless else _new_key()
         return self._json("POST", path, body=body, headers=headers, repeatable=True)
 
     def commit(self, path: str, body: CommitRequest, transaction_id: str) -> Any:
-        """POST a commit; where its answer was lost, ask what became of it, and only then send it again.
+        """POST a commit; if the response is lost, ask for the outcome before sending it again.
 
-        The service knows it by the transaction id, so that it takes effect once.
+        The service recognises its transaction id, so it takes effect once.
 
         Raises:
-            CommitOutcomeUnknown: the request was sent, and no answer of the service came back.
+            CommitOutcomeUnknown: the request was sent, but no response came back.
         """
         lost: DelvecError | None = None
         headers = {"Idempotency-Key": transaction_id}

@@ -16,10 +16,11 @@ __all__ = ["clone", "convert"]
 def clone(cursor: Cursor, opened: "OpenTable") -> Metrics:
     """Run CREATE [OR REPLACE] TABLE [IF NOT EXISTS] target SHALLOW | DEEP CLONE source [VERSION | TIMESTAMP AS OF ...].
 
-    TBLPROPERTIES (key = value, ...) and LOCATION 'path' may follow, in any order. REPLACE TABLE means CREATE OR REPLACE.
+    TBLPROPERTIES (key = value, ...) and LOCATION 'path' may follow, in any order. REPLACE TABLE means CREATE OR
+    REPLACE.
 
     Raises:
-        InvalidStatement: it is something else.
+        InvalidStatement: it is another statement.
     """
     replace = cursor.take("REPLACE")
     if not replace:
@@ -62,7 +63,7 @@ def convert(lake: Catalog, cursor: Cursor, engine: Any) -> Metrics:
     """Run CONVERT TO DELTA parquet.`path` [NO STATISTICS] [PARTITIONED BY (column type, ...)], or of iceberg.`path`.
 
     Raises:
-        InvalidStatement: it is something else.
+        InvalidStatement: it is another statement.
         UnsupportedOperation: the Iceberg table has what Delta does not have.
     """
     cursor.expect("CONVERT", "TO", "DELTA")
@@ -99,7 +100,7 @@ def table_properties(cursor: Cursor) -> dict[str, str]:
     """Take ``(key = value, ...)``; keys are texts, or names with dots.
 
     Raises:
-        InvalidStatement: it is something else.
+        InvalidStatement: it is another statement.
     """
     cursor.expect("(")
     found: dict[str, str] = {}

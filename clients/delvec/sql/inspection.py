@@ -17,7 +17,7 @@ def describe(lake: Catalog, cursor: Cursor) -> pa.Table:
     """Run DESCRIBE [TABLE] [EXTENDED], DESCRIBE DETAIL or DESCRIBE HISTORY.
 
     Raises:
-        InvalidStatement: it is something else.
+        InvalidStatement: it is another statement.
     """
     if not cursor.take("DESC"):
         cursor.expect("DESCRIBE")

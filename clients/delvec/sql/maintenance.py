@@ -72,7 +72,7 @@ def vacuum(statement: Cursor, opened: "OpenTable", rows: "RunQuery") -> pa.Table
         One column ``path``, as of delta-spark: of a dry run the files, else the table's location.
 
     Raises:
-        InvalidStatement: it is something else.
+        InvalidStatement: it is another statement.
     """
     # To the tokenizer all that follows VACUUM is one word.
     start, end = statement.position, statement.position + len("VACUUM")

@@ -44,7 +44,7 @@ def query_duckdb(lake: Catalog, query: Query) -> pa.Table:
         InvalidStatement: DuckDB cannot run it.
         TableNotFound: or another error of a table that it reads.
         CorruptTable: or a subclass: a file is damaged or missing.
-        StorageError: storage did not answer.
+        StorageError: storage did not respond.
     """
     counted = query.counted()
     if counted is not None:

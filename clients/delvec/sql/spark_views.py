@@ -12,14 +12,14 @@ from delvec_kernel.schema.column_paths import backticked
 __all__ = ["SparkViews"]
 
 _made: Final["WeakKeyDictionary[Any, set[str]]"] = WeakKeyDictionary()
-"""The views of each session that are from here: made again, as when a cell of a notebook runs again, they are replaced."""
+"""The views made here, by session: making one again, as rerunning a notebook cell does, replaces it."""
 
 
 class SparkViews:
-    """Temporary views of a Spark session, each of one version of a table, as Spark reads Parquet itself.
+    """Temporary views of a Spark session, each pinned to one version of a table; Spark reads the Parquet files itself.
 
-    ``spark.sql`` sees the versions of when the views were made or refreshed, so that several queries agree;
-    :meth:`sql` sees the newest ones. Get it from :meth:`delvec.Connection.register_views`.
+    ``spark.sql`` sees the versions as of the last :meth:`refresh`, so that several queries agree; :meth:`sql` sees the
+    newest ones. Get it from :meth:`delvec.Connection.register_views`.
     """
 
     def __init__(self, lake: Catalog, spark: Any, tables: Mapping[str, str]) -> None:
@@ -52,20 +52,20 @@ class SparkViews:
 
     @property
     def names(self) -> list[str]:
-        """The views that there are."""
+        """The names of the views."""
         return sorted(self._versions)
 
     def refresh(self) -> None:
-        """Move each view whose table has a newer version to that; DataFrames that were made before stay as they are.
+        """Move each view to the newest version of its table; existing DataFrames keep their versions.
 
         Raises:
-            TableNotFound: or another error of a table that cannot be read; its view stays as it was.
+            TableNotFound: or another error of a table that cannot be read; its view does not change.
         """
         for view, name in self._tables.items():
             self._make(view, name)
 
     def sql(self, text: str) -> Any:
-        """Run a query of ``spark.sql``, whatever it is, over the newest versions."""
+        """Run any query of ``spark.sql`` over the newest versions."""
         self.refresh()
         return self._spark.sql(text)
 

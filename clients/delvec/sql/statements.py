@@ -1,4 +1,4 @@
-"""ALTER TABLE: what of it has no better form than SQL's."""
+"""Runs SQL statements, ALTER TABLE ... SYNC IDENTITY among them."""
 
 import re
 from collections.abc import Collection
@@ -25,7 +25,7 @@ def alter(cursor: Cursor, opened: "OpenTable") -> Altered:
     """Run ALTER TABLE table ALTER COLUMN column SYNC IDENTITY.
 
     Raises:
-        InvalidStatement: it is something else.
+        InvalidStatement: it is another statement.
     """
     cursor.expect("ALTER", "TABLE")
     name = cursor.table()
