@@ -151,7 +151,7 @@ def grants(
     ] = None,
     database_url: _DatabaseUrl = None,
 ) -> None:
-    """List who may what."""
+    """List the granted roles."""
     with _access(context, database_url) as access:
         found = access.grants(grantee)
     if session(context).as_json:

@@ -74,7 +74,7 @@ def wait(
     seconds: Annotated[float, typer.Option(min=0, help="Timeout in seconds.")] = 300.0,
     database_url: _Url = None,
 ) -> None:
-    """Wait until the SQL store answers.
+    """Wait until the SQL store is available.
 
     [bold]delvec database wait --seconds 60[/bold]
     """

@@ -246,7 +246,7 @@ def _report(table: DeltaTable, *, as_json: bool) -> None:
 def tables(
     context: typer.Context,
     namespace: Annotated[
-        str | None, typer.Argument(help="Only tables that are called NAMESPACE.something.")
+        str | None, typer.Argument(help="Only tables of this namespace: NAMESPACE.table.")
     ] = None,
 ) -> None:
     """List the registered tables.
