@@ -14,9 +14,9 @@ from delvec_kernel.wire import AllocateRequest, AllocateResponse, DeletionVector
 __all__ = ["SENT_BYTES", "DeletionVectorFiles", "VectorFile", "write"]
 
 SENT_BYTES: Final = 16 << 20
-"""Bytes of bitmaps up to which a command sends the rows that go; of more it sends descriptors.
+"""Bytes of bitmaps up to which a command sends deleted rows; beyond that, it sends descriptors.
 
-The service holds several copies of a request's text, so that this bounds its memory, too.
+The service holds several copies of a request, so this also bounds its memory.
 """
 
 

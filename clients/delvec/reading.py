@@ -36,7 +36,7 @@ from delvec_kernel.wire.access import StorageOperation
 __all__ = ["ReadableTable", "partitions"]
 
 _INTERNAL: Final = frozenset({"change_from_itself", "check_source_version", "source_version", "replace_with"})
-"""What other parts of Delvec call, and completion does not offer."""
+"""Called by other parts of Delvec, and not offered by completion."""
 _FILES_TO_ASK_ABOUT: Final = 10_000
 
 

@@ -32,7 +32,7 @@ from delvec_kernel.wire import ChangesResponse
 __all__ = ["scans_of"]
 
 _LOOKED_UP: Final = 1 << 21
-"""Rows of one feed that are looked up, at the most: they take some 40 bytes each, and more in a cluster's driver."""
+"""Maximum rows of a feed that are looked up: they take some 40 bytes each, and more in a cluster's driver."""
 
 _Numbers = npt.NDArray[np.int64]
 

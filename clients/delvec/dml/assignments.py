@@ -17,7 +17,7 @@ from delvec_kernel.schema.types import DataType, PrimitiveType, StructField, Str
 
 __all__ = ["DEFAULT", "IDENTITY", "Relations", "inserted", "updated"]
 
-"""Metadata of a column: the SQL of the value that a new row gets where nobody gives one."""
+"""Metadata of a column: the SQL of its default."""
 IDENTITY: Final = "delta.identity.start"
 _ALWAYS: Final = "delta.identity.allowExplicitInsert"
 

@@ -49,13 +49,13 @@ from delvec_kernel.zcubes import reasons as sorting_reasons
 __all__ = ["Optimize", "Optimizer", "PlannedCompaction", "check_partitions_only"]
 
 Progress = Callable[[int, int], None]
-"""Gets the bytes that are done and those that there are in all, after each commit."""
+"""Called after each commit with the bytes done and the total."""
 
 _PATHS_SHOWN: Final = 3
 _COMMIT_BYTES: Final = 4 << 30
 _AUTO_BYTES: Final = 1 << 30
 _ROW_GROUPS_IN_MEMORY: Final = 20
-"""Of ``max_memory``: five are held while they are written, and DuckDB has three quarters."""
+"""Of ``max_memory``: five are held during writes, and DuckDB gets three quarters."""
 _LOGGER: Final = logging.getLogger(__name__)
 _TARGET_SIZE: Final = "delta.targetFileSize"
 _METRICS: Final = dict.fromkeys(

@@ -29,7 +29,7 @@ _METRICS: Final[Mapping[str, int]] = dict.fromkeys(
 )
 _EVERYTHING: Final = "true"
 _MOST_PARTITIONS: Final = 200
-"""Partitions that the condition of a commit names; with more the whole table counts as read."""
+"""Maximum partitions in the condition of a commit; with more, the whole table counts as read."""
 
 
 @dataclass(frozen=True)

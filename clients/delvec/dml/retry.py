@@ -18,7 +18,7 @@ from delvec_kernel.errors import (
 __all__ = ["DEFAULT_RETRIES", "checked", "with_retries"]
 
 DEFAULT_RETRIES: Final = 5
-"""How often a command is run again where nobody says otherwise: about five seconds of waiting, at most thirteen."""
+"""Default number of retries: about five seconds of waiting, at most thirteen."""
 
 
 def checked(retries: int) -> int:

@@ -24,12 +24,12 @@ from delvec_kernel.wire import DeletionVectorDescriptor
 __all__ = ["REWRITE_THRESHOLD", "DryRun", "TouchedFile", "change", "rewrite_threshold", "touched_files"]
 
 REWRITE_THRESHOLD: Final = "delvec.rewriteThreshold"
-"""Table property: of a file that loses a larger share of its live rows than this, the others are written again."""
+"""Table property: files that lose a larger share of their live rows than this are rewritten."""
 _DEFAULT: Final = 0.9
 _SURELY_SENT: Final = 1 << 18
 """Rows that are few enough to be sent, wherever they are."""
 _VECTORS_AT_ONCE: Final = 256
-"""Deletion vectors that are encoded at a time."""
+"""Deletion vectors encoded at a time."""
 
 Means: TypeAlias = Literal["vector", "rewrite", "removal"]
 

@@ -17,7 +17,7 @@ __all__ = ["int96_columns", "rows_in", "with_row_counts"]
 
 _CONCURRENT: Final = 16
 _MOST: Final = 1000
-"""Files of a command whose footers are read only to count its rows."""
+"""Maximum files of a command whose footers are read only to count rows."""
 
 
 def rows_in(scan: Scan, path: str) -> int:

@@ -18,7 +18,7 @@ from delvec_kernel.wire import DeletionVectorDescriptor
 __all__ = ["FoundRows", "RowCollector", "serialized_bytes"]
 
 _BYTES_PER_ROW: Final = 2
-"""The most that a row takes, but for the few bytes of each 65,536 rows that have one at all."""
+"""Maximum bytes of a row, apart from the few bytes of each non-empty block of 65,536 rows."""
 
 
 class FoundRows(Mapping[str, BitMap64]):

@@ -15,7 +15,7 @@ from delvec_kernel.schema.types import PrimitiveType, StructType
 __all__ = ["to_arrow", "to_reader"]
 
 _DETAIL: Final = ". Detail: Python exception"
-"""Where Arrow begins to tell how an error came about in Python."""
+"""Start of the Python traceback in Arrow's errors."""
 
 
 _NO_COLUMNS: Final = StructType(())

@@ -28,4 +28,4 @@ class InternalNames:
 
 
 INTERNAL: Final = InternalNames(secrets.token_hex(8))
-"""Those of this process. A task on an executor is another process: it takes the names that it is given."""
+"""The names of this process. Tasks on executors are other processes: they use the names they are given."""

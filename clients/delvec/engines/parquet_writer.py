@@ -48,7 +48,7 @@ _BUFFERED_ROW_GROUPS: Final = 8
 _OPEN_FILES: Final = 128
 _QUEUED_ROW_GROUPS: Final = 2
 _CHUNKS: Final = 8
-"""Batches of a row group above which copying them together costs less than encoding them one by one."""
+"""Number of batches in a row group above which concatenating them costs less than encoding them one by one."""
 _CODECS: Final = {
     "zstd": "zstd",
     "snappy": "snappy",
@@ -63,7 +63,7 @@ _CODECS: Final = {
 _DEFAULT_CODEC: Final = "zstd"
 """A quarter smaller than snappy, for a tenth more time; every reader of Delta knows it."""
 _ZSTD_LEVEL: Final = 1
-"""Higher ones take half as long again, for nothing: Parquet encodes first."""
+"""Higher levels take half as long again for no gain: Parquet encodes first."""
 
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
 

@@ -32,7 +32,7 @@ from delvec_kernel.schema.types import (
 __all__ = ["Widening", "array_of_values", "table_of_rows"]
 
 Widening: TypeAlias = Callable[[pa.DataType, DataType], bool]
-"""Whether a column of the Delta type can be widened so that it takes values of the Arrow type."""
+"""Whether a column of the Delta type can be widened to take values of the Arrow type."""
 
 _SHOWN: Final = 80
 _NOT_VALUES: Final = (str, bytes, bytearray, memoryview, Mapping)

@@ -16,7 +16,7 @@ from delvec_kernel.wire.access import StorageOperation
 __all__ = ["StorageCredentials", "TableCredentials", "storage_credentials"]
 
 _SPARE_SECONDS: Final = 300.0
-"""So long before they expire credentials are not used any more: what has begun to read has to end."""
+"""Credentials are not used this long before they expire: running reads need time to end."""
 _TEMPORARY: Final = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
 
 

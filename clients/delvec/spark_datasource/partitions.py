@@ -14,7 +14,7 @@ from delvec_kernel.schema.types import ArrayType, DataType, MapType, StructType
 __all__ = ["FilesOfTask", "cut"]
 
 _OPENING_BYTES: Final = 4 << 20
-"""What opening a file counts as, so that many small ones are not one task."""
+"""Bytes that opening a file counts as, so that many small files are not one task."""
 
 
 class FilesOfTask(InputPartition):  # type: ignore[misc]

@@ -23,7 +23,7 @@ _TEXTS: Final = {
     "partitionby": "partition_by",
 }
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
-"""What a stream's options say to Spark."""
+"""Spark's own options of a stream."""
 _KNOWN: Final = (
     "path, url, token, mergeSchema, overwriteSchema, partitionBy, partitionOverwriteMode, replaceWhere, txnAppId, "
     "txnVersion, userMetadata"

@@ -35,8 +35,8 @@ __all__ = ["StreamReader", "default_limits", "reader_of"]
 _FILES: Final = 1000
 _IDLE_SECONDS: Final = 0.1
 _BEHIND_SECONDS: Final = 3600.0
-"""How long versions that added nothing are passed without a batch, after which the checkpoint would say that it was done.
-A checkpoint that stays behind them for longer than the log is retained cannot be gone on with."""
+"""How long versions that added nothing are skipped without a batch, which would record them in the checkpoint.
+A checkpoint that stays behind for longer than the log's retention cannot be resumed."""
 
 
 class StreamReader(DataSourceStreamReader):  # type: ignore[misc]

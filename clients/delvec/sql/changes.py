@@ -22,7 +22,7 @@ _DIGITS: Final = 20
 
 OpenTable: TypeAlias = "Callable[[TableName], DeltaTable]"
 RunQuery: TypeAlias = Callable[[Query], Any]
-"""Gives a query's rows: Arrow, or a Spark DataFrame."""
+"""Returns a query's rows: Arrow, or a Spark DataFrame."""
 
 
 def delete(cursor: Cursor, opened: OpenTable) -> Metrics:

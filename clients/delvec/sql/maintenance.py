@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["analyze", "fsck", "generate", "optimize", "reorg", "restore", "vacuum"]
 
 _LISTED: Final = 1000
-"""As many paths as delta-spark shows of a dry run."""
+"""Number of paths that delta-spark shows in a dry run."""
 
 
 def optimize(cursor: Cursor, opened: "OpenTable") -> Metrics:

@@ -14,7 +14,7 @@ from delvec_kernel.schema.types import ArrayType, DataType, DecimalType, MapType
 __all__ = ["FAILED", "assigned"]
 
 FAILED: Final = "delvec: a value does not fit into column "
-"""How the error of a value begins in DuckDB."""
+"""Prefix of DuckDB's errors for values."""
 
 _RANKS: Final = {
     "boolean": 0,

@@ -27,7 +27,7 @@ from delvec_kernel.schema.types import (
 __all__ = ["TYPES", "holds_timestamps", "is_without_zone", "mapping", "sql_type", "stored", "whole"]
 
 _WORTH_A_FOOTER: Final = 1 << 18
-"""Rows from which on a look at a file's footer costs little beside them."""
+"""Minimum rows for which reading the footer is comparatively cheap."""
 _TIMESTAMP: Final = PrimitiveType("timestamp")
 _VARIANT: Final = PrimitiveType("variant")
 

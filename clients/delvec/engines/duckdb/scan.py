@@ -83,9 +83,9 @@ _MAX_ROWS: Final = 1 << 31
 _MAX_BITS: Final = 1 << 32
 """Rows of files with deletion vectors in one statement: their bits take an eighth of it in bytes."""
 _MANY_ROWS: Final = 1 << 26
-"""From so many rows on a file itself is asked how many it has."""
+"""Minimum rows for which the file itself is asked for its number of rows."""
 _MAX_FILES: Final = 256
-"""Files of one statement where something differs by file."""
+"""Maximum files per statement if something differs by file."""
 
 
 @dataclass(frozen=True)

@@ -48,10 +48,10 @@ _CONFIG: Final = {
 }
 _SETTINGS: Final = "SET TimeZone = 'UTC'"
 _WATCHED: Final = f"{_SETTINGS}; SET enable_progress_bar = true; SET enable_progress_bar_print = false"
-"""Costs a third of a millisecond more: only where somebody looks."""
+"""Costs a third of a millisecond more: only if somebody asks for progress."""
 _BATCH_ROWS: Final = 1 << 17
 _BYTES_OF_A_THREAD: Final = 48 << 20
-"""Row groups that a thread reads, as they are in the file and as rows: with more threads little memory would not do."""
+"""Memory for a thread's row groups, encoded and decoded: little memory allows few threads."""
 _MOST_LOOKED_UP: Final = 100
 
 

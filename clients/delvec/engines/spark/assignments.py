@@ -17,7 +17,7 @@ from delvec_kernel.errors import SchemaMismatch
 __all__ = ["UNASSIGNABLE", "assigned", "exactly_assigned", "is_same"]
 
 UNASSIGNABLE: Final = "Delvec cannot assign: "
-"""How the message starts that a query fails with; column and type follow as JSON, and then the value."""
+"""Prefix of the message of a failed query; column and type follow as JSON, and then the value."""
 
 _SHOWN: Final = 100
 _INTEGERS: Final = {T.ByteType: 3, T.ShortType: 5, T.IntegerType: 10, T.LongType: 19}

@@ -44,7 +44,7 @@ SUBQUERY_LIMIT: Final = 8 << 20
 LITERAL_LIMIT: Final = 64 << 10
 """Characters up to which a fact is a literal: it is part of the query's text, and of what EXPLAIN shows."""
 UNKNOWN_FILE: Final = "Delvec does not know file number "
-"""How the message starts that a query fails with."""
+"""Prefix of the message of a failed query."""
 
 _EXACT_TEXT: Final = (
     T.StringType,

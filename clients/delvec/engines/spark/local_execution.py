@@ -38,14 +38,15 @@ _LOCAL_FILES: Final = "file:"
 _OBJECT_STORES: Final = ("s3:", "gs:", "az:", "abfss:")
 _LOCAL_BYTES: Final = 512 << 20
 _REMOTE_BYTES: Final = 64 << 20
-"""Where bytes come over the network, many executors are soon quicker than one driver."""
+"""Over the network, many executors are soon faster than one driver."""
 _SOURCE_BYTES: Final = 64 << 20
 _MEMORY: Final = 1 << 30
 _MEMORY_OF_CLUSTERS: Final = 256 << 20
-"""Where the driver may be in a container that has little room beside the JVM."""
+"""For drivers in containers with little memory next to the JVM."""
 _PATIENCE: Final = 600.0
 _unreachable: Final[dict[str, float]] = {}
-"""Where storage did not answer this process, and when: to find that out again would take some seconds each time."""
+"""Locations at which storage did not respond to this process, and when: finding out again would take seconds each
+time."""
 _SIZE: Final = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _Done = TypeVar("_Done")
 

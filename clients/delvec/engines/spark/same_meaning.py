@@ -35,7 +35,7 @@ _NEEDED: Final = {
     "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.timestampType": "timestamp_ltz",
 }
-"""Settings that change what SQL means, or what is in a file, and the values that the DuckDB engine goes by."""
+"""Settings that change the meaning of SQL or the contents of files, and the values that the DuckDB engine assumes."""
 _OF_OTHER_TIMES: Final = re.compile(
     r"spark\.sql\.(?:legacy\.[\w.]+|[\w.]*(?:RebaseMode|collation)[\w.]*)", re.IGNORECASE
 )

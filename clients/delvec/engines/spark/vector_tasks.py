@@ -30,7 +30,7 @@ from delvec_kernel.wire import DeletionVectorDescriptor
 __all__ = ["find_into_vectors"]
 
 _FILE_BYTES: Final = 2 << 20
-"""About how large a file of deletion vectors gets at the most."""
+"""Approximate maximum bytes of a deletion vector file."""
 _MOST_TASKS: Final = 500
 _BEYOND_FILES: Final = 1 << 33
 
