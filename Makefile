@@ -7,7 +7,7 @@ RUN := $(if $(PYTHON),$(PYTHON),python3) dev/environment.py run
 OTHERS := $(if $(PYTHON),$(PYTHON),python3) dev/versions.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint format types unit test-changed test-long test-versions test-newest large fuzz chaos dml mutants vacuum-attack bench bench-reading bench-commits bench-dml bench-maintenance bench-starts bench-iceberg serve lock helm helm-files docs wheel clean
+.PHONY: help setup demo test check lint format types unit test-changed test-long test-versions test-newest large fuzz chaos soak dml mutants vacuum-attack bench bench-reading bench-commits bench-dml bench-maintenance bench-starts bench-iceberg serve lock helm helm-files docs wheel clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,6 +81,10 @@ vacuum-attack: ## Test what VACUUM keeps on 100,000 random tables (about 20 minu
 chaos: ## Run 1,000 rounds of faults of replicas, their store and the network (about an hour)
 	@$(SETUP)
 	@$(RUN) python -m tests.chaos --rounds 1000
+
+soak: ## Eight clients on three replicas that are replaced, and whose database restarts (an hour; MINUTES=60)
+	@$(SETUP)
+	@$(RUN) python -m tests.soak $(if $(MINUTES),--minutes $(MINUTES))
 
 dml: ## Run random DML on both engines and delta-spark against a model (about an hour)
 	@$(SETUP) --java --jars

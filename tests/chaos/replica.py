@@ -53,6 +53,10 @@ class Replica:
         return f"http://127.0.0.1:{self.port}"
 
     @property
+    def process_id(self):
+        return self._process.pid
+
+    @property
     def running(self):
         process = self._process
         return process is not None and process.poll() is None
