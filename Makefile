@@ -7,7 +7,7 @@ RUN := $(if $(PYTHON),$(PYTHON),python3) dev/environment.py run
 OTHERS := $(if $(PYTHON),$(PYTHON),python3) dev/versions.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint format types unit test-changed test-long test-versions test-newest large fuzz chaos soak dml mutants vacuum-attack bench bench-reading bench-commits bench-dml bench-maintenance bench-starts bench-iceberg serve lock helm helm-files docs wheel clean
+.PHONY: help setup demo test check lint format types unit test-changed test-long test-versions test-newest large fuzz chaos soak dml mutants vacuum-attack bench bench-reading bench-commits bench-dml bench-maintenance bench-starts bench-storage bench-iceberg serve lock helm helm-files docs wheel clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -117,6 +117,10 @@ bench-maintenance: ## Measure OPTIMIZE, Z-order, PURGE and VACUUM against deltal
 bench-starts: ## Measure starts again; AGAINST=DIR measures another checkout in turn (about 2 minutes)
 	@$(SETUP)
 	@$(RUN) python -m benchmarks.starts $(if $(AGAINST),--against $(AGAINST))
+
+bench-storage: ## Measure commits on storage that is as slow as object stores (about 5 minutes)
+	@$(SETUP)
+	@$(RUN) python -m benchmarks.slow_storage
 
 bench-iceberg: ## Measure conversions to Iceberg (about 1 minute)
 	@$(SETUP)

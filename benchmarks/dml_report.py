@@ -12,10 +12,11 @@ from benchmarks.dml_jobs import DmlEffort
 from benchmarks.dml_plots import JOBS_PLOT, SWEEP_PLOT, draw_jobs, draw_sweep
 from benchmarks.sweep import FILES, Cell
 
-__all__ = ["STARTS", "TITLE", "replaced", "with_section_of", "write_page"]
+__all__ = ["SLOW_STORAGE", "STARTS", "TITLE", "replaced", "with_section_of", "write_page"]
 
 TITLE = "## Row changes"
 STARTS = "## Starts"
+SLOW_STORAGE = "## Commits on slow storage"
 _MIB = 2**20
 _HOW = """\
 Every contender has a process of its own, with a Spark session of its own where it needs one, and the jobs go from one contender to
@@ -49,7 +50,7 @@ def write_page(out: Path, figures: Figures, cells: Sequence[Mapping[str, Any]], 
 
 def with_section_of(page: str, earlier: str) -> str:
     """Return a page with the sections about starts and about row changes that an earlier one had."""
-    for title in (STARTS, TITLE):
+    for title in (STARTS, SLOW_STORAGE, TITLE):
         _, found, rest = earlier.partition(f"\n{title}\n")
         if found:
             page = replaced(page, [title, *rest.partition("\n## ")[0].splitlines()])

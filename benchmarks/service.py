@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
@@ -24,14 +25,16 @@ class Service:
     Args:
         roots: where tables may lie.
         store: the SQLite file; what is in it from an earlier life is used.
+        settings: further ``DELVEC_`` variables.
     """
 
-    def __init__(self, roots: Path, store: Path) -> None:
+    def __init__(self, roots: Path, store: Path, settings: Mapping[str, str] | None = None) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self.store = store
+        self._settings = settings or {}
         self._log = store.with_suffix(".log")
         program = Path(sys.executable).with_name("delvec")
         self._command = [str(program), "serve", "--port", str(self.port), "--roots", str(roots)]
@@ -41,7 +44,7 @@ class Service:
         """Start it; return once it says that it is ready."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("DELVEC_")}
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, env=kept, stdout=log, stderr=log)
+            self._process = subprocess.Popen(self._command, env=kept | self._settings, stdout=log, stderr=log)
         limit = time.monotonic() + _PATIENCE
         with httpx.Client(base_url=self.url) as client:
             while time.monotonic() < limit and self._process.poll() is None:

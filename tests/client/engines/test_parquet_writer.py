@@ -86,6 +86,35 @@ def test_files_are_compressed_as_the_table_says(tmp_path, asked, codec):
     assert stored(tmp_path, add)["id"].to_pylist() == [1, 2, 3]
 
 
+def test_only_columns_whose_values_repeat_have_a_dictionary(tmp_path):
+    pair = StructType((StructField("city.name", STRING), StructField("tags", ArrayType(STRING, True))))
+    where = target(
+        tmp_path,
+        StructField("id", LONG),
+        StructField("a.b", STRING),
+        StructField("empty", STRING),
+        StructField("at", pair),
+        StructField("sizes", MapType(STRING, LONG, True)),
+    )
+    count = 20_000
+    data = pa.table(
+        {
+            "id": range(count),
+            "a.b": [f"n{number % 7}" for number in range(count)],
+            "empty": pa.nulls(count, pa.string()),
+            "at": [{"city.name": "x", "tags": ["a", "b"]}] * count,
+            "sizes": pa.array([{"k": number} for number in range(count)], pa.map_(pa.string(), pa.int64())),
+        }
+    )
+    (add,) = write(data, where)
+    group = pq.read_metadata(tmp_path / add.path).row_group(0)
+    columns = [group.column(place) for place in range(group.num_columns)]
+    with_dictionary = {each.path_in_schema for each in columns if "RLE_DICTIONARY" in each.encodings}
+    nested = {"at.city.name", "at.tags.list.element", "sizes.key_value.key", "sizes.key_value.value"}
+    assert with_dictionary == {"a.b", "empty"} | nested
+    assert stored(tmp_path, add).equals(data.cast(stored(tmp_path, add).schema))
+
+
 def test_without_rows_there_is_no_file(tmp_path):
     where = target(tmp_path, StructField("id", LONG))
     assert write(pa.table({"id": pa.array([], pa.int64())}), where) == []
@@ -131,7 +160,7 @@ def test_partition_timestamps_say_their_zone(tmp_path):
 
 
 def test_files_end_at_the_target_size(tmp_path):
-    where = target(tmp_path, StructField("id", LONG), delta_targetFileSize="1mb")
+    where = target(tmp_path, StructField("id", LONG), delta_targetFileSize="200kb")
     data = pa.table({"id": range(1_000_000)})
     adds = write(data, where)
     assert len(adds) > 1
