@@ -1,0 +1,123 @@
+"""Commits on storage that takes its time: ``python -m benchmarks.slow_storage [--seconds N] [--out FILE]``.
+
+The log is on local disk. Before each of the two writes of a commit, of the file of deletion vectors and of the version, the
+service waits as long as an object store takes; a share of the versions is refused first, as with status 503.
+"""
+
+import argparse
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import delvec
+from benchmarks.commit_load import Load, Measured, Target, run_load
+from benchmarks.commit_tables import FIRST_FILE
+from benchmarks.dml_report import SLOW_STORAGE, replaced
+from benchmarks.measure import Figure
+from benchmarks.provenance import machine, this_run
+from benchmarks.service import Service
+from benchmarks.tables import many_files
+
+_UNTIMED = 3.0
+_ROWS = 1_000_000
+_HOW = """Delvec is `delvec serve` with its default settings and an SQLite store on local disk, in a process of its own. Before it
+writes a file of deletion vectors, and before it creates a version, it waits as long as the column says: these are the two writes
+of a commit, and object stores answer one in 10 to 100 ms. "503" is a share of the versions that storage refuses, and the
+service tries again. Each client is a process that deletes one row whose index it holds, and has its next request ready.
+"Alone" is `delvec.groupCommit=false`. `make bench-storage` measures this part."""
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One load.
+
+    Attributes:
+        delay: seconds of each write.
+        clients: how many.
+        tables: how many they write to.
+        refused: percent of versions that storage refuses at first.
+        groups: whether commits share versions.
+    """
+
+    delay: float
+    clients: int
+    tables: int = 1
+    refused: float = 0.0
+    groups: bool = True
+
+    def settings(self) -> dict[str, str]:
+        """Return how the service is made to wait."""
+        wait = f"after-ledger:delay={self.delay},before-put:delay={self.delay}"
+        refused = f",before-put:error%{self.refused}" if self.refused else ""
+        return {"DELVEC_FAULT_POINTS": wait + refused}
+
+    def cells(self) -> list[str]:
+        """Return what the table says of it."""
+        delay = f"{1000 * self.delay:.0f} ms"
+        how = "grouped" if self.groups else "alone"
+        return [
+            delay,
+            f"{self.refused:g} %" if self.refused else "",
+            str(self.clients),
+            str(self.tables),
+            how,
+        ]
+
+
+JOBS: Sequence[_Job] = (
+    *(_Job(delay, clients) for delay in (0.0, 0.01, 0.03, 0.1) for clients in (1, 8, 32)),
+    _Job(0.03, 1, groups=False),
+    _Job(0.03, 8, groups=False),
+    _Job(0.03, 8, refused=1.0),
+    _Job(0.03, 8, refused=10.0),
+    _Job(0.03, 32, tables=8),
+    _Job(0.03, 32, tables=32),
+)
+
+
+def main() -> None:
+    """Measure, print, and write the section."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each load")
+    parser.add_argument("--out", type=Path, default=Path("docs/benchmarks.md"))
+    arguments = parser.parse_args()
+    lines = [SLOW_STORAGE, "", " ".join(_HOW.split("\n")), "", machine(), "", f"Measured {this_run()}.", ""]
+    lines += ["| a write takes | 503 | clients | tables | commits | a second | p50 | p99 | failed |"]
+    lines += ["|---:|---:|---:|---:|---|---:|---:|---:|---:|"]
+    for job in JOBS:
+        found = _measured(job, arguments.seconds)
+        figure = Figure("", "", found.latencies, elapsed=found.elapsed, tried=found.answers.total())
+        failed = found.answers.total() - len(found.latencies)
+        cells = [
+            f"{figure.rate:.0f}",
+            f"{1000 * figure.median:.0f} ms",
+            f"{1000 * figure.percentile(99):.0f} ms",
+        ]
+        lines.append(f"| {' | '.join([*job.cells(), *cells, str(failed)])} |")
+        print(lines[-1], dict(found.answers), flush=True)
+    arguments.out.write_text(replaced(arguments.out.read_text(), lines))
+
+
+def _measured(job: _Job, seconds: float) -> Measured:
+    folder = Path(tempfile.mkdtemp(prefix="delvec-bench-"))
+    properties = {} if job.groups else {"delvec.groupCommit": "false"}
+    try:
+        with (
+            Service(folder, folder / "store.db", job.settings()) as service,
+            delvec.connect(service.url) as lake,
+        ):
+            targets = []
+            for number in range(job.tables):
+                many_files(folder / f"t{number}", 1, rows=_ROWS // job.tables, properties=properties)
+                table = lake.table(str(folder / f"t{number}"))
+                targets.append(Target(table.id, table.version(), [FIRST_FILE], _ROWS // job.tables))
+            warm = run_load(Load(service.url, targets, job.clients, _UNTIMED))
+            return run_load(Load(service.url, targets, job.clients, seconds, first=warm.done))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
