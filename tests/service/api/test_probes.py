@@ -31,8 +31,7 @@ def test_an_error_that_comes_after_the_probe_was_answered_is_not_logged(monkeypa
             await readiness.check()
         assert asked.is_set()
         answers.set()
-        while not readiness._asked.done():
-            await asyncio.sleep(0.01)
+        await asyncio.wait((readiness._asked,))
         del readiness
         gc.collect()
         await asyncio.sleep(0)
