@@ -391,7 +391,7 @@ class _Writer:
         elif sign in ("|>", ":") or (
             sign == "*" and (at == 0 or self._sign_at(at - 1) in ("(", ",", ".", "["))
         ):
-            raise _NotAllowedError(f"it holds {sign!r}", sign)
+            raise _NotAllowedError(f"it contains {sign!r}", sign)
         elif sign == ".":
             self._check_dot(at)
         elif sign == "->":

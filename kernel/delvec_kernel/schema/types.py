@@ -315,7 +315,7 @@ def data_type_from_json(document: Any) -> DataType:
         raise InvalidSchema(
             f"the schema is malformed at {str(document)[:200]!r}: give a dictionary in Delta's JSON, such as "
             """{"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": true, "metadata": {}}]}; """
-            "or as text, such as 'id long, name string'"
+            "or text, such as 'id long, name string'"
         ) from error
     except RecursionError:
         raise InvalidSchema("the schema is nested too deeply") from None

@@ -171,7 +171,7 @@ class HealthResponse(Answer):
     score: float = Field(description="From 0 to 100 (best): 100 less the points of the recommendations.")
     num_files: int
     size_in_bytes: int
-    num_physical_rows: int | None = Field(description="Absent where some file has no statistics.")
+    num_physical_rows: int | None = Field(description="Absent if a file has no statistics.")
     num_deleted_rows: int
     deleted_ratio: float | None
     deleted_bytes: int
@@ -234,7 +234,7 @@ class HealthSample(Answer):
     score: float = Field(description="From 0 to 100 (best).")
     num_files: int
     size_in_bytes: int
-    num_physical_rows: int | None = Field(description="Absent where some file has no statistics.")
+    num_physical_rows: int | None = Field(description="Absent if a file has no statistics.")
     num_deleted_rows: int
     deleted_ratio: float | None
     deleted_bytes: int

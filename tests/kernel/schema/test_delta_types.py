@@ -209,7 +209,7 @@ def test_an_unknown_type_is_named(name):
 
 
 def test_a_dictionary_that_is_no_schema_is_told_what_one_is():
-    with pytest.raises(InvalidSchema, match=r"or as text, such as 'id long, name string'") as caught:
+    with pytest.raises(InvalidSchema, match=r"or text, such as 'id long, name string'") as caught:
         StructType.from_json({"id": "long"})
     assert "KeyError" not in caught.value.message
 
