@@ -131,7 +131,7 @@ class Grant(Envelope):
 
 
 class GrantRequest(Grant):
-    """A role to be granted; it replaces the one that the grantee has there."""
+    """A role to grant; it replaces the role that the grantee already has there."""
 
     grantee: _Grantee
     role: Role = Field(description="The role that is granted; each role includes the ones before it.")

@@ -77,7 +77,7 @@ class _Positioned(Envelope):
 
 
 class NewColumn(_Positioned):
-    """A column to be added; without a position it goes last."""
+    """A column to add; without a position it is added at the end."""
 
     column: _Column
     type: _Type = Field(description="A type in Delta's schema JSON.")
@@ -86,7 +86,7 @@ class NewColumn(_Positioned):
 
 
 class AddColumns(Envelope):
-    """Add columns, or fields of structs. Rows that are there already read as null."""
+    """Add columns, or fields of structs. Existing rows read as null."""
 
     change: Literal["add-columns"]
     columns: list[NewColumn] = Field(min_length=1, max_length=1000, fail_fast=True)
@@ -109,7 +109,7 @@ class DropColumns(Envelope):
 
 
 class ChangeColumn(_Positioned):
-    """Change what is given of one column: its type, whether it may be null, its default, its comment, its place."""
+    """Change a column's type, nullability, default, comment or position, whichever are given."""
 
     change: Literal["change-column"]
     column: _Column
@@ -135,7 +135,7 @@ class ChangeColumn(_Positioned):
 
 
 class SetProperties(Envelope):
-    """Set table properties; what they need is added to the protocol."""
+    """Set table properties; the table features that they need are added to the protocol."""
 
     change: Literal["set-properties"]
     properties: Properties = Field(min_length=1)
@@ -153,7 +153,7 @@ class UnsetProperties(Envelope):
 
 
 class AddConstraint(Envelope):
-    """Add a CHECK constraint; that every row satisfies it is verified first."""
+    """Add a CHECK constraint, after verifying that every row satisfies it."""
 
     change: Literal["add-constraint"]
     name: str = Field(min_length=1, max_length=255)
@@ -171,14 +171,14 @@ class DropConstraint(Envelope):
 
 
 class AddFeature(Envelope):
-    """Add a table feature to the protocol, and those that it needs."""
+    """Add a table feature to the protocol, together with the features that it needs."""
 
     change: Literal["add-feature"]
     feature: str = Field(min_length=1, max_length=255)
 
 
 class DropFeature(Envelope):
-    """Take a table feature out of the protocol, once nothing needs it; the only change of its request.
+    """Drop a table feature from the protocol, once nothing needs it; must be the only change of the request.
 
     It may take several versions: what turns the feature on is turned off first, and of a feature that readers must know
     the log is kept so that nobody without it needs older versions.
@@ -196,7 +196,7 @@ class DropFeature(Envelope):
 
 
 class UpgradeProtocol(Envelope):
-    """Raise the versions of the protocol; lower ones than the table has mean nothing."""
+    """Raise the protocol versions; versions lower than the table's are ignored."""
 
     change: Literal["upgrade-protocol"]
     min_reader_version: int = Field(ge=1, le=3)
@@ -211,14 +211,14 @@ class SetComment(Envelope):
 
 
 class ClusterBy(Envelope):
-    """Set the columns by which files are to be clustered; none: no longer."""
+    """Set the clustering columns; an empty list removes clustering."""
 
     change: Literal["cluster-by"]
     columns: list[_Column] = Field(max_length=1000, fail_fast=True)
 
 
 class SyncIdentity(Envelope):
-    """Let an identity column go on behind the numbers that rows have, users' own among them; never before where it was."""
+    """Make an identity column continue after the numbers in the rows, users' own included; it never goes back."""
 
     change: Literal["sync-identity"]
     column: _Column
@@ -251,7 +251,7 @@ TableChange: TypeAlias = Annotated[
 
 
 class ReplaceSchema(Envelope):
-    """Give the table other columns; for a commit that removes every file. Ids and physical names are new ones."""
+    """Replace all columns, for a commit that removes every file. Column ids and physical names are new."""
 
     change: Literal["replace-schema"]
     table_schema: JsonObject = Field(alias="schema", description="Delta's schema JSON.")
@@ -273,7 +273,7 @@ class ReplaceTable(Envelope):
 
 
 class AdvanceIdentity(Envelope):
-    """Say how far an identity column has got: the last value that the commit's files have, in the step's direction."""
+    """Advance an identity column to the last value in the commit's files, in the direction of the step."""
 
     change: Literal["advance-identity"]
     column: _Column
@@ -288,7 +288,7 @@ WriteChange: TypeAlias = Annotated[
 
 
 class AlterRequest(Envelope):
-    """Changes of a table, applied in order and committed together: all of them or none."""
+    """Changes to a table, applied in order and committed together: all of them or none."""
 
     changes: list[TableChange] = Field(min_length=1, max_length=1000, fail_fast=True)
     verified_version: Long | None = Field(
@@ -307,7 +307,7 @@ class AlterRequest(Envelope):
 
 
 class AlterResponse(Answer):
-    """What came of it; nothing-to-do where the table is as asked for already."""
+    """The result; nothing-to-do if the table already is as requested."""
 
     result: Literal["committed", "rebased", "nothing-to-do"]
     version: int | None = Field(description="Absent if no version was created.")

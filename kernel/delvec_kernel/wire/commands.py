@@ -41,14 +41,14 @@ _Metadata: TypeAlias = Annotated[
 
 
 class DeleteRequest(Envelope):
-    """Delete the rows of a predicate."""
+    """Delete the rows that match a predicate."""
 
     predicate: _Predicate
     user_metadata: _Metadata = None
 
 
 class OptimizeRequest(Envelope):
-    """Write small files together, and files of which many rows are deleted; the rows stay the same."""
+    """Compact small files, and files with many deleted rows; the table's rows stay the same."""
 
     predicate: _Predicate | None = Field(
         default=None,
@@ -124,7 +124,7 @@ class OptimizePlan(Answer):
 
 
 class UpdateRequest(Envelope):
-    """Set columns of the rows of a predicate."""
+    """Set columns of the rows that match a predicate."""
 
     set: _Values = Field(
         description="By column, or field of a struct (`address.city`). A string is SQL that may read every column "

@@ -50,7 +50,7 @@ __all__ = [
 
 
 class BeginRequest(Envelope):
-    """Open a transaction before data files are written, so that the ledger knows of them."""
+    """Begin a transaction before data files are written, so that the service knows about them."""
 
     operation: str = Field(max_length=64, description="Delta's operation name: WRITE, DELETE, ...")
     table_changes: list[WriteChange] = Field(
@@ -63,7 +63,7 @@ class BeginRequest(Envelope):
 
 
 class BeginResponse(SnapshotResponse):
-    """What a writer has to know; data files carry the transaction id in their names."""
+    """What a writer has to know; names of data files contain the transaction id."""
 
     transaction_id: str
     deletion_vectors_enabled: bool
@@ -125,7 +125,7 @@ class AllocateResponse(Answer):
 
 
 class RowDelete(Envelope):
-    """Rows of one live file that are gone: as a bitmap, or as a deletion vector that the engine has written."""
+    """Deleted rows of one live file: as a bitmap, or as a deletion vector that the engine has written."""
 
     path: FilePath
     rows: Base64 | None = Field(
@@ -154,7 +154,7 @@ class FileRows(Envelope):
 
 
 class CommitReads(Envelope):
-    """What a commit rests on, beyond the rows that it deletes and the rows that match its predicate."""
+    """What a commit depends on, beyond the rows that it deletes and the rows that match its predicate."""
 
     whole_table: bool = Field(
         default=False,
@@ -175,7 +175,7 @@ class CommitReads(Envelope):
 
 
 class AppTransaction(Envelope):
-    """How far an application has got; at or before what the table has, the commit is done already."""
+    """The version of an application's transaction; if the table has it or a later one, it was already committed."""
 
     app_id: str = Field(min_length=1, max_length=1024)
     version: int = Field(ge=0, lt=2**63)
@@ -208,7 +208,7 @@ class RowMapFile(Envelope):
 
 
 class MappedOutput(Envelope):
-    """A file that a compaction added, of which a row map tells where its rows come from."""
+    """A file that a compaction added and whose rows' origins are in a row map."""
 
     path: FilePath
     num_rows: int = Field(gt=0, le=2**32, description="The number of rows in the file.")
@@ -321,7 +321,7 @@ class CommitRequest(Envelope):
 
 
 class CommitResponse(Answer):
-    """A commit that took effect. A conflict is an error answer with status 409."""
+    """A commit that took effect. A conflict is an error response with status 409."""
 
     result: Literal["committed", "rebased", "nothing-to-do", "already-applied"]
     version: int | None = Field(description="Absent if no version was created.")

@@ -10,7 +10,7 @@ __all__ = ["CommitConflict", "CommitInterval", "ConflictsResponse"]
 
 
 class CommitConflict(Answer):
-    """A commit that did not take effect because another had."""
+    """A commit that failed because of another one."""
 
     id: str = Field(description="The id of the entry; later entries have greater ids.")
     found_at: datetime = Field(description="When the conflict occurred; ISO 8601.")
@@ -47,7 +47,7 @@ class CommitConflict(Answer):
 
 
 class CommitInterval(Answer):
-    """What became of commits in an hour, or in a day of long ago; hours without commits are left out."""
+    """The outcomes of commits in an hour, or in a day for old ones; hours without commits are left out."""
 
     since: datetime = Field(description="When the interval begins; ISO 8601.")
     seconds: int = Field(description="Its length in seconds: 3600, or 86400 for anything older than a month.")
@@ -62,7 +62,7 @@ class CommitInterval(Answer):
 
 
 class ConflictsResponse(Answer):
-    """Who conflicted with whom, and how many commits there were over time."""
+    """Conflicts, and the number of commits over time."""
 
     table: str
     conflicts: list[CommitConflict] = Field(

@@ -36,7 +36,7 @@ class FindingFile(Answer):
 
 
 class Recommendation(Answer):
-    """A finding: what is wrong, what to do, what that brings and costs, and which files it is about."""
+    """A finding: what is wrong, what to do, the gain and cost, and the files affected."""
 
     finding: Literal[
         "small-files",
@@ -81,7 +81,7 @@ class PartitionHealth(Answer):
 
 
 class OverlapFile(Answer):
-    """A file whose range in a column meets those of others."""
+    """A file whose range in a column overlaps those of others."""
 
     path: str = Field(description="As in the log.")
     size_in_bytes: int
@@ -116,7 +116,7 @@ class ColumnOverlap(Answer):
 
 
 class OverwrittenCommit(Answer):
-    """A commit that took effect and that a writer replaced which does not create versions atomically."""
+    """A commit that took effect, but was replaced by a writer that does not create versions atomically."""
 
     version: int
     transaction_id: str = Field(
@@ -131,7 +131,7 @@ class OverwrittenCommit(Answer):
 
 
 class CommitCounts(Answer):
-    """What became of the commits that services of this database were asked for, about: a crash loses the latest counts."""
+    """The outcomes of commits by services of this database; approximate, as a crash loses the latest counts."""
 
     since: datetime | None = Field(description="When counting began; absent if there was no commit yet.")
     committed: int = Field(description="Commits that took effect.")
@@ -145,7 +145,7 @@ class CommitCounts(Answer):
 
 
 class IcebergHealth(Answer):
-    """How far a table's Iceberg metadata is behind it."""
+    """How far a table's Iceberg metadata lags behind the table."""
 
     format_version: int = Field(description="2 or 3.")
     metadata_location: str | None = Field(
@@ -164,7 +164,7 @@ class IcebergHealth(Answer):
 
 
 class HealthResponse(Answer):
-    """How much care a table needs."""
+    """How much maintenance a table needs."""
 
     table: str
     version: int
@@ -227,7 +227,7 @@ class HealthResponse(Answer):
 
 
 class HealthSample(Answer):
-    """A table after a version, as it was kept then."""
+    """The state of a table after a version, as recorded at that time."""
 
     version: int
     sampled_at: datetime = Field(description="When the table was examined; ISO 8601.")
@@ -249,7 +249,7 @@ class HealthSample(Answer):
 
 
 class HealthSamplesResponse(Answer):
-    """How a table was after its versions; of old samples one per hour is kept, and of older ones one per day."""
+    """The state of a table over time; one old sample per hour is kept, and one older sample per day."""
 
     table: str
     samples: list[HealthSample] = Field(description="The newest first.")
@@ -269,7 +269,7 @@ class TableHealth(Answer):
 
 
 class HealthListResponse(Answer):
-    """A page of tables, those first that need most care."""
+    """A page of tables; the ones that need the most maintenance come first."""
 
     tables: list[TableHealth]
     next_page_token: str | None = None

@@ -38,7 +38,7 @@ __all__ = [
 
 
 class CheckpointRequest(Envelope):
-    """What to do beside the checkpoint."""
+    """What to do in addition to the checkpoint."""
 
     clean_up: bool = Field(
         default=False, description=("Delete log files that are older than delta.logRetentionDuration.")
@@ -221,7 +221,7 @@ class VacuumResponse(Answer):
 
 
 class Quarantine(Answer):
-    """Files that a VACUUM has moved away and not deleted."""
+    """Files that a VACUUM moved away instead of deleting them."""
 
     id: str = Field(description="The quarantine's name, which begins with its time.")
     created_at: str = Field(description="When; ISO 8601.")
@@ -244,7 +244,7 @@ class QuarantinesResponse(Answer):
 
 
 class UndoResponse(Answer):
-    """What came back out of a quarantine."""
+    """Files that were restored from a quarantine."""
 
     table: str
     quarantine: Quarantine = Field(description="The quarantine's current state.")
@@ -256,7 +256,7 @@ class UndoResponse(Answer):
 
 
 class PurgeResponse(Answer):
-    """What was deleted out of a quarantine."""
+    """Files that were deleted from a quarantine."""
 
     table: str
     quarantine: str = Field(description="The name of the quarantine, which no longer exists.")
@@ -265,7 +265,7 @@ class PurgeResponse(Answer):
 
 
 class RestoreRequest(Envelope):
-    """Which version the table is to be again: by number, or the newest that was committed by a time."""
+    """The version to restore: by number, or the newest one committed by a time."""
 
     version: Long | None = None
     timestamp: Timestamp | None = Field(default=None, description="ISO 8601; without a zone it is UTC.")
@@ -290,7 +290,7 @@ class RestoreRequest(Envelope):
 
 
 class RestoreResponse(Answer):
-    """What came of it; nothing-to-do where the version is the newest."""
+    """The result; nothing-to-do if the version is the newest."""
 
     result: Literal["committed", "rebased", "nothing-to-do", "dry-run"]
     version: int | None = Field(description="Absent if no version was created.")
@@ -327,7 +327,7 @@ class RepairRequest(Envelope):
 
 
 class RepairedFinding(Answer):
-    """A finding that was put right, or would be."""
+    """A finding that was repaired, or would be."""
 
     invariant: str = Field(description="The invariant that does not hold; docs/check.md lists them.")
     version: int | None = Field(description="The version in which it was found.")
@@ -339,7 +339,7 @@ class RepairedFinding(Answer):
 
 
 class UnrepairedFinding(Answer):
-    """A finding that a machine cannot repair."""
+    """A finding that cannot be repaired automatically."""
 
     invariant: str = Field(description="The invariant that does not hold; docs/check.md lists them.")
     severity: Literal["error", "warning"] = Field(
@@ -352,7 +352,7 @@ class UnrepairedFinding(Answer):
 
 
 class RepairResponse(Answer):
-    """What was put right, and what is left."""
+    """What was repaired, and what was not."""
 
     table: str
     result: Literal["committed", "nothing-to-do", "dry-run"]
@@ -441,7 +441,7 @@ class RepackRequest(Envelope):
 
 
 class RepackResponse(Answer):
-    """What became of the deletion vectors; each row stays as it was."""
+    """The result of the compaction; no row is deleted or restored by it."""
 
     table: str
     result: Literal["committed", "nothing-to-do", "dry-run"]

@@ -105,7 +105,7 @@ class CompactionConfig(PolicyConfig):
 
 
 class DvPurgeConfig(PolicyConfig):
-    """PURGE of the files of which many rows are deleted.
+    """PURGE of files with many deleted rows.
 
     Attributes:
         min_deleted_ratio: files of which no larger share is deleted are left alone; 0 for every file with a vector.
@@ -224,7 +224,7 @@ class PolicyRequest(Envelope):
 
 
 class Policy(Answer):
-    """A policy that is kept."""
+    """A stored policy."""
 
     name: str
     type: PolicyType = Field(description="What to do.")
@@ -249,7 +249,7 @@ class PoliciesResponse(Answer):
 
 
 class LeaseRequest(Envelope):
-    """Who is about to look after a table, and for how long at most."""
+    """A request to maintain a table, exclusively for a limited time."""
 
     owner: TransactionId = Field(description="Unique for each process that runs maintenance.")
     seconds: float = Field(ge=1, le=3600, allow_inf_nan=False, description="How long the lease lasts.")
@@ -305,13 +305,13 @@ class PlannedMaintenance(Answer):
 
 
 class MaintenancePlanResponse(Answer):
-    """What the policies that hold for a table would do to it now, and why."""
+    """What the policies that apply to a table would do to it now, and why."""
 
     table: str
     planned: list[PlannedMaintenance] = Field(description="One entry per enabled policy, in order.")
 
 
 class MaintenanceRunsResponse(Answer):
-    """Runs, the newest first."""
+    """Runs, newest first."""
 
     runs: list[MaintenanceRun]

@@ -151,7 +151,7 @@ class Envelope(BaseModel):
 
 
 class Answer(BaseModel):
-    """Answers tolerate fields that a newer service adds."""
+    """Responses: fields that a newer service adds are accepted."""
 
     model_config = ConfigDict(alias_generator=_kebab, populate_by_name=True, extra="ignore")
 
@@ -173,7 +173,7 @@ class ErrorBody(Answer):
 
 
 class ErrorEnvelope(Answer):
-    """The one shape of every error answer."""
+    """The shape of every error response."""
 
     error: ErrorBody
 

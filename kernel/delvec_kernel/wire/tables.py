@@ -96,7 +96,7 @@ class TableResource(Answer):
 
 
 class CloneRequest(Envelope):
-    """Where a clone of the table goes, and what it is."""
+    """Where to create a clone of the table, and what kind."""
 
     location: FilePath | None = Field(
         default=None, description="The clone's location: a path, or a URL: file, s3, gs, az, memory."
@@ -155,7 +155,7 @@ class CloneResponse(Answer):
 
 
 class ConvertRequest(Envelope):
-    """Which Parquet files become a table, where they are."""
+    """The Parquet files, or the Iceberg table, to convert to a Delta table in place."""
 
     location: FilePath = Field(
         description="The location of the table and of its existing files: a path, or a URL: file, s3, gs, az."
@@ -207,7 +207,7 @@ class TablesResponse(Answer):
 
 
 class SnapshotResponse(Answer):
-    """What the table is at one version."""
+    """The state of the table at one version."""
 
     table_id: str
     name: str

@@ -646,7 +646,7 @@ def test_applications_have_their_turns_one_after_the_other(table):
 
     verdict = table.check(ours)
     assert verdict.kind is ConcurrentTransaction
-    assert "its transaction 7" in verdict.error("people").message
+    assert "to transaction 7" in verdict.error("people").message
 
 
 @pytest.mark.parametrize(
