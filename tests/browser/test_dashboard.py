@@ -271,7 +271,7 @@ def test_text_can_be_read(page, address, scheme):
 def test_a_thousand_tables_and_none(page, tmp_path):
     with serving(tmp_path) as address:
         page.goto(address)
-        assert "No table is registered" in page.locator("main").inner_text()
+        assert "There are no registered tables" in page.locator("main").inner_text()
     database = Database(f"sqlite:///{tmp_path / 'store.db'}")
     now = datetime.now(UTC)
     sample = dict.fromkeys(HealthSample.__dataclass_fields__, 1) | {"metadata_id": "m", "sampled_at": now}

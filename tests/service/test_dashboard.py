@@ -97,7 +97,7 @@ def test_without_tables_the_page_says_how_to_get_one(client):
     page = Page(client.get("/"))
 
     page.assert_harmless()
-    assert "No table is registered" in page.text
+    assert "There are no registered tables" in page.text
 
 
 def test_of_a_thousand_tables_those_come_first_that_need_most(client):
@@ -284,7 +284,7 @@ def test_what_others_commit_meanwhile_is_not_undone_unseen(filled):
 
     again = run(filled, **answers)
 
-    assert "Somebody has committed" in again.text
+    assert "There has been a commit" in again.text
     assert filled.version() == 3
     run(filled, **confirmed(again))
     assert filled.action(4, "commitInfo")["operation"] == "RESTORE"
@@ -365,7 +365,7 @@ def test_conflicts_are_shown_with_who_was_in_the_way(filled, bitmap):
     assert "UPDATE, which had read version 1, lost to DELETE of version 2" in text
     assert "Rows that both changed2" in text
     titles = [found["aria-label"] for found in page.all("div") if "data-chart" in found]
-    assert "Conflicts per hour. conflicts: 1 in all." in titles
+    assert "Conflicts per hour. conflicts: 1 in total." in titles
 
 
 def test_what_the_two_of_a_conflict_say_is_text(filled, bitmap):
