@@ -226,10 +226,10 @@ def test_no_answer_with_a_secret_is_kept_under_a_key(service):
             "400 Bad Request",
             "<ErrorResponse><Error><Code>InvalidAction</Code></Error></ErrorResponse>",
             ("CREDENTIAL_VENDING_UNSUPPORTED", 422, False),
-            "is no STS",
+            "does not support STS",
         ),
-        ("405 Method Not Allowed", "", ("CREDENTIAL_VENDING_UNSUPPORTED", 422, False), "is no STS"),
-        ("200 OK", "<html>welcome", ("CREDENTIAL_VENDING_UNSUPPORTED", 422, False), "is no STS"),
+        ("405 Method Not Allowed", "", ("CREDENTIAL_VENDING_UNSUPPORTED", 422, False), "does not support STS"),
+        ("200 OK", "<html>welcome", ("CREDENTIAL_VENDING_UNSUPPORTED", 422, False), "does not support STS"),
         (
             "503 Service Unavailable",
             "<ErrorResponse><Error><Code>ServiceUnavailable</Code></Error></ErrorResponse>",

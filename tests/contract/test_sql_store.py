@@ -187,7 +187,7 @@ def test_a_given_name_is_its_tables_alone(database):
     registry.add("file:///a", "people", "a")
 
     with pytest.raises(
-        TableAlreadyExists, match=r"'people' is the name of the table at file:///a, .* file:///b"
+        TableAlreadyExists, match=r"'people' is already the name of the table at file:///a, .* file:///b"
     ):
         registry.add("file:///b", "people", "b")
     assert registry.at("file:///b") is None
@@ -204,7 +204,9 @@ def test_a_name_that_a_folder_has_is_not_given_to_another(database):
     registry = Registry(database)
     registry.add("file:///a/people", None, "people")
 
-    with pytest.raises(TableAlreadyExists, match="by its folder, Delvec calls the table at file:///a/people"):
+    with pytest.raises(
+        TableAlreadyExists, match=r"default name \(from its folder\) of the table at file:///a/people"
+    ):
         registry.add("file:///b", "people", "b")
     assert registry.add("file:///a/people", "people", "people")[0].is_named
 
@@ -271,7 +273,7 @@ def test_tables_are_paged_by_name_and_forgotten(database):
     assert [record.name for record in registry.page(after=("b", table_id("file:///b")))] == ["c"]
     registry.remove(table_id("file:///b"))
     assert [record.name for record in registry.page()] == ["a", "c"]
-    with pytest.raises(TableNotFound, match="No table 'b'"):
+    with pytest.raises(TableNotFound, match="Table 'b'"):
         registry.get("b")
     with pytest.raises(TableNotFound):
         registry.get("a\0")
