@@ -54,6 +54,6 @@ def test_changes_are_written_to_a_file(people, tmp_path, capsys):
 
 def test_a_range_that_is_none_is_one_line(people, capsys):
     assert run(["changes", people, "--start-version", "9"]) == 1
-    assert "newest is 2" in capsys.readouterr().err
+    assert "newest version is 2" in capsys.readouterr().err
     assert run(["changes", people]) == 1
     assert "start-version" in capsys.readouterr().err
