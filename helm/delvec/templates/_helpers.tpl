@@ -201,7 +201,7 @@ volumes:
 {{- fail "postgresql.enabled and externalDatabase.host contradict each other: choose one database" }}
 {{- end }}
 {{- if not (or .Values.postgresql.enabled $external) }}
-{{- fail "there is no database: set externalDatabase.host, or postgresql.enabled=true to try things out" }}
+{{- fail "no database is configured: set externalDatabase.host, or postgresql.enabled=true for a trial" }}
 {{- end }}
 {{- if and $external (not .Values.externalDatabase.existingSecret) (not .Values.externalDatabase.password) }}
 {{- fail "the external database has no password: set externalDatabase.existingSecret (or externalDatabase.password)" }}
@@ -210,7 +210,7 @@ volumes:
 {{- fail "the bundled database has no password: set postgresql.existingSecret or postgresql.password" }}
 {{- end }}
 {{- if not .Values.config.roots }}
-{{- fail "there is no place for tables: set config.roots, for example {s3://bucket/lake}" }}
+{{- fail "config.roots is empty: set where tables may be, for example {s3://bucket/lake}" }}
 {{- end }}
 {{- $roots := .Values.config.roots }}
 {{- range .Values.config.namespaceRoots }}
@@ -218,7 +218,7 @@ volumes:
 {{- end }}
 {{- range $roots }}
 {{- if and (or (hasPrefix "/" .) (hasPrefix "file:" .)) (not $.Values.persistence.enabled) }}
-{{- fail (printf "the root %s is a path in a pod, which no other pod sees: set persistence.enabled and existingClaim, or use an object store" .) }}
+{{- fail (printf "the root %s is a path inside a pod, which other pods cannot see: set persistence.enabled and existingClaim, or use an object store" .) }}
 {{- end }}
 {{- end }}
 {{- if and .Values.persistence.enabled (not .Values.persistence.existingClaim) }}
@@ -228,13 +228,13 @@ volumes:
 {{- fail "the service needs a token: set auth.existingSecret (or auth.token)" }}
 {{- end }}
 {{- if and .Values.podDisruptionBudget.enabled (not (kindIs "invalid" .Values.podDisruptionBudget.minAvailable)) (not (kindIs "invalid" .Values.podDisruptionBudget.maxUnavailable)) }}
-{{- fail "podDisruptionBudget takes minAvailable or maxUnavailable, not both: set the other one to null" }}
+{{- fail "podDisruptionBudget takes either minAvailable or maxUnavailable, not both: set the other one to null" }}
 {{- end }}
 {{- if and .Values.autoscaling.enabled (gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas)) }}
-{{- fail "autoscaling.minReplicas is more than autoscaling.maxReplicas" }}
+{{- fail "autoscaling.minReplicas is greater than autoscaling.maxReplicas" }}
 {{- end }}
 {{- if and .Values.backup.enabled (not .Values.backup.existingClaim) }}
-{{- fail "backup.enabled needs backup.existingClaim: the volume that backups go to" }}
+{{- fail "backup.enabled needs backup.existingClaim: the volume for backups" }}
 {{- end }}
 {{- if and .Values.serviceMonitor.enabled (not .Values.metrics.enabled) }}
 {{- fail "serviceMonitor.enabled needs metrics.enabled" }}

@@ -89,7 +89,7 @@ class NamespaceRoots:
         home = self._homes[owner]
         if home is None:
             raise BadRequest(
-                f"Creating a table by name only needs a warehouse; give '{name}' a location, or set "
+                f"Table '{name}' has no location and there is no warehouse for it; give it a location, or set "
                 "DELVEC_WAREHOUSE.",
                 name=name,
                 setting="DELVEC_WAREHOUSE",
