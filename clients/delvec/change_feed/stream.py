@@ -148,7 +148,7 @@ class TableStream:
         try:
             if told.get("table", self._pinned.metadata_id) != self._pinned.metadata_id:
                 raise SourceRowsChanged(
-                    f"The checkpoint belongs to another table than the one now at {self._pinned.location}; start a new "
+                    f"The checkpoint belongs to a different table than the one now at {self._pinned.location}; start a new "
                     "query with a new checkpoint.",
                     table=self._pinned.name,
                     location=self._pinned.location,

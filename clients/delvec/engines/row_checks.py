@@ -84,7 +84,7 @@ class RowChecks:
                     name, parent = ".".join(path), ".".join(path[:length])
                     raise ConstraintViolation(
                         f"NOT NULL constraint violated for column: {name}. In {nulls} rows for {self.where} "
-                        f"'{parent}' is NULL, and thus its fields are. Nothing was committed; give it a value.",
+                        f"'{parent}' is NULL, and so are its fields. Nothing was committed; give it a value.",
                         constraint="NOT NULL",
                         column=name,
                     )

@@ -116,7 +116,7 @@ class ManifestStore:
         """
         if scan.location.startswith("memory:"):
             raise EngineUnavailable(
-                f"Table '{scan.name}' is in the memory of another process, where Spark cannot read it; use DuckDB",
+                f"Table '{scan.name}' is in the memory of one process, where Spark cannot read it; use DuckDB",
                 table=scan.name,
             )
         paths = scan.files["path"].to_pylist()
