@@ -159,7 +159,7 @@ def test_url_comes_from_the_environment(monkeypatch):
 
 
 def test_contradicting_arguments_are_refused():
-    with pytest.raises(BadRequest, match="elsewhere"):
+    with pytest.raises(BadRequest, match="running service"):
         delvec.connect(token="x")
     with pytest.raises(BadRequest, match="leave out url"):
         delvec.connect("http://h", database_url="sqlite://")

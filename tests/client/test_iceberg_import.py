@@ -268,7 +268,7 @@ def test_one_door_after_the_other(lake, tmp_path, capsys, monkeypatch):
     assert metadata(tmp_path / "shell")["configuration"]["a"] == "b"
     with pytest.raises(SystemExit) as left:
         main(["iceberg", "import", str(folder), str(tmp_path / "again"), "--no-statistics"])
-    assert "table 'again' of 3 files, 0 rows of them deleted" in capsys.readouterr().err
+    assert "imported 3 files with 0 deleted rows: table 'again'" in capsys.readouterr().err
 
 
 def test_a_table_without_snapshots_is_empty(lake, tmp_path):

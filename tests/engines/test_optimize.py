@@ -86,7 +86,7 @@ def test_a_dry_run_says_which_files_go_together(table):
 
     assert sorted(map(len, planned.bins)) == [2, 6]
     assert planned["numRemovedFiles"] == 8
-    assert "nothing was committed" in str(planned)
+    assert "nothing committed" in str(planned)
     assert table.version() == version
 
 

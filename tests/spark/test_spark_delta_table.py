@@ -269,7 +269,7 @@ def test_columns_without_an_equal_in_text_are_refused(spark):
         F.col("*"),
         a.desc(),
     ):
-        with pytest.raises(delvec.InvalidPredicate, match="as text"):
+        with pytest.raises(delvec.InvalidPredicate, match="SQL text"):
             to_sql(column)
     with pytest.raises(delvec.InvalidPredicate, match="not int"):
         to_sql(5)

@@ -117,7 +117,7 @@ def test_arguments_of_the_wrong_kind_are_pythons_own_errors(people, spark, tmp_p
         ),
     )
     for method, given in values:
-        with pytest.raises(ValueError, match=r"cannot be None|needs to be|step|give one"):
+        with pytest.raises(ValueError, match=r"cannot be None|needs to be|step|give only one"):
             method(**given)
     with pytest.raises(ValueError, match="boolean"):
         people.dropFeatureSupport("deletionVectors", "false")

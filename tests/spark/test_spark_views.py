@@ -72,7 +72,7 @@ def test_a_table_that_cannot_be_read_keeps_the_others_from_nothing(lake, people,
     # At once: the service may be writing a checksum there.
     (tmp_path / "gone").rename(tmp_path / "elsewhere")
 
-    with pytest.warns(UserWarning, match=f"no view of table '{gone.name}'"):
+    with pytest.warns(UserWarning, match=f"No view was made of table '{gone.name}'"):
         views = lake.register_views(spark)
 
     assert views.names == ["people"]

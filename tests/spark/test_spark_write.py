@@ -195,7 +195,7 @@ def test_a_copy_that_loses_a_row_is_not_committed(engine, scan, target, monkeypa
     genuine = copying.write_frame
     monkeypatch.setattr(copying, "write_frame", lambda frame, to: genuine(frame.limit(1), to))
 
-    with pytest.raises(CorruptTable, match=r"copied 1 rows.*promise 8"):
+    with pytest.raises(CorruptTable, match=r"copied 1 rows.*say 8"):
         engine.copy_rows(scan, GONE, target(scan.schema, partition_by=["p"]))
 
 

@@ -65,7 +65,7 @@ def test_stars():
     assert texts(inserted(None, TABLES, "INSERT"))[:2] == ["`s`.`ID`", "`s`.`t`"]
     lacking = Relations(PRESENT, PRESENT, SOURCE.select(["ID"]), TABLES.aliases)
     for action in (updated, inserted):
-        with pytest.raises(UnknownColumn, match="no 't'"):
+        with pytest.raises(UnknownColumn, match="no column 't'"):
             action(None, lacking, "WHEN")
     assert texts(updated(None, lacking, "WHEN", evolves=True))[:2] == ["`s`.`ID`", "`t`.`t`"]
     assert texts(inserted(None, lacking, "WHEN", evolves=True))[:2] == ["`s`.`ID`", "NULL"]

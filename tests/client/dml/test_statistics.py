@@ -158,7 +158,7 @@ def test_missing_statistics_are_filled_in(lake, tmp_path):
     assert len(table.plan(predicate="number IS NULL")[0]) == 1
     assert table.count("number = 7") == 1
     with pytest.raises(
-        delvec.InvalidPredicate, match="COMPUTE STATS takes a predicate over partition columns"
+        delvec.InvalidPredicate, match="COMPUTE STATS takes a condition on partition columns only"
     ):
         table.compute_statistics("number = 1")
 

@@ -363,7 +363,7 @@ def test_columns_that_do_not_fit(tmp_path, data, reason):
 
 def test_a_null_in_a_column_that_allows_none(tmp_path):
     where = target(tmp_path, StructField("id", LONG, nullable=False))
-    with pytest.raises(ConstraintViolation, match=r"violated for column: id\. It has 1 NULL"):
+    with pytest.raises(ConstraintViolation, match=r"violated for column: id\. The data has 1 NULL"):
         write(pa.table({"id": [1, None]}), where)
     assert everything_in(tmp_path) == []
 

@@ -670,7 +670,7 @@ def test_a_file_read_at_another_position_than_planned_is_an_error(engine, local,
         engine.read(table.scan(), None, None)
     with pytest.raises(InternalError):
         engine.count(table.scan(), None)
-    with pytest.raises(InternalError, match="another order"):
+    with pytest.raises(InternalError, match="a different order"):
         engine.find_rows(table.scan(), table.where("id > 5"))
     with pytest.raises(InternalError):
         engine.copy_rows(table.scan(), {}, table.target())
