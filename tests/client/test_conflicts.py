@@ -1,5 +1,6 @@
 """``table.conflicts()`` and ``delvec conflicts``."""
 
+import datetime as dt
 import json
 
 import pyarrow as pa
@@ -38,6 +39,31 @@ def test_what_lost_and_what_was_saved(people):
     assert people.conflicts("2999-01-01")["conflicts"] == []
     with pytest.raises(delvec.BadRequest, match="limit"):
         people.conflicts(limit=0)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ("id BETWEEN 0 AND 5 - 1", "id BETWEEN 5 AND 2 * 5 - 1"),
+        ("id < cast('5' as int)", "id >= -(-5)"),
+        ("id < 10 / 2", "id >= 10 div 2"),
+        ("day < date '2026-01-01' + interval 5 days", "day >= date_add(date '2026-01-01', 5)"),
+    ],
+)
+def test_bounds_that_are_computed_keep_ranges_apart(lake, tmp_path, ours, theirs):
+    """Neither UPDATE reads a row that the other one writes, in either order, and no file of the other's range is read."""
+    table = lake.create_table(str(tmp_path / "days"), "id long, day date, n long")
+    for first in (0, 5):
+        ids = range(first, first + 5)
+        days = [dt.date(2026, 1, 1) + dt.timedelta(days=each) for each in ids]
+        table.append(pa.table({"id": ids, "day": days, "n": [0] * 5}))
+    for mine, other in ((ours, theirs), (theirs, ours)):
+        (url,) = table.files(mine)
+        path, read = url.rpartition("/")[2], table.version()
+        late = table.transaction("UPDATE", read_version=read, predicate=mine)
+        late.delete_rows({path: [0]})
+        table.update({"n": "n + 1"}, other)
+        assert late.commit().result == "rebased"
 
 
 def test_in_the_shell(people, capsys):

@@ -5,11 +5,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
+from sqlglot import exp
+from tests.constant_expressions import CONSTANTS
 from tests.expression_cases import COLUMNS, HOSTILE, LEGITIMATE, ROW
 
 from delvec_kernel.errors import ExpressionNotAllowed
-from delvec_kernel.expressions.spark_dialect import SCALARS
+from delvec_kernel.expressions.predicate import parse
+from delvec_kernel.expressions.spark_dialect import SCALARS, SparkDialect
 from delvec_kernel.expressions.table_expressions import allowed_expression
+from delvec_kernel.schema.types import PrimitiveType, StructField, StructType
+
+NUMBERS = StructType((StructField("id", PrimitiveType("long")),))
 
 PIECES = [
     *("id", "name", "nums", "values", "table", "date", "s", "`my col`", "`table`", "secret", "x", "Über"),
@@ -233,3 +239,31 @@ def test_a_variable_of_the_session_is_not_read(spark):
         pytest.skip("this Spark has no variables")
     with pytest.raises(ExpressionNotAllowed, match="'delvec_secret' is neither a column"):
         allowed_expression("concat(name, delvec_secret)", COLUMNS, "It is")
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_folded_constants_have_the_value_that_spark_computes(spark, ansi):
+    """None of them fails, overflows or becomes NULL, whichever way ``spark.sql.ansi.enabled`` is set."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.ansi.enabled", ansi)
+    folded = {}
+    for text in CONSTANTS:
+        predicate = parse(f"id = ({text})", NUMBERS)
+        after = predicate.folded.args["expression"]
+        if after is not predicate.expression.args["expression"] and not _has_operator(after):
+            folded[text] = after.sql(SparkDialect)
+    assert len(folded) > len(CONSTANTS) // 4
+    texts = list(folded)
+    for start in range(0, len(texts), 100):
+        some = texts[start : start + 100]
+        pairs = [
+            f"named_struct('a', ({text}), 'b', {folded[text]}, 'same', ({text}) <=> {folded[text]})"
+            for text in some
+        ]
+        (row,) = session.sql(f"SELECT {', '.join(pairs)}").collect()
+        for text, pair in zip(some, row, strict=True):
+            assert (pair["same"], pair["a"] is None) == (True, False), (text, folded[text], pair)
+
+
+def _has_operator(node):
+    return node.find(exp.Binary, exp.TsOrDsAdd, exp.Interval, exp.TryCast) is not None

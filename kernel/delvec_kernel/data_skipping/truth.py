@@ -80,13 +80,13 @@ def prune(
 
 def truth_of(predicate: Predicate, schema: StructType, known: Mapping[Path, Bounds], count: int) -> Truth:
     """Return which truth values a predicate may have in each of ``count`` files, by the bounds that are known."""
-    return _Evaluation(schema, known, count).truth(predicate.expression)
+    return _Evaluation(schema, known, count).truth(predicate.folded)
 
 
 def columns_of(predicate: Predicate) -> list[Path]:
     """Return the columns and struct fields that occur, outermost paths only."""
     paths: dict[Path, None] = {}
-    for node in predicate.expression.find_all(exp.Column):
+    for node in predicate.folded.find_all(exp.Column):
         outer: exp.Expr = node
         while isinstance(outer.parent, exp.Dot) and outer.parent.this is outer:
             outer = outer.parent

@@ -7,6 +7,7 @@ Both must mean the same rows, so whatever the parser here reads differently from
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias, TypeVar
 
 from sqlglot import exp
@@ -14,6 +15,7 @@ from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from delvec_kernel.errors import BadRequest, InvalidPredicate, UnknownColumn
+from delvec_kernel.expressions.constant_folding import folded
 from delvec_kernel.expressions.predicate_checks import (
     MAX_DEPTH,
     MAX_LENGTH,
@@ -65,6 +67,11 @@ class Predicate:
     is_deterministic: bool
     schema: StructType = field(repr=False)
     _pieces: Sequence[str | tuple[str, str]] = field(repr=False)
+
+    @cached_property
+    def folded(self) -> exp.Expr:
+        """The expression with its constant parts as literals: what files are judged by. Do not change it."""
+        return folded(self.expression)
 
     def uses_only(self, names: Iterable[str]) -> bool:
         """Whether all columns are among ``names`` (case-insensitive); true for a predicate without columns."""

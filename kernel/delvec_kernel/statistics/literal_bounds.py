@@ -21,6 +21,7 @@ ZONE_MARGIN: Final = 18 * 3600 * 1_000_000
 """Microseconds: no time zone is further from UTC (java.time.ZoneOffset allows 18 hours)."""
 
 _INTEGER_BITS: Final = {"byte": 8, "short": 16, "integer": 32, "long": 64}
+_LEAST: Final = {-(1 << bits - 1) for bits in _INTEGER_BITS.values()}
 _EXACT_DOUBLE: Final = 2**53
 _WHOLE: Final = re.compile(r"\s*([+-]?\d{1,19})\s*")
 _CANONICAL_WHOLE: Final = re.compile(r"0|-?[1-9]\d*")
@@ -124,6 +125,8 @@ def literal_value(node: exp.Expr) -> Any:
 def _negated(value: Any) -> Any:
     if isinstance(value, Decimal):
         return value.copy_negate()  # a minus would round to the digits that Python keeps otherwise
+    if isinstance(value, int) and value in _LEAST:
+        return None  # it may be the least of its type, which has no opposite there
     return -value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 

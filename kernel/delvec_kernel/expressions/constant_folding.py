@@ -1,0 +1,494 @@
+"""Constant sub-expressions of a predicate as the literals that they equal, by Spark's rules.
+
+Only what has one value under every setting of a session is folded: whole numbers that stay within their type, decimals
+without rounding, division by what is not zero, casts that neither fail nor round. NULL, whatever could raise an error
+and whatever depends on a time zone stay as they are written.
+"""
+
+import calendar
+import datetime as dt
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from fractions import Fraction
+from typing import Any, Final, TypeAlias
+
+from sqlglot import exp
+
+from delvec_kernel.expressions.predicate_checks import replace_node
+
+__all__ = ["folded"]
+
+_BITS: Final = {"byte": 8, "short": 16, "integer": 32, "long": 64}
+_DIGITS: Final = {"byte": 3, "short": 5, "integer": 10, "long": 20}
+_MOST_DIGITS: Final = 38
+_QUOTIENT_SCALE: Final = 6
+"""Digits behind the point that the quotient of two decimals has at least."""
+_EXACT: Final = Context(prec=400)
+_WHOLE: Final = re.compile(r"[+-]?\d{1,19}", re.ASCII)
+_NUMBER: Final = re.compile(r"[+-]?\d{1,38}(?:\.\d{1,38})?", re.ASCII)
+_COUNT: Final = re.compile(r"[+-]?\d{1,9}", re.ASCII)
+_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_LOCAL: Final = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?)?", re.ASCII)
+_ZONE: Final = re.compile(r"Z|[+-](?:0\d|1[0-7]):[0-5]\d", re.ASCII)
+_CASTS: Final = {
+    exp.DType.TINYINT: "byte",
+    exp.DType.SMALLINT: "short",
+    exp.DType.INT: "integer",
+    exp.DType.BIGINT: "long",
+    exp.DType.DOUBLE: "double",
+    exp.DType.DECIMAL: "decimal",
+    exp.DType.TEXT: "string",
+    exp.DType.DATE: "date",
+    exp.DType.TIMESTAMP: "timestamp",
+    exp.DType.TIMESTAMPTZ: "timestamp",
+    exp.DType.TIMESTAMPLTZ: "timestamp",
+    exp.DType.TIMESTAMPNTZ: "timestamp_ntz",
+}
+_TYPES: Final = {
+    "byte": exp.DType.TINYINT,
+    "short": exp.DType.SMALLINT,
+    "long": exp.DType.BIGINT,
+    "date": exp.DType.DATE,
+    "timestamp": exp.DType.TIMESTAMPTZ,
+    "timestamp_ntz": exp.DType.TIMESTAMPNTZ,
+}
+_MONTHS: Final = {"MONTH": 1, "MONTHS": 1, "YEAR": 12, "YEARS": 12}
+_SECONDS: Final = {
+    "HOUR": 3600,
+    "HOURS": 3600,
+    "MINUTE": 60,
+    "MINUTES": 60,
+    "SECOND": 1,
+    "SECONDS": 1,
+}
+_DAYS: Final = {"DAY", "DAYS"}
+
+
+@dataclass(frozen=True)
+class _Constant:
+    """A value and its kind: a Delta type's name, ``decimal`` for all decimals.
+
+    Attributes:
+        kind: Delta's name of the type.
+        value: int, Decimal, float, str, bool, date or datetime (of an offset for ``timestamp``, of none for ``timestamp_ntz``).
+        digits: for a decimal, the digits before its point that its type has at most.
+        scale: for a decimal, its type's.
+    """
+
+    kind: str
+    value: Any
+    digits: int = 0
+    scale: int = 0
+
+
+_Found: TypeAlias = _Constant | None
+_Value: TypeAlias = Callable[[exp.Expr], _Found]
+
+
+def folded(expression: exp.Expr) -> exp.Expr:
+    """Return an expression that is TRUE, FALSE and NULL for the same rows, its constant parts being literals.
+
+    Args:
+        expression: as in a :class:`~delvec_kernel.expressions.predicate.Predicate`; it is not changed.
+    """
+    if not _constants(expression):
+        return expression
+    root = exp.Paren(this=expression.copy())
+    for node, constant in _constants(root.this):
+        replace_node(node, _literal(constant))
+    found: exp.Expr = root.this.pop()
+    return found
+
+
+def _constants(root: exp.Expr) -> list[tuple[exp.Expr, _Constant]]:
+    """Return the largest parts that are constant and no literals, and their values."""
+    found: list[tuple[exp.Expr, _Constant]] = []
+    known: dict[int, _Found] = {}
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, exp.Literal | exp.Boolean | exp.DataType | exp.Column):
+            continue
+        constant = _constant(node, known)
+        if constant is None:
+            pending += node.iter_expressions()
+        elif not _is_literal(node.unnest(), constant):
+            found.append((node, constant))
+    return found
+
+
+def _is_literal(node: exp.Expr, constant: _Constant) -> bool:
+    if constant.kind in {"double", "timestamp"} and isinstance(node, exp.Cast):
+        return isinstance(node.this, exp.Literal) and node.this.is_string == (constant.kind == "timestamp")
+    return _literal(constant) == node
+
+
+def _constant(node: exp.Expr, known: dict[int, _Found]) -> _Found:
+    if isinstance(node, exp.Literal):
+        return _Constant("string", node.name) if node.is_string else _number(node.name)
+    rule = _RULES.get(type(node))
+    if rule is None:
+        return None
+    if id(node) not in known:
+        known[id(node)] = rule(node, lambda each: _constant(each, known))
+    return known[id(node)]
+
+
+# --- literals -----------------------------------------------------------------------------------------------
+
+
+def _number(text: str) -> _Found:
+    """Return the value of an unquoted number, whose minus belongs to it as in Spark's grammar."""
+    if "e" in text.lower():
+        return _double(float(text))
+    if _NUMBER.fullmatch(text) is None:
+        return None
+    if "." in text:
+        return _decimal(Decimal(text))
+    number = int(text)
+    for kind in ("integer", "long"):
+        if _is_within(number, kind):
+            return _Constant(kind, number)
+    return _decimal(Decimal(number))
+
+
+def _is_within(number: int, kind: str) -> bool:
+    limit = 1 << _BITS[kind] - 1
+    return -limit <= number < limit
+
+
+def _whole(number: int, kind: str) -> _Found:
+    return _Constant(kind, number) if _is_within(number, kind) else None
+
+
+def _double(number: float) -> _Found:
+    # Zero has one sign: the two are equal in SQL, and nothing that is folded tells them apart.
+    return _Constant("double", number or 0.0) if math.isfinite(number) else None
+
+
+def _decimal(number: Decimal) -> _Found:
+    """Return a decimal with the type of a literal."""
+    _, digits, exponent = number.as_tuple()
+    scale = -exponent if isinstance(exponent, int) else _MOST_DIGITS + 1
+    whole = max(0, len(digits) - scale)
+    return _Constant("decimal", number, whole, scale) if 0 <= scale <= _MOST_DIGITS - whole else None
+
+
+def _literal(constant: _Constant) -> exp.Expr:
+    """Return the literal of a value, of its own type but for decimals, which only have its value."""
+    kind, value = constant.kind, constant.value
+    if kind == "boolean":
+        return exp.Boolean(this=value)
+    if kind == "string":
+        return exp.Literal.string(value)
+    if kind == "decimal":
+        text = format(value, "f")
+        scale = len(text.partition(".")[2])
+        return exp.Cast(
+            this=exp.Literal.string(text),
+            to=exp.DataType(
+                this=exp.DType.DECIMAL,
+                expressions=[
+                    exp.DataTypeParam(this=exp.Literal.number(each)) for each in (_MOST_DIGITS, scale)
+                ],
+            ),
+        )
+    node: exp.Expr
+    if kind in _BITS or kind == "double":
+        text = str(abs(value)) if kind in _BITS else repr(abs(value))
+        node = exp.Literal.number(text if kind in _BITS or "e" in text else text + "e0")
+        node = exp.Neg(this=node) if value < 0 else node
+    else:
+        node = exp.Literal.string(value.isoformat() if kind == "date" else value.isoformat(" "))
+    return exp.Cast(this=node, to=exp.DataType(this=_TYPES[kind], nested=False)) if kind in _TYPES else node
+
+
+# --- operators ----------------------------------------------------------------------------------------------
+
+
+def _paren(node: exp.Expr, value: _Value) -> _Found:
+    return value(node.this)
+
+
+def _negative(node: exp.Expr, value: _Value) -> _Found:
+    if isinstance(node.this, exp.Literal) and not node.this.is_string:
+        return _number("-" + node.this.name)
+    inner = value(node.this)
+    if inner is None:
+        return None
+    if inner.kind in _BITS:
+        return _whole(-inner.value, inner.kind)
+    if inner.kind == "double":
+        return _double(-inner.value)
+    if inner.kind == "decimal":
+        return _Constant("decimal", inner.value.copy_negate(), inner.digits, inner.scale)
+    return None
+
+
+def _arithmetic(node: exp.Expr, value: _Value) -> _Found:  # noqa: PLR0911 - one answer per kind of operands
+    left = value(node.this)
+    if left is None:
+        return None
+    right_node = node.args["expression"]
+    if isinstance(right_node, exp.Interval):
+        return _moved(left, right_node, -1 if isinstance(node, exp.Sub) else 1)
+    right = value(right_node)
+    if right is None:
+        return None
+    if left.kind == "date":
+        if right.kind not in {"byte", "short", "integer"} or not isinstance(node, exp.Add | exp.Sub):
+            return None
+        return _days_later(left, -right.value if isinstance(node, exp.Sub) else right.value)
+    kinds = {left.kind, right.kind}
+    if not kinds <= {*_BITS, "decimal", "double"}:
+        return None
+    if isinstance(node, exp.Div | exp.IntDiv | exp.Mod) and not right.value:
+        return None
+    if "double" in kinds:
+        return _of_doubles(type(node), left, right)
+    if "decimal" in kinds:
+        return _of_decimals(type(node), _as_decimal(left), _as_decimal(right))
+    return _of_whole_numbers(type(node), left, right)
+
+
+def _of_whole_numbers(operator: type[exp.Expr], left: _Constant, right: _Constant) -> _Found:
+    a, b = left.value, right.value
+    if operator is exp.Div:
+        return _double(float(a) / float(b))
+    if operator is exp.IntDiv:
+        return _whole(_quotient(a, b), "long")
+    kind = max(left.kind, right.kind, key=_BITS.__getitem__)
+    result = {exp.Add: a + b, exp.Sub: a - b, exp.Mul: a * b, exp.Mod: a - b * _quotient(a, b) if b else 0}
+    return _whole(result[operator], kind)
+
+
+def _quotient(a: int, b: int) -> int:
+    """Divide and cut towards zero."""
+    if not b:
+        return 0
+    found = abs(a) // abs(b)
+    return found if (a < 0) == (b < 0) else -found
+
+
+def _as_decimal(number: _Constant) -> _Constant:
+    if number.kind == "decimal":
+        return number
+    return _Constant("decimal", Decimal(number.value), _DIGITS[number.kind], 0)
+
+
+def _of_decimals(operator: type[exp.Expr], left: _Constant, right: _Constant) -> _Found:
+    """Compute where the type of the result needs no rounding, whatever ``decimalOperations`` is set to."""
+    a, b = left.value, right.value
+    if operator is exp.Add or operator is exp.Sub:
+        number = _EXACT.add(a, b) if operator is exp.Add else _EXACT.subtract(a, b)
+        digits, scale = max(left.digits, right.digits) + 1, max(left.scale, right.scale)
+    elif operator is exp.Mul:
+        number = _EXACT.multiply(a, b)
+        digits, scale = left.digits + right.digits + 1, left.scale + right.scale
+    elif operator is exp.Mod:
+        number = _EXACT.remainder(a, b)
+        digits, scale = max(left.digits, right.digits), max(left.scale, right.scale)
+    elif operator is exp.Div:
+        number = _EXACT.divide(a, b)
+        digits = left.digits + right.scale
+        least = max(_QUOTIENT_SCALE, left.scale + right.digits + right.scale + 1)
+        if digits + least > _MOST_DIGITS or Fraction(number) != Fraction(a) / Fraction(b):
+            return None
+        number = number.normalize(_EXACT)
+        if -int(number.as_tuple().exponent) > _QUOTIENT_SCALE:
+            return None
+        # What scale the type has depends on whether the divisor was a literal, so it is not computed with.
+        return _Constant("decimal", number, _MOST_DIGITS, _QUOTIENT_SCALE)
+    else:
+        return None
+    return _Constant("decimal", number, digits, scale) if digits + scale <= _MOST_DIGITS else None
+
+
+def _have_common_type(left: _Constant, right: _Constant) -> bool:
+    return max(left.digits, right.digits) + max(left.scale, right.scale) <= _MOST_DIGITS
+
+
+def _of_doubles(operator: type[exp.Expr], left: _Constant, right: _Constant) -> _Found:
+    """Compute where nothing is rounded: then it is the same if a setting makes decimals of such literals."""
+    a, b = Fraction(left.value), Fraction(right.value)
+    if operator is exp.Add:
+        exact = a + b
+    elif operator is exp.Sub:
+        exact = a - b
+    elif operator is exp.Mul:
+        exact = a * b
+    elif operator is exp.Div:
+        exact = a / b
+    else:
+        return None
+    try:
+        are_exact = all(Fraction(float(each)) == each for each in (a, b, exact))
+    except OverflowError:
+        return None
+    return _double(float(exact)) if are_exact else None
+
+
+def _comparison(node: exp.Expr, value: _Value) -> _Found:
+    """Compare whole numbers and decimals."""
+    left, right = value(node.this), value(node.args["expression"])
+    if left is None or right is None or not {left.kind, right.kind} <= {*_BITS, "decimal"}:
+        return None
+    a, b = left.value, right.value
+    if "decimal" in {left.kind, right.kind} and not _have_common_type(_as_decimal(left), _as_decimal(right)):
+        return None
+    result = {
+        exp.EQ: a == b,
+        exp.NullSafeEQ: a == b,
+        exp.NEQ: a != b,
+        exp.LT: a < b,
+        exp.LTE: a <= b,
+        exp.GT: a > b,
+        exp.GTE: a >= b,
+    }
+    return _Constant("boolean", result[type(node)])
+
+
+# --- casts --------------------------------------------------------------------------------------------------
+
+
+def _cast(node: exp.Expr, value: _Value) -> _Found:  # noqa: PLR0911 - one answer per target
+    to = node.args["to"]
+    target = _CASTS.get(to.this)
+    if target is None or node.args.get("format") or (to.expressions and target != "decimal"):
+        return None
+    inner = value(node.this)
+    if inner is None:
+        return None
+    if inner.kind == target and target != "decimal":
+        return inner
+    if target in _BITS:
+        return _to_whole(inner, target)
+    if target == "double":
+        return _to_double(inner)
+    if target == "decimal":
+        return _to_decimal(inner, to)
+    if target == "string":
+        return _Constant("string", str(inner.value)) if inner.kind in _BITS else None
+    return _moment(target, inner.value) if inner.kind == "string" else None
+
+
+def _to_whole(inner: _Constant, target: str) -> _Found:
+    if inner.kind == "string":
+        return _whole(int(inner.value), target) if _WHOLE.fullmatch(inner.value) else None
+    if inner.kind in {*_BITS, "decimal", "double"}:
+        return _whole(math.trunc(inner.value), target)
+    return None
+
+
+def _to_double(inner: _Constant) -> _Found:
+    if inner.kind == "string" and not _NUMBER.fullmatch(inner.value):
+        return None
+    return _double(float(inner.value)) if inner.kind in {*_BITS, "decimal", "string"} else None
+
+
+def _to_decimal(inner: _Constant, to: exp.Expr) -> _Found:
+    sizes = [each.name for each in to.expressions] or ["10"]
+    if not all(each.isdecimal() and len(each) <= 2 for each in sizes):  # noqa: PLR2004 - 38 at most
+        return None
+    precision, scale = (*map(int, sizes), 0)[:2]
+    if not 0 <= scale <= precision <= _MOST_DIGITS or inner.kind not in {*_BITS, "decimal", "string"}:
+        return None
+    if inner.kind == "string" and not _NUMBER.fullmatch(inner.value):
+        return None
+    number = Decimal(inner.value)
+    scaled = number.scaleb(scale, _EXACT)
+    # Comparisons are exact; abs() would round.
+    limit = 10**precision
+    fits = scaled == scaled.to_integral_value(context=_EXACT) and -limit < scaled < limit
+    return _Constant("decimal", number, precision - scale, scale) if fits else None
+
+
+# --- dates and times ----------------------------------------------------------------------------------------
+
+
+def _moment(kind: str, text: str) -> _Found:
+    """Return a date or a time as it is usually spelt; an instant only where it names its offset."""
+    if kind == "date":
+        matches = _DATE.fullmatch(text) is not None
+    else:
+        zone = _ZONE.search(text, 10) if kind == "timestamp" else None
+        local = text[: zone.start()] if zone and zone.end() == len(text) else text
+        matches = _LOCAL.fullmatch(local) is not None and (zone is not None) == (kind == "timestamp")
+    if not matches:
+        return None
+    try:
+        return _Constant(
+            kind, dt.date.fromisoformat(text) if kind == "date" else dt.datetime.fromisoformat(text)
+        )
+    except ValueError:
+        return None
+
+
+def _moved(moment: _Constant, interval: exp.Interval, sign: int) -> _Found:
+    """Add ``INTERVAL n unit`` where days have 24 hours or no hours matter."""
+    unit, amount = interval.args.get("unit"), interval.this
+    if (
+        not isinstance(unit, exp.Var)
+        or not isinstance(amount, exp.Literal)
+        or not _COUNT.fullmatch(amount.name)
+    ):
+        return None
+    name, count = unit.name.upper(), sign * int(amount.name)
+    if moment.kind == "date" and name in _DAYS:
+        return _days_later(moment, count)
+    if moment.kind == "date" and name in _MONTHS:
+        return _months_later(moment, count * _MONTHS[name])
+    if moment.kind in {"timestamp", "timestamp_ntz"} and name in _SECONDS:
+        return _later(moment, dt.timedelta(seconds=1), count * _SECONDS[name])
+    if moment.kind == "timestamp_ntz" and name in _DAYS:
+        return _later(moment, dt.timedelta(days=1), count)
+    return None
+
+
+def _days_later(date: _Constant, count: int) -> _Found:
+    return _later(date, dt.timedelta(days=1), count)
+
+
+def _later(moment: _Constant, unit: dt.timedelta, count: int) -> _Found:
+    try:
+        return _Constant(moment.kind, moment.value + count * unit)
+    except OverflowError:
+        return None
+
+
+def _months_later(date: _Constant, count: int) -> _Found:
+    """Add months; the day is cut to the last of its month."""
+    year, month = divmod(date.value.year * 12 + date.value.month - 1 + count, 12)
+    if not dt.MINYEAR <= year <= dt.MAXYEAR:
+        return None
+    last = calendar.monthrange(year, month + 1)[1]
+    return _Constant("date", dt.date(year, month + 1, min(date.value.day, last)))
+
+
+def _date_add(node: exp.Expr, value: _Value) -> _Found:
+    """Evaluate ``date_add`` and ``date_sub``."""
+    unit, start, count = node.args.get("unit"), value(node.this), value(node.args["expression"])
+    if start is None or count is None or unit is None or unit.name.upper() != "DAY":
+        return None
+    if start.kind == "string":
+        start = _moment("date", start.value)
+    if start is None or start.kind != "date" or count.kind not in {"byte", "short", "integer"}:
+        return None
+    return _days_later(start, count.value)
+
+
+_RULES: Final[dict[type[exp.Expr], Callable[[Any, _Value], _Found]]] = {
+    exp.Paren: _paren,
+    exp.Neg: _negative,
+    exp.Cast: _cast,
+    exp.TryCast: _cast,
+    exp.TsOrDsAdd: _date_add,
+    **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod), _arithmetic),
+    **dict.fromkeys(
+        (exp.EQ, exp.NullSafeEQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE),
+        _comparison,
+    ),
+}
