@@ -261,7 +261,12 @@ def _of_whole_numbers(operator: type[exp.Expr], left: _Constant, right: _Constan
     if operator is exp.IntDiv:
         return _whole(_quotient(a, b), "long")
     kind = max(left.kind, right.kind, key=_BITS.__getitem__)
-    result = {exp.Add: a + b, exp.Sub: a - b, exp.Mul: a * b, exp.Mod: a - b * _quotient(a, b) if b else 0}
+    result: dict[type[exp.Expr], int] = {
+        exp.Add: a + b,
+        exp.Sub: a - b,
+        exp.Mul: a * b,
+        exp.Mod: a - b * _quotient(a, b) if b else 0,
+    }
     return _whole(result[operator], kind)
 
 
@@ -339,7 +344,7 @@ def _comparison(node: exp.Expr, value: _Value) -> _Found:
     a, b = left.value, right.value
     if "decimal" in {left.kind, right.kind} and not _have_common_type(_as_decimal(left), _as_decimal(right)):
         return None
-    result = {
+    result: dict[type[exp.Expr], bool] = {
         exp.EQ: a == b,
         exp.NullSafeEQ: a == b,
         exp.NEQ: a != b,
