@@ -19,6 +19,7 @@ from delvec_kernel.transaction.transaction_changes import Changes
 LOCATION = "file:///data/people"
 SCHEMA = StructType((StructField("id", PrimitiveType("long")), StructField("day", PrimitiveType("string"))))
 FEATURES = ("deletionVectors",)
+VECTORS_ON = {"delta.enableDeletionVectors": "true"}
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,15 @@ class Facts:
     version: int
     location: str = LOCATION
     schema: StructType = field(default_factory=lambda: SCHEMA)
-    metadata: Metadata = field(default_factory=lambda: Metadata("table", json.dumps(SCHEMA.to_json())))
+    metadata: Metadata = field(
+        default_factory=lambda: Metadata("table", json.dumps(SCHEMA.to_json()), configuration=VECTORS_ON)
+    )
     protocol: Protocol = field(default_factory=lambda: Protocol(3, 7, FEATURES, FEATURES))
 
     def with_properties(self, **properties):
         """Return the same with these properties, under ``delta.``."""
         named = {f"delta.{name}": value for name, value in properties.items()}
-        return replace(self, metadata=replace(self.metadata, configuration=named))
+        return replace(self, metadata=replace(self.metadata, configuration=VECTORS_ON | named))
 
 
 class Vectors:

@@ -8,6 +8,7 @@ from pyroaring import BitMap64
 from delvec_kernel.actions.actions import AddFile, RemoveFile
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.errors import ConcurrentAppend, ConcurrentDeleteDelete
+from delvec_kernel.table_properties import is_true
 from delvec_kernel.transaction.compaction_rebase import CompactedRows, OurCompaction
 from delvec_kernel.transaction.current_transaction import CurrentTransaction
 from delvec_kernel.transaction.row_maps import MovedRows, RowMaps
@@ -81,6 +82,10 @@ class Rebase:
         self._gone = 0
         self._compacted = compacted
         self._compaction = OurCompaction(ours, row_maps)
+        facts = ours.facts
+        self._writes_vectors = "deletionVectors" in (facts.protocol.writer_features or ()) and is_true(
+            facts.metadata.configuration, "delta.enableDeletionVectors"
+        )
         self.resurfaced: list[AddFile] = []
         self.known_again: set[str] = set()
         self.moved_on: set[str] = set()
@@ -214,6 +219,7 @@ class Rebase:
             self._touched |= winner.new_files.keys()
             return
         outputs: dict[str, Target] = {}
+        sources: dict[str, list[str]] = {}
         moved = {} if self._removal_kind == "rearrangement" else self._compacted.of(winner, keys)
         for key in keys:
             if key not in self._targets or (self._removal_kind == "rearrangement" and self._leave_out(key)):
@@ -227,15 +233,16 @@ class Rebase:
                 add = winner.adds[output]
                 here = outputs.setdefault(output, Target(add.path, BitMap64(), add, None, add))
                 assert here.rows is not None  # noqa: S101 - set above
+                sources.setdefault(output, []).append(winner.removes[key].path)
                 here.base = self._deleted.of(add)
                 here.rows |= rows - here.base
         for output, target in outputs.items():
-            total = winner.rows_of(output)
-            if (
-                self._removal_kind == "idempotent"
-                and len((target.rows or BitMap64()) | self._base(target)) == total
-            ):
+            if len((target.rows or BitMap64()) | self._base(target)) == winner.rows_of(output):
                 target.rows = None
+            elif not self._writes_vectors:
+                found.rewritten += sources[
+                    output
+                ]  # whole files were ours to remove, and now they are parts of one
         self._targets |= outputs
         self._touched |= outputs.keys()
 
@@ -254,8 +261,7 @@ class Rebase:
     def _placed(
         self, key: str, target: Target, winner: WinningCommit, runs: MovedRows | None
     ) -> dict[str, BitMap64] | None:
-        copied = self._removal_kind == "rearrangement" or (self._removal_kind == "exact" and target.is_whole)
-        if runs is None or copied:
+        if runs is None or self._removal_kind == "rearrangement":
             return None
         outputs = {
             output: self._deleted.of(winner.adds[output]) if output in winner.adds else None

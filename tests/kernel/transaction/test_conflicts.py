@@ -190,6 +190,53 @@ def test_a_whole_file_of_a_compaction_goes_as_rows_of_its_output(table):
     assert verdict.changes.row_deletes == {output.path: BitMap64(range(100, 110))}
 
 
+@pytest.mark.parametrize("operation", ["UPDATE", "MERGE"])
+def test_a_whole_file_whose_rows_were_written_anew_goes_as_rows_of_its_output(table, operation):
+    """All its rows were changed, or those that were not were copied: the old ones are to go either way."""
+    ours = changes(operation, 1, removes=[table.b.path], adds=[table.file([1])], predicate="id >= 200")
+    output = table.compact(table.a, table.b)
+
+    verdict = table.check(ours)
+
+    assert isinstance(verdict, Passed)
+    assert verdict.changes.removes == []
+    assert verdict.changes.row_deletes == {output.path: BitMap64(range(100, 110))}
+
+
+@pytest.mark.parametrize("late", [[0], [0, 9]])
+def test_rows_that_were_written_anew_and_that_others_deleted_before_a_compaction_are_a_conflict(table, late):
+    ours = changes("UPDATE", 1, removes=[table.b.path], adds=[table.file([1])], predicate="id >= 200")
+    table.commit(table.delete(table.b, late))
+    table.compact(table.a, table.b)
+
+    verdict = table.check(ours)
+
+    assert isinstance(verdict, Conflict)
+    assert verdict.overlaps == (Overlap(table.b.path, len(late), tuple(late)),)
+
+
+@pytest.mark.parametrize("operation", ["DELETE", "UPDATE"])
+def test_without_deletion_vectors_a_whole_file_cannot_go_as_rows_of_an_output(table, operation):
+    """It is a conflict, after which the command is run again; a commit that writes vectors would be invalid, and nothing could be done for it."""
+    facts = Facts(1).with_properties(enableDeletionVectors="false")
+    adds = [] if operation == "DELETE" else [table.file([1])]
+    ours = changes(operation, 1, removes=[table.b.path], adds=adds, predicate="id >= 200")
+    table.compact(table.a, table.b)
+
+    verdict = table.check(ours, facts)
+
+    assert isinstance(verdict, Conflict)
+    assert verdict.kind is ConcurrentDeleteDelete
+
+
+def test_without_deletion_vectors_a_whole_file_that_was_compacted_alone_goes_whole(table):
+    facts = Facts(1).with_properties(enableDeletionVectors="false")
+    ours = changes("UPDATE", 1, removes=[table.b.path], adds=[table.file([1])], predicate="id >= 200")
+    output = table.compact(table.b)
+
+    assert table.check(ours, facts).changes.removes == [output.path]
+
+
 @pytest.mark.parametrize("count", [10**9, 2**39, 2**41, 2**61])
 def test_a_compaction_that_says_more_rows_than_there_are_says_nothing(table, count):
     """Its other output is not there; to follow all rows into it took any amount of memory."""
