@@ -3,17 +3,24 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from delvec.filters import both
 from delvec_kernel.errors import BadRequest
 from delvec_kernel.expressions.literals import lit
 
 __all__ = [
     "MERGE_HINTS",
     "MODULE_HINTS",
+    "OPTIMIZE_ARGUMENTS",
     "OPTIMIZE_HINTS",
     "TABLE_HINTS",
+    "VACUUM_ARGUMENTS",
     "assignments",
     "condition_of",
+    "memory_of",
+    "no_argument",
     "no_attribute",
+    "partitions_of",
+    "vacuum_mode",
 ]
 
 _LATER: Final = "Delvec does not support this yet; use deltalake or delta-spark on the same table"
@@ -65,6 +72,23 @@ OPTIMIZE_HINTS: Final = {
     "where": "table.optimize(where) or table.optimize.z_order(['column'], where)",
 }
 
+_COMMIT_PROPERTIES: Final = "user_metadata='text' for the table's history"
+
+OPTIMIZE_ARGUMENTS: Final = {
+    "commit_properties": _COMMIT_PROPERTIES,
+    "max_concurrent_tasks": "max_memory=, which bounds what is held at once",
+    "max_temp_directory_size": "max_bytes=, which bounds what is written again",
+    "min_commit_interval": "commit_bytes=: what is written again is committed in steps of about so many bytes",
+    "post_commithook_properties": "nothing: checkpoints and log clean-up are the service's",
+    "writer_properties": "target_size= for the size of files",
+}
+"""What to give instead of an argument of deltalake's ``optimize.compact`` and ``optimize.z_order``."""
+
+VACUUM_ARGUMENTS: Final = {
+    "commit_properties": "nothing: a VACUUM's commits have no text of yours",
+    "post_commithook_properties": "nothing: checkpoints and log clean-up are the service's",
+}
+
 MODULE_HINTS: Final = {
     "write_deltalake": "delvec.connect().create_table(path, data.schema, if_not_exists=True).append(data), or .overwrite(data)",
     "convert_to_deltalake": "delvec.connect().convert(path, partition_by='day date')",
@@ -77,6 +101,51 @@ def no_attribute(owner: str, name: str, hints: Mapping[str, str]) -> AttributeEr
     if hint is None:
         return AttributeError(f"{owner} has no attribute {name!r}")
     return AttributeError(f"{owner} has no attribute {name!r}: {hint if hint is _LATER else f'call {hint}'}")
+
+
+def no_argument(command: str, given: Mapping[str, Any], hints: Mapping[str, str]) -> None:
+    """Refuse arguments that a command does not have; says what to give instead where a peer has the argument.
+
+    Raises:
+        TypeError: there is one.
+    """
+    for name in given:
+        hint = f": give {hints[name]}" if name in hints else ""
+        raise TypeError(f"{command} has no argument {name!r}{hint}")
+
+
+def memory_of(max_memory: int | None, max_spill_size: int | None) -> int | None:
+    """Return the bytes that may be held in memory: ``max_spill_size`` is deltalake's name of ``max_memory``.
+
+    Raises:
+        BadRequest: both are given.
+    """
+    if max_memory is not None and max_spill_size is not None:
+        raise BadRequest("give max_memory= or max_spill_size=, which are the same, and not both")
+    return max_spill_size if max_memory is None else max_memory
+
+
+def partitions_of(where: Any, partition_filters: Any) -> str | None:
+    """Return the condition on partitions: deltalake has tuples, in the first place or as ``partition_filters``.
+
+    Raises:
+        BadRequest: they are no filters.
+    """
+    return both(None, where) if isinstance(where, list) else both(where, partition_filters)
+
+
+def vacuum_mode(mode: Any, full: bool | None) -> Any:
+    """Return the mode of a VACUUM: deltalake says ``full=True`` for ``"full"``, and ``full=False`` for ``"lite"``.
+
+    Raises:
+        BadRequest: the two contradict each other.
+    """
+    if full is None:
+        return mode or "full"
+    found = "full" if full else "lite"
+    if mode not in (None, found):
+        raise BadRequest(f"full={full} is mode='{found}', and not mode={mode!r}; leave one of them out")
+    return found
 
 
 def condition_of(predicate: Any, condition: str | None, command: str) -> str | None:

@@ -31,7 +31,7 @@ from delvec.engines.operation import running
 from delvec.engines.protocol import Engine
 from delvec.engines.row_changes import MergeSource
 from delvec.http.service_client import ServiceClient, answer, request, table_path
-from delvec.peer_names import assignments, condition_of
+from delvec.peer_names import VACUUM_ARGUMENTS, assignments, condition_of, no_argument, vacuum_mode
 from delvec.transaction import Metrics, Transaction, TransactionOptions, begin
 from delvec.vacuum import Vacuum, VacuumPlan
 from delvec_kernel.errors import BadRequest, SchemaMismatch
@@ -215,13 +215,15 @@ class DeltaTable(CheckedTable):
         retention_hours: float | None = None,
         dry_run: bool = False,
         *,
-        mode: Literal["full", "lite"] = "full",
+        mode: Literal["full", "lite"] | None = None,
         enforce_retention_duration: bool = True,
         keep_versions: Sequence[int] | None = None,
         limit: int = 1000,
         plan: VacuumPlan | None = None,
         inventory: Any = None,
         quarantine: bool = False,
+        full: bool | None = None,
+        **others: Any,
     ) -> dict[str, Any]:
         """Delete files that no retained version and no commit in progress needs; return what was deleted.
 
@@ -241,6 +243,8 @@ class DeltaTable(CheckedTable):
                 are those of storage.
             quarantine: move the files within the table's directory instead of deleting them; ``["quarantine"]`` of the
                 answer is what :meth:`undo_vacuum` takes.
+            full: as in deltalake, instead of ``mode``. Its default there means ``"lite"``, here ``"full"``.
+            others: other arguments of deltalake are refused; the error names the one to use.
 
         Raises:
             BadRequest: the plan belongs to another table, or the inventory lacks a column.
@@ -249,12 +253,13 @@ class DeltaTable(CheckedTable):
             VacuumLiteImpossible: the log does not reach back to the last VACUUM LITE; run a full one.
             UnsupportedTable: or a subclass: the table has features that Delvec does not support.
         """
+        no_argument("table.vacuum()", others, VACUUM_ARGUMENTS)
         return self._vacuum.run(
             plan=plan,
             inventory=None if inventory is None else to_arrow(inventory),
             dry_run=dry_run,
             limit=limit,
-            mode=mode,
+            mode=vacuum_mode(mode, full),
             retention_hours=retention_hours,
             enforce_retention_duration=enforce_retention_duration,
             keep_versions=list(keep_versions or ()),

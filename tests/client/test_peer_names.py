@@ -1,6 +1,7 @@
 """Names and arguments of deltalake and delta-spark are taken where they mean the same, and refused with the right call."""
 
 import datetime as dt
+import os
 
 import polars as pl
 import pyarrow as pa
@@ -175,3 +176,39 @@ def test_a_lazyframe_reads_what_the_query_needs(lake, tmp_path, monkeypatch):
 def test_the_builder_of_optimize_says_what_to_call(people, name):
     with pytest.raises(AttributeError, match=r"call table\.optimize"):
         getattr(people.optimize, name)
+
+
+def test_maintenance_as_deltalake_calls_it(by_country, tmp_path):
+    people = by_country
+    filters = [("country", "=", "AU")]
+    for command in (people.optimize, people.optimize.compact):
+        ours = command("country = 'AU'", dry_run=True)
+        assert command(partition_filters=filters, dry_run=True).bins == ours.bins
+        assert command(partition_filters=filters, max_spill_size=2**28, dry_run=True).bins == ours.bins
+    ours = people.optimize.z_order(["id"], "country = 'AU'", dry_run=True)
+    assert people.optimize.z_order(["id"], filters, dry_run=True).bins == ours.bins
+    assert people.optimize.z_order(["id"], partition_filters=filters, dry_run=True).bins == ours.bins
+    stray = tmp_path / "by_country" / "stray.parquet"
+    stray.touch()
+    os.utime(stray, (0, 0))
+    assert people.vacuum(dry_run=True, full=True)["files"] == ["stray.parquet"]
+    assert people.vacuum(dry_run=True, full=False)["files"] == []  # it lists nothing
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "said"),
+    [
+        (lambda t: t.optimize.compact(min_commit_interval=60), TypeError, "give commit_bytes="),
+        (lambda t: t.optimize.compact(max_concurrent_tasks=2), TypeError, "give max_memory="),
+        (lambda t: t.optimize.z_order(["id"], writer_properties=None), TypeError, "give target_size="),
+        (lambda t: t.optimize(nonsense=1), TypeError, r"table.optimize\(\) has no argument 'nonsense'$"),
+        (lambda t: t.optimize(max_memory=2**28, max_spill_size=2**28), BadRequest, "not both"),
+        (lambda t: t.optimize(partition_filters="country = 'AU'"), BadRequest, "filters are tuples"),
+        (lambda t: t.vacuum(commit_properties=None), TypeError, "has no argument 'commit_properties'"),
+        (lambda t: t.vacuum(full=True, mode="lite"), BadRequest, "full=True is mode='full'"),
+    ],
+)
+def test_arguments_of_maintenance_that_are_called_otherwise_here(people, call, error, said):
+    with pytest.raises(error, match=said):
+        call(people)
+    assert people.version() == 1

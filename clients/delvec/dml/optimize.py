@@ -18,7 +18,14 @@ from delvec.engines.compaction import Compacted
 from delvec.engines.operation import operation, running
 from delvec.engines.protocol import ROW_GROUP_BYTES, Engine, WriteTarget
 from delvec.http.service_client import ServiceClient, answer, request, table_path
-from delvec.peer_names import OPTIMIZE_HINTS, no_attribute
+from delvec.peer_names import (
+    OPTIMIZE_ARGUMENTS,
+    OPTIMIZE_HINTS,
+    memory_of,
+    no_argument,
+    no_attribute,
+    partitions_of,
+)
 from delvec.reading import ReadableTable
 from delvec.scan import Scan
 from delvec.transaction import Metrics, Transaction, begin
@@ -202,6 +209,9 @@ class Optimizer:
         retries: int | None = None,
         progress: Progress | None = None,
         full: bool = False,
+        partition_filters: Any = None,
+        max_spill_size: int | None = None,
+        **others: Any,
     ) -> Metrics:
         """Compact small files and files with many deleted rows; ``compact`` is another name.
 
@@ -221,6 +231,9 @@ class Optimizer:
             retries: how often to plan again after another writer replaced the same files; by default the connection's.
             progress: called after each commit with the bytes done and the total.
             full: recluster all files of a clustered table together, including those clustered by other columns.
+            partition_filters: as in deltalake, instead of ``where``: ``[("country", "=", "NZ")]``.
+            max_spill_size: deltalake's name of ``max_memory``.
+            others: other arguments of deltalake are refused; the error names the one to use.
 
         Rows of a clustered table (``CLUSTER BY``) are sorted along a curve through its clustering columns: those of new
         files, together with sorted files that are no larger.
@@ -234,8 +247,10 @@ class Optimizer:
             CorruptTable: a file cannot be read, or lacks rows; its commit had no effect.
             ConcurrentModification: another writer replaced the same files on the last attempt, too.
         """
+        no_argument("table.optimize()", others, OPTIMIZE_ARGUMENTS)
+        max_memory = memory_of(max_memory, max_spill_size)
         wanted = Optimize(
-            where,
+            partitions_of(where, partition_filters),
             full=full,
             target_size=target_size,
             max_deleted_ratio=max_deleted_ratio,
@@ -264,6 +279,9 @@ class Optimizer:
         user_metadata: str | None = None,
         retries: int | None = None,
         progress: Progress | None = None,
+        partition_filters: Any = None,
+        max_spill_size: int | None = None,
+        **others: Any,
     ) -> Metrics:
         """Sort rows so that files have narrow ranges in each of these columns, and filters by them skip files: ZORDER BY.
 
@@ -282,6 +300,9 @@ class Optimizer:
             user_metadata: text for the table's history.
             retries: how often to plan again after another writer changed the same files; by default the connection's.
             progress: called after each commit with the bytes done and the total.
+            partition_filters: as in deltalake, instead of ``where``; see ``table.optimize()``.
+            max_spill_size: deltalake's name of ``max_memory``.
+            others: refused, as for ``table.optimize()``.
 
         Raises:
             UnknownColumn: it does not exist.
@@ -294,8 +315,10 @@ class Optimizer:
             raise BadRequest(
                 "z_order needs at least one column; optimize() compacts small files without sorting."
             )
+        no_argument("table.optimize.z_order()", others, OPTIMIZE_ARGUMENTS)
+        max_memory = memory_of(max_memory, max_spill_size)
         wanted = Optimize(
-            where,
+            partitions_of(where, partition_filters),
             zorder_by=tuple(columns),
             max_bytes=max_bytes,
             max_memory=max_memory,
