@@ -76,6 +76,7 @@ from delvec_service.store.audit import AuditStore
 from delvec_service.store.clones import CloneStore
 from delvec_service.store.commit_record import CommitRecordStore
 from delvec_service.store.database import Database
+from delvec_service.store.deletion_locks import DeletionLocks
 from delvec_service.store.health_samples import HealthSampleStore
 from delvec_service.store.iceberg_conversions import IcebergConversionStore
 from delvec_service.store.ledger import Ledger
@@ -353,6 +354,7 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
         health=health,
         commit_record=CommitRecordStore(database),
         clone_store=CloneStore(database),
+        deletion_locks=DeletionLocks(database),
         maintenance=MaintenanceStore(database),
         answers=answers,
         directory=Directory(

@@ -22,7 +22,7 @@ from delvec_service.commits.commit import CommitResult, Commits, Committed
 from delvec_service.commits.idempotency import request_hash
 from delvec_service.maintenance.live_file_check import check_files
 from delvec_service.snapshots.loader import SnapshotLoader
-from delvec_service.store.deletion_locks import restore_lock
+from delvec_service.store.deletion_locks import DeletionLocks
 from delvec_service.store.open_table import OpenTable
 from delvec_service.tables.registry import ENGINE_INFO
 
@@ -58,7 +58,12 @@ RestoreResult: TypeAlias = Restored | NotRestored | Conflict
 
 
 def restore(
-    table: OpenTable, loader: SnapshotLoader, commits: Commits, request: RestoreRequest, transaction_id: str
+    table: OpenTable,
+    loader: SnapshotLoader,
+    commits: Commits,
+    locks: DeletionLocks,
+    request: RestoreRequest,
+    transaction_id: str,
 ) -> RestoreResult:
     """Restore a table to a version once, no matter how often the request is sent.
 
@@ -66,6 +71,7 @@ def restore(
         table: the table.
         loader: reads snapshots.
         commits: commits.
+        locks: keep VACUUMs from deleting what comes back.
         request: which version.
         transaction_id: of the commit.
 
@@ -80,32 +86,37 @@ def restore(
         UnsupportedTable: or a subclass: Delvec cannot write the table.
         IdempotencyKeyReused: another request was committed under that transaction id.
         CommitOutcomeUnknown: storage failed during the commit, or the log no longer has the answer.
+        ServiceUnavailable: the database does not answer, so a VACUUM in another process cannot be held back.
     """
     hashed = request_hash("restore", table.record.id, request.model_dump(mode="json", by_alias=True))
     result: CommitResult | None = None
-    for _ in range(_ATTEMPTS):
-        latest = loader.load(table.objects, table.name)
-        target = loader.load(table.objects, table.name, version=request.version, timestamp=request.timestamp)
-        if target.version > latest.version:
-            continue  # given a timestamp, and a version committed in between
-        check_writable(latest.protocol, latest.metadata, table.name)
-        if target.version == latest.version:
-            return NotRestored(latest.version, target.version, None)
-        try:
-            found = restoration(target, latest)
-        except SegmentsLost as error:
-            loader.lost(target, error)
-            loader.lost(latest, error)
-            continue
-        _check_table(table, target, latest, found)
-        with restore_lock(table.location):
+    # Over all attempts, so that no VACUUM starts between two of them.
+    with locks.restoring(table.location) as lease:
+        for _ in range(_ATTEMPTS):
+            latest = loader.load(table.objects, table.name)
+            target = loader.load(
+                table.objects, table.name, version=request.version, timestamp=request.timestamp
+            )
+            if target.version > latest.version:
+                continue  # given a timestamp, and a version committed in between
+            check_writable(latest.protocol, latest.metadata, table.name)
+            if target.version == latest.version:
+                return NotRestored(latest.version, target.version, None)
+            try:
+                found = restoration(target, latest)
+            except SegmentsLost as error:
+                loader.lost(target, error)
+                loader.lost(latest, error)
+                continue
+            _check_table(table, target, latest, found)
             if not request.ignore_missing_files:
                 _check_files(table, target, found.adds)
             if request.dry_run:
                 return NotRestored(latest.version, target.version, found)
+            lease.check()
             result = commits.commit(table, _changes(found, latest, request, transaction_id, hashed))
-        if isinstance(result, Committed):
-            return Restored(result, target.version)
+            if isinstance(result, Committed):
+                return Restored(result, target.version)
     assert isinstance(result, Conflict)  # noqa: S101 - a RESTORE always does something
     return result
 

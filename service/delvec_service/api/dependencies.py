@@ -28,6 +28,7 @@ from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.clones import CloneStore
 from delvec_service.store.commit_record import CommitRecordStore
 from delvec_service.store.database import Database
+from delvec_service.store.deletion_locks import DeletionLocks
 from delvec_service.store.iceberg_conversions import IcebergConversionStore
 from delvec_service.store.ledger import Ledger
 from delvec_service.store.maintenance import MaintenanceStore
@@ -58,6 +59,7 @@ class Service:
     health: HealthWatch
     commit_record: CommitRecordStore
     clone_store: CloneStore
+    deletion_locks: DeletionLocks
     maintenance: MaintenanceStore
     answers: Answers
     outcomes: Outcomes

@@ -82,6 +82,7 @@ def vacuum_table(table: Table, service: ServiceState, body: VacuumRequest | None
         service.clone_store,
         service.tables.roots.everywhere,
         service.commits,
+        service.deletion_locks,
         wanted,
     )
     plan = done.plan

@@ -28,6 +28,7 @@ LEFT_OUT: Final = frozenset(
         "access_state",
         "answers",
         "audit_log",
+        "file_leases",
         "ledger_files",
         "maintenance_leases",
         "overwritten_commits",

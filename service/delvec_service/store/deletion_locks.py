@@ -1,22 +1,210 @@
-"""Within one process, VACUUM does not delete files of a table while a RESTORE brings removed files back.
+"""VACUUM does not delete files of a table while a RESTORE brings removed files back.
 
 VACUUM reads the log and then deletes; RESTORE checks storage and then commits. Either goes wrong if the other comes
-in between. RESTOREs do not exclude each other: their commits conflict if necessary.
+in between. Neither RESTOREs nor VACUUMs exclude each other: commits conflict if necessary, and a file is deleted once.
+
+Threads of a process wait for each other, and so do processes that share a SQL store: each puts up a flag there, a row
+with an expiry time, and then looks for flags of the other kind, so that at least one of two sees the other. RESTORE keeps
+its flag up while it waits; a VACUUM takes its own down and goes on after the RESTORE. A process that dies blocks others
+only until its flag expires.
 """
 
+import hashlib
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Final
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal, TypeAlias
 from weakref import WeakValueDictionary
 
-__all__ = ["deletion_lock", "restore_lock"]
+from sqlalchemy import delete, func, select, update
+from sqlalchemy.orm import Session
 
+from delvec_kernel.errors import ServiceUnavailable
+from delvec_service.store.database import Database
+from delvec_service.store.models import FileLeaseRow
+
+__all__ = ["DeletionLocks", "FileLease"]
+
+_SECONDS: Final = 60.0
+_RENEWALS: Final = 4
+"""How often a flag is renewed in the time that it holds."""
+_SHORTEST_PAUSE: Final = 0.02
+_LONGEST_PAUSE: Final = 0.5
 _GUARD: Final = threading.Lock()
+
+_Kind: TypeAlias = Literal["deleting", "restoring"]
+_OPPOSITE: Final[dict[_Kind, _Kind]] = {"deleting": "restoring", "restoring": "deleting"}
+
+
+class FileLease:
+    """A flag of this process in the SQL store, renewed by a thread until it is released.
+
+    Attributes:
+        owner: names it.
+    """
+
+    def __init__(self, database: Database, location: str, kind: _Kind, seconds: float) -> None:
+        self.owner = str(uuid.uuid4())
+        self._database, self._kind, self._seconds = database, kind, seconds
+        self._key = hashlib.sha256(location.encode()).hexdigest()
+        self._released = threading.Event()
+        self._until = 0.0
+
+    def show(self) -> None:
+        """Put the flag up; those whose time is over go.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        row, began = FileLeaseRow, time.monotonic()
+        with self._database.write() as session:
+            now = _now(session)
+            session.execute(delete(row).where(row.location_hash == self._key, row.expires_at <= now))
+            session.add(
+                row(
+                    location_hash=self._key,
+                    owner=self.owner,
+                    kind=self._kind,
+                    expires_at=now + timedelta(seconds=self._seconds),
+                )
+            )
+        self._until = began + self._seconds
+        threading.Thread(target=self._renew, name="delvec-file-lease", daemon=True).start()
+
+    def is_opposed(self) -> bool:
+        """Whether a flag of the other kind is up.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        row = FileLeaseRow
+        with self._database.read() as session:
+            query = select(row.owner).where(
+                row.location_hash == self._key,
+                row.kind == _OPPOSITE[self._kind],
+                row.expires_at > _now(session),
+            )
+            return session.execute(query.limit(1)).first() is not None
+
+    def check(self) -> None:
+        """Make sure that the flag has been up all the time; to be called just before what it is for.
+
+        Raises:
+            ServiceUnavailable: it may have been down: the database did not answer for long, or has lost it.
+        """
+        if time.monotonic() > self._until - self._seconds / _RENEWALS:
+            raise ServiceUnavailable(
+                "The service's database did not answer for too long, or has lost what it knew: whether a RESTORE and a VACUUM "
+                "of this table run at once cannot be told. Nothing more was done; try again."
+            )
+
+    def take_down(self) -> None:
+        """Take the flag down; where the database does not answer, it ends by itself."""
+        self._released.set()
+        row = FileLeaseRow
+        with suppress(ServiceUnavailable), self._database.write() as session:
+            session.execute(delete(row).where(row.location_hash == self._key, row.owner == self.owner))
+
+    def _renew(self) -> None:
+        row, pause = FileLeaseRow, self._seconds / _RENEWALS
+        while not self._released.wait(pause):
+            began = time.monotonic()
+            try:
+                with self._database.write() as session:
+                    now = _now(session)
+                    still = session.execute(
+                        update(row)
+                        .where(row.location_hash == self._key, row.owner == self.owner, row.expires_at > now)
+                        .values(expires_at=now + timedelta(seconds=self._seconds))
+                        .returning(row.owner)
+                    ).first()
+            except ServiceUnavailable:
+                continue
+            if still is None:
+                self._until = 0.0  # somebody deleted the database; the other kind may have begun
+                return
+            self._until = began + self._seconds
+
+
+class DeletionLocks:
+    """Keeps RESTORE and what deletes files apart, table by table; safe to share between threads.
+
+    Args:
+        database: that other processes share.
+        seconds: how long a process that dies holds the other kind up.
+    """
+
+    def __init__(self, database: Database, *, seconds: float = _SECONDS) -> None:
+        self._database, self._seconds = database, seconds
+
+    @contextmanager
+    def deleting(self, location: str) -> Iterator[FileLease]:
+        """Hold back RESTOREs of the table at a canonical location while its files are deleted; waits for those under way.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        lock = _lock(location)
+        with lock.deleting():
+            lease = self._shown(location, "deleting")
+            pause = _Pause()
+            while lease.is_opposed():
+                lease.take_down()
+                pause()
+                lease = self._shown(location, "deleting")
+            try:
+                yield lease
+            finally:
+                lease.take_down()
+
+    @contextmanager
+    def restoring(self, location: str) -> Iterator[FileLease]:
+        """Hold back deletes of files of the table at a canonical location while some come back; waits for those under way.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        lock = _lock(location)
+        with lock.restoring():
+            lease = self._shown(location, "restoring")
+            try:
+                pause = _Pause()
+                while lease.is_opposed():
+                    pause()
+                yield lease
+            finally:
+                lease.take_down()
+
+    def _shown(self, location: str, kind: _Kind) -> FileLease:
+        lease = FileLease(self._database, location, kind, self._seconds)
+        lease.show()
+        return lease
+
+
+class _Pause:
+    """Waits longer each time."""
+
+    def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._sleep, self._seconds = sleep, _SHORTEST_PAUSE
+
+    def __call__(self) -> None:
+        self._sleep(self._seconds)
+        self._seconds = min(2 * self._seconds, _LONGEST_PAUSE)
+
+
+def _now(session: Session) -> datetime:
+    """Return the time by the clock that all processes share: the server's, or for SQLite this machine's."""
+    if session.get_bind().dialect.name != "postgresql":
+        return datetime.now(UTC)
+    found: datetime = session.execute(select(func.clock_timestamp())).scalar_one()
+    return found
 
 
 class _TableLock:
-    """Shared by any number of RESTOREs, or held by one VACUUM."""
+    """Within a process: shared by any number of RESTOREs, or held by one VACUUM."""
 
     def __init__(self) -> None:
         self._released = threading.Condition()
@@ -49,22 +237,6 @@ class _TableLock:
 
 
 _LOCKS: Final[WeakValueDictionary[str, _TableLock]] = WeakValueDictionary()
-
-
-@contextmanager
-def deletion_lock(location: str) -> Iterator[None]:
-    """Block RESTOREs of the table at a canonical location, in every service of this process, while files are deleted."""
-    lock = _lock(location)
-    with lock.deleting():
-        yield
-
-
-@contextmanager
-def restore_lock(location: str) -> Iterator[None]:
-    """Block VACUUMs of the table at a canonical location, in every service of this process, while files are restored."""
-    lock = _lock(location)
-    with lock.restoring():
-        yield
 
 
 def _lock(location: str) -> _TableLock:

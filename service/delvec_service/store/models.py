@@ -34,6 +34,7 @@ __all__ = [
     "CommitConflictRow",
     "CommitCountsRow",
     "CommitIntervalRow",
+    "FileLeaseRow",
     "GrantRow",
     "HealthSampleRow",
     "IcebergConversionRow",
@@ -56,7 +57,7 @@ __all__ = [
     "storable",
 ]
 
-REVISION: Final = "0013"
+REVISION: Final = "0014"
 """The newest migration; the database is migrated only if it is behind this."""
 _NOT_STORABLE: Final = re.compile("[\0\ud800-\udfff]")
 
@@ -468,6 +469,22 @@ class MaintenanceLeaseRow(Base):
 
     table_id: Mapped[str] = mapped_column(StoredText(36), primary_key=True)
     owner: Mapped[str] = mapped_column(StoredText(128))
+    expires_at: Mapped[datetime]
+
+
+class FileLeaseRow(Base):
+    """Who deletes files of a table, or brings some back, until when.
+
+    Attributes:
+        location_hash: SHA-256 of the table's location, in hexadecimal: it may have other ids in other catalogs.
+        kind: ``deleting`` or ``restoring``.
+    """
+
+    __tablename__ = "file_leases"
+
+    location_hash: Mapped[str] = mapped_column(StoredText(64), primary_key=True)
+    owner: Mapped[str] = mapped_column(StoredText(36), primary_key=True)
+    kind: Mapped[str] = mapped_column(StoredText(16))
     expires_at: Mapped[datetime]
 
 

@@ -30,7 +30,7 @@ from delvec_service.commits.commit import Commits, Committed
 from delvec_service.logs import logger
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.clones import CloneStore
-from delvec_service.store.deletion_locks import deletion_lock
+from delvec_service.store.deletion_locks import DeletionLocks, FileLease
 from delvec_service.store.ledger import Ledger
 from delvec_service.store.open_table import OpenTable
 from delvec_service.tables.registry import ENGINE_INFO
@@ -79,6 +79,7 @@ def vacuum(
     clone_store: CloneStore,
     roots: Roots,
     commits: Commits,
+    locks: DeletionLocks,
     request: VacuumRequest,
     *,
     clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
@@ -92,6 +93,7 @@ def vacuum(
         clone_store: knows the shallow clones.
         roots: all roots of all owners: shallow clones may be in any of them.
         commits: commits.
+        locks: keep RESTOREs from bringing back the files that are being deleted.
         request: the kind of VACUUM, and what to keep.
         clock: returns milliseconds since the epoch.
 
@@ -107,7 +109,7 @@ def vacuum(
     if request.dry_run:
         return done
     if plan.files.num_rows or plan.directories:
-        done = _Run(table, loader, commits, clones, plan, now, request.quarantine).execute()
+        done = _Run(table, loader, commits, locks, clones, plan, now, request.quarantine).execute()
     if plan.reaches is not None and not request.keep_versions:
         write_reach(table, plan.reaches)
     return done
@@ -120,6 +122,7 @@ class _Run:
     table: OpenTable
     loader: SnapshotLoader
     commits: Commits
+    locks: DeletionLocks
     clones: ClonesKept
     plan: VacuumPlan
     now: int
@@ -208,12 +211,12 @@ class _Run:
             delete = partial(delete_files, self.table.location, before=before, allowed=allowed)
         with ThreadPoolExecutor(_AT_ONCE, "delvec-vacuum") as pool:
             for start in range(0, files.num_rows, _BATCH_FILES * _AT_ONCE):
-                with deletion_lock(self.table.location):
+                with self.locks.deleting(self.table.location) as lease:
                     seen = self._follow(seen, newer)
                     paths = files["path"].slice(start, _BATCH_FILES * _AT_ONCE).combine_chunks()
                     doomed = unreferenced(paths, newer).to_pylist()
                     batches = [doomed[at : at + _BATCH_FILES] for at in range(0, len(doomed), _BATCH_FILES)]
-                    for done in pool.map(delete, batches):
+                    for done in pool.map(partial(_held, lease, delete), batches):
                         self.deleted += done.deleted
                         self.failed += done.failed
                         self.error = self.error or done.error
@@ -260,3 +263,9 @@ class _Run:
             cause=error.type,
             quarantine=None if self.quarantine is None else self.quarantine.id,
         )
+
+
+def _held(lease: FileLease, delete: Callable[[Sequence[str]], Deletion], paths: Sequence[str]) -> Deletion:
+    """Delete files while no RESTORE can bring them back."""
+    lease.check()
+    return delete(paths)

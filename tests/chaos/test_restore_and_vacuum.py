@@ -1,0 +1,79 @@
+"""RESTORE and a VACUUM that is deleting, in two service processes on one store: neither takes what the other needs."""
+
+from concurrent.futures import ThreadPoolExecutor, wait
+
+import pytest
+from tests.chaos.replica import Replica
+
+import delvec
+import delvec_service.vacuum.vacuum as vacuuming
+from delvec_service.commits.commit import Commits
+
+START_SECONDS = 300
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def lakes(request, tmp_path):
+    """A connection to a service in this process, and one to another process, with the store of the first."""
+    url = (
+        f"sqlite:///{tmp_path / 'store.db'}"
+        if request.param == "sqlite"
+        else request.getfixturevalue("postgres").url
+    )
+    (tmp_path / "tables").mkdir()
+    replica = Replica(1, tmp_path, str(tmp_path / "tables"), url)
+    with delvec.connect(database_url=url) as here:
+        table = here.create_table(tmp_path / "tables" / "replaced", "id long")
+        table.append([{"id": n} for n in range(10)])
+        table.overwrite([{"id": n} for n in range(20, 30)])
+        replica.start()
+        try:
+            assert replica.wait(START_SECONDS), replica.tail()
+            with delvec.connect(replica.url, timeout=START_SECONDS) as there:
+                yield table, there.table(table.location, engine="duckdb")
+        finally:
+            replica.kill()
+
+
+def ids(table):
+    return sorted(table.to_arrow()["id"].to_pylist())
+
+
+@pytest.mark.timeout(900)
+def test_a_restore_waits_for_a_vacuum_that_another_process_runs(lakes, monkeypatch):
+    """Between VACUUM's look at the log and its deletes: the RESTORE would find all files, and commit them."""
+    here, there = lakes
+    delete, restores = vacuuming.delete_files, []
+    with ThreadPoolExecutor(1) as pool:
+
+        def late(*arguments, **options):
+            restores.append(pool.submit(there.restore, 1))
+            wait(restores, 3)
+            return delete(*arguments, **options)
+
+        monkeypatch.setattr(vacuuming, "delete_files", late)
+        assert here.vacuum(0, enforce_retention_duration=False)["num-files"] == 1
+        with pytest.raises(delvec.MissingRestoreFiles):
+            restores[0].result(START_SECONDS)
+    assert ids(here) == ids(there) == list(range(20, 30))
+    assert here.check()["num-errors"] == 0
+
+
+@pytest.mark.timeout(900)
+def test_a_vacuum_waits_for_a_restore_that_another_process_runs(lakes, monkeypatch):
+    """Between RESTORE's look at the files and its commit: the VACUUM would delete them."""
+    here, there = lakes
+    commit, vacuums = Commits.commit, []
+    with ThreadPoolExecutor(1) as pool:
+
+        def late(self, table, changes):
+            if changes.operation == "RESTORE" and not vacuums:
+                vacuums.append(pool.submit(there.vacuum, 0, enforce_retention_duration=False))
+                wait(vacuums, 3)
+            return commit(self, table, changes)
+
+        monkeypatch.setattr(Commits, "commit", late)
+        here.restore(1)
+        vacuums[0].result(START_SECONDS)
+    assert ids(here) == ids(there) == list(range(10))
+    assert here.check()["num-errors"] == 0
