@@ -7,7 +7,7 @@ RUN := $(if $(PYTHON),$(PYTHON),python3) dev/environment.py run
 OTHERS := $(if $(PYTHON),$(PYTHON),python3) dev/versions.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint format types unit test-changed test-long test-versions test-newest large fuzz chaos soak dml mutants vacuum-attack bench bench-reading bench-commits bench-dml bench-maintenance bench-starts bench-storage bench-iceberg serve lock helm helm-files docs wheel clean
+.PHONY: help setup demo test check lint format types unit test-changed test-long test-versions test-newest large fuzz chaos soak dml races mutants vacuum-attack bench bench-reading bench-commits bench-dml bench-maintenance bench-starts bench-storage bench-iceberg serve lock helm helm-files docs wheel clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,6 +89,10 @@ soak: ## Eight clients on three replicas that are replaced, and whose database r
 dml: ## Run random DML on both engines and delta-spark against a model (about an hour)
 	@$(SETUP) --java --jars
 	@$(RUN) python -m tests.interop.dml_campaign --scripts 300
+
+races: ## Race row changes against OPTIMIZE, PURGE, Z-order, RESTORE, VACUUM and clean-up (300 rounds each, about an hour)
+	@$(SETUP) --java --jars
+	@$(RUN) python -m tests.chaos.race_campaign --rounds 300 --spark-rounds 40
 
 mutants: ## Mutate the modules whose bugs lose rows, and see whether tests notice; ONLY="skipping" COUNT=5 SEED=0
 	@$(SETUP)

@@ -1,0 +1,198 @@
+"""What takes part in a race: row changes, each with what it does to rows, and maintenance, which leaves rows as they are."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+__all__ = ["BLOCK", "CHANGES", "MAINTENANCE", "SCHEMA", "Change", "due", "part_of"]
+
+BLOCK = 10_000
+"""Ids of one writer; so statistics prove that no writer touches another's rows."""
+SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.int64()), ("part", pa.string())])
+_PARTS = ("a", "b")
+_ONE_AT_MOST = 40
+"""Rows of one change."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of rows.
+
+    Attributes:
+        run: does it to a table, with ``retries``; returns the metrics.
+        effect: from rows, value and part by id, to rows.
+        count: the metric that says how many rows were removed or changed, and from rows to that number; None if none says it.
+    """
+
+    text: str
+    run: Callable[[Any], Any]
+    effect: Callable[[dict], dict]
+    count: tuple[str, Callable[[dict], int]] | None = None
+
+
+def part_of(id_):
+    """Return the partition that a row is in, always."""
+    return _PARTS[id_ // 7 % len(_PARTS)]
+
+
+def _rows(values):
+    ids = list(values)
+    columns = {"id": ids, "value": [values[each] for each in ids], "part": [part_of(each) for each in ids]}
+    return pa.table(columns, schema=SCHEMA)
+
+
+def _range(dice, block, newest):
+    first = block * BLOCK + dice.randrange(max(1, newest))
+    return range(first, first + dice.randint(1, _ONE_AT_MOST))
+
+
+def _without(rows, ids):
+    gone = set(ids)
+    return {id_: row for id_, row in rows.items() if id_ not in gone}
+
+
+def _delete_range(dice, block, newest):
+    """A condition whose bounds are to be computed."""
+    ids = _range(dice, block, newest)
+    where = f"id BETWEEN {ids.start} AND {ids.stop} - 1"
+    return _deleting(where, ids, lambda table, **how: table.delete(where, **how))
+
+
+def _delete_ids(dice, block, newest):
+    pool = range(block * BLOCK, block * BLOCK + max(1, newest))
+    ids = sorted(dice.sample(pool, min(len(pool), dice.randint(1, 8))))
+    where = f"id IN ({', '.join(map(str, ids))})"
+    return _deleting(where, ids, lambda table, **how: table.delete(where, **how))
+
+
+def _delete_keys(dice, block, newest):
+    ids = _range(dice, block, newest)
+    keys = pa.table({"id": pa.array(ids, pa.int64())})
+    return _deleting(f"keys {ids}", ids, lambda table, **how: table.delete(keys=keys, on="id", **how))
+
+
+def _deleting(text, ids, run):
+    count = ("numDeletedRows", lambda rows: len(rows.keys() & set(ids)))
+    return Change(f"DELETE {text}", run, lambda rows: _without(rows, ids), count)
+
+
+def _update(dice, block, newest):
+    ids = _range(dice, block, newest)
+    where = f"id >= {ids.start} AND id < {ids.start} + {len(ids)}"
+
+    def effect(rows):
+        return {id_: (value + (id_ in ids), part) for id_, (value, part) in rows.items()}
+
+    count = ("numUpdatedRows", lambda rows: len(rows.keys() & set(ids)))
+    return Change(
+        f"UPDATE {where}",
+        lambda table, **how: table.update({"value": "value + 1"}, where, **how),
+        effect,
+        count,
+    )
+
+
+def _merge(dice, block, newest):
+    ids = _range(dice, block, newest)
+    values = {id_: dice.randrange(1000) for id_ in ids}
+
+    def run(table, **how):
+        merge = table.merge(_rows(values), "target.id = source.id")
+        merge = merge.when_matched_update({"value": "source.value"}).when_not_matched_insert_all()
+        return merge.execute(**how)
+
+    def effect(rows):
+        return rows | {id_: (value, part_of(id_)) for id_, value in values.items()}
+
+    return Change(f"MERGE {ids}", run, effect)
+
+
+def _replace(dice, block, newest):
+    ids = _range(dice, block, newest)
+    values = {id_: dice.randrange(1000) for id_ in ids if dice.random() < 0.7}
+    where = f"id BETWEEN {ids.start} AND {ids.stop} - 1"
+
+    def effect(rows):
+        return _without(rows, ids) | {id_: (value, part_of(id_)) for id_, value in values.items()}
+
+    return Change(
+        f"replaceWhere {where}",
+        lambda table, **how: table.overwrite(_rows(values), replace_where=where, **how),
+        effect,
+    )
+
+
+def _append(dice, block, newest):
+    first = block * BLOCK + newest
+    values = dict.fromkeys(range(first, first + dice.randint(1, 2 * _ONE_AT_MOST)), 0)
+    added = {id_: (value, part_of(id_)) for id_, value in values.items()}
+    return Change(
+        f"append {len(values)} from {first}",
+        lambda table, **_: table.append(_rows(values)),
+        lambda rows: rows | added,
+    )
+
+
+CHANGES = {
+    "append": _append,
+    "DELETE range": _delete_range,
+    "DELETE ids": _delete_ids,
+    "DELETE keys": _delete_keys,
+    "UPDATE": _update,
+    "MERGE": _merge,
+    "replaceWhere": _replace,
+}
+"""From dice, the writer's block and how many ids of it were ever used, to a change."""
+
+
+def _vacuum(mode, *, quarantine=False):
+    def run(table, round_):
+        return table.vacuum(
+            round_.retention / 3600, mode=mode, enforce_retention_duration=False, quarantine=quarantine
+        )
+
+    return run
+
+
+def _restore(table, round_):
+    done = table.restore(round_.target)
+    round_.restored(done.version)
+    return done
+
+
+MAINTENANCE = {
+    "OPTIMIZE": lambda table, _: table.optimize(),
+    "PURGE": lambda table, _: table.optimize.purge(),
+    "Z-order": lambda table, round_: table.optimize.z_order([round_.column]),
+    "DV compaction": lambda table, _: table.optimize.deletion_vectors(),
+    "RESTORE": _restore,
+    "VACUUM": _vacuum("full"),
+    "VACUUM LITE": _vacuum("lite"),
+    "VACUUM into quarantine": _vacuum("full", quarantine=True),
+    "checkpoint": lambda table, _: table.checkpoint(clean_up=True),
+    "statistics": lambda table, _: table.compute_statistics(),
+}
+"""To be called with a table and the round."""
+
+
+def due(name, error, others):
+    """Whether an error is one that a user has to expect.
+
+    There are three: a row change that loses to a RESTORE, which changes rows that it has read; a RESTORE of files that a VACUUM
+    has deleted; a VACUUM LITE of a log that was cleaned up. Whatever rewrites files plans again by itself.
+
+    Args:
+        name: what failed.
+        error: with what.
+        others: names of what ran in the same round.
+    """
+    winner = getattr(error, "conflict", None) or {}
+    if name in CHANGES:
+        return winner.get("winning-operation") == "RESTORE"
+    if name == "RESTORE":
+        return error.type in {"MissingRestoreFiles", "VersionNotFound"}
+    if name == "VACUUM LITE":
+        return error.type == "VacuumLiteImpossible"
+    return False

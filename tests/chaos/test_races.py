@@ -1,0 +1,41 @@
+"""Row changes against maintenance: no row is lost, none is back, and nothing conflicts that need not."""
+
+import random
+import sys
+from contextlib import ExitStack
+
+import pytest
+from tests.chaos.race_campaign import RaceCampaign, connections
+
+ROUNDS = 6
+LONG_ROUNDS = 150
+SPARK_ROUNDS = 20
+
+
+def race(way, folder, rounds, capsys, *, engine="duckdb"):
+    with ExitStack() as stack:
+        lakes = connections(way, folder, stack)
+        campaign = RaceCampaign(lakes, folder / "tables", random.randrange(10**6), engine=engine)
+        campaign.run(rounds)
+    assert campaign.counts["rounds"] == rounds
+    assert campaign.counts["versions compared"] > rounds
+    with capsys.disabled():
+        sys.stdout.write(f"\n{way}: {campaign.report}")
+
+
+@pytest.mark.timeout(900)
+def test_changes_and_maintenance_pass_each_other(tmp_path, capsys):
+    race("embedded", tmp_path, ROUNDS, capsys)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(4 * 3600)
+@pytest.mark.parametrize("way", ["embedded", "served"])
+def test_changes_and_maintenance_pass_each_other_in_the_long_run(way, tmp_path, capsys):
+    race(way, tmp_path, LONG_ROUNDS, capsys)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(4 * 3600)
+def test_changes_and_maintenance_pass_each_other_on_spark(spark, tmp_path, capsys):
+    race("embedded", tmp_path, SPARK_ROUNDS, capsys, engine=spark)
