@@ -194,9 +194,10 @@ class AddedRows:
     ) -> bool:
         """Whether the file holds a row that was not live when we read."""
         first = next(each for each in (*earlier, winner) if key in each.removes or key in each.adds)
-        # One that came after we read, and was removed and brought back since, had no row then.
-        removed = first.removes.get(key)
-        return removed is None or not self._deleted.of(removed) <= self._deleted.of(add)
+        # Added again with other statistics, or moved there: its rows are not new. One that came after we read, and was removed
+        # and brought back since, had no row then.
+        before = first.removes.get(key) or (None if first.changes_data else first.adds[key])
+        return before is None or not self._deleted.of(before) <= self._deleted.of(add)
 
 
 class RepairedFiles:

@@ -301,6 +301,31 @@ def test_vectors_that_the_engine_wrote_are_kept_for_files_that_nobody_touched(ta
     assert verdict.changes.row_deletes == rows
 
 
+def test_a_file_whose_statistics_were_computed_anew_before_it_lost_more_rows_is_no_new_one(table):
+    """COMPUTE STATS adds a file again and removes none; an overwrite of part of the table then deletes rows of it."""
+    table.commit(table.delete(table.a, [7]))
+    ours = changes("WRITE", 2, row_deletes={table.b.path: BitMap64([3])}, predicate="id = 50 OR id = 203")
+    table.win(
+        CommitInfo(operation="COMPUTE STATS"), replace(table.versions[-1][table.a.path], data_change=False)
+    )
+    rows = {table.a.path: BitMap64([8])}
+    table.commit(
+        changes("WRITE", 3, row_deletes=rows, adds=[table.file([300])], predicate="id BETWEEN 8 AND 300")
+    )
+
+    assert isinstance(table.check(ours), Passed)
+
+
+def test_a_file_that_a_compaction_wrote_is_no_new_one_when_it_loses_rows(table):
+    ours = changes("WRITE", 1, row_deletes={table.b.path: BitMap64([3])}, predicate="id = 50 OR id = 203")
+    output = table.compact(table.a)
+    table.commit(table.delete(output, [7]))
+    rows = {output.path: BitMap64([8])}
+    table.commit(changes("WRITE", 3, row_deletes=rows, adds=[table.file([300])], predicate="id = 300"))
+
+    assert isinstance(table.check(ours), Passed)
+
+
 def test_a_vector_written_anew_with_the_same_rows_is_no_change(table):
     table.commit(table.delete(table.a, [7]))
     ours = changes("UPDATE", 2, removes=[table.a.path], adds=[table.file([1])], predicate="id = 3")
