@@ -73,6 +73,7 @@ fuzz: ## Damage tables in 100,000 ways (about an hour; resumes where it was stop
 	@$(SETUP)
 	@$(RUN) python -m tests.fuzz --cases 100000
 	@DELVEC_FUZZ_CASES=20000 $(RUN) pytest tests/service/test_openapi_fuzz.py --timeout 3600 -q
+	@DELVEC_CONFORMANCE_EXAMPLES=100 $(RUN) pytest tests/service/test_openapi_conformance.py --timeout 3600 -n 0 -q
 
 vacuum-attack: ## Test what VACUUM keeps on 100,000 random tables (about 20 minutes)
 	@$(SETUP)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import uvicorn
 
+from delvec_service.api.connections import BoundedProtocol
 from delvec_service.app import create_app
 from delvec_service.config import Settings
 
@@ -21,7 +22,10 @@ def served(folder, token):
         token=token,
     )
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = uvicorn.Server(uvicorn.Config(create_app(settings), log_config=None))
+        config = uvicorn.Config(
+            create_app(settings), log_config=None, access_log=False, http=BoundedProtocol, ws="none"
+        )
+        server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         while not server.started:

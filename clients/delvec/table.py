@@ -230,20 +230,17 @@ class DeltaTable(CheckedTable):
         Args:
             retention_hours: how long to keep removed files; by default ``delta.deletedFileRetentionDuration``.
             dry_run: delete nothing; return what would be deleted.
-            mode: ``"lite"`` reads the log instead of listing the directory: it finds files that versions removed, with
-                deletion vectors and change files, but not the leftovers of failed commits.
-            enforce_retention_duration: refuse a shorter retention than the table's, and keep all files younger than 24
-                hours. Turn it off only if nothing else writes: files of commits in progress could be lost.
+            mode: ``"full"`` by default; ``"lite"`` reads the log instead of listing the directory: it finds files that
+                versions removed, with deletion vectors and change files, but not the leftovers of failed commits.
+            enforce_retention_duration: refuse a shorter retention than the table's, and keep files younger than 24 hours.
+                Turn it off only if nothing else writes: files of commits in progress could be lost.
             keep_versions: versions to keep readable, however old.
             limit: how many paths to return in ``files``; counts include all files.
-            plan: from :meth:`plan_vacuum`: delete only its files, except those needed by now. The plan's settings
-                override the arguments above.
-            inventory: take the files from this Arrow table (or what converts to one) instead of listing: ``path``,
-                ``length``, ``isDir`` and ``modificationTime``, as delta-spark's ``USING INVENTORY``. Sizes and times
-                are those of storage.
-            quarantine: move the files within the table's directory instead of deleting them; ``["quarantine"]`` of the
-                answer is what :meth:`undo_vacuum` takes.
-            full: as in deltalake, instead of ``mode``. Its default there means ``"lite"``, here ``"full"``.
+            plan: from :meth:`plan_vacuum`: delete only its files, with its settings, except those needed by now.
+            inventory: take the paths from this Arrow table (or what converts to one) instead of listing: ``path``,
+                ``length``, ``isDir`` and ``modificationTime``, as delta-spark's ``USING INVENTORY``.
+            quarantine: move the files instead of deleting them; :meth:`undo_vacuum` takes the answer's ``["quarantine"]``.
+            full: as in deltalake, instead of ``mode``; deltalake's own default is lite.
             others: other arguments of deltalake are refused; the error names the one to use.
 
         Raises:
@@ -497,11 +494,11 @@ class DeltaTable(CheckedTable):
                 Spark DataFrame.
             merge_schema: add the data's new columns and fields of structs in the same version; with
                 ``delta.enableTypeWidening`` also widen types. Without it, such data is refused.
-            txn: an application id and its version, such as a stream's query and batch: if the table has that version or
-                a later one, nothing is added, and ``.already_applied`` is True.
+            txn: an application id and its version, such as a stream's query and batch: if the table has that version
+                already, nothing is added, and ``.already_applied`` is True.
             user_metadata: text for the table's history.
-            retries: how often to retry after a conflicting change of the table; by default the connection's. Data that
-                can be read only once is not retried.
+            retries: how often to retry after a conflict; by default the connection's. Data that can be read only once
+                is not retried.
 
         Returns:
             Delta's metrics of a write, and the version in ``.version``.
@@ -535,9 +532,8 @@ class DeltaTable(CheckedTable):
         """Replace all rows, or some of them, in one version.
 
         Args:
-            data: as for :meth:`append`. Lazy rows of this table itself (:meth:`scan`, :meth:`to_df`, :meth:`to_duckdb`)
-                replace only the version that they are read from: there are no retries after a conflict. Rows in memory
-                cannot be recognised; use SQL's INSERT OVERWRITE, :meth:`merge` or :meth:`transaction` for these.
+            data: as for :meth:`append`. Lazy rows of this table itself replace only the version that they are read from:
+                there are no retries after a conflict. For rows in memory use :meth:`merge` or :meth:`transaction`.
             replace_where: replace only rows that match this condition; all new rows must match it, too.
             partition_overwrite: ``"dynamic"`` replaces only the partitions of the new rows.
             merge_schema: as for :meth:`append`.

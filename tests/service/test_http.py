@@ -180,8 +180,24 @@ def test_every_error_is_an_envelope_that_the_client_understands(client, error, m
     assert answer.status_code == status
     assert error(answer)["code"] == code
     assert from_wire(answer.json()).code == code
-    if status == 405:
-        assert answer.headers["Allow"]
+
+
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [
+        ("/v1/tables", "GET, POST"),
+        ("/v1/tables/people", "DELETE, GET"),
+        ("/v1/tables/people/commits", "GET, POST"),
+        ("/v1/grants", "DELETE, GET, POST"),
+        ("/v1/config", "GET"),
+        ("/openapi.json", "GET, HEAD"),
+    ],
+)
+def test_refused_method_is_answered_with_all_that_the_path_has(client, path, methods):
+    answer = client.put(path)
+
+    assert answer.status_code == 405
+    assert answer.headers["Allow"] == methods
 
 
 def test_a_defect_is_an_envelope_too_and_is_logged_once(client, error, monkeypatch, caplog):

@@ -9,6 +9,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from delvec_kernel.errors import (
@@ -254,4 +255,16 @@ def _on_http_error(request: Request, error: Exception) -> JSONResponse:
         message = f"{request.method} is not allowed on {path}; see /openapi.json."
     else:
         message = f"{where}: {error.detail}."
-    return answer(kind(message), status=error.status_code, headers=dict(error.headers or {}))
+    headers = dict(error.headers or {})
+    if "Allow" in headers:
+        headers["Allow"] = ", ".join(sorted(_methods(request)))
+    return answer(kind(message), status=error.status_code, headers=headers)
+
+
+def _methods(request: Request) -> set[str]:
+    """Return the methods that the path of a request has; Starlette names those of its first route only."""
+    found: set[str] = set()
+    for route in request.app.routes:
+        if route.matches(request.scope)[0] is not Match.NONE:
+            found |= route.methods
+    return found
