@@ -579,9 +579,8 @@ class DeltaTable(CheckedTable):
     ) -> Metrics:
         """Delete the rows that match ``predicate``; without one, all rows.
 
-        Removes files that lose all their rows, and marks rows of other files in deletion vectors. Rewrites files
-        instead if the table does not have deletion vectors enabled, and files that lose nearly all of their rows (table
-        property ``delvec.rewriteThreshold``).
+        Removes files that lose all their rows, and marks rows of other files in deletion vectors. Rewrites files that
+        lose nearly all rows (property ``delvec.rewriteThreshold``), and all if deletion vectors are not enabled.
 
         Args:
             predicate: a Boolean expression in Spark's SQL.
@@ -589,8 +588,8 @@ class DeltaTable(CheckedTable):
             keys: delete only rows with the key of one of these rows; data as for :meth:`merge`.
             on: the key columns; by default all columns of ``keys``. NULL equals nothing.
             dry_run: commit nothing; ``.files`` of the result says what would happen to each file.
-            retries: how often to rerun on the new version after a conflict that the service cannot resolve; by default
-                the connection's. ``.retries`` of the result has the number of reruns.
+            retries: how often to rerun after a conflict that the service cannot resolve; by default the connection's.
+                ``.retries`` of the result has the number of reruns.
             user_metadata: text for the table's history.
 
         Returns:
@@ -642,8 +641,7 @@ class DeltaTable(CheckedTable):
 
         Args:
             set: by column or field of a struct: SQL text, which may read all columns as they were; or a value:
-                :func:`delvec.lit` of a text, None, a number, bytes, a date or a datetime. May come after the predicate,
-                as in delta-spark.
+                :func:`delvec.lit` of a text, None, a number, bytes, a date or a datetime. May follow the predicate.
             predicate: a Boolean expression in Spark's SQL.
             updates: deltalake's name of ``set``.
             new_values: deltalake's way to give values instead of SQL: strings are values.
