@@ -136,7 +136,10 @@ ROW = json.dumps({"table": "maintenance_policies", "row": {"catalog": "", "name"
         ([HEADER, '{"rows": 1}'], "neither a row"),
         ([HEADER, '{"rows": 0}', ROW], "follows its last"),
         ([HEADER, '{"table": "tables", "row": {"name": "x"}}', '{"rows": 1}'], "without catalog, id"),
-        ([HEADER, '{"table": "tables", "row": {"catalog": "", "id": "x", "created_at": "soon"}}'], "not a valid time"),
+        (
+            [HEADER, '{"table": "tables", "row": {"catalog": "", "id": "x", "created_at": "soon"}}'],
+            "not a valid time",
+        ),
         ([HEADER, '{"table": "tables", "row": {"catalog": "", "id": {"a": []}}}'], "an invalid value"),
         ([HEADER, "[" * 100_000], "not a JSON object"),
     ],

@@ -228,7 +228,12 @@ def test_no_answer_with_a_secret_is_kept_under_a_key(service):
             ("CREDENTIAL_VENDING_UNSUPPORTED", 422, False),
             "does not support STS",
         ),
-        ("405 Method Not Allowed", "", ("CREDENTIAL_VENDING_UNSUPPORTED", 422, False), "does not support STS"),
+        (
+            "405 Method Not Allowed",
+            "",
+            ("CREDENTIAL_VENDING_UNSUPPORTED", 422, False),
+            "does not support STS",
+        ),
         ("200 OK", "<html>welcome", ("CREDENTIAL_VENDING_UNSUPPORTED", 422, False), "does not support STS"),
         (
             "503 Service Unavailable",

@@ -436,9 +436,9 @@ def _repeats(sample: pa.ChunkedArray) -> bool:
     valid = len(sample) - sample.null_count
     if not valid:
         return True
-    distinct = pc.count_distinct(sample).as_py()
+    distinct = int(pc.count_distinct(sample).as_py())
     plain = sample.nbytes
-    return plain * distinct / valid + valid * distinct.bit_length() / 8 < plain
+    return bool(plain * distinct / valid + valid * distinct.bit_length() / 8 < plain)
 
 
 def _leaves(path: str, kind: pa.DataType) -> Iterator[str]:
