@@ -5,7 +5,6 @@ that several become one, or if a large share of its rows is deleted. Delta and T
 however many of its rows are deleted; here such a file is rewritten by itself.
 """
 
-import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec_kernel.deletion_vectors.deletion_vector import FILE_VERSION, FRAME_OVERHEAD
+from delvec_kernel.table_properties import parse_byte_size
 
 __all__ = [
     "DEFAULT_TARGET_SIZE",
@@ -46,8 +46,6 @@ MAX_DELETED_RATIO: Final = 0.05
 """As delta-spark's ``spark.databricks.delta.optimize.maxDeletedRowsRatio``."""
 _SMALL: Final = 0.75
 """Of the target size: a file at least so large stays as it is, or each run would write nearly full files again."""
-_SIZE: Final = re.compile(r"\s*(\d{1,15})\s*([kmgt]?)b?\s*", re.IGNORECASE | re.ASCII)
-_UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 _NEEDED: Final = 0.5
 """Share of a file of deletion vectors that is to be needed, or those that are move."""
@@ -243,8 +241,8 @@ def new_files(found: Packing, rules: CompactionRules) -> npt.NDArray[np.int64]:
 
 def target_file_size(configuration: Mapping[str, str]) -> int | None:
     """Return the bytes that ``delta.targetFileSize`` asks for; None where it is not set, or no size."""
-    found = _SIZE.fullmatch(configuration.get("delta.targetFileSize", ""))
-    return max(1, int(found.group(1)) << _UNITS[found.group(2).lower()]) if found else None
+    size = parse_byte_size(configuration.get("delta.targetFileSize", ""))
+    return None if size is None else max(1, size)
 
 
 def partition_numbers(files: pa.Table, keys: Sequence[str]) -> npt.NDArray[np.int64]:

@@ -15,6 +15,7 @@ __all__ = [
     "Property",
     "is_true",
     "known_property",
+    "parse_byte_size",
     "parse_duration",
     "parsed_value",
     "suggestion",
@@ -62,6 +63,10 @@ def _one_of(*values: str) -> _Parse:
 
 def _text(text: str) -> str | None:
     return text.strip() or None
+
+
+def _size(text: str) -> str | None:
+    return text.strip() if parse_byte_size(text) else None
 
 
 def _duration(text: str) -> str | None:
@@ -135,7 +140,7 @@ PROPERTIES: Final[Mapping[str, Property]] = {
     "delta.rowTrackingSuspended": _flag(),
     "delta.sampleRetentionDuration": _time(),
     "delta.setTransactionRetentionDuration": _time(),
-    "delta.targetFileSize": Property(_text, "a size such as 128mb"),
+    "delta.targetFileSize": Property(_size, "a size such as 128mb"),
     "delta.tuneFileSizesForRewrites": _flag(),
     "delta.columnMapping.maxColumnId": _refused(_KEPT_BY_WRITERS),
     "delta.inCommitTimestampEnablementTimestamp": _refused(_KEPT_BY_WRITERS),
@@ -199,6 +204,15 @@ def _settable() -> Iterator[str]:
 def is_true(configuration: Mapping[str, str], name: str) -> bool:
     """Whether a property is true; one that is not set is not."""
     return configuration.get(name, "").strip().lower() == "true"
+
+
+_BYTE_SIZE: Final = re.compile(r"\s*(\d{1,15})\s*(?:([kmgtp])i?)?b?\s*", re.IGNORECASE | re.ASCII)
+
+
+def parse_byte_size(text: str) -> int | None:
+    """Return the bytes that a size as Spark's settings have it gives, such as ``1048576``, ``100m`` or ``1 GiB``; else None."""
+    found = _BYTE_SIZE.fullmatch(text)
+    return int(found[1]) << (10 * " kmgtp".index((found[2] or " ").lower())) if found else None
 
 
 _MICROSECONDS: Final = {

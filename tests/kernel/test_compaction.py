@@ -147,7 +147,19 @@ def test_a_budget_goes_to_what_gains_most_per_byte():
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("1048576", 1 << 20), ("128mb", 128 << 20), (" 1 G ", 1 << 30), ("", None), ("x", None)],
+    [
+        ("1048576", 1 << 20),
+        ("128mb", 128 << 20),
+        (" 1 G ", 1 << 30),
+        ("2GiB", 2 << 30),
+        ("10b", 10),
+        ("0", 1),
+        ("", None),
+        ("x", None),
+        ("5ib", None),
+        ("1.5g", None),
+        ("9" * 16, None),
+    ],
 )
 def test_target_sizes_are_read_as_spark_writes_them(text, size):
     assert target_file_size({"delta.targetFileSize": text}) == size

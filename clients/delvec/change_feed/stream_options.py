@@ -1,11 +1,11 @@
 """Options of a stream, under Delta's names."""
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from delvec_kernel.errors import BadRequest
+from delvec_kernel.table_properties import parse_byte_size
 
 __all__ = ["StreamOptions"]
 
@@ -82,15 +82,12 @@ def _version(name: str, text: str) -> int | str:
 
 
 def _size(name: str, text: str) -> int:
-    found = _SIZE.fullmatch(text.lower())
-    nbytes = 0 if found is None else int(found[1]) << _UNITS[found[2]]
+    nbytes = parse_byte_size(text)
     if not nbytes:
         raise BadRequest(f"the option {_SPELLING[name]} must be a size such as 1048576 or 100m, not {text!r}")
     return nbytes
 
 
-_SIZE: Final = re.compile(r"([0-9]{1,15})\s*(|b|k|kb|m|mb|g|gb|t|tb)")
-_UNITS: Final = {"": 0, "b": 0, "k": 10, "kb": 10, "m": 20, "mb": 20, "g": 30, "gb": 30, "t": 40, "tb": 40}
 _SPELLING: Final = {
     name.lower(): name
     for name in (

@@ -27,6 +27,7 @@ from delvec.scan import Scan
 from delvec_kernel.errors import BadRequest, DelvecError, StorageError
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.types import has_variant
+from delvec_kernel.table_properties import parse_byte_size
 
 __all__ = ["ENABLED", "MAX_BYTES", "LocalExecution"]
 
@@ -47,7 +48,6 @@ _PATIENCE: Final = 600.0
 _unreachable: Final[dict[str, float]] = {}
 """Locations at which storage did not respond to this process, and when: finding out again would take seconds each
 time."""
-_SIZE: Final = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _Done = TypeVar("_Done")
 
 
@@ -203,7 +203,7 @@ def _limit(spark: SparkSession, *, is_local: bool) -> int:
     given = spark.conf.get(MAX_BYTES, "")
     if not given:
         return _LOCAL_BYTES if is_local else _REMOTE_BYTES
-    size = _SIZE.fullmatch(str(given).strip())
+    size = parse_byte_size(str(given))
     if size is None:
         raise BadRequest(f"{MAX_BYTES} must be a size such as 512m, not {given!r}")
-    return int(size[1]) << (10 * " kmgt".index(size[2].lower() or " "))
+    return size
