@@ -574,6 +574,7 @@ def test_properties_are_set_as_delta_spells_them():
         ("delta.appendOnly", "yes", BadRequest, "true or false"),
         ("delta.checkpointInterval", "0", BadRequest, "at least 1"),
         ("delta.logRetentionDuration", "1 month", BadRequest, "interval 30 days"),
+        ("delta.targetFileSize", "large", BadRequest, "a size such as 128mb"),
         ("delta.columnMapping.mode", "id", InvalidTableChange, "when the table is created"),
         ("delta.columnMapping.maxColumnId", "9", InvalidTableChange, "maintained by writers"),
         ("delta.enableIcebergCompatV2", "true", InvalidTableChange, "does not implement"),
