@@ -12,19 +12,18 @@ import delvec
 from benchmarks.commits import QUICK_COMMITS, CommitEffort, measure_commits
 from benchmarks.contenders import Contender, DeltaSpark, DelvecOnDuckDB, DelvecOnSpark, spark_session
 from benchmarks.curves import draw
-from benchmarks.deletes import measure_deletes, measure_scans
 from benchmarks.dml_report import with_section_of
 from benchmarks.large import QUICK, Effort, measure_large
 from benchmarks.measure import Figure, load, save
 from benchmarks.planning import measure_planning
 from benchmarks.reading_report import PLOT
 from benchmarks.report import markdown
+from benchmarks.scans import measure_scans
 from benchmarks.tables import write_people
 from benchmarks.vectors import measure_vectors
 
-PARTS = ("deletes", "scans", "planning", "vectors", "commits", "large")
+PARTS = ("scans", "planning", "vectors", "commits", "large")
 SECTIONS = ("large", "commits")
-WITH_PEOPLE = {"deletes", "scans"}
 KEPT = Path(".build/benchmarks")
 
 
@@ -102,15 +101,9 @@ def _with_spark(arguments: argparse.Namespace, scratch: Path, kept: Path) -> Non
                 DeltaSpark(spark, deletion_vectors=True),
                 DeltaSpark(spark, deletion_vectors=False),
             ]
-            templates = (
-                _templates(spark, scratch, arguments.rows) if WITH_PEOPLE & set(arguments.only) else {}
-            )
             measured: dict[str, list[Figure]] = {}
-            if "deletes" in arguments.only:
-                measured["deletes"] = measure_deletes(
-                    contenders, templates, scratch, rows=arguments.rows, warm=warm, runs=runs, say=say
-                )
             if "scans" in arguments.only:
+                templates = _templates(spark, scratch, arguments.rows)
                 measured["scans"] = measure_scans(
                     contenders, templates, scratch, warm=scans_warm, runs=runs, say=say
                 )
@@ -132,7 +125,7 @@ def _with_spark(arguments: argparse.Namespace, scratch: Path, kept: Path) -> Non
 
 
 def _templates(spark: Any, scratch: Path, rows: int) -> dict[str, Path]:
-    """Return the tables that deletes and scans are measured on, with and without deletion vectors."""
+    """Return the tables that scans are measured on, with and without deletion vectors."""
     source = scratch / "people.parquet"
     write_people(source, rows)
     templates = {}

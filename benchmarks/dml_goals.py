@@ -8,11 +8,11 @@ from benchmarks.sweep import Cell
 
 __all__ = ["FRESH", "REWRITER", "SCANS", "STREAM_READ", "STREAM_WRITE", "WORN", "Goal", "goals"]
 
-SPARK, DUCKDB = "Delvec on Spark", "Delvec on DuckDB"
+SPARK, SPARK_JOBS, DUCKDB = "Delvec on Spark", "Delvec on Spark, as jobs", "Delvec on DuckDB"
 PEER, REWRITER = "delta-spark with DVs", "delta-spark without DVs"
 SCANS, WORN, FRESH = "scan after ten DELETE 1 %", "after ten deletes", "the same rows afresh"
 STREAM_WRITE, STREAM_READ = "stream into a table", "stream out of a table"
-_ONE_ROW, _ONE_PERCENT = 3.0, 2.0
+_ONE_ROW, _PERCENT = 3.0, 3.0
 _DUCKDB = 3.0
 _SWEEP = 0.99
 _READING = 1.3
@@ -48,26 +48,26 @@ def goals(figures: Figures, cells: Sequence[Cell]) -> Iterator[Goal]:
         if pair[0].startswith(("DELETE", "UPDATE", "MERGE", "append", STREAM_WRITE))
     ]
     one = [pair for pair in changing if pair[0].endswith(" 1 row")]
-    percent = [pair for pair in changing if pair[0].endswith(" 1 %")]
+    percent = [pair for pair in changing if pair[0].endswith(" 1 %") or pair[0].startswith("MERGE")]
     everything = list(figures.pairs())
     yield _faster(
         f"Spark, 1 row: {_ONE_ROW:g} times faster than {PEER}", figures, one, SPARK, (PEER,), _ONE_ROW
     )
     yield _faster(
-        f"Spark, 1 %: {_ONE_PERCENT:g} times faster than {PEER}",
+        f"Spark, 1 % and MERGE: {_PERCENT:g} times faster than {PEER}",
         figures,
         percent,
         SPARK,
         (PEER,),
-        _ONE_PERCENT,
+        _PERCENT,
     )
     yield _faster(f"Spark: never slower than {PEER}", figures, everything, SPARK, (PEER,), 1.0)
     yield _faster(
-        f"DuckDB: {_DUCKDB:g} times faster than the faster of both on Spark",
+        f"DuckDB: {_DUCKDB:g} times faster than the faster of both as Spark jobs",
         figures,
         everything,
         DUCKDB,
-        (PEER, SPARK),
+        (PEER, SPARK_JOBS),
         _DUCKDB,
     )
     for name in (SPARK, DUCKDB):

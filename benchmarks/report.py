@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from benchmarks.commits_report import commits
 from benchmarks.contenders import CODEC
-from benchmarks.deletes import REWRITES
 from benchmarks.measure import Figure
 from benchmarks.provenance import machine
 from benchmarks.reading_report import reading
@@ -12,7 +11,7 @@ from benchmarks.reading_report import reading
 __all__ = ["markdown"]
 
 PEER = "delta-spark with DVs"
-_TABLE = "| job | contender | seconds | runs | x | bytes written | measured |"
+_TABLE = "| job | contender | seconds | runs | x | measured |"
 
 
 def _of_vectors(figures: Sequence[Figure]) -> str:
@@ -29,10 +28,6 @@ def _vector_files(figures: Sequence[Figure]) -> str:
     return "".join({f"{figure.files:,}" for figure in figures if figure.files is not None})
 
 
-def _size(number: int | None) -> str:
-    return "" if number is None else f"{number:,}"
-
-
 def markdown(
     figures: Sequence[Figure],
     large: Sequence[Figure],
@@ -46,11 +41,11 @@ def markdown(
     """Return the page.
 
     Args:
-        figures: of deletes and scans.
+        figures: of scans and small plans.
         large: of large tables, which have a section of their own.
         committed: of commits, which have one too.
         earlier: the page as it was; what it says of jobs that are not among ``figures`` stays.
-        rows: of the table that deletes and scans are measured on.
+        rows: of the table that scans are measured on.
         warm: untimed runs.
         runs: measured runs.
     """
@@ -62,13 +57,12 @@ def markdown(
         *reading(large),
         *commits(committed),
         "",
-        "## Deletes and scans",
+        "## Scans and small plans",
         "",
         (
             f"The table is people10m-like: {rows:,} rows in one file, 8 columns. All contenders ran in one process and "
-            f"one Spark session, in turn. Each job had {warm} untimed runs first (a fifth of that where delta-spark "
-            f"rewrites files, a third for scans), then {runs} measured ones ({REWRITES} of rewriting) on fresh copies; the median is given, then the fastest and "
-            "the slowest run. `x` is how many times faster than delta-spark with DVs in the same run. Before scans, all contenders counted the same number of rows; each scan decodes all columns and folds them into one hash. All write Parquet with "
+            f"one Spark session, in turn. Each job had {warm} untimed runs first (a third for scans), then {runs} measured ones; the "
+            "median is given, then the fastest and the slowest run. `x` is how many times faster than delta-spark with DVs in the same run. Before scans, all contenders counted the same number of rows; each scan decodes all columns and folds them into one hash. All write Parquet with "
             f"{CODEC}. delta-spark ran with "
             f"`snapshotPartitions` and shuffle partitions at the number of cores. {_of_vectors(figures)}"
             "Parts of the page can be measured apart, but a job always with all its contenders. "
@@ -76,7 +70,7 @@ def markdown(
         ),
         "",
         _TABLE,
-        "|---|---|---:|---:|---:|---:|---|",
+        "|---|---|---:|---:|---:|---|",
     ]
     measured = {figure.job for figure in figures}
     before = [line for line in earlier.partition(_TABLE)[2].splitlines() if line.startswith("| ")]
@@ -86,6 +80,6 @@ def markdown(
         ratio = f"{peer / figure.median:.2f}" if peer else ""
         lines.append(
             f"| {figure.job} | {figure.contender} | {figure.median:.2f} | {figure.spread} | {ratio} "
-            f"| {_size(figure.bytes)} | {figure.run} |"
+            f"| {figure.run} |"
         )
     return "\n".join(lines) + "\n"

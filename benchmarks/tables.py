@@ -74,12 +74,6 @@ def clone(template: Path, target: Path) -> Path:
     return target
 
 
-def disk_usage(folder: Path) -> int:
-    """Return the bytes under ``folder``, the hidden checksum files of Hadoop's local file system left out."""
-    files = (file for file in folder.rglob("*") if file.is_file())
-    return sum(file.stat().st_size for file in files if not file.name.startswith("."))
-
-
 def many_files(
     location: Path, files: int, *, rows: int = 1000, properties: Mapping[str, str] | None = None
 ) -> None:
