@@ -159,14 +159,14 @@ def locate(location: str, path: str, *, allowed: Allowed | None = None, inside: 
         inside: whether only links may lead outside, and no path: so it is where something is written or deleted.
 
     Raises:
-        LocationNotAllowed: the file lies outside ``location`` and is not allowed.
+        LocationNotAllowed: the file is outside ``location`` and is not allowed.
         InvalidLocation: an absolute path is of an unknown kind.
     """
     url = locations.resolve(location, path)
     is_inside = locations.within(url, location)
     if not is_inside and (inside or allowed is None or not allowed(url)):
         raise LocationNotAllowed(
-            f"The file {url} lies outside its table's location {location}; allow its directory (DELVEC_ROOTS) "
+            f"The file {url} is outside its table's location {location}; allow its directory (DELVEC_ROOTS) "
             "if the table may use it.",
             file=url,
         )

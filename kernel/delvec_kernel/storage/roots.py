@@ -67,7 +67,7 @@ class Roots:
 
         Raises:
             InvalidLocation: it is not a location, or is relative: the working directory is the client's.
-            LocationNotAllowed: it lies outside every root.
+            LocationNotAllowed: it is outside every root.
         """
         canonical = _real(locations.canonical(location))
         if len(canonical) > _MAX_LOCATION:
@@ -78,14 +78,14 @@ class Roots:
         return canonical
 
     def check(self, location: str) -> None:
-        """Refuse a canonical location that lies outside every root by now.
+        """Refuse a canonical location that is outside every root by now.
 
         Raises:
             LocationNotAllowed: it does, or a symbolic link leads there.
         """
         if not self.allows(location) or not self.allows(f"{location}/_delta_log"):
             raise LocationNotAllowed(
-                f"The location {location} lies outside the roots that {self._tables} may use; use another "
+                f"The location {location} is outside the roots that {self._tables} may use; use another "
                 f"location, or {self._advice}.",
                 location=location,
             )
@@ -112,7 +112,7 @@ class Roots:
             url = locations.resolve(location, path)
             if not self.allows(url):
                 raise LocationNotAllowed(
-                    f"The file {url} of table '{table}' (version {version}) lies outside the roots that "
+                    f"The file {url} of table '{table}' (version {version}) is outside the roots that "
                     f"{self._tables} may use; {self._advice} if the table may use it.",
                     table=table,
                     version=version,

@@ -58,7 +58,7 @@ def _in_utc(moment: datetime) -> datetime:
     try:
         return moment.astimezone(UTC)
     except OverflowError:
-        raise ValueError("lies outside the years 1 to 9999 in UTC") from None
+        raise ValueError("is outside the years 1 to 9999 in UTC") from None
 
 
 # Strict: true is not a number of hours.
