@@ -296,7 +296,7 @@ def test_what_cannot_be_is_refused(make):
     refused(
         merge().when_matched_delete().when_matched_update_all("n > 1"), delvec.BadRequest, "only the last"
     )
-    refused(merge(target_alias="Source").when_matched_delete(), delvec.BadRequest, "two names")
+    refused(merge(target_alias="Source").when_matched_delete(), delvec.BadRequest, "same alias")
     refused(merge("id = 1").when_matched_delete(), delvec.AmbiguousColumn, "'target.id' or 'source.id'")
     refused(merge("target.id = source.idd").when_matched_delete(), delvec.UnknownColumn, "'id'")
     refused(merge("target.id + source.id").when_matched_delete(), delvec.InvalidPredicate, "Boolean")
