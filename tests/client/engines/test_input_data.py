@@ -86,5 +86,5 @@ def test_what_is_not_tabular_is_refused(data, message):
     "data", [[{"id": 1}, {"id": "x"}], pd.DataFrame({"id": [1, "x"]})], ids=["dicts", "pandas"]
 )
 def test_mixed_types_in_a_column_are_refused(data):
-    with pytest.raises(SchemaMismatch, match="cannot be converted to Arrow|have no common type"):
+    with pytest.raises(SchemaMismatch, match=r"cannot be converted to Arrow|have no common type"):
         to_arrow(data)
