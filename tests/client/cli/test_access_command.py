@@ -111,7 +111,9 @@ def test_admins_do_the_same_over_http(service):
     assert [one["name"] for one in root.tokens()] == ["etl-1"]
     assert [one["scope"] for one in root.grants("etl-1")] == ["all"]
 
-    with pytest.raises(delvec.PermissionDenied, match=r"requires admin on all tables.*grant admin etl-1 --all"):
+    with pytest.raises(
+        delvec.PermissionDenied, match=r"requires admin on all tables.*grant admin etl-1 --all"
+    ):
         service(made["token"]).create_token("mine")
 
     root.revoke("etl-1", all_tables=True)
