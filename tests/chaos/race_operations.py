@@ -177,22 +177,24 @@ MAINTENANCE = {
 """To be called with a table and the round."""
 
 
-def due(name, error, others):
+def due(name, error):
     """Whether an error is one that a user has to expect.
 
-    There are three: a row change that loses to a RESTORE, which changes rows that it has read; a RESTORE of files that a VACUUM
-    has deleted; a VACUUM LITE of a log that was cleaned up. Whatever rewrites files plans again by itself.
+    There are four: a row change that loses to a RESTORE, which changes rows that it has read; a RESTORE of files that a VACUUM
+    has deleted; a VACUUM LITE of a log that was cleaned up; vectors of a table that has them turned off. Whatever rewrites
+    files plans again by itself.
 
     Args:
         name: what failed.
         error: with what.
-        others: names of what ran in the same round.
     """
     winner = getattr(error, "conflict", None) or {}
     if name in CHANGES:
         return winner.get("winning-operation") == "RESTORE"
     if name == "RESTORE":
         return error.type in {"MissingRestoreFiles", "VersionNotFound"}
+    if name == "DV compaction":
+        return error.type == "InvalidTableChange"
     if name == "VACUUM LITE":
         return error.type == "VacuumLiteImpossible"
     return False
