@@ -161,8 +161,7 @@ TAGS: Final[Mapping[str, str]] = {
     "commands": "DELETE, UPDATE and OPTIMIZE that the service runs itself.",
     "commits": "Transactions of engines: begin, commit, look up.",
     "maintenance": "Checkpoints, VACUUM, RESTORE, manifests, checks and repairs.",
-    "Reserve places for deletion vectors that "
-    "engines write themselves.": "Places for deletion vectors that engines write themselves.",
+    "deletion vectors": "Reserve places for deletion vectors that engines write themselves.",
     "policies": "Maintenance policies, leases and runs.",
     "access": "Tokens, roles and the audit log.",
     "probes": "Liveness and readiness.",
