@@ -275,7 +275,7 @@ def test_a_service_without_a_role_says_what_is_missing(tmp_path, s3_location):
     with httpx.Client(transport=EmbeddedTransport(app), base_url="http://delvec.test") as client:
         for location, reason in (
             (s3_location, "DELVEC_CREDENTIAL_ROLE_ARN"),
-            (str(tmp_path / "local"), "knows no store of file"),
+            (str(tmp_path / "local"), "cannot issue credentials for file"),
         ):
             made = client.post("/v1/tables", json={"location": location, "schema": SCHEMA}).json()
             answer = client.get(f"/v1/tables/{made['id']}/credentials")
@@ -293,7 +293,7 @@ def test_without_botocore_the_service_says_so_at_its_start(monkeypatch):
 @pytest.mark.parametrize(
     ("roots", "role", "state", "found"),
     [
-        ((f"s3://{BUCKET}/lake",), ROLE, "ok", "of 3600 s"),
+        ((f"s3://{BUCKET}/lake",), ROLE, "ok", "for 3600 s"),
         (("memory:///lake",), ROLE, "warning", "no root is on S3"),
         ((f"s3://{BUCKET}/lake*",), ROLE, "failed", "as patterns"),
     ],
