@@ -16,8 +16,8 @@ _OPERATORS: Final = {"=": "=", "==": "=", "!=": "!=", "<": "<", "<=": "<=", ">":
 _LISTS: Final = {"in": "IN", "not in": "NOT IN"}
 _PARTS: Final = 3
 _HOW: Final = (
-    'filters must be a list of tuples, [("age", ">", 17), ("country", "in", ["NZ", "AU"])], '
-    "or lists of such lists, of which one must match; or give predicate=\"age > 17 AND country IN ('NZ', 'AU')\""
+    'filters must be a list of tuples such as [("age", ">", 17), ("country", "in", ["NZ", "AU"])], '
+    "or a list of such lists, of which one must match; or give predicate=\"age > 17 AND country IN ('NZ', 'AU')\""
 )
 _OF_POLARS: Final = {"Eq": "=", "Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">="}
 _NULL_TESTS: Final = {"IsNull": "IS NULL", "IsNotNull": "IS NOT NULL"}
@@ -33,7 +33,7 @@ def of_tuples(filters: Any) -> str | None:
     if filters is None or filters == []:
         return None
     if not isinstance(filters, Sequence) or isinstance(filters, str):
-        raise BadRequest(f"{_HOW}; not {type(filters).__name__}")
+        raise BadRequest(f"{_HOW} (given: {type(filters).__name__})")
     if all(isinstance(each, tuple) for each in filters):
         return _all(filters)
     if all(isinstance(each, list) and each for each in filters):
@@ -55,7 +55,7 @@ def _all(filters: Sequence[Any]) -> str:
 
 def _comparison(given: Any) -> str:
     if not isinstance(given, tuple) or len(given) != _PARTS or not isinstance(given[0], str):
-        raise BadRequest(f"{_HOW}; not {given!r}")
+        raise BadRequest(f"{_HOW} (given: {given!r})")
     column, operator, value = given
     name, operator = backticked(column), str(operator).strip().lower()
     if operator in _LISTS:

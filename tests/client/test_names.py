@@ -67,7 +67,7 @@ def test_a_warehouse_may_be_a_url_and_a_service_is_no_warehouse(tmp_path, monkey
         assert lake.url is None
     with pytest.raises(BadRequest, match="twice"):
         delvec.connect(tmp_path, warehouse=tmp_path)
-    with pytest.raises(BadRequest, match="warehouse is for a service in this process"):
+    with pytest.raises(BadRequest, match="warehouse applies only to a service in this process"):
         delvec.connect("http://host", warehouse=tmp_path)
     with pytest.raises(InvalidLocation, match="ftp"):
         delvec.connect("ftp://host/lake")
@@ -155,7 +155,7 @@ def test_create_if_not_exists(lake, people, tmp_path):
     assert lake.create_table(tmp_path / "new", SCHEMA, if_not_exists=True).version() == 0
     with pytest.raises(TableAlreadyExists):
         lake.create_table(tmp_path / "new2", SCHEMA, name="crm.people", if_not_exists=True)
-    with pytest.raises(BadRequest, match="exclude"):
+    with pytest.raises(BadRequest, match="not both"):
         lake.create_table(tmp_path / "new", SCHEMA, if_not_exists=True, replace=True)
 
 

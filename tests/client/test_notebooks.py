@@ -66,7 +66,7 @@ def test_head_reads_the_first_rows(people):
     assert people.head(100).shape == (10, 3)
     assert people.head(0).shape == (0, 3)
     assert people.scan(predicate="id > 7").head(5).shape == (2, 3)
-    with pytest.raises(delvec.BadRequest, match="at least 0"):
+    with pytest.raises(delvec.BadRequest, match="0 or more"):
         people.head(-1)
 
 

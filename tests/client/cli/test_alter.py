@@ -87,7 +87,7 @@ def test_nothing_to_do_is_said(alter):
         (("rename-column", "name", "n"), 1, "delta.columnMapping.mode=name"),
         (("move-column", "name"), 2, "--first"),
         (("add-constraint", "c", "id"), 1, "id"),
-        (("drop-constraint", "c"), 1, "no constraint 'c'"),
+        (("drop-constraint", "c"), 1, "Constraint 'c' does not exist"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(alter, command, code, message):

@@ -70,7 +70,7 @@ def test_a_store_whose_condition_is_dropped_is_found_out(doctor, monkeypatch):
     code, found = doctor()
 
     assert code == 1
-    assert "8 believe" in found["put-if-absent"]["found"]
+    assert "8 were told" in found["put-if-absent"]["found"]
 
 
 def test_a_root_that_is_a_file_is_a_finding(doctor, tmp_path):
