@@ -261,7 +261,9 @@ class Rebase:
     def _placed(
         self, key: str, target: Target, winner: WinningCommit, runs: MovedRows | None
     ) -> dict[str, BitMap64] | None:
-        if runs is None or self._removal_kind == "rearrangement":
+        # A RESTORE is computed again, which leaves the files of that version and no parts of others.
+        restores = target.is_whole and self._ours.changes.operation in ("RESTORE", "CLONE")
+        if runs is None or restores or self._removal_kind == "rearrangement":
             return None
         outputs = {
             output: self._deleted.of(winner.adds[output]) if output in winner.adds else None

@@ -485,6 +485,7 @@ def test_a_service_that_dies_at_a_commit_leaves_a_table_that_is_right(filled, mo
             service.clone_store,
             service.tables.roots.everywhere,
             service.commits,
+            service.deletion_locks,
             running_vacuum.VacuumRequest(),
         )
     monkeypatch.undo()
