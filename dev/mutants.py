@@ -44,6 +44,7 @@ _CONFLICTS: Final = (
 )
 _ROW_CHANGES: Final = (
     "tests/client/dml/test_row_commands.py",
+    "tests/client/dml/test_found_rows.py",
     "tests/engines/test_merge.py",
     "tests/engines/test_update.py",
     "tests/client/sql/test_self_reads.py",
@@ -144,7 +145,6 @@ SUBJECTS: Final = (
                 "uploaded_dvs",
                 "dv_writer",
                 "dv_cache",
-                "outcomes",
             )
         ],
         [
@@ -155,10 +155,12 @@ SUBJECTS: Final = (
                 "tests/service/commits/test_commit.py",
                 "tests/service/commits/test_races.py",
                 "tests/service/alter_table/test_alter.py",
+                "tests/service/alter_table/test_drop_feature.py",
                 "tests/service/commits/test_commits_by_id.py",
             ),
         ],
     ),
+    Subject([_SERVICE + "commits/outcomes.py"], ["tests/service/commits/test_idempotency.py"]),
     Subject(
         [_SERVICE + "commits/group_commit.py"],
         ["tests/service/commits/test_group_commit_queue.py", "tests/service/commits/test_group_commit.py"],
@@ -175,6 +177,7 @@ SUBJECTS: Final = (
                 "tests/client/dml/test_found_rows.py",
                 "tests/client/test_transactions.py",
                 "tests/client/test_bad_input.py",
+                "tests/client/test_notebooks.py",
             ),
         ],
     ),

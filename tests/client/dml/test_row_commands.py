@@ -1,6 +1,8 @@
 """UPDATE, MERGE and DELETE through the client: what they leave, what they count, and whom they let pass."""
 
+import itertools
 import json
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -390,3 +392,27 @@ def test_a_command_that_finds_nothing_has_searched_all_its_time(monkeypatch):
         "scanTimeMs": 4000,
         "rewriteTimeMs": 0,
     }
+
+
+@pytest.mark.parametrize("feed", ["true", "false"])
+@pytest.mark.parametrize("command", ["delete", "delete by keys", "update", "merge"])
+def test_what_is_written_after_the_search_has_a_time_of_its_own(make, monkeypatch, command, feed):
+    table = make(rows(1, 2), enableDeletionVectors="false", enableChangeDataFeed=feed)
+    seconds = itertools.count()
+    monkeypatch.setattr(row_command, "time", SimpleNamespace(perf_counter=lambda: float(next(seconds))))
+
+    metrics = ONE_STAYS[command](table)
+
+    times = [metrics[name] for name in ("executionTimeMs", "scanTimeMs", "rewriteTimeMs")]
+    assert times == [3000, 1000, 1000]
+
+
+def test_the_history_of_an_update_has_its_condition_as_it_was_written(make):
+    table = make(rows(1, 2))
+    table.update({"n": "5"}, "name <> 'Zoë'")
+    table.update({"n": "6"})
+
+    without, with_condition = (entry["operationParameters"] for entry in table.history(2))
+
+    assert with_condition == {"predicate": """["(name <> 'Zoë')"]"""}
+    assert without == {"predicate": "[]"}
