@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from delvec_kernel.actions.action_json import LogFile
-from delvec_kernel.actions.actions import RemoveFile
+from delvec_kernel.actions.actions import AddFile, RemoveFile
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, encode_uuid, file_name
 from delvec_kernel.errors import CorruptLog
 from delvec_kernel.log.tombstones import TOMBSTONES, Changes, tombstones_in_parquet, vectors_without_own
@@ -68,6 +68,62 @@ def test_those_that_have_one_are_left_out():
         RemoveFile(file_name(TWO), 1, data_change=False),
     ]
     assert lacking_after(removes) == [file_name(ONE)]
+
+
+# --- what later commits leave of them --------------------------------------------------------------------------
+
+INLINE = Descriptor("i", "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L", None, 40, 6)
+
+
+def changes(*actions):
+    return Changes.of([Commit(LogFile("people", 0, "0.json"), actions)], LOCATION)
+
+
+def add(path, vector=None):
+    return AddFile(path, {}, 10, 20, deletion_vector=vector)
+
+
+def left(older, *newer, since=0):
+    """Return path, and offset of the vector if any, of the tombstones that are left."""
+    found = changes(*newer).remaining(changes(*older).tombstones(0), since).to_pylist()
+    return [(row["path"], (row["deletionVector"] or {}).get("offset")) for row in found]
+
+
+def test_of_a_file_that_came_back_only_other_vectors_have_tombstones():
+    removed = [None, vector(ONE), vector(ONE, offset=60), vector(TWO)]
+    older = [RemoveFile("a.parquet", 5, deletion_vector=each) for each in removed]
+
+    assert left(older, add("a.parquet", vector(ONE))) == [
+        ("a.parquet", None),
+        ("a.parquet", 60),
+        ("a.parquet", 1),
+    ]
+    assert left(older, add("a.parquet")) == [("a.parquet", 1), ("a.parquet", 60), ("a.parquet", 1)]
+    assert len(left(older, add("b.parquet"))) == len(older)
+
+
+def test_a_file_that_came_back_is_known_by_any_spelling_and_by_an_inline_vector():
+    older = [RemoveFile("p=1/a%20b.parquet", 5), RemoveFile("c.parquet", 5, deletion_vector=INLINE)]
+
+    assert left(older, add(f"{LOCATION}/p=1/a%20b.parquet")) == [("c.parquet", None)]
+    assert left(older, add("./c.parquet", INLINE)) == [("p=1/a%20b.parquet", None)]
+
+
+def test_a_file_that_is_removed_again_has_one_tombstone_of_its_last_removal():
+    older, newer = RemoveFile("a.parquet", 5, deletion_vector=vector(ONE)), RemoveFile("a.parquet", 9)
+    again = RemoveFile("a.parquet", 8, deletion_vector=vector(ONE))
+
+    assert left([older], newer) == [("a.parquet", 1)]
+    assert left([older], newer, again) == []
+    assert changes(newer, again).tombstones(0).column("deletionTimestamp").to_pylist() == [9, 8]
+
+
+def test_tombstones_go_when_their_time_is_over():
+    older = [RemoveFile("a.parquet", 5), RemoveFile("b.parquet", 6)]
+
+    assert left(older, since=4) == [("a.parquet", None), ("b.parquet", None)]
+    assert left(older, since=5) == [("b.parquet", None)]
+    assert changes(*older, RemoveFile("c.parquet")).tombstones(5).column("path").to_pylist() == ["b.parquet"]
 
 
 # --- in Parquet ---------------------------------------------------------------------------------------------

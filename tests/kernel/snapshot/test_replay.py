@@ -123,6 +123,16 @@ def test_a_checkpoint_changes_nothing(history, at):
     assert live(run(*commits[at:], state=restored)) == (models[-1] if models else {})
 
 
+def test_the_time_of_a_checkpoint_is_that_of_its_commit():
+    where = LogFile("t", 1, "x.checkpoint.parquet")
+    state = ReplayState.from_checkpoint(run(commit(0, add("d"))).live.table.to_batches(), [], where, LOCATION)
+
+    assert state.stamped(CommitInfo(in_commit_timestamp=7)).in_commit_timestamp == 7
+    assert state.stamped(CommitInfo()).in_commit_timestamp is None
+    assert state.stamped(None).in_commit_timestamp is None
+    assert live(state.stamped(None)) == {"d": None}
+
+
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_a_file_is_found_by_any_spelling(spelling):
     state = run(commit(0, add("p=1/b%20c.parquet", 2, stats='{"numRecords":5}')))
