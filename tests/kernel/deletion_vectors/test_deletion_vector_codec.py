@@ -386,3 +386,10 @@ def test_an_absent_offset_means_the_start_with_or_without_a_version_byte(version
     descriptor = on_disk(PAYLOAD, 4, offset=None)
     start, end = descriptor.byte_range
     assert unframe((version_byte + frame(PAYLOAD))[start:end], descriptor, WHERE) == BitMap64([3, 4, 7, 11])
+
+
+def test_what_is_read_of_a_file_is_one_vector_with_its_size_and_checksum():
+    text = encode_uuid("", uuid.UUID(int=1))
+
+    assert Descriptor("u", text, 60, 40, 6).byte_range == (60, 108)
+    assert Descriptor("u", text, None, 40, 6).byte_range == (0, 49)  # with a version byte or without

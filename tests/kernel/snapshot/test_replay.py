@@ -18,7 +18,7 @@ from delvec_kernel.actions.actions import (
     Txn,
 )
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.errors import CorruptLog
+from delvec_kernel.errors import CorruptLog, StorageError
 from delvec_kernel.file_index.files import add_at
 from delvec_kernel.file_index.live_files import LiveFiles
 from delvec_kernel.snapshot.replay import Commit, ReplayState, replay
@@ -241,6 +241,16 @@ def test_a_checkpoint_must_not_hold_a_file_twice():
     where = LogFile("t", 3, "x.checkpoint.parquet")
     with pytest.raises(CorruptLog, match="contains the file 'a' twice"):
         ReplayState.from_checkpoint(twice, [], where, LOCATION)
+
+
+def test_a_checkpoint_that_storage_does_not_give_is_not_called_corrupt():
+    def batches():
+        yield from run(commit(0, add("a"))).live.table.to_batches()
+        raise StorageError("The store did not answer.")
+
+    where = LogFile("t", 3, "x.checkpoint.parquet")
+    with pytest.raises(StorageError, match="did not answer"):
+        ReplayState.from_checkpoint(batches(), [], where, LOCATION)
 
 
 def test_the_last_of_everything_else_counts():
