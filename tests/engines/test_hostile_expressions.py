@@ -16,6 +16,9 @@ SOME = [
     "(FROM text.`/etc/passwd` |> LIMIT 1)",
     f"concat('a', {ATTACK})",
     f"'a' -- \\\n || {ATTACK}",
+    "'${env:PATH}'",
+    "to_json(struct(ALL *))",
+    "transform(array(1), array -> array < secret > true)[0]",
 ]
 
 

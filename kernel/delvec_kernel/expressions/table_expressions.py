@@ -10,7 +10,9 @@ be on a list, and the engine gets the words written anew, one space between them
   becomes an identifier in backticks, which is not a keyword for any parser;
 - an identifier is a column of the table, a field behind a dot, or the variable of a lambda around it. Others may be
   variables of the session;
-- comments are dropped, strings are put into single quotes, brackets are in pairs.
+- comments are dropped, strings are put into single quotes, brackets are in pairs;
+- nothing holds ``${``: before it looks for words, Spark puts settings, and variables of the driver's environment, in such places,
+  those inside strings and identifiers, too (``spark.sql.variable.substitute``).
 
 Without SELECT, TABLE, VALUES, WITH, USING, or FROM behind a bracket no grammar of Spark's makes a query of it.
 """
@@ -27,6 +29,8 @@ __all__ = ["NAMED", "allowed_expression", "check_functions", "names_in"]
 
 _MAX_WORDS: Final = 20_000
 _MAX_NESTING: Final = 100
+_MAX_DEPTH: Final = 300
+"""Operators inside each other: Spark's parser and analyser recurse, and overflow the driver's stack somewhere beyond 400."""
 
 _LEXER: Final = re.compile(
     r"""
@@ -170,6 +174,24 @@ _KEYWORDS: Final = (
 )
 _SIZED: Final = frozenset(["char", "character", "dec", "decimal", "interval", "numeric", "string", "varchar"])
 """Types that may have numbers in brackets."""
+_NO_OPERAND: Final = _BEFORE_BRACKET | {
+    "both",
+    "collate",
+    "distinct",
+    "for",
+    "leading",
+    "placing",
+    "to",
+    "trailing",
+}
+"""Keywords that end no operand, so that a star behind them multiplies nothing: it stands for all columns."""
+_QUANTIFIERS: Final = frozenset(["all", "any", "some"])
+_QUANTIFIED: Final = frozenset(["ilike", "like"])
+_OF_UNITS: Final = frozenset(
+    ["date_add", "date_diff", "dateadd", "datediff", "extract", "timestampadd", "timestampdiff"]
+)
+"""Functions whose first argument is a unit."""
+_SUBSTITUTED: Final = "${"
 _QUERIES: Final = frozenset(["from", "map", "reduce", "select", "table", "values", "with"])
 _NOT_IN_QUERIES: Final = frozenset(
     ["=", "==", "<", ">", "<=", ">=", "<>", "!=", "<=>", ")", "(", ".", ",", "->", "||", "::"]
@@ -178,6 +200,8 @@ _NOT_IN_QUERIES: Final = frozenset(
 _NAMES: Final = ("word", "quoted")
 _NESTED: Final = ("array", "map", "struct")
 _NEXT: Final = -1
+_APART: Final = frozenset([",", "and", "or", "then", "when"])
+"""What is on both sides of these is not inside each other, or is balanced by Spark's parser."""
 _OPENING: Final = {"(": ")", "[": "]"}
 _ANGLES: Final = {"<": 1, ">": -1, ">>": -2, ">>>": -3, "<>": 0, ",": 0, ":": 0}
 NAMED: Final = (
@@ -284,6 +308,28 @@ class _Writer:
         self._open: list[str] = []
         self._lambdas: list[tuple[int, frozenset[str]]] = []
         self._angles = 0
+        self._depths = [0]
+        self._cases = [0]
+
+    def _measure(self, kind: str, text: str) -> None:
+        """Count the operators that may be inside each other."""
+        lower = text.lower() if kind in ("sign", "word") else ""
+        if lower in (")", "]"):
+            if len(self._depths) > 1:
+                self._depths.pop()
+                self._cases.pop()
+        elif lower in _APART:
+            self._depths[-1] = self._cases[-1]
+        elif lower == "end":
+            self._cases[-1] = max(0, self._cases[-1] - 1)
+        elif kind == "sign" or lower in _BEFORE_BRACKET:
+            self._depths[-1] += 1
+            self._cases[-1] += lower == "case"
+            if sum(self._depths) > _MAX_DEPTH:
+                raise _NotAllowedError(f"it has more than {_MAX_DEPTH} operators inside each other", text)
+        if lower in _OPENING:
+            self._depths.append(0)
+            self._cases.append(0)
 
     def written(self) -> list[str]:
         """Return the words as an engine gets them."""
@@ -293,6 +339,13 @@ class _Writer:
         for at, (kind, text) in enumerate(self._words):
             if not _is_text(text):
                 raise _NotAllowedError("it contains an unpaired surrogate", "")
+            if self._columns is not None:
+                self._measure(kind, text)
+            if _SUBSTITUTED in text and self._columns is not None:
+                raise _NotAllowedError(
+                    f"it contains {_SUBSTITUTED!r}, which Spark replaces by settings and environment variables",
+                    _SUBSTITUTED,
+                )
             if kind == "word":
                 out.append(self._word(at, text))
             elif kind == "quoted":
@@ -327,20 +380,45 @@ class _Writer:
             raise _NotAllowedError(f"it contains a query: {text.upper()}", text)
         if behind == "(":
             known = _SIZED if self._angles else self._functions | _BEFORE_BRACKET | _SIZED
-            if lower not in known:
+            if lower not in known or not self._may_quantify(at, lower):
                 raise _NotAllowedError(f"it calls the function {text}, which is not known to be safe", text)
             return text
         if self._angles:
             return text if lower in _TYPES and behind != ":" else backticked(text)
-        if lower in _NESTED and behind in ("<", "<>") and not self._is_column(lower):
+        if lower in _NESTED and behind in ("<", "<>") and self._is_type(at):
             self._angles = _NEXT
             return text
-        if lower in _KEYWORDS and behind not in (".", "->", "=>"):
+        if lower in _KEYWORDS and behind not in (".", "->", "=>") and self._is_keyword(at, lower):
             return text
         return backticked(text) if behind == "=>" else self._identifier(at, text)
 
+    def _may_quantify(self, at: int, lower: str) -> bool:
+        """Whether a word is none of ANY, ALL and SOME, or is one behind LIKE: elsewhere they are aggregates."""
+        if self._columns is None or lower not in _QUANTIFIERS:
+            return True
+        return at > 0 and self._words[at - 1][1].lower() in _QUANTIFIED
+
+    def _is_keyword(self, at: int, lower: str) -> bool:
+        """Whether a keyword stands where one does; otherwise it is a name, maybe that of a variable of the session."""
+        if lower not in _TYPES and lower not in _UNITS:
+            return self._may_quantify(at, lower)
+        kind, before = self._words[at - 1] if at else ("", "")
+        if self._is_type(at) or self._is_behind_operand(at) or (kind, before.lower()) == ("word", "to"):
+            return True
+        if lower in _UNITS and before == "(" and at > 1 and self._words[at - 2][1].lower() in _OF_UNITS:
+            return True
+        behind = self._words[at + 1] if at + 1 < len(self._words) else ("", "")
+        return behind[0] in ("string", "double", "raw") or (
+            lower == "interval" and (behind[0] == "number" or behind[1] in ("+", "-"))
+        )
+
     def _is_column(self, name: str) -> bool:
         return self._columns is not None and name.lower() in self._columns
+
+    def _is_type(self, at: int) -> bool:
+        """Whether a type stands at a place, and no column, variable or parameter of its name that is compared."""
+        kind, text = self._words[at - 1] if at else ("", "")
+        return (kind, text.lower()) == ("word", "as") or (kind, text) == ("sign", "::")
 
     def _identifier(self, at: int, name: str) -> str:
         self._check_not_called(at)
@@ -388,9 +466,7 @@ class _Writer:
             self._lambdas = [each for each in self._lambdas if each[0] <= len(self._open)]
         elif self._angles:
             self._in_type(sign)
-        elif sign in ("|>", ":") or (
-            sign == "*" and (at == 0 or self._sign_at(at - 1) in ("(", ",", ".", "["))
-        ):
+        elif sign in ("|>", ":") or (sign == "*" and not self._is_behind_operand(at)):
             raise _NotAllowedError(f"it contains {sign!r}", sign)
         elif sign == ".":
             self._check_dot(at)
@@ -400,12 +476,25 @@ class _Writer:
             self._lambdas = [each for each in self._lambdas if each[0] < len(self._open)]
         return sign
 
+    def _is_behind_operand(self, at: int) -> bool:
+        if at == 0:
+            return False
+        kind, text = self._words[at - 1]
+        if kind == "sign":
+            return text in (")", "]")
+        # A keyword behind a dot is a field.
+        return kind != "word" or text.lower() not in _NO_OPERAND or self._sign_at(at - 2) == "."
+
     def _in_type(self, sign: str) -> None:
         if sign not in _ANGLES:
             raise _NotAllowedError(f"it contains {sign!r} in the name of a type", sign)
         self._angles = (0 if self._angles == _NEXT else self._angles) + _ANGLES[sign]
         if self._angles < 0:
             raise _NotAllowedError(f"{sign!r} closes nothing", sign)
+        if self._angles > _MAX_NESTING:
+            raise _NotAllowedError(
+                f"it has a type with more than {_MAX_NESTING} others inside each other", sign
+            )
 
     def _check_dot(self, at: int) -> None:
         is_field = at + 1 < len(self._words) and self._words[at + 1][0] in _NAMES
