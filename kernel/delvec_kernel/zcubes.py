@@ -28,7 +28,7 @@ from delvec_kernel.compaction import (
 )
 from delvec_kernel.errors import InvalidTableChange
 from delvec_kernel.schema.column_paths import ColumnPath, as_in_schema, field_at, path_text
-from delvec_kernel.schema.types import DecimalType, PrimitiveType, StructType
+from delvec_kernel.schema.types import DecimalType, PrimitiveType, StructType, has_geospatial
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.statistics.file_statistics import columns_with_statistics
 
@@ -261,7 +261,11 @@ def check_columns(
                 "out of ZORDER BY.",
                 column=name,
             )
-        if not isinstance(kind, PrimitiveType | DecimalType) or kind.to_json() in _WITHOUT_ORDER:
+        if (
+            not isinstance(kind, PrimitiveType | DecimalType)
+            or kind.to_json() in _WITHOUT_ORDER
+            or has_geospatial(kind)
+        ):
             raise InvalidTableChange(
                 f"Column '{name}' of type {str(kind.to_json())[:80]} cannot be ordered; ZORDER BY needs "
                 "columns of primitive types.",

@@ -17,6 +17,8 @@ from delvec_kernel.schema.types import StructType
 READER_FEATURES = {
     "columnMapping",
     "deletionVectors",
+    "geospatial",
+    "geospatial-dev",
     "timestampNtz",
     "typeWidening",
     "typeWidening-preview",

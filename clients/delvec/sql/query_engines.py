@@ -9,7 +9,7 @@ import pyarrow as pa
 from sqlglot.tokenizer_core import Token, TokenType
 
 from delvec.catalog import Catalog
-from delvec.engines.duckdb.data_files import as_pattern, file_names
+from delvec.engines.duckdb.data_files import as_pattern, file_names, read_as_bytes
 from delvec.engines.duckdb.relation import relation
 from delvec.engines.duckdb.statements import damage
 from delvec.engines.internal_names import INTERNAL
@@ -19,7 +19,7 @@ from delvec.sql.tokens import TableName
 from delvec_kernel.errors import DelvecError, EngineUnavailable, InvalidStatement, StorageError
 from delvec_kernel.expressions.source_text import located, place
 from delvec_kernel.expressions.spark_dialect import SPARK
-from delvec_kernel.schema.types import PrimitiveType, has_variant
+from delvec_kernel.schema.types import PrimitiveType
 
 __all__ = ["query_duckdb", "query_spark"]
 
@@ -128,7 +128,7 @@ def _lock(database: Any, scans: list[Scan]) -> None:
     names = [
         name
         for scan in scans
-        for name in file_names(scan.location, scan.files, scan.roots, variants=has_variant(scan.schema))
+        for name in file_names(scan.location, scan.files, scan.roots, as_bytes=read_as_bytes(scan.schema))
     ]
     paths = sorted({path for name in names for path in (name, as_pattern(name))})
     database.execute("SET allowed_paths = ?", [paths])

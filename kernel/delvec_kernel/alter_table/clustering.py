@@ -69,7 +69,8 @@ def check_clustering(
     with_statistics = columns_with_statistics(schema, partition_columns, configuration)
     for path in paths:
         kind = field_at(schema, path).type
-        if not isinstance(kind, PrimitiveType | DecimalType) or kind.to_json() in _WITHOUT_RANGE:
+        name = kind.name if isinstance(kind, PrimitiveType) else ""
+        if not isinstance(kind, PrimitiveType | DecimalType) or name in _WITHOUT_RANGE:
             raise InvalidTableChange(
                 f"Files cannot be clustered by '{path_text(path)}' of type {str(kind.to_json())[:80]}: file "
                 "statistics have no minimum and maximum for this type.",

@@ -34,6 +34,7 @@ from delvec_kernel.schema.types import (
     StructField,
     StructType,
     data_type_from_json,
+    has_geospatial,
     has_variant,
     has_void,
 )
@@ -268,12 +269,12 @@ def _new_field(column: NewColumn, name: str, *, mapped: bool) -> StructField:
         column.nullable,
         {} if column.comment is None else {_COMMENT: column.comment},
     )
-    if has_void(field.type) or has_variant(field.type):
-        raise InvalidTableChange(
-            f"Column '{name}' cannot be added: Delvec does not write values of type "
-            f"{'void' if has_void(field.type) else 'variant'}.",
-            column=name,
-        )
+    unwritten = {"void": has_void, "variant": has_variant, "geometry or geography": has_geospatial}
+    for kind, has in unwritten.items():
+        if has(field.type):
+            raise InvalidTableChange(
+                f"Column '{name}' cannot be added: Delvec does not write values of type {kind}.", column=name
+            )
     for each in all_fields(StructType((field,))):
         check_column_name(each.name, mapped=mapped)
         if not each.nullable:

@@ -15,6 +15,7 @@ from delvec_kernel.schema.types import (
     PrimitiveType,
     StructField,
     StructType,
+    has_geospatial,
     has_variant,
 )
 
@@ -52,6 +53,11 @@ def check_columns(schema: StructType, *, mapped: bool = False, computed: bool = 
         raise InvalidSchema("A column of type void cannot hold values; give it another type.")
     if has_variant(schema):
         raise InvalidSchema("Delvec can read columns of type variant but cannot write them yet; use strings.")
+    if has_geospatial(schema):
+        raise InvalidSchema(
+            "Delvec can read columns of type geometry and geography but cannot write them yet; use binary, with "
+            "Well-Known Binary in it."
+        )
 
 
 def checked_partition_columns(schema: StructType, wanted: Sequence[str]) -> list[str]:

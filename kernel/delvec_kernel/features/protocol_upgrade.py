@@ -61,6 +61,8 @@ _FEATURES: Final = (
         Feature(name, _LISTED_READER, _LISTED_WRITER)
         for name in (
             "deletionVectors",
+            "geospatial",
+            "geospatial-dev",
             "timestampNtz",
             "typeWidening",
             "typeWidening-preview",

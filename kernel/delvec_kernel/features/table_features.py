@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from delvec_kernel.actions.actions import Metadata, Protocol
-from delvec_kernel.errors import UnsupportedReaderFeature, UnsupportedWriterFeature
+from delvec_kernel.errors import InvalidSchema, UnsupportedReaderFeature, UnsupportedWriterFeature
 from delvec_kernel.schema.type_widening import TYPE_CHANGES, widens
+from delvec_kernel.schema.types import StructType, has_geospatial
 from delvec_kernel.table_properties import is_true
 
 __all__ = [
@@ -28,6 +29,8 @@ READABLE: Final = frozenset(
     {
         "columnMapping",
         "deletionVectors",
+        "geospatial",
+        "geospatial-dev",
         "timestampNtz",
         "typeWidening",
         "typeWidening-preview",
@@ -53,6 +56,7 @@ _LEGACY_WRITER: Final[Mapping[str, int]] = {
     "columnMapping": 5,
     "identityColumns": 6,
 }
+_GEOSPATIAL: Final = frozenset({"geospatial", "geospatial-dev"})
 CATALOG_MANAGED: Final = frozenset({"catalogManaged", "catalogOwned", "catalogOwned-preview"})
 
 
@@ -83,7 +87,8 @@ def check_readable(protocol: Protocol, metadata: Metadata, table: str) -> None:
             table=table,
             reader_version=protocol.min_reader_version,
         )
-    unknown = sorted(reader_features(protocol) - READABLE)
+    features = reader_features(protocol)
+    unknown = sorted(features - READABLE)
     if not unknown:
         mode = metadata.configuration.get("delta.columnMapping.mode", "none").lower()
         if mode not in ("none", "name", "id"):
@@ -92,6 +97,8 @@ def check_readable(protocol: Protocol, metadata: Metadata, table: str) -> None:
                 table=table,
             )
         _check_type_changes(metadata, table)
+        if not features & _GEOSPATIAL:
+            _check_not_geospatial(metadata, table)
         return
     catalog = sorted(CATALOG_MANAGED.intersection(unknown))
     if catalog:
@@ -100,17 +107,31 @@ def check_readable(protocol: Protocol, metadata: Metadata, table: str) -> None:
             "known only to that catalog, so reading the log could miss them; read it through the catalog."
         )
     else:
-        geospatial = [str(each.get("name")) for each in _columns(metadata.schema_string) if _is_place(each)]
-        columns = f" (columns {', '.join(geospatial[:10])})" if geospatial else ""
         reason = (
-            f"Table '{table}' uses table features that Delvec cannot read yet: "
-            f"{', '.join(unknown)}{columns}; use a reader that supports them, or drop them from the table."
+            f"Table '{table}' uses table features that Delvec cannot read yet: {', '.join(unknown)}; "
+            "use a reader that supports them, or drop them from the table."
         )
     raise UnsupportedReaderFeature(reason, table=table, features=unknown)
 
 
-def _is_place(column: Mapping[str, Any]) -> bool:
-    return str(column.get("type")).lower().startswith(("geometry", "geography"))
+def _check_not_geospatial(metadata: Metadata, table: str) -> None:
+    """Refuse geospatial columns of a table that does not list their feature, by which writers know of them."""
+    if '"geo' not in metadata.schema_string.lower():
+        return
+    try:
+        schema = StructType.from_json(metadata.schema_string)
+    except InvalidSchema:
+        # Who uses it says what is wrong with it.
+        return
+    names = [item.name for item in schema.fields if has_geospatial(item.type)]
+    if names:
+        raise UnsupportedReaderFeature(
+            f"Table '{table}' has geospatial columns ({', '.join(names[:10])}), and its protocol does not list the feature "
+            "'geospatial', which they need; have the writer that made the table add it.",
+            table=table,
+            columns=names,
+            features=["geospatial"],
+        )
 
 
 def _check_type_changes(metadata: Metadata, table: str) -> None:
@@ -170,6 +191,10 @@ def _variants(facts: _Facts) -> str | None:
     return "this change writes rows, and Delvec cannot write variants" if facts.writes_rows else None
 
 
+def _geospatial(facts: _Facts) -> str | None:
+    return "this change writes rows, and Delvec cannot write geospatial types" if facts.writes_rows else None
+
+
 WRITABLE: Final[Mapping[str, _Problem]] = {
     "appendOnly": _never,  # the commands that remove rows look at delta.appendOnly themselves
     "invariants": _never,  # engines evaluate what the table asks of rows, before anything is committed
@@ -193,6 +218,8 @@ WRITABLE: Final[Mapping[str, _Problem]] = {
     "icebergCompatV1": _property("delta.enableIcebergCompatV1"),
     "icebergCompatV2": _property("delta.enableIcebergCompatV2"),
     "icebergCompatV3": _property("delta.enableIcebergCompatV3"),
+    "geospatial": _geospatial,
+    "geospatial-dev": _geospatial,
     "variantType": _variants,
     "variantType-preview": _variants,
     "variantShredding": _variants,

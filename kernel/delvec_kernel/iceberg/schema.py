@@ -15,6 +15,7 @@ from delvec_kernel.schema.types import (
     ArrayType,
     DataType,
     DecimalType,
+    GeospatialType,
     MapType,
     PrimitiveType,
     StructField,
@@ -207,6 +208,13 @@ class _Conversion:
     def _primitive(self, kind: DataType, where: Path) -> str:
         if isinstance(kind, DecimalType):
             return f"decimal({kind.precision}, {kind.scale})"
+        if isinstance(kind, GeospatialType):
+            # As a binary, its files would have another type than the schema says.
+            raise IcebergUnsupported(
+                f"Column '{'.'.join(where)}' is of type {kind.text}, which Delvec does not convert to Iceberg; drop the column.",
+                column=".".join(where),
+                data_type=kind.text,
+            )
         name = kind.name if isinstance(kind, PrimitiveType) else str(kind.to_json())
         found = _TYPES.get(name) or (_V3_TYPES.get(name) if self._format_version >= V3 else None)
         if found is None:

@@ -16,6 +16,7 @@ __all__ = [
     "ArrayType",
     "DataType",
     "DecimalType",
+    "GeospatialType",
     "MapType",
     "PrimitiveType",
     "StructField",
@@ -24,6 +25,7 @@ __all__ = [
     "data_type_from_arrow",
     "data_type_from_json",
     "has_float",
+    "has_geospatial",
     "has_variant",
     "has_void",
     "schema_from",
@@ -52,6 +54,7 @@ _PRIMITIVES: dict[str, pa.DataType] = {
     "variant": pa.struct([("metadata", pa.binary()), ("value", pa.binary())]),
 }
 _ALIASES = {"int": "integer", "bigint": "long", "smallint": "short", "tinyint": "byte", "null": "void"}
+_GEOSPATIAL = re.compile(r"(?:geometry|geography)\s*\(\s*[^()\s][^()]*\)", re.IGNORECASE)
 _DECIMAL = re.compile(r"decimal\(\s*(\d{1,2})\s*,\s*(-?\d{1,2})\s*\)")
 _MAX_PRECISION = 38
 
@@ -69,6 +72,22 @@ class PrimitiveType:
     def to_arrow(self) -> pa.DataType:
         """Return the Arrow type that reads give."""
         return _PRIMITIVES[self.name]
+
+
+@dataclass(frozen=True)
+class GeospatialType(PrimitiveType):
+    """``geometry(<crs>)`` or ``geography(<crs>, <algorithm>)``: Well-Known Binary, and to all who read it a binary.
+
+    Attributes:
+        name: ``binary``.
+        text: the type as the schema has it (Delta's protocol_rfcs/geospatial-types.md, "Type definitions").
+    """
+
+    text: str
+
+    def to_json(self) -> str:
+        """Return the type as the schema has it."""
+        return self.text
 
 
 @dataclass(frozen=True)
@@ -266,6 +285,11 @@ def has_variant(kind: "DataType") -> bool:
     return any(found == PrimitiveType("variant") for found in _leaves(kind))
 
 
+def has_geospatial(kind: "DataType") -> bool:
+    """Whether a type is a geometry or a geography, or holds one at any depth."""
+    return any(isinstance(found, GeospatialType) for found in _leaves(kind))
+
+
 def has_void(kind: "DataType") -> bool:
     """Whether a type is ``void`` or holds it at any depth."""
     return any(found == PrimitiveType("void") for found in _leaves(kind))
@@ -330,6 +354,8 @@ def _primitive(text: str) -> DataType:
         return DecimalType(10, 0)
     if CHARACTER_TYPE.fullmatch(name):
         return PrimitiveType("string")
+    if _GEOSPATIAL.fullmatch(name):
+        return GeospatialType("binary", text.strip())
     found = _DECIMAL.fullmatch(name)
     if found:
         precision, scale = int(found.group(1)), int(found.group(2))

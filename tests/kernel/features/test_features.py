@@ -42,8 +42,6 @@ def test_column_mapping_is_read(mode):
 @pytest.mark.parametrize(
     "feature",
     [
-        "geospatial",
-        "geospatial-dev",
         "redirectReaderWriter-preview",
         "adaptiveMetadata-preview",
         "x",
@@ -147,7 +145,15 @@ def test_all_reasons_are_given_at_once():
 
 def test_what_cannot_be_read_cannot_be_written():
     with pytest.raises(UnsupportedReaderFeature):
-        check_writable(Protocol(3, 7, ("geospatial",), ("geospatial",)), metadata(), "t")
+        check_writable(
+            Protocol(3, 7, ("adaptiveMetadata-preview",), ("adaptiveMetadata-preview",)), metadata(), "t"
+        )
+
+
+def test_rows_are_taken_from_tables_with_geospatial_types_and_not_written_to_them():
+    check_writable(table("geospatial"), metadata(), "t", writes_rows=False)
+    with pytest.raises(UnsupportedWriterFeature, match=r"geospatial \(this change writes rows"):
+        check_writable(table("geospatial"), metadata(), "t")
 
 
 def changed(before, after):

@@ -4,7 +4,7 @@ import pytest
 
 from delvec_kernel.errors import IcebergUnsupported
 from delvec_kernel.iceberg.schema import iceberg_schema, merged_name_mapping
-from delvec_kernel.schema.types import ArrayType, PrimitiveType, StructField, StructType
+from delvec_kernel.schema.types import ArrayType, GeospatialType, PrimitiveType, StructField, StructType
 
 LONG = PrimitiveType("long")
 
@@ -53,6 +53,14 @@ def test_a_type_that_iceberg_has_not_is_refused_by_column(kind, format_version):
     with pytest.raises(IcebergUnsupported, match=f"'s.list.element' has type {kind}") as caught:
         iceberg_schema(schema, {}, format_version=format_version)
     assert caught.value.details["column"] == "s.list.element"
+
+
+@pytest.mark.parametrize("format_version", [2, 3])
+def test_geospatial_types_are_refused_by_column(format_version):
+    schema = struct(id=LONG, s=struct(g=GeospatialType("binary", "geometry(OGC:CRS84)")))
+    with pytest.raises(IcebergUnsupported, match=r"'s\.g' is of type geometry\(OGC:CRS84\)") as caught:
+        iceberg_schema(schema, {}, format_version=format_version)
+    assert caught.value.details["column"] == "s.g"
 
 
 def test_variant_is_a_type_of_format_version_3():

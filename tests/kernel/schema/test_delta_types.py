@@ -16,6 +16,7 @@ from delvec_kernel.schema.types import (
     arrow_type,
     data_type_from_arrow,
     data_type_from_json,
+    has_geospatial,
     schema_from,
 )
 
@@ -161,14 +162,32 @@ def test_column_mapping_gives_physical_names():
 
 
 def test_a_type_that_is_not_known_is_named_with_its_column():
-    place = {"name": "g", "type": "geometry(OGC:CRS84)", "nullable": True, "metadata": {}}
+    place = {"name": "g", "type": "interval year", "nullable": True, "metadata": {}}
     inner = {"type": "array", "elementType": {"type": "struct", "fields": [place]}, "containsNull": True}
     schema = {"type": "struct", "fields": [{"name": "s", "type": inner, "nullable": True, "metadata": {}}]}
     with pytest.raises(
-        InvalidSchema, match=r"^column 's\.g': type 'geometry\(OGC:CRS84\)' is not supported"
+        InvalidSchema, match=r"^column 's\.g': type 'interval year' is not supported"
     ) as caught:
         StructType.from_json(schema)
-    assert caught.value.details == {"type": "geometry(OGC:CRS84)", "column": "s.g"}
+    assert caught.value.details == {"type": "interval year", "column": "s.g"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "geometry(OGC:CRS84)",
+        "geography(OGC:CRS84, spherical)",
+        "Geometry( srid:4326 )",
+        "geometry(projjson:Key)",
+    ],
+)
+def test_geospatial_types_are_binary_and_stay_what_they_are(text):
+    kind = data_type_from_json(text)
+    assert (kind.to_json(), kind.to_arrow(), kind.name) == (text, pa.binary(), "binary")
+    assert kind != PrimitiveType("binary")
+    inside = data_type_from_json({"type": "array", "elementType": text, "containsNull": True})
+    assert has_geospatial(inside)
+    assert not has_geospatial(PrimitiveType("binary"))
 
 
 @pytest.mark.parametrize("name", ["char(10)", "varchar( 255 )", "VARCHAR(3)"])
@@ -192,7 +211,9 @@ def test_the_length_of_characters_stays_in_the_metadata():
     [
         "interval day to second",
         "calendar_interval",
-        "geometry(4326)",
+        "geometry",
+        "geography( )",
+        "geometry(a(b))",
         "decimal(39,2)",
         "decimal(10,-2)",
         "decimal(3,5)",

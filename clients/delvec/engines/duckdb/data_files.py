@@ -7,14 +7,15 @@ from typing import Final
 import pyarrow as pa
 
 from delvec.engines.duckdb.lookup import string_literal
+from delvec_kernel.schema.types import StructType, has_geospatial, has_variant
 from delvec_kernel.storage import files as storage
 from delvec_kernel.storage.roots import Roots
 
-__all__ = ["PROTOCOL", "RemoteFile", "as_pattern", "file_list", "file_names", "is_remote"]
+__all__ = ["PROTOCOL", "RemoteFile", "as_pattern", "file_list", "file_names", "is_remote", "read_as_bytes"]
 
 PROTOCOL: Final = "delvec"
 _PREFIX: Final = f"{PROTOCOL}://"
-_VARIANTS: Final = "variants "
+_AS_BYTES: Final = "bytes "
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class RemoteFile:
         path: as in the log.
         size: bytes, as in the log.
         modification_time: milliseconds since the epoch, as in the log.
-        variants: whether DuckDB is to see variants as the bytes that they are, see
+        as_bytes: whether DuckDB is to see variants and geospatial values as the bytes that they are, see
             :mod:`~delvec.engines.duckdb.variant_footers`.
     """
 
@@ -34,21 +35,21 @@ class RemoteFile:
     path: str
     size: int
     modification_time: int
-    variants: bool = False
+    as_bytes: bool = False
 
     @property
     def name(self) -> str:
         """What DuckDB calls it. The location is a URL and has no spaces."""
-        marked = _VARIANTS if self.variants else ""
+        marked = _AS_BYTES if self.as_bytes else ""
         return f"{_PREFIX}{marked}{self.size} {self.modification_time} {self.location} {self.path}"
 
     @classmethod
     def parse(cls, name: str) -> "RemoteFile":
         """Return the file of that name."""
         text = name.removeprefix(_PREFIX)
-        plain = text.removeprefix(_VARIANTS)
+        plain = text.removeprefix(_AS_BYTES)
         size, modified, location, path = plain.split(" ", 3)
-        return cls(location, path, int(size), int(modified), variants=plain != text)
+        return cls(location, path, int(size), int(modified), as_bytes=plain != text)
 
 
 def is_remote(name: str) -> bool:
@@ -56,14 +57,19 @@ def is_remote(name: str) -> bool:
     return name.startswith(_PREFIX)
 
 
-def file_names(location: str, files: pa.Table, roots: Roots, *, variants: bool = False) -> list[str]:
+def read_as_bytes(schema: StructType) -> bool:
+    """Whether columns have types that DuckDB would make values of, not the bytes that files have."""
+    return has_variant(schema) or has_geospatial(schema)
+
+
+def file_names(location: str, files: pa.Table, roots: Roots, *, as_bytes: bool = False) -> list[str]:
     """Return the names of a scan's files: plain local paths, or :class:`RemoteFile`.
 
     Args:
         location: the table's canonical location.
         files: the part of ``Scan.files``.
         roots: where files may lie.
-        variants: whether columns of type variant are read of them.
+        as_bytes: whether columns are read of them that :func:`read_as_bytes` names.
 
     Raises:
         UnusableFile: one is no regular file.
@@ -74,10 +80,10 @@ def file_names(location: str, files: pa.Table, roots: Roots, *, variants: bool =
     names: list[str] = []
     for path, size, modified in zip(*columns, strict=True):
         local = storage.locate(location, path, allowed=roots.allows).local
-        if local is not None and not variants:
+        if local is not None and not as_bytes:
             names.append(str(local))
         else:
-            names.append(RemoteFile(location, path, size, modified, variants).name)
+            names.append(RemoteFile(location, path, size, modified, as_bytes).name)
     return names
 
 

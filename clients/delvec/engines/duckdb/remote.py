@@ -2,7 +2,7 @@
 
 DuckDB's own HTTP and S3 extensions are downloads; this works wherever the package does, with the same
 credentials as everything else, and for ``memory:`` too. Size and time come from the log, so opening a file costs
-no request. Files of which variants are read come this way wherever they are.
+no request. Files of which variants or geospatial values are read come this way wherever they are.
 
 DuckDB makes text of what is raised here. What it was is kept, so that :func:`raised` can tell a store that refuses
 from a file that is damaged.
@@ -12,7 +12,7 @@ import ctypes
 import io
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from copy import copy
 from datetime import UTC, datetime
 from functools import partial
@@ -21,7 +21,7 @@ from typing import Any, Final
 from fsspec import AbstractFileSystem  # type: ignore[import-untyped]
 
 from delvec.engines.duckdb.data_files import PROTOCOL, RemoteFile
-from delvec.engines.duckdb.variant_footers import Patch, patched, variant_patches
+from delvec.engines.duckdb.variant_footers import SLACK, End, seen_end
 from delvec_kernel.errors import CorruptTable, DelvecError
 from delvec_kernel.storage import files as storage
 
@@ -56,8 +56,8 @@ class StorageFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return storage.stat(remote.location, remote.path, allowed=bool) is not None
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
-        """Return the size that the log gives."""
-        return {"name": path, "size": RemoteFile.parse(path).size, "type": "file"}
+        """Return the size that the log gives, or what it is to be where another footer is seen."""
+        return {"name": path, "size": _size(RemoteFile.parse(path)), "type": "file"}
 
     def modified(self, path: str) -> datetime:
         """Return the time that the log gives; DuckDB's cache of file contents goes by it."""
@@ -68,6 +68,10 @@ class StorageFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if mode != "rb":
             raise io.UnsupportedOperation(f"{path} is open for reading only")
         return _OpenFile(RemoteFile.parse(path))
+
+
+def _size(remote: RemoteFile) -> int:
+    return remote.size + SLACK if remote.as_bytes else remote.size
 
 
 class _OpenFile(io.RawIOBase):
@@ -81,7 +85,8 @@ class _OpenFile(io.RawIOBase):
         super().__init__()
         self._remote = remote
         self._positions = threading.local()
-        self._patches: Sequence[Patch] | None = None if remote.variants else ()
+        self._size = _size(remote)
+        self._end: End | None = None
 
     def readable(self) -> bool:
         return True
@@ -93,26 +98,29 @@ class _OpenFile(io.RawIOBase):
         return int(getattr(self._positions, "value", 0))
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self.tell(), io.SEEK_END: self._remote.size}[whence]
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self.tell(), io.SEEK_END: self._size}[whence]
         self._positions.value = max(0, base + offset)
         return self.tell()
 
     def read(self, size: int | None = -1, /) -> Any:
         start = self.tell()
-        end = self._remote.size if size is None or size < 0 else min(self._remote.size, start + size)
+        end = self._size if size is None or size < 0 else min(self._size, start + size)
         if end <= start:
             return b""
         try:
-            if self._patches is None:
-                # Two threads may both look: they find the same.
-                self._patches = variant_patches(self._bytes, self._remote.size, self._remote.path)
-            data = patched(self._bytes(start, end), start, self._patches)
+            data = self._seen(start, end) if self._remote.as_bytes else self._bytes(start, end)
         except (DelvecError, FileNotFoundError) as error:
             if isinstance(error, DelvecError):
                 _kept.append(error)
             return _raising(error)
         self._positions.value = start + len(data)
         return data
+
+    def _seen(self, start: int, end: int) -> bytes:
+        if self._end is None:
+            # Two threads may both look: they find the same.
+            self._end = seen_end(self._bytes, self._remote.size, self._remote.path)
+        return self._end.read(self._bytes, start, end, self._size)
 
     def _bytes(self, start: int, end: int) -> bytes:
         remote = self._remote

@@ -34,7 +34,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from delvec.engines.duckdb.data_files import file_list, file_names
+from delvec.engines.duckdb.data_files import file_list, file_names, read_as_bytes
 from delvec.engines.duckdb.file_columns import is_without_zone, mapping, stored, whole
 from delvec.engines.duckdb.lookup import (
     FILENAME,
@@ -281,9 +281,7 @@ def _source(
     mode = scan.configuration.get("delta.columnMapping.mode", "none").lower()
     partitioned = {name.lower() for name in scan.partition_columns}
     by_occurrence = occurrence_columns(scan)
-    names = file_names(
-        scan.location, files, scan.roots, variants=any(has_variant(item.type) for item in fields)
-    )
+    names = file_names(scan.location, files, scan.roots, as_bytes=read_as_bytes(StructType(tuple(fields))))
     selected: list[str] = []
     read: list[str] = []
     plain: list[StructField] = []

@@ -16,7 +16,7 @@ from delvec.engines.calendar import holds_times, is_legacy, may_ask_for_early, s
 from delvec.engines.duckdb.assignment import FAILED
 from delvec.engines.duckdb.data_files import PROTOCOL, as_pattern, file_list, file_names, is_remote
 from delvec.engines.duckdb.scan import LOOKUP, ScanSource
-from delvec.engines.duckdb.variant_footers import SHREDDED
+from delvec.engines.duckdb.variant_footers import INCOMPLETE
 from delvec.scan import Scan
 from delvec_kernel.errors import (
     CorruptTable,
@@ -27,7 +27,6 @@ from delvec_kernel.errors import (
     MissingDataFile,
     SchemaMismatch,
     StorageError,
-    UnsupportedReaderFeature,
     UnsupportedTable,
 )
 from delvec_kernel.expressions.predicate import Predicate
@@ -305,7 +304,7 @@ def errors(scan: Scan, source: ScanSource | None, predicate: Asked | None) -> It
 def damage(error: Exception, scan: Scan) -> DelvecError | None:
     """Return the error about a file of a scan that is missing, or that DuckDB's error is about; None if it is of others."""
     text = str(error)
-    refused = _of_storage(text, scan) or _shredded(text, scan)
+    refused = _of_storage(text, scan) or _incomplete(text, scan)
     if refused is not None:
         return refused
     source = _everything(scan)
@@ -335,7 +334,7 @@ def _translated(
         )
     known = (
         _of_storage(text, scan)
-        or _shredded(text, scan)
+        or _incomplete(text, scan)
         or _refused(text, where, facts)
         or (_damaged_file(text, scan, source, where) if source is not None else None)
     )
@@ -377,17 +376,16 @@ def _refused(text: str, where: str, facts: dict[str, Any]) -> DelvecError | None
     return None
 
 
-def _shredded(text: str, scan: Scan) -> DelvecError | None:
-    """Return the error about a variant that a file does not have in one piece."""
-    if SHREDDED not in text:
+def _incomplete(text: str, scan: Scan) -> DelvecError | None:
+    """Return the error about a variant that lacks what each has."""
+    if INCOMPLETE not in text:
         return None
     reason = text.partition("delvec: ")[2].partition("\n")[0]
-    return UnsupportedReaderFeature(
-        f"Table '{scan.name}' (version {scan.version}): {reason}.",
+    return CorruptTable(
+        f"Table '{scan.name}' (version {scan.version}) is damaged: {reason}; restore its files from a backup.",
         table=scan.name,
         version=scan.version,
-        column=reason.partition("'")[2].rpartition(f"' {SHREDDED}")[0],
-        features=["variantShredding"],
+        column=reason.partition("'")[2].rpartition(f"' {INCOMPLETE}")[0],
     )
 
 
@@ -436,7 +434,7 @@ def _damaged_file(text: str, scan: Scan, source: ScanSource, where: str) -> Delv
 def _spellings(scan: Scan, path: str, name: str) -> Iterator[str]:
     """Give what a text can call a file: DuckDB by its name or as a pattern, storage by its URL."""
     yield name
-    # As files are called of which variants are read.
+    # As files are called whose values are read as bytes.
     yield f" {scan.location} {path}"
     if not is_remote(name):
         yield as_pattern(name)

@@ -50,6 +50,7 @@ from delvec_kernel.schema.types import (
     ArrayType,
     DataType,
     DecimalType,
+    GeospatialType,
     MapType,
     PrimitiveType,
     StructField,
@@ -492,6 +493,9 @@ def _mapped_type(kind: DataType, field: Any) -> Any:
             "valueType": _mapped_type(kind.value, field),
             "valueContainsNull": kind.value_contains_null,
         }
+    if isinstance(kind, GeospatialType):
+        # Spark's own types want Well-Known Binary in a form of its own, and its reader of files does not know them.
+        return kind.name
     # No column of files has the type void, so inside other types any type does for what is never there.
     return "integer" if kind == _VOID else kind.to_json()
 
