@@ -255,6 +255,20 @@ def test_a_compaction_that_says_more_rows_than_there_are_says_nothing(table, cou
     assert verdict.kind is ConcurrentDeleteDelete
 
 
+def test_where_rows_went_is_believed_of_compactions_only(table):
+    """A commit that changes data may have changed rows on their way."""
+    ours = table.delete(table.a, [3])
+    table.compact(table.a)
+    assert isinstance(table.check(ours), Passed)
+
+    table.commits[-1] = [
+        replace(each, data_change=True) if isinstance(each, AddFile | RemoveFile) else each
+        for each in table.commits[-1]
+    ]
+
+    assert table.check(ours).kind is ConcurrentDeleteDelete
+
+
 def test_all_files_of_a_compaction_go_as_its_output(table):
     ours = changes("DELETE", 1, removes=[table.a.path, table.b.path], predicate="true")
     output = table.compact(table.a, table.b)
@@ -1021,6 +1035,15 @@ def test_a_whole_file_goes_though_rows_of_it_went(table, operation):
 
     assert verdict.changes.removes == [table.a.path]
     assert verdict.rows_already_gone == 2
+
+
+def test_rows_that_change_files_tell_of_must_all_be_there(table):
+    without = table.delete(table.a, [3, 4], predicate="id IN (3, 4)")
+    ours = replace(without, change_files=[Cdc("_change_data/c.parquet", {}, 10)])
+    table.commit(table.delete(table.a, [3]))
+
+    assert table.check(without).rows_already_gone == 1
+    assert table.check(ours).kind is ConcurrentDeleteDelete
 
 
 def test_an_update_of_rows_that_went_is_none_though_it_adds_nothing(table):
