@@ -45,6 +45,7 @@ class _Found:
     replaced: list[str] = field(default_factory=list)
     returned: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
+    undeletable: list[str] = field(default_factory=list)
 
 
 class Rebase:
@@ -181,8 +182,7 @@ class Rebase:
         if not went:
             return
         if self._removal_kind == "rearrangement" and target.is_whole:
-            if not self._is_told(key, target):
-                found.lost.append(before.path)
+            self._delete_there(key, target, before.path, found)
         elif self._removal_kind != "idempotent" or not _takes_only(winner):
             found.overlaps.append(Overlap.of(before.path, went))
 
@@ -203,8 +203,8 @@ class Rebase:
             found.overlaps.append(
                 Overlap(remove.path, count or 0, ()) if left is None else Overlap.of(remove.path, left)
             )
-        elif not self._is_told(key, target):
-            found.lost.append(remove.path)
+        else:
+            self._delete_there(key, target, remove.path, found)
 
     # --- compactions ----------------------------------------------------------------------------------------
 
@@ -284,6 +284,13 @@ class Rebase:
             return None
         return {output: rows for output, rows in placed.items() if outputs[output] is not None}
 
+    def _delete_there(self, key: str, target: Target, path: str, found: _Found) -> None:
+        """See whether rows that went from a file that our compaction rewrote can be deleted in its outputs."""
+        if not self._is_told(key, target):
+            found.lost.append(path)
+        elif not self._writes_vectors and not self._leave_out(key):
+            found.undeletable.append(path)
+
     def _is_told(self, key: str, target: Target) -> bool:
         """Whether our compaction says where each row of a file is that was live when we read it."""
         runs = self._compaction.of(key)
@@ -317,12 +324,13 @@ class Rebase:
             if self._removal_kind != "rearrangement":
                 what += " without recording where each row is now,"
             return self._conflict(winner, found.rewritten, what)
-        if found.lost:
-            what = (
-                f"removed rows of {_files(found.lost)} that this {operation} rewrote without recording "
-                "where each row is,"
-            )
-            return self._conflict(winner, found.lost, what)
+        for paths, how in (
+            (found.lost, " without recording where each row is,"),
+            (found.undeletable, ", and without deletion vectors they cannot be deleted in the new files,"),
+        ):
+            if paths:
+                what = f"removed rows of {_files(paths)} that this {operation} rewrote{how}"
+                return self._conflict(winner, paths, what)
         if found.returned:
             what = f"restored rows in {_files(found.returned)}, which this commit removes as a whole,"
             return self._conflict(winner, found.returned, what, appended=True)

@@ -315,6 +315,26 @@ def test_vectors_that_the_engine_wrote_are_kept_for_files_that_nobody_touched(ta
     assert verdict.changes.row_deletes == rows
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_without_deletion_vectors_a_compaction_does_without_the_files_that_others_copied(table, groups):
+    """It cannot delete the old rows in its outputs: it leaves such an output out, or is planned again; it was an invalid commit."""
+    facts = Facts(1).with_properties(enableDeletionVectors="false")
+    ours = compaction(table, *([[table.a], [table.b]] if groups == 2 else [[table.a, table.b]]))
+    table.commit(changes("UPDATE", 1, removes=[table.b.path], adds=[table.file([1])], predicate="id >= 200"))
+
+    verdict = table.check(ours, facts)
+
+    if groups == 1:
+        assert isinstance(verdict, Conflict)
+        assert verdict.kind is ConcurrentDeleteDelete
+        assert "without deletion vectors" in verdict.error("people").message
+    else:
+        assert isinstance(verdict, Passed)
+        assert verdict.changes.removes == [table.a.path]
+        assert [add.path for add in verdict.changes.adds] == [ours.adds[0].path]
+        assert not verdict.changes.added_deletes
+
+
 def test_a_file_whose_statistics_were_computed_anew_before_it_lost_more_rows_is_no_new_one(table):
     """COMPUTE STATS adds a file again and removes none; an overwrite of part of the table then deletes rows of it."""
     table.commit(table.delete(table.a, [7]))
