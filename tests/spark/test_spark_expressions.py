@@ -113,6 +113,7 @@ PIECES = [
         "@",
         "{{",
     ),
+    *("ALL", "DISTINCT", "SOME", "array <", "map<", "week", "user", "'${env:PATH}'", "`${env:PATH}`"),
     *("(TABLE secret)", "java_method('a', 'b')", "(FROM secret)", "x -> ", "array(1)", "upper(name)"),
 ]
 
@@ -120,31 +121,81 @@ OPERATORS = {"and", "any", "between", "div", "in", "mod", "not", "or", "some", "
 """By which the parser calls what has no name in the text, and aggregates that are keywords of LIKE."""
 
 
-def functions_and_classes(spark, text):
-    """Return what Spark's parser finds in an expression; None where it is none."""
+WITHOUT_BRACKETS = {
+    "current_date",
+    "current_time",
+    "current_timestamp",
+    "current_user",
+    "localtimestamp",
+    "session_user",
+    "user",
+}
+"""Functions that the parser takes for columns."""
+OPERATOR_WORDS = {
+    "and",
+    "as",
+    "between",
+    "both",
+    "case",
+    "cast",
+    "collate",
+    "distinct",
+    "div",
+    "else",
+    "end",
+    "escape",
+    "false",
+    "for",
+    "from",
+    "ilike",
+    "in",
+    "is",
+    "leading",
+    "like",
+    "not",
+    "null",
+    "or",
+    "placing",
+    "regexp",
+    "rlike",
+    "then",
+    "to",
+    "trailing",
+    "true",
+    "when",
+}
+"""What the parser takes for a column where no operator can stand; nobody has a variable of such a name."""
+
+
+def found_in(spark, text):
+    """Return functions, classes of nodes and names that Spark's parser finds in an expression; None where it is none."""
     parser = spark._jsparkSession.sessionState().sqlParser()
     try:
         pending = [parser.parseExpression(f"(\n{text}\n)")]
     except Exception:  # noqa: BLE001 - Spark's own errors, by way of Py4J
         return None
-    functions, classes = set(), set()
+    functions, classes, names = set(), set(), set()
     while pending:
         node = pending.pop()
         name = node.getClass().getSimpleName()
         classes.add(name)
         if name == "UnresolvedFunction":
             functions.add(node.nameParts().mkString(".").lower())
+        elif name == "UnresolvedAttribute":
+            names.add(node.nameParts().head().lower())
         children = node.children()
         pending += [children.apply(number) for number in range(children.size())]
-    return functions, classes
+    return functions, classes, names
 
 
 def check(spark, text):
     """Whether Spark parses an expression, in which there is nothing that is not on the list."""
-    found = functions_and_classes(spark, text)
+    assert "${" not in text
+    found = found_in(spark, text)
     if found is None:
         return False
-    functions, classes = found
+    functions, classes, names = found
+    assert names <= {name.lower() for name in COLUMNS} | WITHOUT_BRACKETS | OPERATOR_WORDS, text
     assert {each for each in functions if each[0].isalpha()} <= SCALARS | OPERATORS, text
     assert not {
         each
