@@ -32,6 +32,7 @@ from delvec_kernel.statistics.typed_statistics import STATS_PARSED, typed_bounds
 __all__ = [
     "KnownColumn",
     "bounds_at",
+    "keep_bounds",
     "keep_typed",
     "known_columns",
     "segment_bounds",
@@ -171,7 +172,7 @@ def _read(
     found = []
     for column in columns:
         # What has been decoded holds no more memory than it needs, unlike what a reader of JSON has built.
-        batch, nbytes = decoded(column.part, _keep(segment, column, bounds[column.names]))
+        batch, nbytes = decoded(column.part, keep_bounds(segment, column, bounds[column.names]))
         segment.keep_decoded(column.part, batch, nbytes)
         found.append((segment, column, batch))
     return found
@@ -183,10 +184,11 @@ def keep_typed(segment: Segment, batch: pa.RecordBatch) -> None:
         return
     columns = (batch.column(name) for name in (STATS_PARSED, "stats", "num_records"))
     for names, (data_type, bounds) in typed_bounds(*columns).items():
-        _keep(segment, KnownColumn(names, names, data_type, is_partition=False), bounds)
+        keep_bounds(segment, KnownColumn(names, names, data_type, is_partition=False), bounds)
 
 
-def _keep(segment: Segment, column: KnownColumn, bounds: Bounds) -> bytes:
+def keep_bounds(segment: Segment, column: KnownColumn, bounds: Bounds) -> bytes:
+    """Keep the bounds of a column that were worked out, and their summary; return them as a blob."""
     blob = encoded_batch(_batch(bounds))
     segment.keep_blob(column.part, blob, new=True)
     segment.keep_summary(column.key, summarized(bounds), new=True)

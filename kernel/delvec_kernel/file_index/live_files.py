@@ -7,6 +7,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from delvec_kernel.actions.actions import AddFile
+from delvec_kernel.file_index.deferred_statistics import DeferredStatistics
 from delvec_kernel.file_index.engine import SERIAL, FileIndexEngine
 from delvec_kernel.file_index.file_counts import FileCounts
 from delvec_kernel.file_index.files import FILES_SCHEMA
@@ -51,17 +52,22 @@ class LiveFiles:
 
     @classmethod
     def from_batches(
-        cls, batches: Iterable[pa.RecordBatch], location: str, engine: FileIndexEngine = SERIAL
+        cls,
+        batches: Iterable[pa.RecordBatch],
+        location: str,
+        engine: FileIndexEngine = SERIAL,
+        deferred: DeferredStatistics | None = None,
     ) -> "LiveFiles":
         """Take rows of FILES_SCHEMA, each a different file; batches are let go of one after the other.
 
-        They may have a further column, :data:`~delvec_kernel.statistics.typed_statistics.STATS_PARSED`.
+        They may have a further column, :data:`~delvec_kernel.statistics.typed_statistics.STATS_PARSED`, or, in place of
+        statistics, DEFERRED_ROW of ``deferred``.
 
         Raises:
             LocationNotAllowed: a path leads out of the table.
             CorruptLog: one is not a path.
         """
-        return cls._of(PackedFiles.from_batches(batches, location, engine))
+        return cls._of(PackedFiles.from_batches(batches, location, engine, deferred))
 
     @classmethod
     def restored(
@@ -145,8 +151,12 @@ class LiveFiles:
     def apply(self, changes: Mapping[str, FileChange]) -> "LiveFiles":
         """Return the live files after ``changes``, which are keyed by canonical path; costs O(changes)."""
         packed, recent = self._state
-        if len(recent) + len(changes) > _MOST_RECENT or not all(
-            _is_plain(change.add) for change in changes.values()
+        are_few = len(recent) + len(changes) <= _MOST_RECENT
+        # Single files come with their statistics; segments that lack them yet are better left so.
+        if (
+            not are_few
+            or packed.lacks_statistics
+            or not all(_is_plain(each.add) for each in changes.values())
         ):
             return self._of(self._whole().apply(changes))
         known = self._find(set(changes))

@@ -15,11 +15,12 @@ import xxhash
 from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.file_index.column_bounds import keep_typed
+from delvec_kernel.file_index.deferred_statistics import DEFERRED_ROW, DeferredStatistics
 from delvec_kernel.file_index.engine import SERIAL, FileIndexEngine
 from delvec_kernel.file_index.file_counts import COUNTED, FileCounts
 from delvec_kernel.file_index.files import add_from_row, batch_from_adds
 from delvec_kernel.file_index.segment import SEGMENT_ROWS, Chosen, Segment, load_parts, rows_of
-from delvec_kernel.file_index.segment_parts import KEYS, Rows
+from delvec_kernel.file_index.segment_parts import KEYS, STATS, Rows
 from delvec_kernel.locations import canonical_log_path
 
 __all__ = ["FileChange", "LiveSegment", "PackedFiles", "PathIndex", "clustered", "dead_rows"]
@@ -268,18 +269,25 @@ class PackedFiles:
 
     @classmethod
     def from_batches(
-        cls, batches: Iterable[pa.RecordBatch], location: str, engine: FileIndexEngine = SERIAL
+        cls,
+        batches: Iterable[pa.RecordBatch],
+        location: str,
+        engine: FileIndexEngine = SERIAL,
+        deferred: DeferredStatistics | None = None,
     ) -> "PackedFiles":
         """Take rows of FILES_SCHEMA, each a different file; batches are let go of one after the other.
 
-        They may have a further column, :data:`~delvec_kernel.statistics.typed_statistics.STATS_PARSED`.
+        They may have a further column, :data:`~delvec_kernel.statistics.typed_statistics.STATS_PARSED`, or, in place of
+        statistics, DEFERRED_ROW of ``deferred``.
 
         Raises:
             LocationNotAllowed: a path leads out of the table.
             CorruptLog: one is not a path.
         """
         counts: list[FileCounts] = []
-        members = tuple(map(LiveSegment, _segments(clustered(_counted(batches, counts)), location, engine)))
+        members = tuple(
+            map(LiveSegment, _segments(clustered(_counted(batches, counts)), location, engine, deferred))
+        )
         pa.default_memory_pool().release_unused()
         return cls(location, members, reduce(FileCounts.plus, counts, FileCounts()), engine)
 
@@ -289,6 +297,11 @@ class PackedFiles:
         index = self._newest_index
         own = sum(member.segment.nbytes + member.dead.nbytes for member in self.members)
         return own if index is None else own + index.nbytes
+
+    @property
+    def lacks_statistics(self) -> bool:
+        """Whether the statistics of a segment have not been read yet."""
+        return any(member.segment.lacks_statistics for member in self.members)
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield some columns of all live files; the order of the files means nothing."""
@@ -392,7 +405,9 @@ class PackedFiles:
         kept = [member for member in members if len(member.dead) * _HOLLOW <= member.segment.num_rows]
         moving = [member for member in hollow if member.num_rows]
         count = sum(member.num_rows for member in moving) + sum(batch.num_rows for batch in new)
-        small = sorted((m for m in kept if m.num_rows * _HOLLOW <= SEGMENT_ROWS * (_HOLLOW - 1)), key=_size)
+        # What is not read yet is not read for this; it joins them in a later version.
+        known = (member for member in kept if not member.segment.lacks_statistics)
+        small = sorted((m for m in known if m.num_rows * _HOLLOW <= SEGMENT_ROWS * (_HOLLOW - 1)), key=_size)
         for member in small:
             if member.num_rows > 2 * count:
                 break
@@ -462,10 +477,19 @@ def _counted(batches: Iterable[pa.RecordBatch], counts: list[FileCounts]) -> Ite
         yield batch
 
 
-def _segments(batches: Iterable[pa.RecordBatch], location: str, engine: FileIndexEngine) -> Iterator[Segment]:
+def _segments(
+    batches: Iterable[pa.RecordBatch],
+    location: str,
+    engine: FileIndexEngine,
+    deferred: DeferredStatistics | None = None,
+) -> Iterator[Segment]:
     """Yield segments, made a few at a time: to encode one takes no lock."""
 
     def segment(batch: pa.RecordBatch) -> Segment:
+        if deferred is not None and DEFERRED_ROW in batch.schema.names:
+            made = Segment.of(batch, location, engine, without=frozenset({STATS}))
+            deferred.adopt(made, batch.column(DEFERRED_ROW).to_numpy())
+            return made
         made = Segment.of(batch, location, engine)
         keep_typed(made, batch)
         return made

@@ -31,6 +31,7 @@ from delvec_kernel.file_index.segment_parts import (
     KEYS,
     PART_OF,
     PARTITIONS,
+    STATS,
     Rows,
     decoded,
     encoded_parts,
@@ -158,19 +159,28 @@ class Segment:
         weakref.finalize(self, engine.decoded.drop, segment_id).atexit = False
 
     @classmethod
-    def of(cls, batch: pa.RecordBatch, location: str, engine: FileIndexEngine = SERIAL) -> "Segment":
+    def of(
+        cls,
+        batch: pa.RecordBatch,
+        location: str,
+        engine: FileIndexEngine = SERIAL,
+        *,
+        without: frozenset[str] = frozenset(),
+    ) -> "Segment":
         """Return a new segment.
 
         Args:
             batch: rows of FILES_SCHEMA, at most SEGMENT_ROWS.
             location: the table's canonical location, which relative paths start from.
             engine: what works on it.
+            without: parts that its source will have.
 
         Raises:
             LocationNotAllowed: a path leads out of the table.
             CorruptLog: one is not a path.
         """
-        return cls(uuid.uuid4().hex, batch.num_rows, encoded_parts(batch, location), None, engine)
+        blobs = encoded_parts(batch, location, without)
+        return cls(uuid.uuid4().hex, batch.num_rows, blobs, None, engine)
 
     @classmethod
     def stored(
@@ -178,6 +188,11 @@ class Segment:
     ) -> "Segment":
         """Return a segment that a store has."""
         return cls(segment_id, num_rows, {}, source, engine)
+
+    @property
+    def lacks_statistics(self) -> bool:
+        """Whether its statistics have not been read yet: no store has them, either."""
+        return FILES in self._new_blobs and STATS not in self._blobs
 
     @property
     def nbytes(self) -> int:

@@ -4,7 +4,7 @@ Blobs are Arrow IPC streams of one batch with compressed buffers; the index of p
 compress. A column that is null in every row is not stored.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -104,18 +104,21 @@ def path_hashes(paths: pa.Array, location: str) -> npt.NDArray[np.uint64]:
     return np.fromiter(map(xxhash.xxh3_64_intdigest, keys), np.uint64, len(keys))
 
 
-def encoded_parts(batch: pa.RecordBatch, location: str) -> dict[str, bytes]:
+def encoded_parts(batch: pa.RecordBatch, location: str, without: Container[str] = ()) -> dict[str, bytes]:
     """Return the blobs of rows of FILES_SCHEMA.
 
     Args:
         batch: at most 65,536 rows.
         location: the table's canonical location.
+        without: parts to leave out.
 
     Raises:
         LocationNotAllowed: a path leads out of the table.
         CorruptLog: one is not a path.
     """
-    blobs = {part: encoded_batch(_present(batch, names)) for part, names in _COLUMNS.items()}
+    blobs = {
+        part: encoded_batch(_present(batch, names)) for part, names in _COLUMNS.items() if part not in without
+    }
     blobs[PARTITIONS] = encoded_batch(_partitions(batch.column("partition_values")))
     hashes = path_hashes(batch.column("path"), location)
     rows = np.argsort(hashes, kind="stable")

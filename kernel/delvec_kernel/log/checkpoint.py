@@ -6,8 +6,10 @@ Checkpoints may hold statistics as typed columns only (``delta.checkpoint.writeS
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -24,6 +26,7 @@ from delvec_kernel.actions.actions import (
     Sidecar,
     Txn,
 )
+from delvec_kernel.file_index.deferred_statistics import DEFERRED_ROW, DeferredStatistics
 from delvec_kernel.file_index.files import (
     DELETION_VECTOR,
     FILES_SCHEMA,
@@ -100,7 +103,12 @@ def _quoted(text: pa.Array) -> pa.Array:
     return pc.replace_with_mask(plain, special, pa.array(escaped, pa.string()))
 
 
+_PARSED_RECORDS: Final = f"{STATS_PARSED}.numRecords"
+_MUCH: Final = 16_384
+"""Rows of a file from which on statistics may be left for later."""
 _BUFFER: Final = 1024 * 1024
+_READING: Final[Mapping[str, Any]] = {"pre_buffer": False, "coerce_int96_timestamp_unit": "us"}
+"""Nanoseconds would not reach the year 9999."""
 _BATCH_ROWS: Final = 8192
 _ADD_FIELDS: Final = {
     "path": "path",
@@ -148,12 +156,16 @@ class CheckpointPart:
     sidecars: Sequence[Sidecar]
 
 
-def read_checkpoint(data: bytes | pa.NativeFile, where: LogFile) -> CheckpointPart:
+def read_checkpoint(
+    data: bytes | pa.NativeFile, where: LogFile, deferred: DeferredStatistics | None = None
+) -> CheckpointPart:
     """Read a checkpoint, a part of one, a V2 manifest or a sidecar.
 
     Args:
         data: the file; one in Parquet may be open, and has to stay so until the batches are read.
         where: for errors; a name that ends in ``.json`` is a manifest in JSON.
+        deferred: takes statistics that need not be read yet: those of row groups in which every file has them in typed
+            columns. Then ``data`` has to stay open until it is complete.
 
     Raises:
         CorruptLog: the file is truncated or lacks what the protocol demands; also raised as the batches are read.
@@ -166,14 +178,14 @@ def read_checkpoint(data: bytes | pa.NativeFile, where: LogFile) -> CheckpointPa
         return CheckpointPart([batch_from_adds(adds)] if adds else [], rest, sidecars)
     with _telling(where):
         if isinstance(data, bytes):
-            file = pq.ParquetFile(pa.BufferReader(data))
+            file = pq.ParquetFile(pa.BufferReader(data), **_READING)
         else:
-            # Without a buffer a column of a row group is read whole, and often there is but one row group.
-            file = pq.ParquetFile(data, buffer_size=_BUFFER)
+            # Without a buffer, or with one filled ahead, columns of a row group are read whole, and often there is but one.
+            file = pq.ParquetFile(data, buffer_size=_BUFFER, **_READING)
         _check_names(file.schema_arrow)
         others = _others(file, where)
         return CheckpointPart(
-            _add_batches(file, where),
+            _add_batches(file, where, deferred),
             [action for action in others if not isinstance(action, Sidecar)],
             [action for action in others if isinstance(action, Sidecar)],
         )
@@ -228,31 +240,156 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
     return dict(value) if pa.types.is_map(kind) else value
 
 
-def _add_batches(file: pq.ParquetFile, where: LogFile) -> Iterator[pa.RecordBatch]:
+def _add_batches(
+    file: pq.ParquetFile, where: LogFile, deferred: DeferredStatistics | None
+) -> Iterator[pa.RecordBatch]:
     schema = file.schema_arrow
     position = schema.get_field_index("add")
     if position < 0 or not pa.types.is_struct(schema.field(position).type):
         return
-    present = {field.name for field in schema.field(position).type}
+    present = {field.name: field for field in schema.field(position).type}
     if "path" not in present:
         raise where.corrupt("has a column 'add' without 'path'")
     wanted = [name for name in _ADD_FIELDS.values() if name in present]
     wanted += ["partitionValues_parsed"] if "partitionValues_parsed" in present else []
-    wanted += [STATS_PARSED] if STATS_PARSED in present else []
+    statistics = [STATS_PARSED] if STATS_PARSED in present else []
     with _telling(where):
-        yield from _read_adds(file, wanted, where)
+        again = None if deferred is None else _Again.of(file, where, present)
+        first = None if deferred is None or again is None else deferred.add_file(again)
+        if again is None or first is None:
+            yield from _read_adds(file, [*wanted, *statistics], where)
+            return
+        for groups, is_deferred in again.runs():
+            if is_deferred:
+                yield from _without_statistics(
+                    again, groups, [name for name in wanted if name != "stats"], first
+                )
+            else:
+                yield from _read_adds(file, [*wanted, *statistics], where, groups)
 
 
-def _read_adds(file: pq.ParquetFile, fields: Sequence[str], where: LogFile) -> Iterator[pa.RecordBatch]:
+def _actions(
+    file: pq.ParquetFile, fields: Sequence[str], groups: range | None = None
+) -> Iterator[pa.StructArray]:
+    """Yield ``add`` with some of its fields, null where a row is another action."""
     columns = [f"add.{name}" for name in fields]
-    for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
+    zoned = _int96(file)
+    for batch in file.iter_batches(
+        _BATCH_ROWS, row_groups=None if groups is None else list(groups), columns=columns
+    ):
         adds = batch.column(0)
-        added = pc.is_valid(pc.struct_field(adds, "path"))
-        if not pc.all(added).as_py():
-            _check_absent(adds.filter(pc.invert(added)), "size", where)
-            adds = adds.filter(added)
+        kind = _in_utc(adds.type, "add", zoned)
+        yield adds if kind == adds.type else adds.cast(kind)
+
+
+def _int96(file: pq.ParquetFile) -> frozenset[str]:
+    """Return the paths of columns in which Spark has written timestamps: those without a zone it writes in another type."""
+    columns = (file.schema.column(place) for place in range(len(file.schema)))
+    return frozenset(column.path for column in columns if column.physical_type == "INT96")
+
+
+def _in_utc(kind: pa.DataType, path: str, zoned: frozenset[str]) -> pa.DataType:
+    if pa.types.is_struct(kind) and any(each.startswith(f"{path}.") for each in zoned):
+        fields = [field.with_type(_in_utc(field.type, f"{path}.{field.name}", zoned)) for field in kind]
+        return pa.struct(fields)
+    return pa.timestamp("us", "UTC") if path in zoned else kind
+
+
+def _read_adds(
+    file: pq.ParquetFile, fields: Sequence[str], where: LogFile, groups: range | None = None
+) -> Iterator[pa.RecordBatch]:
+    for actions in _actions(file, fields, groups):
+        added = _where_added(actions, where)
+        adds = actions if added is None else actions.filter(added)
         if len(adds):
             yield _files(adds, where)
+
+
+def _without_statistics(
+    again: "_Again", groups: range, fields: Sequence[str], first: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield files with the number of their rows, and where their statistics are."""
+    for start, actions in again.read(groups, [*fields, _PARSED_RECORDS]):
+        added = _where_added(actions, again.where)
+        adds, rows = actions, pa.array(np.arange(first + start, first + start + len(actions)))
+        if added is not None:
+            adds, rows = adds.filter(added), rows.filter(added)
+        if len(adds):
+            records = pc.struct_field(adds, [STATS_PARSED, "numRecords"])
+            records = pc.if_else(pc.greater_equal(records, 0), records, pa.scalar(None, records.type))
+            yield _files(adds, again.where, records).append_column(DEFERRED_ROW, rows)
+
+
+class _Again:
+    """A file of a checkpoint of which statistics are read later. A StatisticsFile."""
+
+    def __init__(self, file: pq.ParquetFile, where: LogFile, parsed: pa.StructType, has_text: bool) -> None:
+        self.where = where
+        self.parsed = parsed
+        self.has_text = has_text
+        self._file = file
+        counts = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+        self.starts: Sequence[int] = np.cumsum([0, *counts]).tolist()
+
+    @classmethod
+    def of(cls, file: pq.ParquetFile, where: LogFile, present: Mapping[str, pa.Field]) -> "_Again | None":
+        """Return the file; None if it has no typed statistics, or is so small that it is better read at once."""
+        parsed = present[STATS_PARSED].type if STATS_PARSED in present else None
+        if file.metadata.num_rows < _MUCH or parsed is None or not pa.types.is_struct(parsed):
+            return None
+        counted = [field for field in parsed if field.name == "numRecords" and field.type == pa.int64()]
+        typed = _in_utc(parsed, f"add.{STATS_PARSED}", _int96(file))
+        return cls(file, where, typed, "stats" in present) if counted else None
+
+    def runs(self) -> Iterator[tuple[range, bool]]:
+        """Yield row groups, and whether every file in them has typed statistics."""
+        groups = range(self._file.num_row_groups)
+        for found, run in groupby(groups, self._states_all):
+            numbers = list(run)
+            yield range(numbers[0], numbers[-1] + 1), found
+
+    def read(self, groups: range, fields: Sequence[str]) -> Iterator[tuple[int, pa.StructArray]]:
+        """Yield rows in order, as the number of the first one and ``add`` with those fields that there are.
+
+        Raises:
+            CorruptLog: it cannot be read.
+        """
+        start = self.starts[groups.start]
+        with _telling(self.where):
+            for adds in _actions(self._file, fields, groups):
+                yield start, adds
+                start += len(adds)
+
+    def texts(self, adds: pa.StructArray) -> pa.Array:
+        """Return statistics as JSON, of ``adds`` with ``stats``, where the file has that, and ``stats_parsed``."""
+        found = dict(zip((field.name for field in adds.type), adds.flatten(), strict=True))
+        texts = found.get("stats")
+        if texts is None:
+            return stats_json(found[STATS_PARSED])
+        return pc.coalesce(texts, stats_json(found[STATS_PARSED])) if texts.null_count else texts
+
+    def _states_all(self, group: int) -> bool:
+        """Return whether as many rows of a row group are null in the typed number of records as in the path."""
+        found = self._file.metadata.row_group(group)
+        columns = {"add.path", f"add.{_PARSED_RECORDS}"}
+        nulls: dict[str, int] = {}
+        for place in range(found.num_columns):
+            column = found.column(place)
+            if column.path_in_schema in columns:
+                known = column.statistics
+                if known is None or not known.has_null_count:
+                    return False
+                nulls[column.path_in_schema] = known.null_count
+        return nulls.keys() == columns and len(set(nulls.values())) == 1
+
+
+def _where_added(actions: pa.StructArray, where: LogFile) -> pa.BooleanArray | None:
+    """Return which rows add a file; None if all do."""
+    added = pc.is_valid(pc.struct_field(actions, "path"))
+    if pc.all(added).as_py():
+        return None
+    _check_absent(actions.filter(pc.invert(added)), "size", where)
+    return added
 
 
 def _check_absent(actions: pa.StructArray, field: str, where: LogFile) -> None:
@@ -262,7 +399,8 @@ def _check_absent(actions: pa.StructArray, field: str, where: LogFile) -> None:
         raise where.corrupt("has a file action without 'path'")
 
 
-def _files(adds: pa.StructArray, where: LogFile) -> pa.RecordBatch:
+def _files(adds: pa.StructArray, where: LogFile, num_records: pa.Array | None = None) -> pa.RecordBatch:
+    """Return actions as rows of FILES_SCHEMA; without statistics where their number of records is given."""
     found = {field.name: adds.field(index) for index, field in enumerate(adds.type)}
     count = len(adds)
     columns: dict[str, pa.Array] = {}
@@ -274,9 +412,10 @@ def _files(adds: pa.StructArray, where: LogFile) -> pa.RecordBatch:
             columns[name] = found[spelling].cast(kind)
         else:
             columns[name] = pa.nulls(count, kind)
-    if STATS_PARSED in found and columns["stats"].null_count:
-        columns["stats"] = pc.coalesce(columns["stats"], stats_json(found[STATS_PARSED]))
-    columns["num_records"] = num_records_from_stats(columns["stats"])
+    typed = found.get(STATS_PARSED) if num_records is None else None
+    if typed is not None and columns["stats"].null_count:
+        columns["stats"] = pc.coalesce(columns["stats"], stats_json(typed))
+    columns["num_records"] = num_records_from_stats(columns["stats"]) if num_records is None else num_records
     if columns["partition_values"].null_count:
         parsed = found.get("partitionValues_parsed")
         columns["partition_values"] = _without_null_maps(columns["partition_values"], parsed)
@@ -284,8 +423,8 @@ def _files(adds: pa.StructArray, where: LogFile) -> pa.RecordBatch:
         if columns[name].null_count:
             raise where.corrupt(f"has an 'add' action without '{_ADD_FIELDS[name]}'")
     batch = pa.RecordBatch.from_arrays([columns[name] for name in FILES_SCHEMA.names], schema=FILES_SCHEMA)
-    if STATS_PARSED in found:
-        batch = batch.append_column(STATS_PARSED, found[STATS_PARSED])
+    if typed is not None:
+        batch = batch.append_column(STATS_PARSED, typed)
     batch.validate(full=True)  # Arrow reads text without looking whether it is UTF-8
     return batch
 

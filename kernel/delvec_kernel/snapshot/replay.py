@@ -18,6 +18,7 @@ from delvec_kernel.actions.actions import (
 )
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.errors import DelvecError
+from delvec_kernel.file_index.deferred_statistics import DeferredStatistics
 from delvec_kernel.file_index.engine import SERIAL, FileIndexEngine
 from delvec_kernel.file_index.live_files import LiveFiles
 from delvec_kernel.file_index.packed_files import FileChange
@@ -65,6 +66,7 @@ class ReplayState:
         where: LogFile,
         location: str,
         engine: FileIndexEngine = SERIAL,
+        deferred: DeferredStatistics | None = None,
     ) -> "ReplayState":
         """Return the state that a checkpoint holds.
 
@@ -74,6 +76,7 @@ class ReplayState:
             where: the checkpoint, for errors.
             location: the table's canonical location.
             engine: what works on the segments of its files.
+            deferred: has the statistics of batches that come without.
 
         Raises:
             CorruptLog: a file occurs twice; also what reading the batches raises.
@@ -88,7 +91,7 @@ class ReplayState:
                 raise
 
         try:
-            live = LiveFiles.from_batches(read(), location, engine)
+            live = LiveFiles.from_batches(read(), location, engine, deferred)
             twice = live.duplicate()
         except DelvecError as error:
             if error in unreadable:

@@ -1,6 +1,7 @@
 """Statistics that a checkpoint holds in typed columns, ``stats_parsed``: bounds for which no JSON has to be read."""
 
 from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime
 from typing import Final
 
 import numpy as np
@@ -10,13 +11,16 @@ import pyarrow.compute as pc
 from delvec_kernel.schema.types import DataType, DecimalType, PrimitiveType
 from delvec_kernel.statistics.bounds import Bounds, Path, widened
 
-__all__ = ["STATS_PARSED", "typed_bounds"]
+__all__ = ["STATS_PARSED", "typed_bounds", "typed_columns"]
 
 STATS_PARSED: Final = "stats_parsed"
 """The column behind those of FILES_SCHEMA in which a checkpoint's batches carry them."""
 
 _MOST: Final = 64
 """Columns; those of a very wide table are left until something asks for them."""
+_OLDEST_DATE: Final = date(1582, 10, 15)
+_OLDEST_TIME: Final = datetime(1900, 1, 1, tzinfo=UTC)
+"""Spark 2, and Spark 3 in its legacy mode, write what lies before these by the Julian calendar and local mean time."""
 _PRIMITIVES: Final[Mapping[pa.DataType, str]] = {
     pa.int8(): "byte",
     pa.int16(): "short",
@@ -60,11 +64,24 @@ def typed_bounds(
         only_null = pc.fill_null(pc.equal(nulls, num_records), fill_value=False)
         high = pa.nulls(len(parsed), low.type) if high is None else high
         bounds = Bounds(
-            widened(_in_microseconds(low), data_type, upper=False),
-            widened(_in_microseconds(high), data_type, upper=True),
+            widened(_comparable(low), data_type, upper=False),
+            widened(_comparable(high), data_type, upper=True),
             *(np.asarray(each.to_numpy(zero_copy_only=False), np.bool_) for each in (nullable, only_null)),
         )
         found[names] = (data_type, bounds)
+    return found
+
+
+def typed_columns(parsed: pa.StructType) -> Mapping[Path, DataType]:
+    """Return the columns of which :func:`typed_bounds` can give bounds, by physical name, with their types there."""
+    place = parsed.get_field_index("minValues")
+    if place < 0 or not pa.types.is_struct(parsed.field(place).type):
+        return {}
+    found = {}
+    for names, leaf in _leaves(pa.nulls(0, parsed.field(place).type), ()):
+        data_type = _delta_type(leaf.type)
+        if data_type is not None:
+            found[names] = data_type
     return found
 
 
@@ -100,6 +117,14 @@ def _delta_type(kind: pa.DataType) -> DataType | None:
     return PrimitiveType(_PRIMITIVES[kind]) if kind in _PRIMITIVES else None
 
 
-def _in_microseconds(values: pa.Array) -> pa.Array:
+def _comparable(values: pa.Array) -> pa.Array:
+    """Return timestamps in microseconds, and nothing for times that may be of the Julian calendar."""
     kind = values.type
-    return values.cast(pa.timestamp("us", kind.tz)) if pa.types.is_timestamp(kind) else values
+    if pa.types.is_timestamp(kind):
+        values = values.cast(pa.timestamp("us", kind.tz))
+    oldest = _OLDEST_DATE if pa.types.is_date(kind) else _OLDEST_TIME
+    if not pa.types.is_date(kind) and not pa.types.is_timestamp(kind):
+        return values
+    return pc.if_else(
+        pc.less(values, pa.scalar(oldest).cast(values.type)), pa.scalar(None, values.type), values
+    )

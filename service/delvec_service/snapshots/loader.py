@@ -11,7 +11,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 from delvec_kernel.actions.actions import CommitInfo
@@ -21,7 +21,7 @@ from delvec_kernel.log.log_segment import ListedFile, LogListing, commit_name
 from delvec_kernel.log.version_checksum import ChecksumPolicy
 from delvec_kernel.snapshot.replay import Commit
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_service.snapshots.log_reader import LogReader
+from delvec_service.snapshots.log_reader import LogReader, StatisticsBacklog
 from delvec_service.snapshots.log_replay import file_of, followed, replayed
 from delvec_service.snapshots.snapshot_writer import SnapshotWriter
 from delvec_service.snapshots.time_travel import version_at
@@ -48,6 +48,7 @@ _YOUNG_SECONDS: Final = 10.0
 _YOUNG_AT_ONCE: Final = 16
 _ALL_YOUNG_SECONDS: Final = 1.0
 _CREATED: Final = 256
+_MOST_UNREAD: Final = 1024
 
 _T = TypeVar("_T")
 
@@ -232,6 +233,8 @@ class SnapshotLoader:
         self.store = store
         self._replaced: Callable[[ObjectStore, str], None] = lambda *_: None
         self._grown: Callable[[ObjectStore, str, int], None] = lambda *_: None
+        self._backlog = StatisticsBacklog()
+        self._unread: OrderedDict[str, None] = OrderedDict()
         self._writer = (
             None if store is None else SnapshotWriter(store, max_stored_bytes, self.discard, self.lost)
         )
@@ -264,7 +267,7 @@ class SnapshotLoader:
         """
         if version is not None and timestamp is not None:
             raise BadRequest("Give either a version or a timestamp, not both.")
-        reader = LogReader(objects, table, self._checksums)
+        reader = self._reader(objects, table)
         if timestamp is not None:
             version = version_at(reader, timestamp, self._latest(reader))
         return self._latest(reader, checkpoints) if version is None else self._version(reader, version)
@@ -325,6 +328,7 @@ class SnapshotLoader:
     def lost(self, snapshot: Snapshot, error: SegmentsLost) -> None:
         """Drop a snapshot whose files the database has lost; the next :meth:`load` does without them."""
         gone = _gone(snapshot, error)
+        self._read_at_once(snapshot)
         with self._lock:
             table = self._tables.get(snapshot.location)
             held = [] if table is None else [one.snapshot for one in table.versions]
@@ -408,13 +412,15 @@ class SnapshotLoader:
             self._writer.forget(location)
 
     def flush(self, timeout: float = 60.0) -> bool:
-        """Save pending snapshots now; return whether that finished within this many seconds."""
-        return self._writer is None or self._writer.flush(timeout)
+        """Read pending statistics and save pending snapshots now; return whether that finished within this many seconds."""
+        is_read = self._backlog.wait(timeout)
+        return is_read and (self._writer is None or self._writer.flush(timeout))
 
     def close(self, timeout: float = _CLOSE_SECONDS) -> None:
         """Save pending snapshots, for at most this many seconds."""
         if self._writer is not None:
             self._writer.close(timeout)
+        self._backlog.close()
 
     def _note_newest(self, location: str) -> None:
         """Schedule saving what ``work`` has found out about segments."""
@@ -469,13 +475,32 @@ class SnapshotLoader:
                 try:
                     after = self._advanced(reader, start, checkpoints or not in_memory)
                 except SegmentsLost as error:
+                    self._read_at_once(start.snapshot)
                     self._forget_stored(start.snapshot, _gone(start.snapshot, error))
                     continue
                 if after is not None:
                     self._observer.loaded("memory" if in_memory else "database")
                     return after
         self._observer.loaded("log")
-        return _held(reader, reader.list_recent())
+        return self._replayed(reader, reader.list_recent())
+
+    def _reader(self, objects: ObjectStore, table: str) -> LogReader:
+        backlog = None if objects.location in self._unread else self._backlog
+        return LogReader(objects, table, self._checksums, backlog)
+
+    def _read_at_once(self, snapshot: Snapshot) -> None:
+        """Have a table's statistics read with its checkpoint if it is the checkpoint that could not be read later."""
+        if any(segment.lacks_statistics for segment in snapshot.live.segments):
+            with self._lock:
+                self._unread[snapshot.location] = None
+                while len(self._unread) > _MOST_UNREAD:
+                    self._unread.popitem(last=False)
+
+    def _replayed(self, reader: LogReader, listing: LogListing, version: int | None = None) -> _Held:
+        try:
+            return _held(reader, listing, version)
+        except SegmentsLost:  # of a checkpoint whose statistics were left for later
+            return _held(replace(reader, backlog=None), listing, version)
 
     def _stored(self, reader: LogReader) -> _Held | None:
         """Return the database's snapshot, which has not been compared with the log yet."""
@@ -545,7 +570,7 @@ class SnapshotLoader:
                         held.keep(item)
                     return item.snapshot
             listing = reader.list_all()
-            found = _held(reader, listing, version)
+            found = self._replayed(reader, listing, version)
             held.keep(found)
             held.measure()
         self._evict(reader.objects.location)

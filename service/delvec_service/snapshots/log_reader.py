@@ -1,9 +1,10 @@
 """Reads a log from storage: listings, commits, checkpoints and checksums of one table."""
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count, takewhile
@@ -15,16 +16,19 @@ from delvec_kernel.actions.action_json import LogFile
 from delvec_kernel.actions.actions import CommitInfo, Metadata
 from delvec_kernel.errors import CorruptLog, DelvecError, MissingLogFile, NotADeltaTable, UnusableFile
 from delvec_kernel.features.table_features import check_readable
+from delvec_kernel.file_index.deferred_statistics import DeferredStatistics
 from delvec_kernel.file_index.live_files import LiveFiles
+from delvec_kernel.file_index.segment import SegmentsLost
 from delvec_kernel.log.checkpoint import CheckpointPart, read_checkpoint
 from delvec_kernel.log.commit_file import known_protocol, parse_commit, parse_removes
 from delvec_kernel.log.log_segment import ListedFile, LogCheckpoint, LogCompaction, LogListing, commit_name
 from delvec_kernel.log.version_checksum import ChecksumPolicy, VersionChecksum
 from delvec_kernel.snapshot.replay import Commit, ReplayState
+from delvec_service.background_worker import BackgroundWorker
 from delvec_service.store.file_index_engine import FILE_INDEX_ENGINE
 from delvec_service.store.objects import ObjectStore
 
-__all__ = ["LogReader"]
+__all__ = ["LogReader", "StatisticsBacklog"]
 
 _LOG: Final = "_delta_log"
 _CONCURRENT: Final = 16
@@ -32,6 +36,10 @@ _FEW: Final = 4
 _LAST: Final = 16
 _MAX_HINT: Final = 4 * 1024 * 1024
 _MAX_CHECKSUM: Final = 64 * 1024 * 1024
+_DELAY_SECONDS: Final = 0.5
+_MOST_OPEN: Final = 16
+"""Files of a checkpoint that stay open for their statistics."""
+_MOST_WAITING: Final = 8
 _UNTOLD: Final = Metadata("", "")
 
 
@@ -43,11 +51,13 @@ class LogReader:
         objects: the table's files.
         table: the name that errors give.
         checksums: what to do if a version checksum contradicts the log.
+        backlog: reads statistics of checkpoints later; without it they are read at once.
     """
 
     objects: ObjectStore
     table: str
     checksums: ChecksumPolicy = "check"
+    backlog: "StatisticsBacklog | None" = None
 
     def list_all(self) -> LogListing:
         """List the whole log.
@@ -229,21 +239,38 @@ class LogReader:
             CorruptLog: one cannot be read.
         """
         where = LogFile(self.table, checkpoint.version, checkpoint.files[0].name)
+        kept = ExitStack()
+        deferred = None if self.backlog is None else self.backlog.begin(kept.close, self.is_local)
         with ExitStack() as opened:
+            deferred = deferred if len(checkpoint.files) <= _MOST_OPEN else None
             parts = [
-                self._part(LogFile(self.table, checkpoint.version, file.name), f"{_LOG}/{file.name}", opened)
+                self._part(
+                    LogFile(self.table, checkpoint.version, file.name),
+                    f"{_LOG}/{file.name}",
+                    opened,
+                    deferred,
+                )
                 for file in checkpoint.files
             ]
             sidecars = [sidecar.path for part in parts for sidecar in part.sidecars]
+            read = (
+                partial(self._sidecar, checkpoint.version)
+                if deferred is None or len(sidecars) > _MOST_OPEN
+                else partial(self._deferred_sidecar, checkpoint.version, opened, deferred)
+            )
             # One after the other: each file is read, converted to segments and released before the next.
             batches = chain(
                 chain.from_iterable(part.batches for part in parts),
-                chain.from_iterable(map(partial(self._sidecar, checkpoint.version), sidecars)),
+                chain.from_iterable(map(read, sidecars)),
             )
             actions = [action for part in parts for action in part.actions]
-            return ReplayState.from_checkpoint(
-                batches, actions, where, self.objects.location, FILE_INDEX_ENGINE
+            state = ReplayState.from_checkpoint(
+                batches, actions, where, self.objects.location, FILE_INDEX_ENGINE, deferred
             )
+            if self.backlog is not None and deferred is not None and len(deferred):
+                kept.push(opened.pop_all())
+                self.backlog.later(deferred)
+        return state
 
     def nothing(self) -> ReplayState:
         """Return the state before the first commit."""
@@ -258,14 +285,22 @@ class LogReader:
             part = self._part(LogFile(self.table, version, path), _sidecar_path(path), opened)
             yield from part.batches
 
-    def _part(self, where: LogFile, path: str, opened: ExitStack) -> CheckpointPart:
+    def _deferred_sidecar(
+        self, version: int, opened: ExitStack, deferred: DeferredStatistics, path: str
+    ) -> Iterable[pa.RecordBatch]:
+        where = LogFile(self.table, version, path)
+        return self._part(where, _sidecar_path(path), opened, deferred).batches
+
+    def _part(
+        self, where: LogFile, path: str, opened: ExitStack, deferred: DeferredStatistics | None = None
+    ) -> CheckpointPart:
         """Start reading a file of a checkpoint, which may stay open as long as ``opened``."""
         # A local file is read as it is decoded; others are read as a whole, with one request instead of many.
-        if not (self.objects.location.startswith("file:") and path.endswith(".parquet")):
-            return read_checkpoint(self._get(where, path), where)
+        if not (self.is_local and path.endswith(".parquet")):
+            return read_checkpoint(self._get(where, path), where, deferred)
         with self._naming(where):
             file = opened.enter_context(self.objects.open(path))
-        return read_checkpoint(file, where)
+        return read_checkpoint(file, where, deferred)
 
     def _get(self, where: LogFile, path: str | None = None) -> bytes:
         with self._naming(where):
@@ -301,6 +336,43 @@ class LogReader:
             return None
         usable = isinstance(version, int) and not isinstance(version, bool) and 0 <= version < 2**63
         return version if usable else None
+
+
+class StatisticsBacklog:
+    """Statistics of checkpoints that are not read yet: a thread reads them once the request that loaded one has its answer.
+
+    Until then files are open, or in memory. Safe to share between threads.
+    """
+
+    def __init__(self, delay: float = _DELAY_SECONDS) -> None:
+        self._worker: BackgroundWorker[DeferredStatistics] = BackgroundWorker("delvec-statistics", self._read)
+        self._delay = delay
+        self._numbers = count()
+        self._closed = False
+
+    def begin(self, close: Callable[[], None], is_local: bool) -> DeferredStatistics | None:
+        """Return where a checkpoint may leave its statistics; None where too much waits already."""
+        # Of one that is not on local disk all bytes are in memory.
+        room = self._worker.backlog < _MOST_WAITING if is_local else self._worker.is_idle
+        return DeferredStatistics(threading.RLock(), close) if room else None
+
+    def later(self, deferred: DeferredStatistics) -> None:
+        """Have statistics read in a moment."""
+        self._worker.schedule(str(next(self._numbers)), deferred, after=self._delay)
+
+    def wait(self, timeout: float) -> bool:
+        """Read now what waits; return whether that was done in time."""
+        return self._worker.wait(timeout)
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._closed = True
+        self._worker.close()
+
+    def _read(self, deferred: DeferredStatistics) -> None:
+        # Whatever needs what is lost says so, and has the log read again.
+        with suppress(SegmentsLost):
+            deferred.complete(lambda: self._closed)
 
 
 def _is_json(line: bytes) -> bool:

@@ -6,14 +6,15 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 
 from delvec_kernel.errors import ServiceUnavailable
-from delvec_kernel.file_index.segment import SegmentsLost
+from delvec_kernel.file_index.deferred_statistics import DeferredStatistics
+from delvec_kernel.file_index.segment import Segment, SegmentsLost
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_service.background_worker import BackgroundWorker
 from delvec_service.logs import logger
@@ -193,6 +194,8 @@ class SnapshotWriter:
             if head is not None:
                 self._store.forget(snapshot.location, head.generation)
             return None
+        if not all(source.complete(self._stopping) for source in _incomplete(segments)):
+            return None
         replacing = None if head is None else head.generation
         # None if another replica was first: its snapshot is considered next time.
         generation = self._store.save(snapshot, file, replacing, self._stopping)
@@ -236,6 +239,11 @@ class SnapshotWriter:
         if self._complained:
             self._complained = False
             logger.info("snapshots are stored in the database again")
+
+
+def _incomplete(segments: Iterable[Segment]) -> Collection[DeferredStatistics]:
+    """Return what has statistics of segments that were not read yet."""
+    return {source for each in segments if isinstance(source := each.source, DeferredStatistics)}
 
 
 def _is_foreign(head: Head, generation: str | None) -> bool:

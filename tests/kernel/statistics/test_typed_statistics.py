@@ -15,7 +15,7 @@ from delvec_kernel.schema.types import data_type_from_json
 from delvec_kernel.statistics.bounds import parsed_bounds
 from delvec_kernel.statistics.typed_statistics import typed_bounds
 
-_FIRST, _LAST = (dt.datetime.fromisoformat(day) for day in ("0001-01-02", "9999-01-01"))
+_FIRST, _LAST = (dt.datetime.fromisoformat(day) for day in ("1900-01-01", "9999-01-01"))
 COLUMNS = {
     "y": ("byte", pa.int8(), st.integers(-128, 127)),
     "h": ("short", pa.int16(), st.integers(-(2**15), 2**15 - 1)),
@@ -24,7 +24,7 @@ COLUMNS = {
     "f": ("float", pa.float32(), st.floats(width=32)),
     "x": ("double", pa.float64(), st.floats()),
     "s": ("string", pa.string(), st.text(st.characters(codec="utf-8"), max_size=40)),
-    "d": ("date", pa.date32(), st.dates(dt.date(1, 1, 1))),
+    "d": ("date", pa.date32(), st.dates(dt.date(1582, 10, 15))),
     "m": (
         "decimal(12,3)",
         pa.decimal128(12, 3),
@@ -113,3 +113,17 @@ def test_what_is_not_a_number_bounds_nothing():
     ).values()
     assert bounds.low.to_pylist() == [None, None, 1.5]
     assert bounds.high is None
+
+
+def test_times_that_may_be_of_the_julian_calendar_bound_nothing():
+    kind = pa.struct([("d", pa.date32()), ("t", pa.timestamp("us", "UTC"))])
+    old = {"d": dt.date(1582, 10, 14), "t": dt.datetime(1899, 12, 31, tzinfo=dt.UTC)}
+    new = {"d": dt.date(1582, 10, 15), "t": dt.datetime(1900, 1, 1, tzinfo=dt.UTC)}
+    parsed = pa.array(
+        [{"minValues": low, "maxValues": high} for low, high in [(old, old), (old, new), (new, new)]],
+        pa.struct([("minValues", kind), ("maxValues", kind)]),
+    )
+    found = typed_bounds(parsed, pa.nulls(3, pa.string()), pa.nulls(3, pa.int64()))
+    for _, bounds in found.values():
+        assert bounds.low.is_valid().to_pylist() == [False, False, True]
+        assert bounds.high.is_valid().to_pylist() == [False, True, True]

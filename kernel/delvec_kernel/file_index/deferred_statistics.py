@@ -1,0 +1,317 @@
+"""Statistics of a checkpoint's files that are read when something asks for them, and in the background otherwise.
+
+They are most of a checkpoint, and a plan needs those of the columns in its predicate. Until :meth:`DeferredStatistics.complete`
+has read all of them the segments have this as their source.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from itertools import count, pairwise
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from delvec_kernel.errors import CorruptLog
+from delvec_kernel.file_index.column_bounds import KnownColumn, keep_bounds
+from delvec_kernel.file_index.segment import Segment, SegmentsLost, Summary
+from delvec_kernel.file_index.segment_parts import STATS, encoded_batch
+from delvec_kernel.statistics.typed_statistics import STATS_PARSED, typed_bounds, typed_columns
+
+__all__ = ["DEFERRED_ROW", "DeferredStatistics", "StatisticsFile"]
+
+DEFERRED_ROW: Final = "deferred_row"
+"""The column behind those of FILES_SCHEMA that says where a file's statistics are: a row of :class:`DeferredStatistics`."""
+
+_NUM_RECORDS: Final = f"{STATS_PARSED}.numRecords"
+_SIDES: Final = ("minValues", "maxValues", "nullCount")
+
+_RELEASED: Final = 4
+"""Segments after which memory is given back."""
+
+_Rows = npt.NDArray[np.int64]
+
+
+class StatisticsFile(Protocol):
+    """A file of a checkpoint that can be read again.
+
+    Attributes:
+        parsed: the type of its ``stats_parsed``.
+        has_text: whether it has ``stats``, too.
+        starts: the first row of each row group, and behind them the number of rows.
+    """
+
+    parsed: pa.StructType
+    has_text: bool
+    starts: Sequence[int]
+
+    def read(self, groups: range, fields: Sequence[str]) -> Iterator[tuple[int, pa.StructArray]]:
+        """Yield rows in order, as the number of the first one and ``add`` with some fields.
+
+        Raises:
+            CorruptLog: it cannot be read, or is not the file any more that it was.
+        """
+        ...
+
+    def texts(self, adds: pa.StructArray) -> pa.Array:
+        """Return statistics as JSON, of ``adds`` with ``stats``, where the file has that, and ``stats_parsed``."""
+        ...
+
+
+class DeferredStatistics:
+    """The statistics of the segments of one checkpoint. A SegmentSource; safe to share between threads.
+
+    Args:
+        lock: guards all that is read; one that a thread may take twice.
+        close: called once nothing is left to be read.
+    """
+
+    def __init__(self, lock: AbstractContextManager[Any], close: Callable[[], None] = lambda: None) -> None:
+        self._lock = lock
+        self._close = close
+        self._files: list[tuple[int, StatisticsFile]] = []
+        self._num_rows = 0
+        self._rows: dict[str, _Rows] = {}
+        self._segments: dict[str, Segment] = {}
+        self._read_columns: set[str] = set()
+        self._left: Iterator[int] | None = None
+        self._kept: set[str] = set()
+        self._is_complete = False
+
+    def __len__(self) -> int:
+        """Segments that have their statistics here."""
+        return len(self._segments)
+
+    # --- while segments are made ----------------------------------------------------------------------------
+
+    def add_file(self, file: StatisticsFile) -> int | None:
+        """Take a file and return the DEFERRED_ROW of its first row; None if it differs from the ones before."""
+        if self._files and (file.parsed, file.has_text) != (
+            self._files[0][1].parsed,
+            self._files[0][1].has_text,
+        ):
+            return None
+        first = self._num_rows
+        self._files.append((first, file))
+        self._num_rows += file.starts[-1]
+        return first
+
+    def adopt(self, segment: Segment, rows: _Rows) -> None:
+        """Take a segment that was made without statistics; ``rows`` are its DEFERRED_ROW, ascending."""
+        segment.source = self
+        self._rows[segment.id] = rows
+        self._segments[segment.id] = segment
+
+    # --- a SegmentSource ------------------------------------------------------------------------------------
+
+    def blobs(self, ids: Sequence[str], name: str) -> Mapping[str, bytes]:
+        """Return one part of each segment.
+
+        Raises:
+            SegmentsLost: the checkpoint cannot be read any more.
+        """
+        if name != STATS:
+            raise SegmentsLost(*ids)
+        with self._lock:
+            lacking = [self._segments[id_] for id_ in ids if self._lacks_text(self._segments[id_])]
+            if lacking:
+                self._read_texts(lacking)
+        found, elsewhere = {}, []
+        for id_ in ids:
+            blob = self._segments[id_].blob(name)
+            if blob is None:
+                elsewhere.append(id_)  # complete, saved and forgotten since it was asked for
+            else:
+                found[id_] = blob
+        for id_ in elsewhere:
+            source = self._segments[id_].source
+            if source is None or source is self:
+                raise SegmentsLost(id_)
+            found.update(source.blobs([id_], name))
+        return found
+
+    def optional_blobs(self, ids: Sequence[str], name: str) -> Mapping[str, bytes]:
+        """Return the bounds of a column of those segments that have it as a typed column."""
+        self._read_column(lambda column: column.part == name)
+        found = {id_: self._segments[id_].blob(name) for id_ in ids}
+        return {id_: blob for id_, blob in found.items() if blob is not None}
+
+    def summaries(self, ids: Sequence[str], column: str) -> Mapping[str, Summary]:
+        """Return the summaries of a column of those segments that have it as a typed column."""
+        self._read_column(lambda each: each.key == column)
+        found = {id_: self._segments[id_].summary(column) for id_ in ids}
+        return {id_: summary for id_, summary in found.items() if summary is not None}
+
+    # --- reading --------------------------------------------------------------------------------------------
+
+    def complete(self, stopping: Callable[[], bool] = lambda: False) -> bool:
+        """Read all that is left, and let the checkpoint go; return whether that was done.
+
+        Requests that need a part of it have their turn in between.
+
+        Raises:
+            SegmentsLost: the checkpoint cannot be read any more.
+        """
+        while not stopping():
+            with self._lock:
+                if self._is_complete:
+                    return True
+                if self._left is None:
+                    self._left = self._all()
+                read = next(self._left, None)
+                if read is None and len(self._kept) < len(self._segments):  # an earlier call has failed
+                    raise SegmentsLost(*self._segments)
+                if read is None:
+                    self._let_go()
+                elif read % _RELEASED == 0:
+                    # Arrow would keep what is let go of, and read on into new memory.
+                    pa.default_memory_pool().release_unused()
+        return False
+
+    def _all(self) -> Iterator[int]:
+        """Read all that is left, a segment at a time, and yield how many were read."""
+        read = count(1)
+        # One form after the other, for memory: a segment has rows from all over a window.
+        if self._files[0][1].has_text:
+            lacking = [segment for segment in self._segments.values() if self._lacks_text(segment)]
+            for segment, adds in self._gathered(lacking, ["stats"]):
+                if not _child(adds, "stats").null_count:
+                    self._keep_text(segment, adds)
+                yield next(read)
+        segments = list(self._segments.values())
+        texts = ["stats"] if any(map(self._lacks_text, segments)) else []
+        for segment, adds in self._gathered(segments, [*texts, STATS_PARSED]):
+            self._keep(segment, adds)
+            yield next(read)
+
+    def _let_go(self) -> None:
+        for segment in self._segments.values():
+            if segment.source is self:
+                segment.source = None
+        self._is_complete = True
+        self._files.clear()
+        self._close()
+
+    def _keep(self, segment: Segment, adds: pa.StructArray) -> None:
+        if self._lacks_text(segment):
+            self._keep_text(segment, adds)
+        parsed = _child(adds, STATS_PARSED)
+        records = _child(parsed, "numRecords")
+        for names, (data_type, bounds) in typed_bounds(parsed, pa.nulls(len(adds)), records).items():
+            column = KnownColumn(names, names, data_type, is_partition=False)
+            if segment.blob(column.part) is None:
+                keep_bounds(segment, column, bounds)
+        self._kept.add(segment.id)
+
+    def _keep_text(self, segment: Segment, adds: pa.StructArray) -> None:
+        texts = self._files[0][1].texts(adds).cast(pa.string())
+        segment.keep_blob(STATS, encoded_batch(pa.RecordBatch.from_arrays([texts], [STATS])), new=True)
+
+    def _lacks_text(self, segment: Segment) -> bool:
+        return segment.source is self and segment.blob(STATS) is None
+
+    def _read_texts(self, segments: Sequence[Segment]) -> None:
+        """Read the text of segments, and of others that the same row groups hold."""
+        wanted = np.zeros(self._num_rows + 1, np.bool_)
+        for segment in segments:
+            for start, end in self._group_ranges(self._rows[segment.id]):
+                wanted[start:end] = True
+        others = [
+            segment
+            for id_, segment in self._segments.items()
+            if self._lacks_text(segment) and wanted[self._rows[id_]].all()
+        ]
+        for segment, adds in self._gathered(others, ["stats", STATS_PARSED]):
+            self._keep_text(segment, adds)
+
+    def _read_column(self, is_wanted: Callable[[KnownColumn], bool]) -> None:
+        """Read the bounds of one typed column for all segments; nothing where no file has it."""
+        with self._lock:
+            columns = typed_columns(self._files[0][1].parsed) if self._files else {}
+            for names, data_type in columns.items():
+                column = KnownColumn(names, names, data_type, is_partition=False)
+                if column.key in self._read_columns or not is_wanted(column):
+                    continue
+                fields = [".".join((STATS_PARSED, side, *names)) for side in _SIDES]
+                segments = [each for each in self._segments.values() if each.blob(column.part) is None]
+                try:
+                    for segment, adds in self._gathered(segments, [_NUM_RECORDS, *fields]):
+                        parsed = _child(adds, STATS_PARSED)
+                        records = _child(parsed, "numRecords")
+                        bounds = typed_bounds(parsed, pa.nulls(len(adds)), records).get(names)
+                        if bounds is not None and bounds[0] == data_type:
+                            keep_bounds(segment, column, bounds[1])
+                except SegmentsLost:
+                    return  # whatever needs the text raises it
+                self._read_columns.add(column.key)
+
+    def _group_ranges(self, rows: _Rows) -> Iterator[tuple[int, int]]:
+        """Yield the first row and the end of the row groups that hold some rows."""
+        for first, file in self._files:
+            starts = np.asarray(file.starts) + first
+            places = np.unique(np.searchsorted(starts, rows, "right")) - 1
+            for place in places[(places >= 0) & (places < len(starts) - 1)]:
+                yield int(starts[place]), int(starts[place + 1])
+
+    def _gathered(
+        self, segments: Sequence[Segment], fields: Sequence[str]
+    ) -> Iterator[tuple[Segment, pa.StructArray]]:
+        """Yield each segment with the statistics of its rows, in their order.
+
+        Raises:
+            SegmentsLost: the checkpoint cannot be read any more.
+        """
+        waiting = sorted(segments, key=lambda segment: int(self._rows[segment.id][0]))
+        pieces: dict[str, list[pa.StructArray]] = {segment.id: [] for segment in segments}
+        try:
+            for start, adds in self._read(waiting, fields):
+                done = []
+                for segment in waiting:
+                    rows = self._rows[segment.id]
+                    if rows[0] >= start + len(adds):
+                        break
+                    low, high = np.searchsorted(rows, [start, start + len(adds)])
+                    if low < high:
+                        pieces[segment.id].append(adds.take(pa.array(rows[low:high] - start)))
+                    if high == len(rows):
+                        done.append(segment)
+                for segment in done:
+                    waiting.remove(segment)
+                    whole = pa.concat_arrays(pieces.pop(segment.id))
+                    whole.validate(full=True)  # Arrow reads text without looking whether it is UTF-8
+                    yield segment, whole
+        except (CorruptLog, pa.ArrowException) as error:
+            raise SegmentsLost(*self._segments) from error
+
+    def _read(
+        self, segments: Sequence[Segment], fields: Sequence[str]
+    ) -> Iterator[tuple[int, pa.StructArray]]:
+        """Yield all rows of the row groups that hold rows of these segments."""
+        needed = np.zeros(self._num_rows + 1, np.bool_)
+        for segment in segments:
+            needed[self._rows[segment.id]] = True
+        for first, file in list(self._files):
+            for run in _runs(
+                [
+                    group
+                    for group, (start, end) in enumerate(pairwise(file.starts))
+                    if needed[first + start : first + end].any()
+                ]
+            ):
+                for start, adds in file.read(run, fields):
+                    yield first + start, adds
+
+
+def _runs(numbers: Sequence[int]) -> Iterator[range]:
+    """Yield ascending numbers as ranges."""
+    start = 0
+    for place in range(1, len(numbers) + 1):
+        if place == len(numbers) or numbers[place] != numbers[place - 1] + 1:
+            yield range(numbers[start], numbers[place - 1] + 1)
+            start = place
+
+
+def _child(value: pa.StructArray, name: str) -> pa.Array:
+    # flatten keeps the parents' nulls, StructArray.field would not.
+    return value.flatten()[value.type.get_field_index(name)]
