@@ -404,14 +404,25 @@ class ReadableTable:
         return self.snapshot().version
 
     def snapshot(
-        self, version: int | None = None, timestamp: str | datetime | None = None
+        self,
+        version: int | None = None,
+        timestamp: str | datetime | None = None,
+        *,
+        ranges: Sequence[str] = (),
     ) -> SnapshotResponse:
         """Return the metadata of one version: number, schema, properties, protocol, counts.
 
+        Args:
+            version: the table as of this version.
+            timestamp: the table as of this moment.
+            ranges: columns of which ``column_ranges`` gives the least and the greatest value, those of integers and dates
+                where statistics tell it exactly. No data file is read.
+
         Raises:
             VersionNotFound: the log does not have the version.
+            UnknownColumn: the table does not have one of ``ranges``.
         """
-        parameters = {"version": version, "timestamp": _iso(timestamp)}
+        parameters = {"version": version, "timestamp": _iso(timestamp), "range": list(ranges) or None}
         return answer(SnapshotResponse, self._service.get(table_path(self.id, "snapshot"), parameters))
 
     def schema(self, *, version: int | None = None, timestamp: str | datetime | None = None) -> pa.Schema:

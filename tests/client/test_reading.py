@@ -174,6 +174,97 @@ def test_rows_of_files_without_statistics_are_counted_in_the_files(lake, numbers
     assert other.count(version=0) == 0
 
 
+RANGES = "SELECT min(id), max(id) AS top, min(born), max(big), count(*) FROM {}"
+
+
+@pytest.fixture
+def ranges(lake, tmp_path):
+    """Two files without deletion vectors; one with nothing but NULL in a column."""
+    schema = "id integer, big long, born date, year integer, word string, p integer"
+    table = lake.create_table(tmp_path / "ranges", schema, partition_by=["p"])
+    for start, big in ((5, None), (1, 1 << 60)):
+        rows = [
+            {"id": start + at, "big": big, "born": date(2000, 1, start + at), "year": at, "word": "w", "p": 1}
+            for at in range(3)
+        ]
+        table.append(rows)
+    return table
+
+
+def _unread(table):
+    for file in table.files():
+        Path(file.removeprefix("file://")).write_bytes(b"")
+
+
+def _by_duckdb(lake, table, query):
+    """Return what DuckDB says of the rows, in the same names and types."""
+    return lake.sql(query.format(f"delta.`{table.location}`") + " WHERE id IS NOT NULL OR id IS NULL")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [RANGES, "SELECT max(year), min(year), min(big), count(*) n FROM {}", "SELECT MIN(id) FROM {} AS t"],
+)
+def test_the_range_of_a_column_is_told_without_reading_files(lake, ranges, query):
+    expected = _by_duckdb(lake, ranges, query)
+    _unread(ranges)
+    found = lake.sql(query.format(f"delta.`{ranges.location}`"))
+    assert found.to_pydict() == expected.to_pydict()
+    assert found.schema.types == expected.schema.types
+
+
+def test_the_range_in_an_empty_table_is_null(lake, tmp_path):
+    table = lake.create_table(tmp_path / "empty", "id integer")
+    assert lake.sql(f"SELECT min(id) a, count(*) n FROM delta.`{table.location}`").to_pylist() == [
+        {"a": None, "n": 0}
+    ]
+
+
+def test_ranges_of_older_versions(lake, ranges):
+    _unread(ranges)
+    query = f"SELECT min(id) a, max(id) z FROM delta.`{ranges.location}` VERSION AS OF 1"
+    assert lake.sql(query).to_pylist() == [{"a": 5, "z": 7}]
+    told = ranges.snapshot(1, ranges=["id", "word"]).column_ranges
+    assert told.keys() == {"id"}
+    assert (told["id"].min, told["id"].max) == (5, 7)
+    with pytest.raises(UnknownColumn):
+        ranges.snapshot(ranges=["nope"])
+
+
+@pytest.mark.parametrize("column", ["word", "p"])
+def test_ranges_that_statistics_do_not_tell_are_read(lake, ranges, column):
+    query = f"SELECT min({column}) a, max(id) z FROM {{}}"
+    expected = _by_duckdb(lake, ranges, query)
+    assert lake.sql(query.format(f"delta.`{ranges.location}`")).to_pydict() == expected.to_pydict()
+    _unread(ranges)
+    with pytest.raises(delvec.DelvecError):
+        lake.sql(query.format(f"delta.`{ranges.location}`"))
+
+
+def test_ranges_of_files_with_deletion_vectors_are_read(lake, ranges):
+    ranges.delete("id IN (1, 7)")
+    assert ranges.snapshot(ranges=["id"]).column_ranges == {}
+    query = f"SELECT min(id) a, max(id) z FROM delta.`{ranges.location}`"
+    assert lake.sql(query).to_pylist() == [{"a": 2, "z": 6}]
+
+
+@pytest.mark.parametrize(
+    "query", ["SELECT min(nope) FROM {}", "SELECT min(t.id) a FROM {} t", "SELECT max(id) + 1 a FROM {}",
+              "SELECT min(id) FILTER (id > 2) a FROM {}", "SELECT min(id, 2) a FROM {}", "SELECT DISTINCT max(id) a FROM {}",
+              "SELECT max(id) a, min(id) a FROM {}", "SELECT max(DISTINCT id) a FROM {}", "SELECT max(id) OVER () a FROM {}"],
+)  # fmt: skip
+def test_other_ranges_are_the_engines(lake, ranges, query):
+    def outcome(condition):
+        try:
+            return lake.sql(
+                query.format(f"delta.`{ranges.location}`").replace(" t", " AS t") + condition
+            ).to_pydict()
+        except delvec.DelvecError as error:
+            return type(error)
+
+    assert outcome("") == outcome(" WHERE 1 = 1")
+
+
 @pytest.mark.parametrize(
     "rest",
     [

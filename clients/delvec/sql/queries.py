@@ -1,5 +1,6 @@
 """Queries: which tables they read, and that they read nothing else."""
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from string import ascii_lowercase, ascii_uppercase
@@ -15,7 +16,7 @@ from delvec_kernel.errors import InvalidStatement
 from delvec_kernel.expressions.spark_dialect import AGGREGATES, GENERATORS, SPARK, STATEMENTS, WINDOW_ONLY
 from delvec_kernel.expressions.table_expressions import NAMED
 
-__all__ = ["DIALECTS", "Query", "parse_query"]
+__all__ = ["DIALECTS", "Query", "Total", "parse_query"]
 
 DIALECTS: Final[dict[str, Dialect]] = {"spark": SPARK, "duckdb": DuckDB()}
 _NOT_IN_QUERIES: Final = (
@@ -31,12 +32,27 @@ _KNOWN: Final = STATEMENTS | AGGREGATES | GENERATORS | WINDOW_ONLY
 _SOURCES: Final = (exp.Table, exp.Subquery, exp.Values, exp.Unnest, exp.Lateral)
 _OF_LATERAL: Final = (exp.Subquery, exp.Unnest, exp.Explode, exp.Inline)
 _PLAIN_TABLE: Final = frozenset({"this", "db", "catalog", "alias", "version"})
-_OF_COUNT: Final = frozenset({"expressions", "from", "from_"})
-_COUNT_STAR: Final = "count_star()"
+_OF_TOTALS: Final = frozenset({"expressions", "from", "from_"})
+_WORD: Final = re.compile(r"[a-z_][a-z0-9_]*", re.ASCII)
 _PRUNES: Final = (exp.EQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In, exp.Is)
 _DELTA_SCAN: Final = "delta_scan"
 _SMALL: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
 _CONSTANT: Final = (*_PRUNES, exp.Identifier, exp.Literal, exp.Null, exp.Neg, exp.Boolean, exp.DataType)
+
+
+@dataclass(frozen=True)
+class Total:
+    """A value of all rows of a table.
+
+    Attributes:
+        kind: ``count``, ``min`` or ``max``.
+        column: of which, in small letters; None: of rows.
+        alias: what it is called in the result, if the query says so.
+    """
+
+    kind: str
+    column: str | None
+    alias: str | None
 
 
 @dataclass(frozen=True)
@@ -64,23 +80,24 @@ class Query:
         names = dict.fromkeys(table_name(self.text, each) for each in self.tables())
         return [each for each in names if each.version is None and each.timestamp is None]
 
-    def counted(self) -> tuple[TableName, str] | None:
-        """Return the table of ``SELECT count(*) FROM table``, and what DuckDB calls the result; None of other queries."""
+    def totals(self) -> tuple[TableName, list[Total]] | None:
+        """Return the table of ``SELECT count(*), min(a), max(b) FROM table`` and what is asked for; None of other queries."""
         tree = self.tree
         if not isinstance(tree, exp.Select) or any(
-            tree.args[name] for name in tree.args if name not in _OF_COUNT
+            tree.args[name] for name in tree.args if name not in _OF_TOTALS
         ):
             return None
         source = tree.args.get("from_") or tree.args.get("from")
-        if source is None or len(tree.expressions) != 1 or not _is_plain(source.this):
+        if source is None or not _is_plain(source.this):
             return None
-        column = tree.expressions[0]
-        if not _is_count_of_all(column.unalias()):
+        found = [_total(column) for column in tree.expressions]
+        totals = [each for each in found if each is not None]
+        if not totals or len(totals) < len(found):
             return None
-        found = table_name(self.text, source.this)
-        if found.version is None and found.timestamp is None:
-            found = replace(found, version=self.versions.get(found.name))
-        return found, column.alias if isinstance(column, exp.Alias) else _COUNT_STAR
+        table = table_name(self.text, source.this)
+        if table.version is None and table.timestamp is None:
+            table = replace(table, version=self.versions.get(table.name))
+        return table, totals
 
     def check_functions(self, named: Collection[str]) -> None:
         """Refuse functions that are neither Spark's own nor among ``named``, those of the caller's session.
@@ -221,13 +238,24 @@ def _is_plain(source: exp.Expr) -> bool:
     return alias is None or not alias.columns
 
 
-def _is_count_of_all(value: exp.Expr) -> bool:
-    return (
+def _total(column: exp.Expr) -> Total | None:
+    """Return what one column of a query is, if it is the number of all rows, or the least or greatest value of a column."""
+    value = column.unalias()
+    if value.args.get("expressions"):
+        return None
+    alias = column.alias if isinstance(column, exp.Alias) else None
+    if (
         isinstance(value, exp.Count)
         and isinstance(value.this, exp.Star)
         and not any(value.this.args.values())
-        and not value.args.get("expressions")
-    )
+    ):
+        return Total("count", None, alias)
+    if not isinstance(value, exp.Min | exp.Max) or not isinstance(value.this, exp.Column):
+        return None
+    named = value.this
+    if len(named.parts) > 1 or not isinstance(named.this, exp.Identifier) or not _WORD.fullmatch(named.name):
+        return None
+    return Total("min" if isinstance(value, exp.Min) else "max", named.name, alias)
 
 
 def _folded(name: str) -> str:

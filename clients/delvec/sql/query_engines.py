@@ -2,6 +2,7 @@
 
 import re
 import uuid
+from collections.abc import Sequence
 from typing import Any, Final
 
 import duckdb
@@ -14,12 +15,18 @@ from delvec.engines.duckdb.relation import relation
 from delvec.engines.duckdb.statements import damage
 from delvec.engines.internal_names import INTERNAL
 from delvec.scan import Scan
-from delvec.sql.queries import Query
+from delvec.sql.queries import Query, Total
 from delvec.sql.tokens import TableName
-from delvec_kernel.errors import DelvecError, EngineUnavailable, InvalidStatement, StorageError
+from delvec_kernel.errors import (
+    DelvecError,
+    EngineUnavailable,
+    InvalidStatement,
+    StorageError,
+    UnknownColumn,
+)
 from delvec_kernel.expressions.source_text import located, place
 from delvec_kernel.expressions.spark_dialect import SPARK
-from delvec_kernel.schema.types import PrimitiveType
+from delvec_kernel.schema.types import PrimitiveType, StructType, arrow_type
 
 __all__ = ["query_duckdb", "query_spark"]
 
@@ -46,11 +53,10 @@ def query_duckdb(lake: Catalog, query: Query) -> pa.Table:
         CorruptTable: or a subclass: a file is damaged or missing.
         StorageError: storage did not respond.
     """
-    counted = query.counted()
-    if counted is not None:
-        table, column = counted
-        rows = lake.table(table.name).count(version=table.version, timestamp=table.timestamp)
-        return pa.table({column: pa.array([rows], pa.int64())})
+    asked = query.totals()
+    known = None if asked is None else _totals(lake, *asked)
+    if known is not None:
+        return known
     with duckdb.connect(":memory:", config=_CONFIG) as database:
         database.execute("SET TimeZone = 'UTC'")
         scans: list[Scan] = []
@@ -67,6 +73,46 @@ def query_duckdb(lake: Catalog, query: Query) -> pa.Table:
             return database.sql(text).to_arrow_table()
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             raise _explained(error, scans, query.text) from error
+
+
+def _totals(lake: Catalog, name: TableName, totals: Sequence[Total]) -> pa.Table | None:
+    """Return what is known of a whole table, as one row; None where data files have to be read for the range of a column."""
+    names = [each.alias or _default_name(each) for each in totals]
+    if len({each.lower() for each in names}) < len(names):
+        return None
+    table = lake.table(name.name)
+    columns = sorted({each.column for each in totals if each.column is not None})
+    if not columns:
+        rows = table.count(version=name.version, timestamp=name.timestamp)
+        values = [pa.array([rows], pa.int64()) for _ in totals]
+        return pa.Table.from_arrays(values, names)
+    try:
+        snapshot = table.snapshot(name.version, name.timestamp, ranges=columns)
+    except UnknownColumn:
+        return None  # DuckDB says where in the query it is
+    if snapshot.num_rows is None or len(snapshot.column_ranges) < len(columns):
+        return None
+    schema = StructType.from_json(snapshot.table_schema)
+    if any(schema.field(name).name != name for name in columns):
+        return None  # DuckDB names the result by the schema's spelling
+    values = []
+    for each in totals:
+        if each.column is None:
+            values.append(pa.array([snapshot.num_rows], pa.int64()))
+        else:
+            kind = arrow_type(schema.field(each.column).type)
+            number = getattr(snapshot.column_ranges[each.column], each.kind)
+            stored = pa.int32() if pa.types.is_date(kind) else kind
+            values.append(pa.array([number], stored).cast(kind))
+    return pa.Table.from_arrays(values, names)
+
+
+def _default_name(total: Total) -> str:
+    """Return what DuckDB calls such a column of a result."""
+    if total.column is None:
+        return "count_star()"
+    is_keyword = duckdb.tokenize(total.column)[0][1] == duckdb.token_type.keyword
+    return f'{total.kind}("{total.column}")' if is_keyword else f"{total.kind}({total.column})"
 
 
 def _explained(error: Exception, scans: list[Scan], query: str) -> DelvecError:

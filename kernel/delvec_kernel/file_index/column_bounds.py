@@ -1,7 +1,7 @@
 """Bounds of columns, parsed once per segment, and their summaries: bounds of a whole segment."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 import xxhash
 
 from delvec_kernel.errors import CorruptLog
-from delvec_kernel.file_index.segment import Bound, Segment, SegmentSource, Summary, load_parts
-from delvec_kernel.file_index.segment_parts import FILES, PARTITIONS, STATS, decoded, encoded_batch
+from delvec_kernel.expressions.expression_kinds import INTEGER_TYPES
+from delvec_kernel.file_index.segment import Bound, Chosen, Segment, SegmentSource, Summary, load_parts
+from delvec_kernel.file_index.segment_parts import FILES, PARTITIONS, STATS, Rows, decoded, encoded_batch
 from delvec_kernel.schema.types import DataType, DecimalType, PrimitiveType, StructType
 from delvec_kernel.statistics.bounds import (
     Bounds,
@@ -35,6 +36,7 @@ __all__ = [
     "keep_bounds",
     "keep_typed",
     "known_columns",
+    "least_and_greatest",
     "segment_bounds",
     "summarized",
     "summary_bounds",
@@ -42,6 +44,9 @@ __all__ = [
 
 _RULES: Final = 1
 """Goes up when bounds are worked out differently, so that none of older rules is taken from a store."""
+_LOOSE: Final = "loose"
+"""The part of a segment that says which files have bounds that are not tight."""
+_IS_LOOSE: Final = r'"tightBounds"\s*:\s*(?:false|null|[^tfn\s])'
 _AT_ONCE: Final = 8
 _LONGEST: Final = 64
 _LAST_CHARACTER: Final = "\U0010ffff"
@@ -106,7 +111,7 @@ def segment_bounds(
     Raises:
         SegmentsLost: a store does not have a segment's statistics any more.
     """
-    found = {column.key: _kept(segments, column) for column in columns}
+    found = {column.key: _kept(segments, column.part) for column in columns}
     for start in range(0, len(segments), _AT_ONCE):
         group = [
             (segment, missing)
@@ -121,14 +126,14 @@ def segment_bounds(
     return {key: [batches[segment.id] for segment in segments] for key, batches in found.items()}
 
 
-def _kept(segments: Sequence[Segment], column: KnownColumn) -> dict[str, pa.RecordBatch]:
-    """Return the bounds that are in memory or in a store."""
+def _kept(segments: Sequence[Segment], part: str) -> dict[str, pa.RecordBatch]:
+    """Return what was worked out of segments, by id, as far as it is in memory or in a store."""
     found: dict[str, pa.RecordBatch] = {}
     stores: dict[int, tuple[SegmentSource, list[str]]] = {}
     blobs: dict[str, bytes] = {}
     for segment in segments:
-        batch = segment.decoded(column.part)
-        blob = segment.blob(column.part)
+        batch = segment.decoded(part)
+        blob = segment.blob(part)
         if batch is not None:
             found[segment.id] = batch
         elif blob is not None:
@@ -136,11 +141,11 @@ def _kept(segments: Sequence[Segment], column: KnownColumn) -> dict[str, pa.Reco
         elif segment.source is not None:
             stores.setdefault(id(segment.source), (segment.source, []))[1].append(segment.id)
     for source, ids in stores.values():
-        blobs.update(source.optional_blobs(ids, column.part))
+        blobs.update(source.optional_blobs(ids, part))
     for segment in segments:
         if segment.id in blobs:
-            batch, nbytes = decoded(column.part, blobs[segment.id])
-            segment.keep_decoded(column.part, batch, nbytes)
+            batch, nbytes = decoded(part, blobs[segment.id])
+            segment.keep_decoded(part, batch, nbytes)
             found[segment.id] = batch
     return found
 
@@ -235,6 +240,62 @@ def _mask(batches: Sequence[pa.RecordBatch], rows: Sequence[npt.NDArray[Any] | N
     return np.concatenate(
         [mask if each is None else mask[each] for mask, each in zip(masks, rows, strict=True)]
     )
+
+
+# --- the least and the greatest value ---------------------------------------------------------------------
+
+
+def least_and_greatest(chosen: Sequence[Chosen], column: KnownColumn) -> tuple[int | None, int | None] | None:
+    """Return the least and the greatest value of a column in some files without deletion vectors.
+
+    Args:
+        chosen: the files. What statistics say of all their rows holds of the live ones only without deletion vectors.
+        column: no partition column.
+
+    Returns:
+        None where statistics do not tell it exactly; two Nones where all values are null. Dates are days since the epoch.
+        Text may be cut in statistics, timestamps are to milliseconds, floats leave NaN out, and some writers round decimals:
+        of these nothing is told.
+
+    Raises:
+        SegmentsLost: a store does not have a segment's statistics any more.
+    """
+    kind = column.data_type.name if isinstance(column.data_type, PrimitiveType) else ""
+    if column.is_partition or (kind not in INTEGER_TYPES and kind != "date"):
+        return None
+    segments = [segment for segment, _ in chosen]
+    if any(_loose_rows(segments, [rows for _, rows in chosen])):
+        return None
+    lows, highs = [], []
+    for batch, (_, rows) in zip(segment_bounds(segments, [column])[column.key], chosen, strict=True):
+        bounds = bounds_at([batch], [rows])
+        valued = pa.array(~bounds.only_null)
+        if not pc.any(valued).as_py():
+            continue
+        if bounds.low is None or bounds.high is None:
+            return None
+        low, high = bounds.low.filter(valued), bounds.high.filter(valued)
+        if low.null_count or high.null_count:
+            return None
+        lows.append(pc.min(low).as_py())
+        highs.append(pc.max(high).as_py())
+    return min(lows, default=None), max(highs, default=None)
+
+
+def _loose_rows(segments: Sequence[Segment], rows: Sequence[Rows | None]) -> Iterator[bool]:
+    """Yield for each segment whether the statistics of one of these files say that bounds are not tight."""
+    kept = _kept(segments, _LOOSE)
+    for segment, some in zip(segments, rows, strict=True):
+        batch = kept.get(segment.id)
+        if batch is None:
+            (texts,) = load_parts([segment], STATS, keep=False)
+            loose = pc.fill_null(pc.match_substring_regex(texts.column("stats"), _IS_LOOSE), fill_value=False)
+            blob = encoded_batch(pa.RecordBatch.from_arrays([loose], ["loose"]))
+            segment.keep_blob(_LOOSE, blob, new=True)
+            batch, nbytes = decoded(_LOOSE, blob)
+            segment.keep_decoded(_LOOSE, batch, nbytes)
+        column = batch.column("loose")
+        yield bool(pc.any(column if some is None else column.take(pa.array(some))).as_py())
 
 
 # --- bounds of segments -------------------------------------------------------------------------------------

@@ -150,6 +150,7 @@ from delvec_kernel.wire.shapes import (
 from delvec_kernel.wire.tables import (
     CloneRequest,
     CloneResponse,
+    ColumnRange,
     ConvertRequest,
     ConvertResponse,
     DetailResponse,
@@ -196,6 +197,7 @@ __all__ = [
     "CloneResponse",
     "ClusterBy",
     "ColumnOverlap",
+    "ColumnRange",
     "CommitConflict",
     "CommitCounts",
     "CommitInterval",

@@ -21,6 +21,7 @@ __all__ = [
     "TABLE_NAME",
     "CloneRequest",
     "CloneResponse",
+    "ColumnRange",
     "ConvertRequest",
     "ConvertResponse",
     "DetailResponse",
@@ -206,6 +207,13 @@ class TablesResponse(Answer):
     next_page_token: str | None = None
 
 
+class ColumnRange(Answer):
+    """The least and the greatest value of a column; null where it has none. Dates are days since 1970-01-01."""
+
+    min: int | None = Field(description="The least value.")
+    max: int | None = Field(description="The greatest value.")
+
+
 class SnapshotResponse(Answer):
     """The state of the table at one version."""
 
@@ -228,6 +236,10 @@ class SnapshotResponse(Answer):
     num_deleted_rows: int
     num_rows: int | None = Field(
         default=None, description="Live rows; null if a file's statistics have no row count."
+    )
+    column_ranges: dict[str, ColumnRange] = Field(
+        default_factory=dict,
+        description="By column that was asked for, if it is of integers or dates, and statistics tell its range exactly.",
     )
     app_transactions: dict[str, int] = Field(default_factory=dict)
     domain_metadata: dict[str, str] = Field(default_factory=dict)

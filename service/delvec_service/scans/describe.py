@@ -1,22 +1,24 @@
-"""A table's history: who committed what, as in Delta's DESCRIBE HISTORY."""
+"""DESCRIBE DETAIL and DESCRIBE HISTORY of a table, and the ranges of its columns."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.actions.actions import CommitInfo, Metadata
 from delvec_kernel.features.table_features import reader_features, writer_features
+from delvec_kernel.file_index.column_bounds import known_columns, least_and_greatest
 from delvec_kernel.schema.column_paths import path_text
 from delvec_kernel.snapshot.replay import Commit
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.transaction.group_commit import members_of
-from delvec_kernel.wire import HistoryEntry
+from delvec_kernel.wire import ColumnRange, HistoryEntry
 from delvec_kernel.zcubes import clustering_columns
+from delvec_service.scans.plan import naming
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.snapshots.time_travel import first_stamped
 from delvec_service.store.objects import ObjectStore
 
-__all__ = ["detail", "history"]
+__all__ = ["column_ranges", "detail", "history"]
 
 _FREE_FORM: Final = ("userId", "userName", "job", "notebook", "clusterId")
 
@@ -128,3 +130,23 @@ def detail(snapshot: Snapshot, table: str) -> dict[str, Any]:
         "minWriterVersion": protocol.min_writer_version,
         "tableFeatures": sorted(reader_features(protocol) | writer_features(protocol)),
     }
+
+
+def column_ranges(snapshot: Snapshot, columns: Sequence[str], table: str) -> dict[str, ColumnRange]:
+    """Return the least and the greatest value of columns, by name as asked for, from the statistics of all files.
+
+    A column is left out where they do not tell it exactly: see
+    :func:`~delvec_kernel.file_index.column_bounds.least_and_greatest`.
+
+    Raises:
+        UnknownColumn: the table does not have one of them.
+        SegmentsLost: the store lost what the snapshot needs; load it again.
+    """
+    with naming(table, snapshot.version):
+        known = known_columns([(name,) for name in columns], snapshot.schema, snapshot.partition_columns)
+    counts = snapshot.live.counts
+    if counts.num_deletion_vectors or counts.num_unknown:
+        return {}
+    chosen = [member.chosen for member in snapshot.live.members]
+    found = {column.path[0]: least_and_greatest(chosen, column) for column in known}
+    return {name: ColumnRange(min=each[0], max=each[1]) for name, each in found.items() if each is not None}
