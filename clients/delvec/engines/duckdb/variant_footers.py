@@ -23,6 +23,16 @@ from typing import Final
 from delvec.engines.duckdb.lookup import string_literal
 from delvec.engines.internal_names import INTERNAL
 from delvec_kernel.errors import CorruptTable
+from delvec_kernel.parquet.thrift import (
+    BINARY,
+    INTEGERS,
+    LISTS,
+    STRUCT,
+    CompactReader,
+    list_header,
+    varint,
+    zigzag,
+)
 from delvec_kernel.schema.types import ArrayType, DataType, MapType, StructType
 from delvec_kernel.storage.parquet_footers import MAX_FOOTER_BYTES, TRAILER_BYTES, footer_size
 
@@ -51,12 +61,6 @@ _COPY: Final = INTERNAL("copy")
 _COPY_ID: Final = 1 << 30
 _MOST_COLUMNS: Final = 1_000_000
 """As many as Arrow takes."""
-_DEEPEST: Final = 64
-_BOOLEANS, _BYTE, _INTEGERS, _DOUBLE, _BINARY, _LISTS, _MAP, _STRUCT = (1, 2), 3, (4, 5, 6), 7, 8, (9, 10), 11, 12  # fmt: skip
-_SIZES: Final = {1: 0, 2: 0, _BYTE: 1, _DOUBLE: 8}
-_LONG_LIST: Final = 15
-_LAST_OF_NUMBER: Final = 0x80
-_MOST_BITS: Final = 64
 _SCHEMA, _ROW_GROUPS, _KEY_VALUES, _COLUMN_ORDERS = 2, 4, 5, 7
 _CHUNKS, _CHUNK_METADATA, _COMPRESSED_SIZE = 1, 3, 7
 _NAME, _CHILDREN, _FIELD_ID, _LOGICAL_TYPE = 4, 5, 9, 10
@@ -67,7 +71,7 @@ _GEOPARQUET: Final = b"geo"
 _GEOPARQUET_KEY: Final = b"\x03geo"
 """Under which key GeoParquet has what DuckDB takes for marks, too."""
 _UNKNOWN: Final = 63
-_MARK: Final = bytes([_STRUCT, _VARIANT << 1, 0, 0])
+_MARK: Final = bytes([STRUCT, _VARIANT << 1, 0, 0])
 """The value of a column's logical type that is a variant."""
 _VALUES: Final = frozenset({"metadata", "value", "typed_value"})
 
@@ -213,7 +217,7 @@ class _List:
     def appended(self, count: int, entries: bytes) -> list[_Edit]:
         """Return the edits that append entries."""
         end = self.ends[-1] if self.ends else self.header[1]
-        return [(*self.header, _list_header(len(self.ends) + count, self.kind)), (end, end, entries)]
+        return [(*self.header, list_header(len(self.ends) + count, self.kind)), (end, end, entries)]
 
 
 def _is_shredded(names: AbstractSet[str]) -> bool:
@@ -222,24 +226,24 @@ def _is_shredded(names: AbstractSet[str]) -> bool:
 
 def _seen(data: bytes) -> bytes:
     """Return a footer as DuckDB is to see it."""
-    footer = _Thrift(data)
+    footer = CompactReader(data)
     columns: list[_Column] = []
     lists: dict[int, _List] = {}
     groups: list[_List] = []
     hidden: list[_Edit] = []
     for number, kind in footer.fields():
-        if number == _SCHEMA and kind in _LISTS:
+        if number == _SCHEMA and kind in LISTS:
             lists[number] = _list(footer, lambda: columns.append(_column(footer)))
             _nest(columns)
             if _GEOPARQUET_KEY not in data and not any(column.is_shredded for column in columns):
                 # Row groups take longer than all else.
                 return _edited(data, 0, len(data), _marks(columns))
-        elif number == _ROW_GROUPS and kind in _LISTS:
+        elif number == _ROW_GROUPS and kind in LISTS:
             lists[number] = _list(footer, lambda: groups.append(_chunks(footer)))
-        elif number == _KEY_VALUES and kind in _LISTS:
+        elif number == _KEY_VALUES and kind in LISTS:
             _list(footer, lambda: hidden.extend(_key(footer)))
-        elif number == _COLUMN_ORDERS and kind in _LISTS:
-            lists[number] = _list(footer, lambda: footer.skip(_STRUCT))
+        elif number == _COLUMN_ORDERS and kind in LISTS:
+            lists[number] = _list(footer, lambda: footer.skip(STRUCT))
         else:
             footer.skip(kind)
     if not columns:
@@ -277,7 +281,7 @@ def _copies(
             entries.append(_edited(data, top.start, inside[-1].end, _of_copy(top, inside)))
     if not copied:
         return
-    yield *root.children_at, _number(root.children + copied)
+    yield *root.children_at, zigzag(root.children + copied)
     yield from lists[_SCHEMA].appended(count, b"".join(entries))
     for each in (*groups, *([lists[_COLUMN_ORDERS]] if _COLUMN_ORDERS in lists else ())):
         if len(each.ends) != leaf:
@@ -290,14 +294,14 @@ def _copies(
 
 def _without_size(data: bytes, start: int) -> Iterator[_Edit]:
     """Give the edit of a copied column chunk: DuckDB adds the sizes up, and refuses more than lies between first and last."""
-    footer = _Thrift(data, start)
+    footer = CompactReader(data, start)
     for number, kind in footer.fields():
-        if number == _CHUNK_METADATA and kind == _STRUCT:
+        if number == _CHUNK_METADATA and kind == STRUCT:
             for inner, inner_kind in footer.fields():
                 at = footer.at
                 footer.skip(inner_kind)
-                if inner == _COMPRESSED_SIZE and inner_kind in _INTEGERS:
-                    yield at, footer.at, _number(0)
+                if inner == _COMPRESSED_SIZE and inner_kind in INTEGERS:
+                    yield at, footer.at, zigzag(0)
         else:
             footer.skip(kind)
 
@@ -305,16 +309,16 @@ def _without_size(data: bytes, start: int) -> Iterator[_Edit]:
 def _of_copy(top: _Column, inside: Sequence[_Column]) -> Iterator[_Edit]:
     name = copy_name(top.name).encode()
     # With the length, which is before it.
-    start = top.name_at[0] - len(_varint(top.name_at[1] - top.name_at[0]))
-    yield start, top.name_at[1], _varint(len(name)) + name
+    start = top.name_at[0] - len(varint(top.name_at[1] - top.name_at[0]))
+    yield start, top.name_at[1], varint(len(name)) + name
     if top.id_at is not None:
-        yield *top.id_at, _number(copy_id(top.id))
+        yield *top.id_at, zigzag(copy_id(top.id))
     for column in inside:
         if column.mark in _GEOSPATIAL and column.mark_at is not None:
             yield column.mark_at, column.mark_at + 1, bytes([_UNKNOWN << 1])
         if column.is_shredded and column.mark_at is None and column.last < _LOGICAL_TYPE:
             end = column.end - 1
-            yield end, end, bytes([(_LOGICAL_TYPE - column.last) << 4 | _STRUCT]) + _MARK
+            yield end, end, bytes([(_LOGICAL_TYPE - column.last) << 4 | STRUCT]) + _MARK
 
 
 def _edited(data: bytes, start: int, end: int, edits: Iterator[_Edit] | Sequence[_Edit]) -> bytes:
@@ -340,7 +344,7 @@ def _nest(columns: Sequence[_Column]) -> None:
             waiting.append(column)
 
 
-def _list(footer: "_Thrift", item: Callable[[], object]) -> _List:
+def _list(footer: CompactReader, item: Callable[[], object]) -> _List:
     """Read a list of structs."""
     at = footer.at
     count, kind = footer.list_header()
@@ -353,12 +357,12 @@ def _list(footer: "_Thrift", item: Callable[[], object]) -> _List:
     return found
 
 
-def _chunks(footer: "_Thrift") -> _List:
+def _chunks(footer: CompactReader) -> _List:
     """Read a row group; return the list of its columns."""
     found = None
     for number, kind in footer.fields():
-        if number == _CHUNKS and kind in _LISTS:
-            found = _list(footer, lambda: footer.skip(_STRUCT))
+        if number == _CHUNKS and kind in LISTS:
+            found = _list(footer, lambda: footer.skip(STRUCT))
         else:
             footer.skip(kind)
     if found is None:
@@ -366,11 +370,11 @@ def _chunks(footer: "_Thrift") -> _List:
     return found
 
 
-def _key(footer: "_Thrift") -> Iterator[_Edit]:
+def _key(footer: CompactReader) -> Iterator[_Edit]:
     """Read an entry of the file's metadata; give the edit by which GeoParquet's is not found."""
     found = []
     for number, kind in footer.fields():
-        if number == _KEY and kind == _BINARY:
+        if number == _KEY and kind == BINARY:
             key = footer.take(footer.varint())
             if key == _GEOPARQUET:
                 found.append((footer.at - len(key), footer.at, b"-" * len(key)))
@@ -379,22 +383,22 @@ def _key(footer: "_Thrift") -> Iterator[_Edit]:
     yield from found
 
 
-def _column(footer: "_Thrift") -> _Column:
+def _column(footer: CompactReader) -> _Column:
     column = _Column(footer.at)
     for number, kind in footer.fields():
         column.last = number
-        if number == _NAME and kind == _BINARY:
+        if number == _NAME and kind == BINARY:
             length = footer.varint()
             column.name = footer.take(length).decode(errors="replace")
             column.name_at = (footer.at - length, footer.at)
-        elif number in (_CHILDREN, _FIELD_ID) and kind in _INTEGERS:
+        elif number in (_CHILDREN, _FIELD_ID) and kind in INTEGERS:
             at = footer.at
             value = footer.integer()
             if number == _CHILDREN:
                 column.children, column.children_at = value, (at, footer.at)
             else:
                 column.id, column.id_at = value, (at, footer.at)
-        elif number == _LOGICAL_TYPE and kind == _STRUCT:
+        elif number == _LOGICAL_TYPE and kind == STRUCT:
             for member, inner in footer.fields():
                 if member == _VARIANT or member in _GEOSPATIAL:
                     # Beyond 15 a field has its number in a byte of its own, the last one read.
@@ -406,110 +410,3 @@ def _column(footer: "_Thrift") -> _Column:
             footer.skip(kind)
     column.end = footer.at
     return column
-
-
-def _varint(value: int) -> bytes:
-    found = bytearray()
-    while value >= _LAST_OF_NUMBER:
-        found.append(value & 0x7F | _LAST_OF_NUMBER)
-        value >>= 7
-    return bytes([*found, value])
-
-
-def _number(value: int) -> bytes:
-    return _varint(value << 1 if value >= 0 else (-value << 1) - 1)
-
-
-def _list_header(count: int, kind: int) -> bytes:
-    return (
-        bytes([count << 4 | kind]) if count < _LONG_LIST else bytes([_LONG_LIST << 4 | kind]) + _varint(count)
-    )
-
-
-class _Thrift:
-    """Reads Thrift's compact protocol; what is no such thing is an IndexError or a ValueError."""
-
-    def __init__(self, data: bytes, at: int = 0) -> None:
-        self._data = data
-        self.at = at
-
-    def byte(self) -> int:
-        found = self._data[self.at]
-        self.at += 1
-        return found
-
-    def last(self) -> int:
-        return self._data[self.at - 1]
-
-    def take(self, length: int) -> bytes:
-        if length > len(self._data) - self.at:
-            raise IndexError("it ends in the middle of a name")
-        self.at += length
-        return self._data[self.at - length : self.at]
-
-    def varint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self.byte()
-            value |= (byte & 0x7F) << shift
-            if byte < _LAST_OF_NUMBER:
-                return value
-            shift += 7
-            if shift >= _MOST_BITS:
-                raise ValueError("a number has more than 64 bits")
-
-    def integer(self) -> int:
-        value = self.varint()
-        return (value >> 1) ^ -(value & 1)
-
-    def items(self, count: int) -> Iterator[int]:
-        if count > len(self._data) - self.at:
-            raise IndexError("a list is longer than the footer")
-        yield from range(count)
-
-    def list_header(self) -> tuple[int, int]:
-        header = self.byte()
-        count, kind = header >> 4, header & 15
-        return (self.varint() if count == _LONG_LIST else count), kind
-
-    def fields(self) -> Iterator[tuple[int, int]]:
-        """Give number and type of each field of a struct; its value is to be read before the next."""
-        number = 0
-        while header := self.byte():
-            delta, kind = header >> 4, header & 15
-            number = number + delta if delta else self.integer()
-            yield number, kind
-
-    def skip(self, kind: int, depth: int = 0) -> None:
-        """Pass over a value."""
-        if depth > _DEEPEST:
-            raise ValueError("it is nested too deeply")
-        if kind == _STRUCT:
-            for _, inner in self.fields():
-                self.skip(inner, depth + 1)
-        elif kind in _LISTS:
-            count, inner = self.list_header()
-            self._skip_items(count, (inner,), depth)
-        elif kind == _MAP:
-            count = self.varint()
-            kinds = self.byte() if count else 0
-            self._skip_items(count, (kinds >> 4, kinds & 15), depth)
-        else:
-            self._skip_scalar(kind)
-
-    def _skip_items(self, count: int, kinds: Sequence[int], depth: int) -> None:
-        # In a list a Boolean is a byte.
-        kinds = [_BYTE if kind in _BOOLEANS else kind for kind in kinds]
-        for _ in self.items(count):
-            for kind in kinds:
-                self.skip(kind, depth + 1)
-
-    def _skip_scalar(self, kind: int) -> None:
-        if kind in _INTEGERS:
-            self.varint()
-        elif kind == _BINARY:
-            self.take(self.varint())
-        elif kind in _SIZES:
-            self.take(_SIZES[kind])
-        else:
-            raise ValueError(f"Thrift has no type {kind}")

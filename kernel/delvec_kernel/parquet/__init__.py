@@ -1,0 +1,1 @@
+"""Parquet files as bytes: footers, pages and indexes, without the values in them."""

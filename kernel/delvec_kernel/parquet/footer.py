@@ -1,0 +1,423 @@
+"""Footers of Parquet files whose row groups are copied as they are: where their bytes lie, and the footer of what they become.
+
+A footer is parquet.thrift's FileMetaData. The new one is the old bytes with other numbers in a few known places: offsets, ordinals
+and the count of rows. All else stays, whether this module knows it or not: statistics, encodings, fields of formats to come.
+Nothing in a footer is believed: bytes that two things claim, or that lie outside, are an error.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from delvec_kernel.parquet.thrift import BINARY, INTEGERS, LISTS, STRUCT, CompactReader, list_header, zigzag
+
+__all__ = [
+    "ColumnChunk",
+    "Footer",
+    "Place",
+    "RowGroup",
+    "column_names",
+    "joined",
+    "parse",
+    "why_not_together",
+]
+
+_START: Final = 4
+"""Behind the magic number."""
+_MOST_ROW_GROUPS: Final = 32_767
+"""An ordinal has 16 bits."""
+_MOST_COLUMNS: Final = 1_000_000
+_SCHEMA, _NUM_ROWS, _ROW_GROUPS, _CREATED_BY, _ENCRYPTION = 2, 3, 4, 6, (8, 9)
+_OLD_WRITERS: Final = (b"parquet-cpp version", b"impala version")
+"""Their sizes of column chunks are known to be wrong (PARQUET-816)."""
+
+
+class _Number(NamedTuple):
+    """An integer in a row group that is another one in the new file: where it is, what it is, and which one."""
+
+    start: int
+    end: int
+    value: int
+    name: str
+    column: int
+
+
+@dataclass(slots=True)
+class ColumnChunk:
+    """Where the bytes of a column of a row group are; ends are exclusive.
+
+    Attributes:
+        start: of its first page.
+        end: of its last one.
+        data_start: of its first data page.
+        num_values: in its data pages.
+        column_index: None for none.
+        offset_index: likewise.
+        bloom_filter: likewise; its end is None where the footer does not say it.
+    """
+
+    start: int = 0
+    end: int = 0
+    data_start: int = 0
+    num_values: int = 0
+    column_index: tuple[int, int] | None = None
+    offset_index: tuple[int, int] | None = None
+    bloom_filter: tuple[int, int | None] | None = None
+
+    def ranges(self) -> Iterator[tuple[int, int]]:
+        """Give the bytes that nothing else in the file may claim."""
+        yield self.start, self.end
+        for found in (self.column_index, self.offset_index):
+            if found is not None:
+                yield found
+        if self.bloom_filter is not None:
+            start, end = self.bloom_filter
+            yield start, start + 1 if end is None else end
+
+
+@dataclass(slots=True)
+class RowGroup:
+    """A row group.
+
+    Attributes:
+        num_rows: in it.
+        chunks: of its columns, in their order.
+        start: of its entry in the footer.
+        end: likewise.
+        numbers: in the entry that change.
+    """
+
+    num_rows: int = 0
+    chunks: list[ColumnChunk] = field(default_factory=list)
+    start: int = 0
+    end: int = 0
+    numbers: list[_Number] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """Bytes of its column chunks."""
+        return sum(chunk.end - chunk.start for chunk in self.chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """A footer.
+
+    Attributes:
+        num_rows: in the file.
+        row_groups: those that have rows, in their order.
+        same: what files must have in common to become one: all but rows and row groups.
+    """
+
+    num_rows: int
+    row_groups: Sequence[RowGroup]
+    same: tuple[tuple[int, bytes], ...]
+    _data: bytes
+    _rows_at: tuple[int, int]
+    _groups_at: tuple[int, int]
+
+
+class Place(NamedTuple):
+    """Where a column chunk and what belongs to it are in the new file.
+
+    Attributes:
+        start: of the chunk.
+        column_index: where it begins.
+        offset_index: where it begins, and its length, which changes.
+        bloom_filter: where it begins.
+    """
+
+    start: int
+    column_index: int = 0
+    offset_index: tuple[int, int] = (0, 0)
+    bloom_filter: int = 0
+
+
+# --- reading --------------------------------------------------------------------------------------------------
+
+
+def parse(data: bytes, end: int) -> Footer:
+    """Return what a footer says.
+
+    Args:
+        data: FileMetaData in Thrift's compact protocol.
+        end: the place in the file where it begins; all else lies before.
+
+    Raises:
+        ValueError: it is damaged, or it contradicts itself.
+        IndexError: likewise.
+    """
+    reader = CompactReader(data)
+    num_rows, rows_at = -1, (0, 0)
+    groups: list[RowGroup] | None = None
+    groups_at = (0, 0)
+    same: list[tuple[int, bytes]] = []
+    for number, kind in reader.fields():
+        start = reader.at
+        if number == _NUM_ROWS and kind in INTEGERS:
+            num_rows = reader.integer()
+            rows_at = start, reader.at
+        elif number == _ROW_GROUPS and kind in LISTS:
+            count, inner = reader.list_header()
+            if inner != STRUCT and count:
+                raise ValueError("its row groups are none")
+            groups = [_row_group(reader) for _ in reader.items(count)]
+            groups_at = start, reader.at
+        else:
+            reader.skip(kind)
+            same.append((number, data[start : reader.at]))
+    if groups is None or num_rows != sum(group.num_rows for group in groups):
+        raise ValueError("its row groups do not have the rows that it says")
+    groups = [group for group in groups if group.num_rows]
+    _check(groups, end)
+    return Footer(num_rows, groups, tuple(same), data, rows_at, groups_at)
+
+
+def _check(groups: Sequence[RowGroup], end: int) -> None:
+    if len({len(group.chunks) for group in groups}) > 1:
+        raise ValueError("its row groups have different numbers of columns")
+    if any(group.num_rows < 0 for group in groups):
+        raise ValueError("a row group has fewer than no rows")
+    taken = sorted(found for group in groups for chunk in group.chunks for found in chunk.ranges())
+    if any(stop < start for start, stop in taken):
+        raise ValueError("a part of it ends before it begins")
+    if taken and (taken[0][0] < _START or max(stop for _, stop in taken) > end):
+        raise ValueError("it says that data lies outside the part of the file that has data")
+    if any(after[0] < before[1] for before, after in pairwise(taken)):
+        raise ValueError("it says that two parts of the file overlap")
+
+
+def _row_group(reader: CompactReader) -> RowGroup:
+    group = RowGroup(start=reader.at)
+    found: list[dict[str, int]] = []
+    for number, kind in reader.fields():
+        if number == 1 and kind in LISTS:
+            count, _ = reader.list_header()
+            if count > _MOST_COLUMNS:
+                raise ValueError(f"it lists {count:,} columns")
+            found = [_chunk(reader, group, column) for column in reader.items(count)]
+        elif number == 3 and kind in INTEGERS:  # noqa: PLR2004 - numbers of parquet.thrift
+            group.num_rows = reader.integer()
+        elif number in _OF_GROUP and kind in INTEGERS:
+            _note(reader, group, _OF_GROUP[number], -1)
+        else:
+            reader.skip(kind)
+    group.end = reader.at
+    # Of a row group without rows, writers do not agree on what to say; it is left out.
+    group.chunks = [_column_chunk(each) for each in found] if group.num_rows else []
+    return group
+
+
+_OF_GROUP: Final = {5: "group_offset", 7: "ordinal"}
+_OF_CHUNK: Final = {
+    2: "file_offset",
+    4: "offset_index_offset",
+    5: "offset_index_length",
+    6: "column_index_offset",
+    7: "column_index_length",
+}
+_OF_META: Final = {
+    5: "num_values",
+    7: "compressed_size",
+    9: "data_page_offset",
+    10: "index_page_offset",
+    11: "dictionary_page_offset",
+    14: "bloom_filter_offset",
+    15: "bloom_filter_length",
+}
+_CHUNK_PATH, _CHUNK_META, _CHUNK_ENCRYPTED = 1, 3, (8, 9)
+
+
+def _note(reader: CompactReader, group: RowGroup, name: str, column: int) -> int:
+    start = reader.at
+    value = reader.integer()
+    group.numbers.append(_Number(start, reader.at, value, name, column))
+    return value
+
+
+def _chunk(reader: CompactReader, group: RowGroup, column: int) -> dict[str, int]:
+    """Read an entry of a column; return the numbers in it."""
+    found: dict[str, int] = {}
+    for number, kind in reader.fields():
+        if number == _CHUNK_META and kind == STRUCT:
+            for inner, inner_kind in reader.fields():
+                if inner in _OF_META and inner_kind in INTEGERS:
+                    found[_OF_META[inner]] = _note(reader, group, _OF_META[inner], column)
+                else:
+                    reader.skip(inner_kind)
+        elif number in _OF_CHUNK and kind in INTEGERS:
+            found[_OF_CHUNK[number]] = _note(reader, group, _OF_CHUNK[number], column)
+        elif (number == _CHUNK_PATH and kind == BINARY) or number in _CHUNK_ENCRYPTED:
+            raise ValueError("a column is encrypted, or in another file")
+        else:
+            reader.skip(kind)
+    return found
+
+
+def _column_chunk(found: dict[str, int]) -> ColumnChunk:
+    if not {"num_values", "compressed_size", "data_page_offset"} <= found.keys() or found.get(
+        "index_page_offset"
+    ):
+        raise ValueError("a column lacks what tells where its pages are")
+    data_start = found["data_page_offset"]
+    dictionary = found.get("dictionary_page_offset", 0)
+    if dictionary > data_start:
+        raise ValueError("a dictionary is behind what it is for")
+    start = dictionary or data_start
+    return ColumnChunk(
+        start,
+        start + found["compressed_size"],
+        data_start,
+        found["num_values"],
+        _range(found, "column_index"),
+        _range(found, "offset_index"),
+        _bloom_filter(found),
+    )
+
+
+def _range(found: dict[str, int], name: str) -> tuple[int, int] | None:
+    start, length = found.get(f"{name}_offset"), found.get(f"{name}_length")
+    if not start and not length:
+        return None
+    if start is None or length is None or length <= 0:
+        raise ValueError("an index has no place, or no length")
+    return start, start + length
+
+
+def _bloom_filter(found: dict[str, int]) -> tuple[int, int | None] | None:
+    start, length = found.get("bloom_filter_offset"), found.get("bloom_filter_length")
+    if not start:
+        return None
+    return start, None if length is None else start + length
+
+
+def column_names(footer: Footer) -> list[str]:
+    """Return the names of the columns of the table that a file has, without what is in them.
+
+    Raises:
+        ValueError: it lists no columns.
+        IndexError: the list is damaged.
+    """
+    data = dict(footer.same).get(_SCHEMA)
+    if data is None:
+        raise ValueError("it lists no columns")
+    reader = CompactReader(data)
+    count, _ = reader.list_header()
+    found: list[str] = []
+    # Of the groups that an entry is in, how many entries they still have; the root comes first.
+    open_groups: list[int] = []
+    for place in reader.items(count):
+        name, children = _schema_element(reader)
+        while open_groups and not open_groups[-1]:
+            open_groups.pop()
+        if place and len(open_groups) == 1:
+            found.append(name)
+        if open_groups:
+            open_groups[-1] -= 1
+        if children:
+            open_groups.append(children)
+    return found
+
+
+def _schema_element(reader: CompactReader) -> tuple[str, int]:
+    name, children = "", 0
+    for number, kind in reader.fields():
+        if number == 4 and kind == BINARY:  # noqa: PLR2004 - numbers of parquet.thrift
+            name = reader.take(reader.varint()).decode(errors="replace")
+        elif number == 5 and kind in INTEGERS:  # noqa: PLR2004
+            children = reader.integer()
+        else:
+            reader.skip(kind)
+    return name, children
+
+
+# --- writing --------------------------------------------------------------------------------------------------
+
+
+def why_not_together(footers: Sequence[Footer]) -> str | None:
+    """Return why files cannot become one by copying their row groups; None where they can."""
+    first = footers[0]
+    if any(number in _ENCRYPTION for number, _ in first.same):
+        return "they are encrypted"
+    written_by = dict(first.same).get(_CREATED_BY, b"")
+    if any(name in written_by for name in _OLD_WRITERS):
+        return "a writer of old made them, whose footers are not to be relied on"
+    for footer in footers[1:]:
+        if footer.same == first.same:
+            continue
+        ours, theirs = dict(first.same), dict(footer.same)
+        number = next((each for each in {**ours, **theirs} if ours.get(each) != theirs.get(each)), 0)
+        return _DIFFERENCES.get(number, "their footers differ")
+    if sum(len(footer.row_groups) for footer in footers) > _MOST_ROW_GROUPS:
+        return "they have more row groups than a file can have"
+    return None
+
+
+_DIFFERENCES: Final = {
+    2: "their Parquet schemas differ",
+    5: "their footers have different key-value metadata",
+    6: "different writers made them",
+}
+
+
+def joined(footers: Sequence[Footer], places: Sequence[Sequence[Sequence[Place]]]) -> bytes:
+    """Return the footer of a file that has the row groups of all, one after the other.
+
+    Args:
+        footers: those of the files, which differ only in their rows.
+        places: of each column chunk, by file and row group.
+    """
+    first = footers[0]
+    groups: list[bytes] = []
+    for footer, of_file in zip(footers, places, strict=True):
+        for group, of_group in zip(footer.row_groups, of_file, strict=True):
+            groups.append(_moved(footer, group, of_group, len(groups)))
+    rows = zigzag(sum(footer.num_rows for footer in footers))
+    listed = b"".join([list_header(len(groups), STRUCT), *groups])
+    spans = sorted([(*first._rows_at, rows), (*first._groups_at, listed)])  # noqa: SLF001 - its own module
+    return _spliced(first._data, 0, len(first._data), spans)  # noqa: SLF001
+
+
+def _moved(footer: Footer, group: RowGroup, places: Sequence[Place], ordinal: int) -> bytes:
+    spans = []
+    for number in group.numbers:
+        value = _new_value(number, group, places, ordinal)
+        if value != number.value:
+            spans.append((number.start, number.end, zigzag(value)))
+    return _spliced(footer._data, group.start, group.end, spans)  # noqa: SLF001
+
+
+def _new_value(number: _Number, group: RowGroup, places: Sequence[Place], ordinal: int) -> int:  # noqa: PLR0911
+    if number.name == "ordinal":
+        return ordinal
+    if number.name == "group_offset":
+        return min(place.start for place in places) if number.value and places else 0
+    chunk, place = group.chunks[number.column], places[number.column]
+    shift = place.start - chunk.start
+    match number.name:
+        case "file_offset":
+            # Deprecated: 0, the first page, or behind the chunk, where old writers repeated its metadata.
+            return number.value + shift if chunk.start <= number.value < chunk.end else 0
+        case "data_page_offset" | "dictionary_page_offset":
+            return number.value + shift if number.value else 0
+        case "column_index_offset":
+            return place.column_index
+        case "offset_index_offset":
+            return place.offset_index[0]
+        case "offset_index_length":
+            return place.offset_index[1]
+        case "bloom_filter_offset":
+            return place.bloom_filter
+        case _:
+            return number.value
+
+
+def _spliced(data: bytes, start: int, end: int, spans: Sequence[tuple[int, int, bytes]]) -> bytes:
+    """Return bytes with other ones in place of some, which follow each other."""
+    parts = []
+    for first, last, new in spans:
+        parts += [data[start:first], new]
+        start = last
+    parts.append(data[start:end])
+    return b"".join(parts)

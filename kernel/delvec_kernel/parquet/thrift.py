@@ -1,0 +1,142 @@
+"""Thrift's compact protocol, as far as Parquet uses it: read in place, so that what is not known is kept as it is.
+
+The libraries for Thrift (thrift, thriftpy2, fastparquet) make objects of what their version of parquet.thrift knows. They drop fields
+that it does not know, or forget the width of integers, so a footer that goes through them loses what newer writers put there.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+__all__ = ["BINARY", "INTEGERS", "LISTS", "STRUCT", "CompactReader", "list_header", "varint", "zigzag"]
+
+_BOOLEANS, _BYTE, INTEGERS, _DOUBLE, BINARY, LISTS, _MAP, STRUCT = (1, 2), 3, (4, 5, 6), 7, 8, (9, 10), 11, 12
+_UUID: Final = 13
+_SIZES: Final = {1: 0, 2: 0, _BYTE: 1, _DOUBLE: 8, _UUID: 16}
+_DEEPEST: Final = 64
+_LONG_LIST: Final = 15
+_LAST_OF_NUMBER: Final = 0x80
+_MOST_BITS: Final = 64
+
+
+def varint(value: int) -> bytes:
+    """Return an integer without a sign."""
+    found = bytearray()
+    while value >= _LAST_OF_NUMBER:
+        found.append(value & 0x7F | _LAST_OF_NUMBER)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
+
+
+def zigzag(value: int) -> bytes:
+    """Return a signed integer of at most 64 bits, as fields of all widths have it."""
+    return varint((value << 1) ^ (value >> 63))
+
+
+def list_header(count: int, kind: int) -> bytes:
+    """Return the header of a list."""
+    if count < _LONG_LIST:
+        return bytes([count << 4 | kind])
+    return bytes([_LONG_LIST << 4 | kind]) + varint(count)
+
+
+class CompactReader:
+    """Reads values one after the other.
+
+    Bytes that end too early are an IndexError; what is no Thrift is a ValueError.
+
+    Attributes:
+        at: the place of the next byte.
+    """
+
+    def __init__(self, data: bytes, at: int = 0) -> None:
+        self._data = data
+        self.at = at
+
+    def byte(self) -> int:
+        """Read a byte."""
+        found = self._data[self.at]
+        self.at += 1
+        return found
+
+    def last(self) -> int:
+        """Return the byte that was read last."""
+        return self._data[self.at - 1]
+
+    def take(self, length: int) -> bytes:
+        """Read so many bytes."""
+        if length > len(self._data) - self.at:
+            raise IndexError("it ends in the middle of a value")
+        self.at += length
+        return self._data[self.at - length : self.at]
+
+    def varint(self) -> int:
+        """Read an integer without a sign."""
+        value = shift = 0
+        while True:
+            byte = self.byte()
+            value |= (byte & 0x7F) << shift
+            if byte < _LAST_OF_NUMBER:
+                return value
+            shift += 7
+            if shift >= _MOST_BITS:
+                raise ValueError("a number has more than 64 bits")
+
+    def integer(self) -> int:
+        """Read an integer with a sign."""
+        value = self.varint()
+        return (value >> 1) ^ -(value & 1)
+
+    def items(self, count: int) -> Iterator[int]:
+        """Count the items of a list, each of which takes a byte at least."""
+        if count > len(self._data) - self.at:
+            raise IndexError("a list is longer than what it is in")
+        yield from range(count)
+
+    def list_header(self) -> tuple[int, int]:
+        """Read how many items a list has, and of which type."""
+        header = self.byte()
+        count, kind = header >> 4, header & 15
+        return (self.varint() if count == _LONG_LIST else count), kind
+
+    def fields(self) -> Iterator[tuple[int, int]]:
+        """Give number and type of each field of a struct; its value is to be read before the next."""
+        number = 0
+        while header := self.byte():
+            delta, kind = header >> 4, header & 15
+            number = number + delta if delta else self.integer()
+            yield number, kind
+
+    def skip(self, kind: int, depth: int = 0) -> None:
+        """Pass over a value."""
+        if depth > _DEEPEST:
+            raise ValueError("it is nested too deeply")
+        if kind == STRUCT:
+            for _, inner in self.fields():
+                self.skip(inner, depth + 1)
+        elif kind in LISTS:
+            count, inner = self.list_header()
+            self._skip_items(count, (inner,), depth)
+        elif kind == _MAP:
+            count = self.varint()
+            kinds = self.byte() if count else 0
+            self._skip_items(count, (kinds >> 4, kinds & 15), depth)
+        else:
+            self._skip_scalar(kind)
+
+    def _skip_items(self, count: int, kinds: Sequence[int], depth: int) -> None:
+        # In a list a Boolean is a byte.
+        kinds = [_BYTE if kind in _BOOLEANS else kind for kind in kinds]
+        for _ in self.items(count):
+            for kind in kinds:
+                self.skip(kind, depth + 1)
+
+    def _skip_scalar(self, kind: int) -> None:
+        if kind in INTEGERS:
+            self.varint()
+        elif kind == BINARY:
+            self.take(self.varint())
+        elif kind in _SIZES:
+            self.take(_SIZES[kind])
+        else:
+            raise ValueError(f"Thrift has no type {kind}")

@@ -1,0 +1,123 @@
+"""Statistics of a file that has the rows of several, from theirs: outer bounds of outer bounds, sums of counts."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
+from math import copysign, isfinite
+from re import ASCII
+from re import compile as pattern
+from typing import Any, Final
+
+from delvec_kernel.schema.types import DataType, DecimalType, PrimitiveType, StructType
+from delvec_kernel.statistics.file_statistics import Number, dump, load
+
+__all__ = ["merged"]
+
+_DAY: Final = pattern(r"\d{4}-\d{2}-\d{2}", ASCII)
+_WHOLE: Final = frozenset({"byte", "short", "integer", "long"})
+_MOMENTS: Final = frozenset({"timestamp", "timestamp_ntz"})
+_KINDS: Final = _WHOLE | _MOMENTS | {"float", "double", "string", "date"}
+
+
+def merged(statistics: Sequence[str], num_rows: Sequence[int], schema: StructType) -> str:
+    """Return the ``stats`` of a file with the physical rows of several files.
+
+    Null counts stay true: with tight and with wide bounds, a sum is 0, or the number of rows, only where all are.
+
+    Args:
+        statistics: of each file, as in the log.
+        num_rows: physical rows of each.
+        schema: of the table; its bounds are compared as their types are.
+
+    Raises:
+        CorruptLog: one is no JSON object.
+    """
+    found = [load(each) for each in statistics]
+    rows = sum(num_rows)
+    low, high, nulls = _merge_struct(
+        [[each.get(side) for each in found] for side in ("minValues", "maxValues", "nullCount")],
+        num_rows,
+        schema,
+    )
+    return dump(
+        {
+            "numRecords": Number(rows),
+            "minValues": low,
+            "maxValues": high,
+            "nullCount": nulls,
+            "tightBounds": all(each.get("tightBounds") is not False for each in found),
+        }
+    )
+
+
+def _merge_struct(
+    sides: Sequence[Sequence[Any]], num_rows: Sequence[int], schema: StructType
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    found: tuple[dict[str, Any], dict[str, Any], dict[str, Any]] = ({}, {}, {})
+    for item in schema.fields:
+        name = item.physical_name
+        below = [[_get(each, name) for each in side] for side in sides]
+        if isinstance(item.type, StructType):
+            for side, inner in zip(found, _merge_struct(below, num_rows, item.type), strict=True):
+                if inner:
+                    side[name] = inner
+            continue
+        lows, highs, nulls = below
+        counts = [_count(each) for each in nulls]
+        known = [each for each in counts if each is not None]
+        if len(known) == len(counts):
+            found[2][name] = Number(sum(known))
+        # A file in which all is null has no bounds, and needs none.
+        needed = [count != rows for count, rows in zip(counts, num_rows, strict=True)]
+        for side, values, choose in ((found[0], lows, min), (found[1], highs, max)):
+            bound = _outermost(
+                [each for each, wanted in zip(values, needed, strict=True) if wanted], item.type, choose
+            )
+            if bound is not None:
+                side[name] = bound
+    return found
+
+
+def _get(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, Mapping) else None
+
+
+def _count(value: Any) -> int | None:
+    try:
+        return int(value) if isinstance(value, Number) and int(value) >= 0 else None
+    except ValueError:
+        return None
+
+
+def _outermost(values: Sequence[Any], kind: DataType, choose: Callable[..., Any]) -> Any:
+    """Return the least or greatest bound as it is written; None where one is missing, or cannot be compared."""
+    keys = [_key(each, kind) for each in values]
+    if not keys or any(key is None for key in keys):
+        return None
+    try:
+        return choose(zip(keys, values, strict=True), key=lambda pair: pair[0])[1]
+    except TypeError:  # moments with a zone and without
+        return None
+
+
+def _key(value: Any, kind: DataType) -> Any:  # noqa: PLR0911 - one answer per type
+    name = kind.name if isinstance(kind, PrimitiveType) else ""
+    if not (isinstance(kind, DecimalType) or name in _KINDS):
+        return None
+    try:
+        if name in _WHOLE:
+            return int(value) if isinstance(value, Number) else None
+        if isinstance(kind, DecimalType):
+            exact = Decimal(value) if isinstance(value, Number) else None
+            return exact if exact is not None and exact.is_finite() else None
+        if name in {"float", "double"}:
+            number = float(value) if isinstance(value, Number) else float("nan")
+            # -0.0 and 0.0 are equal, but not to every reader.
+            return (number, copysign(1.0, number)) if isfinite(number) else None
+        if not isinstance(value, str) or isinstance(value, Number):
+            return None
+        if name == "date":
+            return value if _DAY.fullmatch(value) else None
+        return datetime.fromisoformat(value) if name in _MOMENTS else value
+    except (ValueError, InvalidOperation, OverflowError):
+        return None
