@@ -159,6 +159,7 @@ class Transaction:
         self._row_deletes: list[RowDelete] = []
         self._rewritten: list[RewrittenFile] = []
         self._row_map: list[RowMapFile] = []
+        self._added_deletes: list[FileRows] = []
         self._statistics: list[FileStatistics] = []
         self._table_changes: list[WriteChange] = []
         self._change_files: list[ChangeFile] = []
@@ -251,6 +252,13 @@ class Transaction:
         """Record the origin of each row of an added file, so that compactions and row-level changes do not conflict."""
         self._rewritten.append(RewrittenFile(path=path, runs=list(runs)))
 
+    def delete_added_rows(self, rows: Mapping[str, Iterable[int]]) -> None:
+        """Say which rows of added files are deleted from the start; for a compaction that copies files whole.
+
+        Such a file needs :meth:`record_rewrite`, whose ranks then count all rows of a source.
+        """
+        self._added_deletes.extend(FileRows(path=path, rows=sent) for path, sent in _sent(rows))
+
     def record_row_map(self, files: Sequence[RowMapFile]) -> None:
         """Record the origin of each row of the added files after sorting, in files that are already written.
 
@@ -341,6 +349,7 @@ class Transaction:
             data_change=self._data_change,
             rewritten=self._rewritten,
             row_map=self._mapped(),
+            added_deletes=self._added_deletes,
             statistics=self._statistics,
             table_changes=self._table_changes,
             change_files=self._change_files,

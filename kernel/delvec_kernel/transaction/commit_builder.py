@@ -389,6 +389,7 @@ def _count_compaction(changes: Changes, resolved: Resolved) -> dict[str, int]:
         "numRemovedFiles": len(resolved.removed),
         "numRemovedBytes": sum(file.size for file in resolved.removed),
         "numDeletionVectorsRemoved": sum(_vectors_dropped(resolved)),
+        **({"numDeletionVectorsAdded": len(resolved.added)} if resolved.added else {}),
     } | _file_sizes(changes)
 
 

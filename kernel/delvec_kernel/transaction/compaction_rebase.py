@@ -1,15 +1,16 @@
 """Where compactions put rows: those that won, and our own, in whose outputs is deleted what others deleted in its sources."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import cached_property
 
+import numpy as np
 from pyroaring import BitMap64
 
 from delvec_kernel import locations
 from delvec_kernel.transaction.current_transaction import CurrentTransaction
 from delvec_kernel.transaction.row_maps import MovedRows, RowMaps
-from delvec_kernel.transaction.row_runs import SourceRuns, by_source, live_ranks
+from delvec_kernel.transaction.row_runs import Rows, SourceRuns, by_source, live_ranks, row_array
 from delvec_kernel.transaction.transaction_changes import Changes, RowMap
 from delvec_kernel.transaction.winning_commit import WinningCommit, num_records
 
@@ -64,6 +65,33 @@ class OurCompaction:
             found = self._row_maps(row_map, [key for key in unknown if key in self._ours.removes])
             self._mapped |= {key: found.get(key) for key in unknown}
         return self._mapped[source]
+
+    def tells(self, source: str, base: Callable[[], BitMap64], live: int | None) -> bool:
+        """Return whether it is known where each row of a source is that was live when we read it.
+
+        Args:
+            source: canonical path.
+            base: reads its deleted rows then.
+            live: how many rows were live; None where nobody knows.
+        """
+        runs = self.of(source)
+        if runs is None:
+            return False
+        copied = self._copied(runs)
+        if not len(copied):
+            return live in (None, runs.total)
+        # Copied whole: what is deleted in the output has to be what was deleted in the source.
+        return np.array_equal(copied, row_array(base())) and live in (None, runs.total - len(copied))
+
+    def _ranks(self, runs: MovedRows, rows: BitMap64, base: BitMap64) -> Rows:
+        """Return the ranks of rows that were live when we read their source."""
+        places, copied = live_ranks(rows, base), self._copied(runs)
+        return places + np.searchsorted(copied - np.arange(len(copied)), places, side="right")
+
+    def _copied(self, runs: MovedRows) -> Rows:
+        """Return the ranks of rows that were copied though they were deleted."""
+        deletes = self._ours.changes.added_deletes
+        return runs.ranks_of({output: deletes.get(output, BitMap64()) for output in runs.outputs})
 
     @cached_property
     def _row_map(self) -> RowMap | None:
@@ -131,7 +159,7 @@ class OurCompaction:
             runs = self.of(source)
             if runs is None:
                 continue
-            placed = runs.all_rows() if rows is None else runs.rows_at(live_ranks(*rows))
+            placed = runs.all_rows() if rows is None else runs.rows_at(self._ranks(runs, *rows))
             for output, found in placed.items():
                 deleted[output] = deleted[output] | found if output in deleted else found
         rewritten = {path: runs for path, runs in changes.rewritten.items() if path not in self._left_out}

@@ -293,9 +293,8 @@ class Rebase:
 
     def _is_told(self, key: str, target: Target) -> bool:
         """Whether our compaction says where each row of a file is that was live when we read it."""
-        runs = self._compaction.of(key)
         live = None if target.first is None else live_rows(target.first)
-        return runs is not None and live in (None, runs.total)
+        return self._compaction.tells(key, lambda: self._base(target), live)
 
     def _leave_out(self, key: str) -> bool:
         """Do without the part of our compaction that a file is in, where there are others; return whether."""

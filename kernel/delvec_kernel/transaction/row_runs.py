@@ -7,6 +7,9 @@ neighbouring rows of an output. They stand in ``commitInfo.tags["delvec.rowRuns"
 Ranks count the rows that were live when the compaction read the source. Rows that others deleted before it was
 committed are deleted in its outputs, too, so neither ranks nor outputs ever have to be written anew. An output of
 which no row was left is not added; its runs stay.
+
+Where a compaction copies a source whole, with its deleted rows, ranks count all rows of the source. The deleted ones are deleted in
+the output from the start, as if somebody had deleted them meanwhile, so the same arithmetic holds.
 """
 
 import json

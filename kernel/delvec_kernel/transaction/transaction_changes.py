@@ -39,7 +39,8 @@ class RowRun:
 
     Attributes:
         source: path of the source, as in the log.
-        first_rank: of the first of them, among the rows of the source that were live, from 0.
+        first_rank: of the first of them, among the rows of the source that were live, from 0; among all of its rows where
+            they were copied with the deleted ones.
         count: of rows.
         first_output_row: physical row index in the output.
     """
@@ -133,7 +134,8 @@ class Changes:
         row_deletes: physical row indexes by the file's path; rows that are gone already may be among them.
         written_vectors: descriptors by path, of deletion vectors that the engine wrote: the rows that were gone in
             the version that was read, and those of ``row_deletes``, which are in there too.
-        added_deletes: rows of ``adds`` that are not to live: what others deleted while a compaction was written.
+        added_deletes: rows of ``adds`` that are not to live: what others deleted while a compaction was written, and what was
+            deleted before in files that it copied whole.
         metrics: what only the engine knows: times in milliseconds, rows copied.
         reads: None means what operation and predicate imply.
         data_change: False where the same rows are written another way.

@@ -185,7 +185,10 @@ class RowRun(Envelope):
     """Rows of an output that are live rows of one source, one after the other in the source's order."""
 
     source: FilePath = Field(description="Path of a file that the commit removes.")
-    first_rank: Long = Field(description="The position of the first row among the source's live rows.")
+    first_rank: Long = Field(
+        description="The position of the first row among the source's live rows; among all its rows if the output is in "
+        "`added-deletes`."
+    )
     count: int = Field(ge=1, lt=2**63)
     first_output_row: Long
 
@@ -301,6 +304,13 @@ class CommitRequest(Envelope):
     row_map: RowMap | None = Field(
         default=None,
         description=("The same for a compaction that sorts rows; cannot be combined with `rewritten`."),
+    )
+    added_deletes: list[FileRows] = Field(
+        default_factory=list,
+        max_length=FILES,
+        fail_fast=True,
+        description="Rows of added files that are deleted from the start: a compaction that copies whole files carries over those of its "
+        "sources. The file must be in `rewritten`, where `first-rank` and `count` then count all rows of a source.",
     )
     statistics: list[FileStatistics] = Field(
         default_factory=list,

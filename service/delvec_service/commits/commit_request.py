@@ -109,6 +109,7 @@ def changes_of(request: CommitRequest, transaction_id: str, table: OpenTable) ->
         ],
         rewritten=_rewritten(request.rewritten, touched, [add.path for add in request.adds], table),
         row_map=_row_map(request),
+        added_deletes=_added_deletes(request, table),
         statistics=_statistics(request, table),
         app_transaction=None
         if request.app_transaction is None
@@ -127,6 +128,7 @@ def _check_text(request: CommitRequest) -> None:
     texts += [remove.path for remove in request.removes]
     texts += [entry.path for entry in request.row_deletes]
     texts += [entry.path for entry in request.rewritten]
+    texts += [entry.path for entry in request.added_deletes]
     texts += [text for entry in request.statistics for text in (entry.path, entry.stats)]
     texts += [run.source for each in request.rewritten for run in each.runs]
     if request.reads is not None:
@@ -204,6 +206,24 @@ def _rewritten(
         ]
         for entry in given
     }
+
+
+def _added_deletes(request: CommitRequest, table: OpenTable) -> dict[str, BitMap64]:
+    given = request.added_deletes
+    if not given:
+        return {}
+    if request.data_change:
+        raise InvalidCommit("`added-deletes` are for a commit with `data-change: false`.")
+    told = {entry.path for entry in request.rewritten}
+    for entry in given:
+        if entry.path not in told:
+            raise InvalidCommit(
+                f"`added-deletes` lists '{entry.path[:300]}', of which `rewritten` does not tell where its rows come from.",
+                file=entry.path[:300],
+            )
+    _distinct([entry.path for entry in given], table, "is listed in `added-deletes`")
+    found = {entry.path: _rows(entry.path, entry.rows) for entry in given}
+    return {path: rows for path, rows in found.items() if rows}
 
 
 def _statistics(request: CommitRequest, table: OpenTable) -> dict[str, NewStatistics]:

@@ -134,18 +134,27 @@ class History:
         sources = [path for path in live if self.table.rows_of(path, version) and self.random.random() < 0.6]
         if not sources:
             return
-        rewritten, adds = {}, []
+        rewritten, adds, dead = {}, [], {}
+        # Files that are copied bring their deleted rows along.
+        copies = self.random.random() < 0.4
         middle = self.random.randint(0, len(sources))
         for group in (sources[:middle], sources[middle:]) if self.random.random() < 0.5 else (sources,):
-            for part in self.parts(group, version):
+            for part in self.parts(group, version, copies=copies):
                 add = self.write([row for _, _, rows in part for row in rows], data_change=False)
+                if copies:
+                    alive = [
+                        rank + index in self.table.rows_of(path, version)
+                        for path, rank, rows in part
+                        for index in range(len(rows))
+                    ]
+                    dead[add.path] = BitMap64([index for index, lives in enumerate(alive) if not lives])
                 runs, first = [], 0
                 for path, rank, rows in part:
                     runs.append(RowRun(path, rank, len(rows), first))
                     first += len(rows)
                 adds.append(add)
                 rewritten[add.path] = runs
-        recorded = self.random.random() < 0.7
+        recorded = copies or self.random.random() < 0.7
         what = changes(
             "OPTIMIZE",
             version,
@@ -153,14 +162,16 @@ class History:
             removes=sources,
             data_change=False,
             rewritten=rewritten if recorded else {},
+            added_deletes={path: rows for path, rows in dead.items() if rows},
         )
         self.run(what)
 
-    def parts(self, sources, version):
+    def parts(self, sources, version, *, copies=False):
         """Return the rows of one or two outputs as runs in any order: source, rank of the first, rows."""
         pieces = []
         for path in sources:
-            rows, rank = list(self.table.rows_of(path, version).values()), 0
+            live = self.table.rows_of(path, version).values()
+            rows, rank = list(self.table.contents[path] if copies else live), 0
             while rank < len(rows):
                 count = self.random.randint(1, len(rows) - rank)
                 pieces.append((path, rank, rows[rank : rank + count]))

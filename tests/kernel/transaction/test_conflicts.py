@@ -1011,6 +1011,54 @@ def test_what_was_deleted_meanwhile_is_deleted_in_the_output(table):
     assert verdict.rows_already_gone == 0
 
 
+def copy(table, add, deleted):
+    """Return a compaction that copies a file whole, with rows that it says were deleted in it."""
+    output = table.write(table.contents[add.path], data_change=False)
+    runs = [RowRun(add.path, 0, len(table.contents[add.path]), 0)]
+    return changes(
+        "OPTIMIZE",
+        table.version,
+        adds=[output],
+        removes=[add.path],
+        rewritten={output.path: runs},
+        added_deletes={output.path: BitMap64(deleted)},
+        **COMPACTED,
+    )
+
+
+def test_what_was_deleted_before_and_meanwhile_is_deleted_in_a_copy(table):
+    table.commit(table.delete(table.a, [0, 7]))
+    ours = copy(table, table.a, [0, 7])
+    table.commit(table.delete(table.a, [5, 8]))
+    table.commit(table.delete(table.a, [99]))
+
+    verdict = table.check(ours)
+
+    (output,) = ours.adds
+    assert verdict.changes.added_deletes == {output.path: BitMap64([0, 5, 7, 8, 99])}
+    late = table.delete(table.a, [6, 98])
+    table.commit(verdict.changes)
+    assert table.check(late).changes.row_deletes == {output.path: BitMap64([6, 98])}
+
+
+@pytest.mark.parametrize("deleted", [[0], [0, 8], [0, 7, 8]])
+def test_a_copy_with_other_deleted_rows_than_its_source_does_not_pass_row_changes(table, deleted):
+    """Where the rows are could not be told: one that is deleted now might be another one in the copy."""
+    table.commit(table.delete(table.a, [0, 7]))
+    ours = copy(table, table.a, deleted)
+    table.commit(table.delete(table.a, [5]))
+
+    assert table.check(ours).kind is ConcurrentDeleteDelete
+
+
+def test_nothing_of_a_copy_is_added_of_whose_source_nothing_is_left(table):
+    table.commit(table.delete(table.b, [0]))
+    ours = copy(table, table.b, [0])
+    table.commit(changes("DELETE", table.version, removes=[table.b.path]))
+
+    assert table.check(ours).changes.adds == []
+
+
 @pytest.mark.parametrize("gone", [{"removes": True}, {"row_deletes": True}])
 @pytest.mark.parametrize("told", [99, 101])
 def test_a_record_of_other_rows_than_the_files_have_is_none(table, told, gone):

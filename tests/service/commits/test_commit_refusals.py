@@ -119,6 +119,38 @@ CASES = {
         400,
         "BadRequest",
     ),
+    "deleted rows of a file that nobody tells of": (
+        lambda t: {
+            **append(t),
+            "operation": "OPTIMIZE",
+            "data-change": False,
+            "added-deletes": [{"path": "new.parquet", "rows": rows(1)}],
+        },
+        400,
+        "InvalidCommit",
+    ),
+    "deleted rows of a copy that is new data": (
+        lambda t: {
+            **append(t),
+            "removes": [{"path": "a.parquet"}],
+            "rewritten": [{"path": "new.parquet", "runs": []}],
+            "added-deletes": [{"path": "new.parquet", "rows": rows(1)}],
+        },
+        400,
+        "InvalidCommit",
+    ),
+    "deleted rows of a copy that it does not have": (
+        lambda t: {
+            **append(t),
+            "operation": "OPTIMIZE",
+            "data-change": False,
+            "removes": [{"path": "a.parquet"}],
+            "rewritten": [{"path": "new.parquet", "runs": []}],
+            "added-deletes": [{"path": "new.parquet", "rows": rows(3)}],
+        },
+        400,
+        "RowIndexOutOfRange",
+    ),
     "runs of no output": (
         lambda _: {
             "operation": "OPTIMIZE",
