@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import delvec
 from benchmarks.contenders import spark_session
@@ -28,6 +28,7 @@ from benchmarks.provenance import machine, measured_in, this_run
 
 _FILTERS = 50
 _DUCKDB, _SPARK, _DELTALAKE, _DELTA_SPARK = "Delvec on DuckDB", "Delvec on Spark", "deltalake", "delta-spark"
+_REWRITING = "Delvec on DuckDB, rewrite='always'"
 _ON_SPARK = (_SPARK, _DELTA_SPARK)
 _FAR = 200
 """Hours of retention: more than the tables are old, less than what VACUUM is to delete."""
@@ -52,6 +53,7 @@ class Job:
 
 JOBS = {
     "compact": Job("small files", (_DUCKDB, _DELTALAKE, _SPARK, _DELTA_SPARK)),
+    "compact large": Job("large row groups", (_DUCKDB, _REWRITING, _DELTALAKE)),
     "z-order": Job("small files", (_DUCKDB, _DELTALAKE)),
     "z-order again": Job("small files", (_DUCKDB, _DELTALAKE), twice=True),
     "purge": Job("deleted rows", (_DUCKDB, _SPARK, _DELTA_SPARK)),
@@ -63,10 +65,11 @@ JOBS = {
 Call = Callable[[], Any]
 
 
-def _delvec_calls(location: Path, spark: Any) -> dict[str, Call]:
+def _delvec_calls(location: Path, spark: Any, rewrite: Literal["auto", "always"]) -> dict[str, Call]:
     table = delvec.connect().table(location, engine=spark or "duckdb")
     return {
         "compact": lambda: table.optimize(target_size=1 << 30),
+        "compact large": lambda: table.optimize(target_size=1 << 30, rewrite=rewrite),
         "z-order": lambda: table.optimize.z_order(["a", "c"]),
         "purge": table.optimize.purge,
         "deletion vectors": table.optimize.deletion_vectors,
@@ -81,6 +84,7 @@ def _deltalake_calls(location: Path) -> dict[str, Call]:
     table = deltalake.DeltaTable(str(location))
     return {
         "compact": lambda: table.optimize.compact(target_size=1 << 30),
+        "compact large": lambda: table.optimize.compact(target_size=1 << 30),
         "z-order": lambda: table.optimize.z_order(["a", "c"], target_size=TARGET),
         "vacuum plan": lambda: table.vacuum(_FAR, dry_run=True, full=True),
         "vacuum deletes": lambda: table.vacuum(_FAR, dry_run=False, full=True),
@@ -142,7 +146,7 @@ def measure(contender: str, job: str, location: Path, scale: float) -> dict[str,
     elif contender == _DELTA_SPARK:
         calls = _delta_spark_calls(location, spark)
     else:
-        calls = _delvec_calls(location, spark)
+        calls = _delvec_calls(location, spark, "always" if contender == _REWRITING else "auto")
     if wanted.twice:
         calls[job.removesuffix(" again")]()
     if wanted.old_files:

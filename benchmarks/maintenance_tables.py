@@ -14,6 +14,7 @@ __all__ = ["SOURCES", "TARGET", "write_old_files"]
 TARGET = 4 << 20
 _FILES, _ROWS = 200, 20_000
 _PURGED_FILES, _PURGED_ROWS = 32, 312_500
+_LARGE_FILES, _LARGE_ROWS = 16, 524_288
 _OLD_DAYS = 30
 
 
@@ -33,6 +34,28 @@ def small_files(location: Path, scale: float) -> None:
                     "a": draw.integers(0, 10**9, rows),
                     "b": draw.normal(size=rows),
                     "s": [f"v{each}" for each in draw.integers(0, 10**6, rows)],
+                    "c": draw.integers(0, 1000, rows).astype(np.int32),
+                }
+            )
+        )
+
+
+def large_row_groups(location: Path, scale: float) -> None:
+    """Write 8 M rows into 16 files of two row groups each, of 16 MB in all."""
+    table = delvec.connect().create_table(
+        location,
+        "id long, a long, b double, s string, c int",
+        properties={"delta.enableDeletionVectors": "false"},
+    )
+    draw, rows = np.random.default_rng(0), max(1, int(_LARGE_ROWS * scale))
+    for number in range(_LARGE_FILES):
+        table.append(
+            pa.table(
+                {
+                    "id": np.arange(number * rows, (number + 1) * rows),
+                    "a": draw.integers(0, 10**9, rows),
+                    "b": draw.normal(size=rows),
+                    "s": pa.array(draw.integers(0, 10**6, rows)).cast(pa.string()),
                     "c": draw.integers(0, 1000, rows).astype(np.int32),
                 }
             )
@@ -103,6 +126,7 @@ def write_old_files(location: Path, count: int) -> None:
 
 SOURCES = {
     "small files": small_files,
+    "large row groups": large_row_groups,
     "deleted rows": deleted_rows,
     "small vectors": small_vectors,
     "one file": one_file,

@@ -138,6 +138,7 @@ class _Compaction(_Rewrite):
             max_deleted_ratio=config.max_deleted_ratio,
             max_bytes=budget,
             max_memory=config.max_memory_bytes,
+            rewrite=config.rewrite,
             dry_run=dry_run,
         )
 

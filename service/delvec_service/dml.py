@@ -29,6 +29,7 @@ from delvec_kernel.wire import (
     PlannedMaintenance,
     PlanRequest,
     PlanResponse,
+    Rewrite,
 )
 from delvec_kernel.wire import TableResource as Resource
 from delvec_service.commits.idempotency import Answers, request_hash
@@ -139,6 +140,7 @@ class RowCommands:
         zorder_by: Sequence[str] = (),
         full: bool = False,
         target_size: int | None = None,
+        rewrite: Rewrite = "auto",
         key: str | None = None,
         user_metadata: str | None = None,
     ) -> CommitResponse:
@@ -151,12 +153,13 @@ class RowCommands:
             zorder_by: columns to sort rows by.
             full: for a clustered table, sort all files.
             target_size: target size of new files in bytes.
+            rewrite: whether rows are decoded and encoded again.
             key: the request's idempotency key.
             user_metadata: for the table's history.
         """
 
         def run(target: Any) -> Any:
-            command = _optimize_command(target, purge, zorder_by, full)
+            command = _optimize_command(target, purge, zorder_by, full, rewrite)
             size = command(where, target_size=target_size, dry_run=True)["numRemovedBytes"]
             if size > self._limits.read_bytes:
                 raise ReadLimitExceeded(
@@ -186,9 +189,10 @@ class RowCommands:
         zorder_by: Sequence[str] = (),
         full: bool = False,
         target_size: int | None = None,
+        rewrite: Rewrite = "auto",
         limit: int,
     ) -> OptimizePlan:
-        """Return what :meth:`optimize` would rewrite, and why, with at most ``limit`` files; no data file is read.
+        """Return what :meth:`optimize` would rewrite, and why, with at most ``limit`` files; only footers are read.
 
         Raises:
             EngineUnavailable: DuckDB is not installed.
@@ -196,7 +200,7 @@ class RowCommands:
             DelvecError: as for the client's ``DeltaTable.optimize``.
         """
         with self._planning(table) as target:
-            command = _optimize_command(target, purge, zorder_by, full)
+            command = _optimize_command(target, purge, zorder_by, full, rewrite)
             found = command(where, target_size=target_size, dry_run=True)
         groups: list[PlannedFiles] = []
         left = limit
@@ -318,13 +322,15 @@ def _opened(client: "_Client", table: OpenTable, engine: Any) -> Any:
     return opened
 
 
-def _optimize_command(target: Any, purge: bool, zorder_by: Sequence[str], full: bool) -> Callable[..., Any]:
+def _optimize_command(
+    target: Any, purge: bool, zorder_by: Sequence[str], full: bool, rewrite: Rewrite
+) -> Callable[..., Any]:
     if zorder_by:
         return partial(target.optimize.z_order, list(zorder_by))
     if purge:
         found: Callable[..., Any] = target.optimize.purge
         return found
-    return partial(target.optimize, full=full)
+    return partial(target.optimize, full=full, rewrite=rewrite)
 
 
 class _OneTable:

@@ -313,8 +313,26 @@ def test_files_are_written_together_and_deleted_rows_dropped(client, people):
     both = {"zorder-by": ["id"], "purge": True}
     assert client.post("/v1/tables/people/optimize", json=both).status_code == 400
     assert ids(people) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
-    for body in ({"predicate": "age > 3"}, {"target-size": 0}, {"purge": "yes"}):
+    for body in (
+        {"predicate": "age > 3"},
+        {"target-size": 0},
+        {"purge": "yes"},
+        {"rewrite": "sometimes"},
+        {"rewrite": "never", "purge": True},
+    ):
         assert client.post("/v1/tables/people/optimize", json=body).status_code == 400
+
+
+def test_row_groups_are_copied_where_that_is_asked_for(client, people):
+    people.append(people.to_arrow())
+    before = people.to_arrow()
+    for rewrite, said in (("never", "are copied"), ("auto", "rewritten: the row groups are small")):
+        body = {"rewrite": rewrite, "dry-run": True}
+        (group,) = client.post("/v1/tables/people/optimize", json=body).json()["groups"]
+        assert said in group["reason"]
+    done = client.post("/v1/tables/people/optimize", json={"rewrite": "never"}).json()
+    assert done["operation-metrics"]["numAddedFiles"] == 1
+    assert people.to_arrow().sort_by("id").equals(before.sort_by("id"))
 
 
 def test_a_dry_run_says_what_would_be_written_again_and_why(client, people):

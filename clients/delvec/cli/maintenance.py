@@ -8,6 +8,7 @@ import typer
 from delvec.cli.output import number, print_json, print_table, say
 from delvec.cli.session import Table, session
 from delvec.dml.optimize import PlannedCompaction
+from delvec_kernel.wire import Rewrite
 
 __all__ = ["check", "checkpoint", "downgrade", "generate", "optimize", "repair", "restore"]
 
@@ -152,6 +153,12 @@ def optimize(
             min=1, help="Maximum bytes of rows held in memory, at least 128 MiB; the rest spills to disk."
         ),
     ] = None,
+    rewrite: Annotated[
+        Rewrite,
+        typer.Option(
+            help="Whether to decode and encode rows: only where readers gain (auto), always, or never, which only copies row groups."
+        ),
+    ] = "auto",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only list the files that would be rewritten, and why.")
     ] = False,
@@ -176,6 +183,7 @@ def optimize(
         return
     if min_deleted_ratio is not None and not purge:
         raise typer.BadParameter("--min-deleted-ratio needs --purge")
+    _check_rewrite(rewrite, writes_all=purge or full or bool(zorder_by))
     now = session(context)
     options: dict[str, Any] = {} if min_deleted_ratio is None else {"min_deleted_ratio": min_deleted_ratio}
     ready: list[float] = []
@@ -184,7 +192,7 @@ def optimize(
         ready[:] = [done / total if total else 1.0]
 
     with now.table(table, doing="rewriting files", ready=lambda: ready[0] if ready else None) as target:
-        run = target.optimize.purge if purge else partial(target.optimize, full=full)
+        run = target.optimize.purge if purge else partial(target.optimize, full=full, rewrite=rewrite)
         if zorder_by:
             run = partial(target.optimize.z_order, zorder_by)
         done = run(
@@ -215,6 +223,13 @@ def optimize(
     say(
         f"rewrote {removed} files as {added} in {number(done['numBatches'])} commits; now at version {done.version}"
     )
+
+
+def _check_rewrite(rewrite: Rewrite, *, writes_all: bool) -> None:
+    if rewrite != "auto" and writes_all:
+        raise typer.BadParameter(
+            "--rewrite cannot be combined with --purge, --zorder-by or --full, which rewrite all rows"
+        )
 
 
 def _compact_vectors(

@@ -17,6 +17,7 @@ from delvec.engines import row_ids
 from delvec.engines.compaction import Compacted
 from delvec.engines.operation import operation, running
 from delvec.engines.protocol import ROW_GROUP_BYTES, Engine, WriteTarget
+from delvec.engines.row_group_copy import CopyPlan, Decision, check_rewrite
 from delvec.http.service_client import ServiceClient, answer, request, table_path
 from delvec.peer_names import (
     OPTIMIZE_ARGUMENTS,
@@ -49,7 +50,8 @@ from delvec_kernel.errors import BadRequest, InvalidPredicate, InvalidTableChang
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.column_mapping import is_mapped
 from delvec_kernel.schema.column_paths import parse_path, path_text
-from delvec_kernel.wire import AddFile, RepackRequest, RepackResponse, RowMapFile
+from delvec_kernel.storage.row_groups import SourceFile
+from delvec_kernel.wire import AddFile, RepackRequest, RepackResponse, Rewrite, RowMapFile
 from delvec_kernel.zcubes import CLUSTERING_PROVIDER, ZCubeRules, check_columns, choose, files_to_come
 from delvec_kernel.zcubes import reasons as sorting_reasons
 
@@ -63,6 +65,9 @@ _COMMIT_BYTES: Final = 4 << 30
 _AUTO_BYTES: Final = 1 << 30
 _ROW_GROUPS_IN_MEMORY: Final = 20
 """Of ``max_memory``: five are held during writes, and DuckDB gets three quarters."""
+_LOOKS: Final = 1000
+"""Files of which a dry run reads the footers."""
+_NOT_LOOKED_AT: Final = Decision("whether row groups are copied is decided when it runs")
 _LOGGER: Final = logging.getLogger(__name__)
 _TARGET_SIZE: Final = "delta.targetFileSize"
 _METRICS: Final = dict.fromkeys(
@@ -73,6 +78,7 @@ _METRICS: Final = dict.fromkeys(
         "numRemovedBytes",
         "numDeletionVectorsRemoved",
         "numBins",
+        "numBinsCopied",
         "numBatches",
         "totalConsideredFiles",
         "totalFilesSkipped",
@@ -108,6 +114,7 @@ class Optimize:
         max_bytes: rewrite at most this many bytes, by gain per byte; None for no limit.
         auto: only these partitions, by the rules of auto compaction; None for a command.
         max_memory: bytes of rows held in memory; None for the engine's default.
+        rewrite: whether rows are decoded and encoded again: see :meth:`Optimizer.__call__`.
     """
 
     where: str | None = None
@@ -123,6 +130,7 @@ class Optimize:
     max_bytes: int | None = None
     auto: Sequence[Mapping[str, str | None]] | None = None
     max_memory: int | None = None
+    rewrite: Rewrite = "auto"
 
     def check(self) -> None:
         """Refuse invalid numbers.
@@ -134,6 +142,7 @@ class Optimize:
             given = getattr(self, name)
             if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 1):
                 raise BadRequest(f"{name} must be a number of bytes above 0 (given: {given!r})")
+        check_rewrite(self.rewrite)
         for name in ("max_deleted_ratio", "min_deleted_ratio"):
             ratio = getattr(self, name)
             if not 0 <= ratio <= 1:
@@ -209,6 +218,7 @@ class Optimizer:
         retries: int | None = None,
         progress: Progress | None = None,
         full: bool = False,
+        rewrite: Rewrite = "auto",
         partition_filters: Any = None,
         max_spill_size: int | None = None,
         **others: Any,
@@ -231,6 +241,9 @@ class Optimizer:
             retries: how often to plan again after another writer replaced the same files; by default the connection's.
             progress: called after each commit with the bytes done and the total.
             full: recluster all files of a clustered table together, including those clustered by other columns.
+            rewrite: "always" decodes and encodes all rows. "auto" copies row groups byte for byte, deleted rows included, if
+                they are large and the files similar. "never" only copies, and leaves other files as they are. Only DuckDB
+                copies; sorting never does.
             partition_filters: as in deltalake, instead of ``where``: ``[("country", "=", "NZ")]``.
             max_spill_size: deltalake's name of ``max_memory``.
             others: other arguments of deltalake are refused; the error names the one to use.
@@ -259,6 +272,7 @@ class Optimizer:
             progress=progress,
             max_bytes=max_bytes,
             max_memory=max_memory,
+            rewrite=rewrite,
         )
         return self._run(wanted, dry_run=dry_run, retries=retries)
 
@@ -423,10 +437,19 @@ class _Run:
         self._done_bytes = 0
         self._cubes: ZCubeRules | None = None
         self._rules = CompactionRules()
+        self._copies: CopyPlan | None = None
 
     def planned(self) -> PlannedCompaction:
         """Return what would be done."""
         scan, bins = self._plan()
+        copies = self._copies
+        decisions = [] if copies is None else self._decided(copies, bins)
+        if decisions:
+            # What is copied keeps its deleted rows.
+            bins = [
+                replace(each, live_size=each.size) if decision.is_copy else each
+                for each, decision in zip(bins, decisions, strict=True)
+            ]
         chosen = sum(len(each.files) for each in bins)
         paths = scan.files["path"].to_pylist()
         values = {
@@ -446,6 +469,8 @@ class _Run:
             if self._cubes is None
             else sorting_reasons(facts, bins, self._cubes)
         )
+        if decisions:
+            reasons = [f"{said}; {each.why}" for said, each in zip(reasons, decisions, strict=True)]
         return PlannedCompaction(
             values,
             named,
@@ -467,7 +492,9 @@ class _Run:
         partitions = {self._partition(scan, each) for each in bins}
         with self._engine() as engine:
             for batch in self._batches(bins):
-                self._commit(engine, scan, [[paths[place] for place in each.files] for each in batch])
+                named = [[paths[place] for place in each.files] for each in batch]
+                copied = {} if self._copies is None else _chosen(self._copies, batch)
+                self._commit(engine, scan, named, copied)
                 self._done_bytes += sum(each.size for each in batch)
                 self._add("numBins", len(batch))
                 self._add("numBatches", 1)
@@ -475,6 +502,14 @@ class _Run:
                     self._wanted.progress(self._done_bytes, total)
         self._add("partitionsOptimized", len(partitions))
         return Metrics({**self._counts, **self._elapsed()}, self._version)
+
+    def _decided(self, copies: CopyPlan, bins: Sequence[Bin]) -> list[Decision]:
+        """Return what becomes of each bin, as far as a dry run looks: it need not read a million footers."""
+        found, looks = [], 0
+        for each in bins:
+            looks += len(each.files)
+            found.append(copies.decide(each) if looks <= _LOOKS else _NOT_LOOKED_AT)
+        return found
 
     def _engine(self) -> AbstractContextManager[Engine]:
         bound = self._wanted.max_memory
@@ -505,7 +540,41 @@ class _Run:
             )
             bins = pack(scan.files, keys, self._rules)
         left = None if wanted.max_bytes is None else max(0, wanted.max_bytes - self._done_bytes)
-        return scan, within(bins, left)
+        bins = within(bins, left)
+        self._copies = self._copy_plan(scan)
+        if wanted.rewrite == "never" and self._copies is not None:
+            bins = [each for each in bins if self._copies.decide(each).is_copy]
+        return scan, bins
+
+    def _copy_plan(self, scan: Scan) -> CopyPlan | None:
+        """Return what decides which bins are copied; None where rows are always written again."""
+        wanted = self._wanted
+        if wanted.rewrite == "never":
+            self._check_copies(scan)
+        if wanted.purge or wanted.rewrite == "always" or self._cubes is not None:
+            return None
+        if not self._table.engine.copies_row_groups:
+            return None
+        tolerated = wanted.max_deleted_ratio
+        if wanted.rewrite == "auto":
+            tolerated = min(tolerated, MAX_DELETED_RATIO)
+        return CopyPlan(scan, lambda: self._statistics(scan), wanted.rewrite, tolerated)
+
+    def _check_copies(self, scan: Scan) -> None:
+        if self._cubes is not None:
+            raise BadRequest(
+                f"Table '{scan.name}' is clustered, so OPTIMIZE sorts it, and writes rows again; leave out rewrite='never'."
+            )
+        if not self._table.engine.copies_row_groups:
+            raise BadRequest(
+                "rewrite='never' is for the DuckDB engine, which copies row groups; Spark's tasks write rows again."
+            )
+
+    def _statistics(self, scan: Scan) -> Mapping[str, str | None]:
+        """Return the statistics of the files of a scan, by path."""
+        found, _ = self._table.plan(predicate=self._wanted.where, version=scan.version, stats=True)
+        wanted = found.only(scan.files["path"].to_pylist()).files
+        return dict(zip(wanted["path"].to_pylist(), wanted["stats"].to_pylist(), strict=True))
 
     def _new_files(self, scan: Scan, bins: Sequence[Bin]) -> int:
         """Return the approximate number of new files."""
@@ -541,7 +610,13 @@ class _Run:
         columns = check_columns(columns, scan.schema, scan.partition_columns, scan.configuration)
         return ZCubeRules(columns, max_deleted_ratio=wanted.max_deleted_ratio)
 
-    def _commit(self, engine: Engine, scan: Scan, bins: Sequence[Sequence[str]]) -> None:
+    def _commit(
+        self,
+        engine: Engine,
+        scan: Scan,
+        bins: Sequence[Sequence[str]],
+        copied: Mapping[int, Sequence[SourceFile]],
+    ) -> None:
         operation = "REORG" if self._wanted.purge else "OPTIMIZE"
         begun, _ = begin(self._service, self._table.id, operation)
         target = row_command.target_of(scan, begun.transaction_id)
@@ -550,7 +625,7 @@ class _Run:
                 target, row_group_bytes=min(ROW_GROUP_BYTES, self._wanted.max_memory // _ROW_GROUPS_IN_MEMORY)
             )
         removed = [path for paths in bins for path in paths]
-        written = self._write(engine, scan.only(removed), bins, target)
+        written = self._copy_or_write(engine, scan, bins, copied, target)
         transaction = Transaction(
             self._service,
             self._table.id,
@@ -570,10 +645,37 @@ class _Run:
             transaction.record_rewrite(path, runs)
         if written.row_map:
             transaction.record_row_map(written.row_map)
+        transaction.delete_added_rows(written.deleted)
         done = transaction.commit()
         self._version = done.version
         for name in _SUMMED:
             self._add(name, done.operation_metrics.get(name, 0))
+
+    def _copy_or_write(
+        self,
+        engine: Engine,
+        scan: Scan,
+        bins: Sequence[Sequence[str]],
+        copied: Mapping[int, Sequence[SourceFile]],
+        target: WriteTarget,
+    ) -> Compacted:
+        """Copy some bins, and have the rows of the others written again."""
+        done: dict[int, Compacted | None] = {}
+        if copied and self._copies is not None:
+            done = self._copies.copy(list(copied.items()), target)
+        rest = [paths for number, paths in enumerate(bins) if done.get(number) is None]
+        found = [each for each in done.values() if each is not None]
+        self._add("numBinsCopied", len(found))
+        if rest:
+            found.append(
+                self._write(engine, scan.only(path for paths in rest for path in paths), rest, target)
+            )
+        return Compacted(
+            [add for each in found for add in each.adds],
+            {path: runs for each in found for path, runs in each.rewritten.items()},
+            [file for each in found for file in each.row_map],
+            {path: rows for each in found for path, rows in each.deleted.items()},
+        )
 
     def _write(
         self, engine: Engine, scan: Scan, bins: Sequence[Sequence[str]], target: WriteTarget
@@ -633,6 +735,12 @@ class _Run:
 
     def _elapsed(self) -> dict[str, int]:
         return {"executionTimeMs": self._clock.metrics()["executionTimeMs"]}
+
+
+def _chosen(copies: CopyPlan, bins: Sequence[Bin]) -> dict[int, Sequence[SourceFile]]:
+    """Return the files of the bins that are copied, by the number of the bin."""
+    found = ((number, copies.decide(each).sources) for number, each in enumerate(bins))
+    return {number: sources for number, sources in found if sources is not None}
 
 
 def _sorted_as_before(scan: Scan, compacted: Compacted) -> Compacted:

@@ -5,7 +5,7 @@ deleted in the new one. It is made of what was really read, row by row, and prov
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -28,11 +28,13 @@ class Compacted:
         adds: the new files; none where no row stayed.
         rewritten: for each of them, where its rows come from; empty where rows have another order than they had.
         row_map: files that say so where they have; of the rows of all new files, in their order.
+        deleted: rows of new files that are deleted from the start, because they were in what was copied.
     """
 
     adds: Sequence[AddFile]
     rewritten: Mapping[str, Sequence[RowRun]]
     row_map: Sequence[RowMapFile] = ()
+    deleted: Mapping[str, BitMap64] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

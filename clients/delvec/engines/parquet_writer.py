@@ -12,7 +12,7 @@ import sys
 import time
 import uuid
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -39,7 +39,7 @@ from delvec_kernel.statistics.file_statistics import StatisticsCollector
 from delvec_kernel.storage import files as storage
 from delvec_kernel.wire import AddFile
 
-__all__ = ["DEFAULT_FILE_SIZE", "DataFileWriter", "write_data_files"]
+__all__ = ["DEFAULT_FILE_SIZE", "DataFileWriter", "data_file_path", "write_data_files"]
 
 DEFAULT_FILE_SIZE: Final = DEFAULT_TARGET_SIZE
 """Bytes at which a file is closed, unless the table sets ``delta.targetFileSize``."""
@@ -349,14 +349,15 @@ class DataFileWriter:
             self._close(key)
 
     def _open_file(self, key: _Key, dictionaries: list[str]) -> _OpenFile:
-        name = (
-            f"{self._prefix}-{self._task:05d}-{_uuid7()}-{self._target.transaction_id}"
-            f".c{len(self._paths):03d}.{self._codec}.parquet"
+        path = data_file_path(
+            dict(zip(self._partition_names, key, strict=True)),
+            self._target.transaction_id,
+            task=self._task,
+            number=len(self._paths),
+            codec=self._codec,
+            folder=self._folder,
+            prefix=self._prefix,
         )
-        directory = partition_values.partition_path(dict(zip(self._partition_names, key, strict=True)))
-        # ASCII alone: deltalake and delta-spark disagree on how a log spells other characters.
-        directory = "/".join(map(_folder_name, directory.split("/")))
-        path = locations.log_path(self._folder + (f"{directory}/{name}" if directory else name))
         opened = storage.open_output(self._target.location, path, durable=True)
         sink = opened.__enter__()  # closed by _close or _abandon, whichever comes
         self._paths.append(path)
@@ -406,6 +407,34 @@ class DataFileWriter:
     def _close_all(self) -> None:
         for key in list(self._open):
             self._close(key)
+
+
+def data_file_path(
+    partition: Mapping[str, str | None],
+    transaction_id: str,
+    *,
+    task: int,
+    number: int,
+    codec: str,
+    folder: str = "",
+    prefix: str = "part",
+) -> str:
+    """Return the path of a new file, as in the log.
+
+    Args:
+        partition: values by physical name, in the table's order.
+        transaction_id: of the commit to be.
+        task: which of several writers of the transaction writes it.
+        number: of the file among those of the task.
+        codec: for the eye.
+        folder: below the table's location, ending with a slash.
+        prefix: of the name.
+    """
+    name = f"{prefix}-{task:05d}-{_uuid7()}-{transaction_id}.c{number:03d}.{codec}.parquet"
+    directory = partition_values.partition_path(partition)
+    # ASCII alone: deltalake and delta-spark disagree on how a log spells other characters.
+    directory = "/".join(map(_folder_name, directory.split("/")))
+    return locations.log_path(folder + (f"{directory}/{name}" if directory else name))
 
 
 @contextmanager

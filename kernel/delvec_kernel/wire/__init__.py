@@ -48,6 +48,7 @@ from delvec_kernel.wire.commands import (
     OptimizePlan,
     OptimizeRequest,
     PlannedFiles,
+    Rewrite,
     UpdateRequest,
 )
 from delvec_kernel.wire.commits import (
@@ -278,6 +279,7 @@ __all__ = [
     "ReplaceTable",
     "RestoreRequest",
     "RestoreResponse",
+    "Rewrite",
     "RewrittenFile",
     "RoleGrant",
     "RowDelete",

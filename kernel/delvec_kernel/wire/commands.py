@@ -6,7 +6,10 @@ from pydantic import BeforeValidator, Field, StrictBool, StrictFloat, StrictInt,
 
 from delvec_kernel.wire.shapes import Answer, Column, Envelope, few
 
-__all__ = ["DeleteRequest", "OptimizePlan", "OptimizeRequest", "PlannedFiles", "UpdateRequest"]
+__all__ = ["DeleteRequest", "OptimizePlan", "OptimizeRequest", "PlannedFiles", "Rewrite", "UpdateRequest"]
+
+Rewrite: TypeAlias = Literal["auto", "always", "never"]
+"""Whether rows of files that OPTIMIZE makes one are decoded and encoded again."""
 
 _Value: TypeAlias = (
     Annotated[StrictStr, Field(max_length=100_000)]
@@ -78,6 +81,11 @@ class OptimizeRequest(Envelope):
         description="Bytes of new files; by default delta.targetFileSize, else 256 MiB.",
         examples=[134217728],
     )
+    rewrite: Rewrite = Field(
+        default="auto",
+        description="Whether rows are decoded and encoded. `auto` copies row groups byte for byte if they are large and the files "
+        "similar; `never` only copies, and leaves other files as they are. Cannot be combined with purge, full or zorder-by.",
+    )
     dry_run: StrictBool = Field(
         default=False,
         description="Commit nothing, but return what would be rewritten, and why. No byte limit applies.",
@@ -92,6 +100,10 @@ class OptimizeRequest(Envelope):
     def _one_command(self) -> "OptimizeRequest":
         if sum((self.purge, self.full, bool(self.zorder_by))) > 1:
             raise ValueError("give at most one of purge, full and zorder-by")
+        if self.rewrite != "auto" and (self.purge or self.full or self.zorder_by):
+            raise ValueError(
+                "rewrite cannot be combined with purge, full or zorder-by, which rewrite all rows"
+            )
         return self
 
 

@@ -94,6 +94,7 @@ class CompactionConfig(PolicyConfig):
         min_gain_bytes: bytes of deleted rows for which it is worth it, too.
         max_bytes_per_run: the budget: bytes of files that are rewritten.
         max_memory_bytes: of rows that are held at once; others are spilled to disk. None for what the process has.
+        rewrite: "always" decodes and encodes all rows again, "auto" copies row groups where that is as good for readers.
     """
 
     target_file_size_bytes: _Size | None = None
@@ -102,6 +103,7 @@ class CompactionConfig(PolicyConfig):
     min_gain_bytes: _Count = 1 << 30
     max_bytes_per_run: _Size | None = None
     max_memory_bytes: Annotated[int, Field(strict=True, ge=128 << 20, lt=2**63)] | None = None
+    rewrite: Literal["auto", "always"] = "auto"
 
 
 class DvPurgeConfig(PolicyConfig):

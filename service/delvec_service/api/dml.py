@@ -116,6 +116,7 @@ def optimize_table(
             zorder_by=body.zorder_by,
             full=body.full,
             target_size=body.target_size,
+            rewrite=body.rewrite,
             limit=body.limit,
         )
     return _noted(
@@ -126,6 +127,7 @@ def optimize_table(
             zorder_by=body.zorder_by,
             full=body.full,
             target_size=body.target_size,
+            rewrite=body.rewrite,
             key=idempotency_key,
             user_metadata=body.user_metadata,
         )

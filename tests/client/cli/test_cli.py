@@ -427,6 +427,9 @@ def test_optimize_says_what_would_be_done_and_does_it(delvec_command, people, tm
     planned = delvec_command("optimize", people, "--dry-run", "--json").json
     assert (len(planned["bins"][0]), planned["version"]) == (2, None)
     assert "2 files: part-" in delvec_command("optimize", people, "--dry-run").out
+    planned = delvec_command("optimize", people, "--rewrite", "never", "--dry-run").out
+    assert "2 row groups of 0.0 MiB on average are copied" in planned
+    assert delvec_command("optimize", people, "--rewrite", "never", "--purge").code == 2
     assert "rewrote 2 files as 1" in delvec_command("optimize", people).err
     assert "no files need to be rewritten" in delvec_command("optimize", people).err
     assert delvec_command("delete", people, "--where", "id = 1").code == 0

@@ -73,6 +73,11 @@ class DuckDBEngine:
         """``delvec-duckdb/<version>``, recorded in the log as engineInfo."""
         return self._name
 
+    @property
+    def copies_row_groups(self) -> bool:
+        """OPTIMIZE copies row groups here where that is cheaper."""
+        return True
+
     def progress(self) -> float | None:
         """Return how far the statement that runs now is, from 0 to 1; a command may be several of them. None: not known."""
         return self._session.progress()
