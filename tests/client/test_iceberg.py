@@ -60,6 +60,20 @@ def test_rows_are_deltas_after_every_statement(table, format_version):
 
 
 @BOTH
+def test_files_that_were_copied_with_their_deleted_rows_are_converted_as_others(table, format_version):
+    table.append([{"id": n, "p": [None, "a b%1", "ä/=", ""][n % 4], "x": n / 3} for n in range(100, 200)])
+    table.delete("id % 7 = 0")
+    table.to_iceberg(format_version=format_version)
+
+    assert table.optimize(rewrite="never", max_deleted_ratio=0.5)["numBinsCopied"] > 0
+
+    done = table.to_iceberg(format_version=format_version)
+    assert iceberg_rows(done) == delta_rows(table)
+    assert_sound(table)
+    assert summary(done)["total-position-deletes"] == 29
+
+
+@BOTH
 def test_every_version_is_a_snapshot(table, format_version):
     table.to_iceberg(format_version=format_version)
     table.delete("id = 3")
