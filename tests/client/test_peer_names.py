@@ -203,7 +203,11 @@ def test_maintenance_as_deltalake_calls_it(by_country, tmp_path):
         (lambda t: t.optimize.z_order(["id"], writer_properties=None), TypeError, "give target_size="),
         (lambda t: t.optimize(nonsense=1), TypeError, r"table.optimize\(\) has no argument 'nonsense'$"),
         (lambda t: t.optimize(max_memory=2**28, max_spill_size=2**28), BadRequest, "not both"),
-        (lambda t: t.optimize(partition_filters="country = 'AU'"), BadRequest, "filters must be a list of tuples"),
+        (
+            lambda t: t.optimize(partition_filters="country = 'AU'"),
+            BadRequest,
+            "filters must be a list of tuples",
+        ),
         (lambda t: t.vacuum(commit_properties=None), TypeError, "has no argument 'commit_properties'"),
         (lambda t: t.vacuum(full=True, mode="lite"), BadRequest, "full=True is mode='full'"),
     ],
