@@ -49,6 +49,13 @@ def test_null_is_not_true(engine, make_scan, where):
     assert engine.find_rows(scan, where(scan, "x is null")) == {"a%20b": BitMap64([1])}
 
 
+def test_what_spark_would_replace_by_a_variable_is_refused(engine, numbers_scan, where, spark):
+    for text in ("text = '${env:HOME}'", "text = r'${spark:spark.app.name}'"):
+        with pytest.raises(InvalidPredicate, match="environment variable"):
+            engine.find_rows(numbers_scan.scan, where(numbers_scan.scan, text))
+    assert engine.find_rows(numbers_scan.scan, where(numbers_scan.scan, "text = '$'")) == {}
+
+
 def test_partition_columns_in_the_predicate(engine, make_scan, where):
     rows = pa.table({"x": [1, 2, 3]})
     names = ["p=ü %/1.parquet", "p=b/2.parquet", "3.parquet"]

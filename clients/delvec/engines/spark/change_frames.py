@@ -25,6 +25,7 @@ from delvec.engines.spark.file_values import FILE
 from delvec.engines.spark.merge_source import SOURCE_ROW
 from delvec.engines.spark.row_expressions import BROKEN, as_stored, first_broken, generated_value
 from delvec.engines.spark.scan import ROW, spark_schema
+from delvec.engines.spark.session import refuse_variables
 from delvec_kernel.constraints.declared import Check
 from delvec_kernel.errors import InvalidPredicate
 from delvec_kernel.expressions.expression import Expression
@@ -283,6 +284,7 @@ def _under(numbers: Sequence[int]) -> Column:
 
 
 def _sql(expression: Expression) -> str:
+    refuse_variables(expression.text)
     return f"(\n{expression.sql()}\n)"
 
 

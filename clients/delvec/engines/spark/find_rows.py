@@ -25,6 +25,7 @@ from delvec.engines.spark.dv_filter import bitmap_from_words
 from delvec.engines.spark.file_values import FILE
 from delvec.engines.spark.row_sets import RowSets, forget_archives
 from delvec.engines.spark.scan import ROW
+from delvec.engines.spark.session import refuse_variables
 from delvec.scan import Scan
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.column_paths import backticked
@@ -120,7 +121,11 @@ def filter_rows(frame: DataFrame, predicate: Predicate, schema: StructType) -> D
     Spark pushes comparisons into the Parquet reader, which goes by the bounds of row groups: NaN is not within them,
     though Spark orders it above everything, and -0.0 is below them where they are 0.0, though Spark takes the two
     for equal. So floating-point columns are compared in a form that is not pushed.
+
+    Raises:
+        InvalidPredicate: it has what Spark would replace by the value of a variable.
     """
+    refuse_variables(predicate.text)
     hidden = {
         name: f"{INTERNAL('float')}_{number}"
         for number, name in enumerate(sorted(predicate.columns))

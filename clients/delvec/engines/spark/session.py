@@ -15,7 +15,7 @@ from delvec_kernel.expressions.expression_kinds import column_path, kind_of
 from delvec_kernel.expressions.predicate import parse
 from delvec_kernel.schema.types import StructType
 
-__all__ = ["in_local_time", "is_remote", "is_utc", "zone_of_session"]
+__all__ = ["in_local_time", "is_remote", "is_utc", "refuse_variables", "zone_of_session"]
 
 
 def is_remote(given: Any) -> bool:
@@ -134,3 +134,20 @@ def _is_instant(node: exp.Expr, schema: StructType) -> bool:
 
 def _same(cast: exp.Cast) -> bool:
     return kind_of(cast, StructType(())) == "timestamp"
+
+
+def refuse_variables(text: str) -> None:
+    """Refuse an expression in which Spark would put the value of a setting or an environment variable.
+
+    Spark does so before it reads the text, even inside strings (``spark.sql.variable.substitute``), so it would look for other
+    rows than those by which the service chose the files.
+
+    Raises:
+        InvalidPredicate: it has ``${``.
+    """
+    if "${" in text:
+        raise InvalidPredicate(
+            f"The expression {text[:200]!r} contains '${{', which Spark replaces by the value of a setting or an environment "
+            "variable. Put the value there, or write concat('$', '{') for the characters themselves.",
+            predicate=text,
+        )
