@@ -346,7 +346,7 @@ def test_a_dry_run_says_what_would_be_written_again_and_why(client, people):
     (group,) = found["groups"]
     assert len(group["files"]) == group["num-files"] == found["num-files"]
     assert "small file" in group["reason"]
-    assert "more than 5.0% of the rows are deleted" in group["reason"]
+    assert "more than 5.0% of the rows deleted" in group["reason"]
 
     purge = client.post("/v1/tables/people/optimize", json={"purge": True, "dry-run": True}).json()
     assert [group["reason"] for group in purge["groups"]] == ["1 file with deletion vectors"]

@@ -109,7 +109,7 @@ def stat(location: str, path: str, *, allowed: Allowed | None = None) -> FileInf
                     found = _local_files.look_up(directory, place.local, place.check)
                 return FileInfo(found.st_size, found.st_mtime_ns // 1_000_000)
             meta = obstore.head(place.remote, place.key)
-            return FileInfo(meta["size"], milliseconds(meta["last_modified"]), content_tag(meta["e_tag"]))
+            return FileInfo(meta["size"], milliseconds(meta["last_modified"]), content_tag(meta.get("e_tag")))
     except FileNotFoundError:
         return None
 

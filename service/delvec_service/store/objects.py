@@ -255,5 +255,5 @@ def _list_remote(place: FileLocation, start_after: str) -> Iterator[ObjectMeta]:
                 return
             if name > start_after and "/" not in name and not name.startswith(_HIDDEN):
                 yield ObjectMeta(
-                    name, meta["size"], milliseconds(meta["last_modified"]), content_tag(meta["e_tag"])
+                    name, meta["size"], milliseconds(meta["last_modified"]), content_tag(meta.get("e_tag"))
                 )

@@ -89,7 +89,7 @@ def test_other_files_do_not_confuse():
 
 def test_a_gap_is_named():
     with pytest.raises(
-        MissingLogFile, match=r"lacks 00000000000000000002\.json, which version 3 needs"
+        MissingLogFile, match=r"has no 00000000000000000002\.json, without which version 3"
     ) as caught:
         listing(*map(commit_name, (0, 1, 3))).segment("t")
     assert caught.value.details == {"table": "t", "version": 2, "file": commit_name(2)}
@@ -108,7 +108,7 @@ def test_versions_out_of_range_are_refused():
         found.segment("t", 13)
     assert caught.value.details["latest"] == 12
     for old in (0, 8, 9):
-        with pytest.raises(VersionNotFound, match="before version 10"):
+        with pytest.raises(VersionNotFound, match="the oldest version that can be read is 10"):
             found.segment("t", old)
     assert found.retained() == [10, 11, 12]
 

@@ -404,7 +404,7 @@ def test_a_file_is_named_once(filled, error, bitmap, request_):
     [
         ({"size": 1}, "but 1 in the request", "FileSizeMismatch"),
         ({"path": "missing.parquet"}, "does not exist in storage", "FileNotInStorage"),
-        ({"path": "b.parquet"}, "is a live file of the table already", "DuplicateFile"),
+        ({"path": "b.parquet"}, "is already a live file of the table", "DuplicateFile"),
         ({"path": "{location}/c.parquet"}, "relative to the table's location", "FileNotInTable"),
         ({"path": "file://{location}/c.parquet"}, "relative to the table's location", "FileNotInTable"),
         ({"path": "../people/c.parquet"}, "relative to the table's location", "FileNotInTable"),
@@ -647,7 +647,7 @@ def test_many_files_are_looked_up_at_once(table, error):
     answer = table.commit(operation="DELETE", removes=[{"path": add["path"]} for add in adds[:39]])
     gone = table.commit(operation="DELETE", removes=[{"path": add["path"]} for add in adds])
 
-    assert "is a live file of the table already" in error(again)["message"]
+    assert "is already a live file of the table" in error(again)["message"]
     assert answer.json()["operation-metrics"]["numRemovedFiles"] == 39
     assert answer.json()["operation-metrics"]["numDeletedRows"] == 39 * 3
     assert "is not a live file of version 2" in error(gone)["message"]

@@ -227,7 +227,7 @@ def test_a_file_that_a_winner_added_too_is_refused(filled, error):
     answer = filled.append(add, read_version=1)
 
     assert error(answer)["type"] == "DuplicateFile"
-    assert "live file of the table already" in error(answer)["message"]
+    assert "already a live file of the table" in error(answer)["message"]
 
 
 # --- asked again --------------------------------------------------------------------------------------

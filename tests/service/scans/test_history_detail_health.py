@@ -251,7 +251,7 @@ def test_deleted_rows_call_for_purging(log):
         1,
     )
     purge = advice(report)["PURGE"]
-    assert "In 2 files more than 5 %" in purge.reason
+    assert "In 2 files, more than 5 % of the rows are deleted" in purge.reason
     assert "200 MiB" in purge.expected_gain
     assert "1,300 rows" in purge.expected_gain
     assert "130 MiB" in purge.expected_gain

@@ -333,7 +333,7 @@ def test_a_log_without_protocol_or_metadata_is_named(tmp_path, lost, word):
     log = Log(tmp_path)
     kept = [item for item in (Protocol(1, 2), log.metadata) if not isinstance(item, lost)]
     log.commit(0, *kept)
-    with pytest.raises(CorruptLog, match=f"'people' has no {word} up to version 0") as caught:
+    with pytest.raises(CorruptLog, match=f"'people' contains no {word} up to version 0") as caught:
         log.load()
     assert caught.value.details == {"table": "people", "version": 0, "file": f"{0:020d}.json"}
 
