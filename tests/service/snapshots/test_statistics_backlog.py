@@ -179,6 +179,28 @@ class Log:
         )
         return self
 
+    def move_into_sidecars(self):
+        """Put the files of the checkpoint into two sidecars of a V2 checkpoint."""
+        whole = pq.read_table(self.checkpoint)
+        adds = whole.filter(pc.is_valid(whole["add"])).select(["add"])
+        (self.log / "_sidecars").mkdir()
+        sidecars = []
+        for number, some in enumerate((adds.slice(0, FILES // 2), adds.slice(FILES // 2))):
+            target = self.log / "_sidecars" / f"{number}.parquet"
+            pq.write_table(some, target, row_group_size=4_000, use_deprecated_int96_timestamps=True)
+            sidecars.append(
+                {"path": target.name, "sizeInBytes": target.stat().st_size, "modificationTime": 1}
+            )
+        features = {"readerFeatures": ["v2Checkpoint"], "writerFeatures": ["v2Checkpoint"]}
+        protocol = {"minReaderVersion": 3, "minWriterVersion": 7, **features}
+        metadata = next(row for row in whole["metaData"].drop_null().to_pylist())
+        rows = [{"checkpointMetadata": {"version": 1}}, {"protocol": protocol}, {"metaData": metadata}]
+        rows += [{"sidecar": each} for each in sidecars]
+        names = ("checkpointMetadata", "protocol", "metaData", "sidecar")
+        table = pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
+        pq.write_table(table, self.checkpoint)
+        return self
+
     def write_commits(self):
         """Write a commit that says what the checkpoint says."""
         adds = [
@@ -259,6 +281,11 @@ def test_one_row_group(log, backlog):
 def test_several_parts(log, backlog, monkeypatch):
     monkeypatch.setattr("delvec_kernel.log.checkpoint._MUCH", 100)
     check_equal(log.write(parts=3), backlog)
+
+
+def test_sidecars(log, backlog, monkeypatch):
+    monkeypatch.setattr("delvec_kernel.log.checkpoint._MUCH", 100)
+    check_equal(log.write().move_into_sidecars(), backlog)
 
 
 def test_text_alone_is_read_at_once(log, backlog):
