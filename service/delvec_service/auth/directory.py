@@ -12,15 +12,13 @@ from typing import Final
 from delvec_kernel.errors import BadRequest, ServiceUnavailable, Unauthorized
 from delvec_service.auth.principals import CONFIGURED, Principal, Rights
 from delvec_service.logs import logger
-from delvec_service.store.access import AccessStore, GrantRecord, TokenRecord
+from delvec_service.store.access import TOKEN_PREFIX, AccessStore, GrantRecord, TokenRecord
 
 __all__ = ["Directory"]
 
 FRESH_SECONDS: Final = 2.0
 """How long a replica may use data that another one has changed."""
 _WITHOUT_DATABASE_SECONDS: Final = 600.0
-_PREFIX: Final = "delvec_"
-"""The prefix by which scanners for leaked secrets recognize a token."""
 _RANDOM_BYTES: Final = 32
 
 
@@ -154,7 +152,7 @@ class Directory:
             raise BadRequest(
                 f"'{CONFIGURED.name}' is the token of the service's configuration; choose another name."
             )
-        secret = _PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
+        secret = TOKEN_PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
         token = TokenRecord(name, principal or name, hash_of(secret), now, by, expires_at)
         self.store.add_token(token)
         self.refresh(at_once=True)

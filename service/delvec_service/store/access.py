@@ -7,7 +7,7 @@ that is reachable from outside, because its settings require a token.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import delete, select
 from sqlalchemy.exc import IntegrityError
@@ -18,7 +18,10 @@ from delvec_kernel.wire.access import GrantScope, Role
 from delvec_service.store.database import Database, insert_into
 from delvec_service.store.models import AccessStateRow, GrantRow, TableRow, TokenRow
 
-__all__ = ["AccessStore", "GrantRecord", "TokenRecord", "changed", "forget_grants"]
+__all__ = ["TOKEN_PREFIX", "AccessStore", "GrantRecord", "TokenRecord", "changed", "forget_grants"]
+
+TOKEN_PREFIX: Final = "delvec_"  # noqa: S105 - it is public
+"""How tokens begin, so that scanners for leaked secrets recognize them."""
 
 _ONLY = 1
 
@@ -108,6 +111,11 @@ class AccessStore:
         with self._database.write() as session:
             row = session.get(TokenRow, name)
             if row is None:
+                if name.startswith(TOKEN_PREFIX):
+                    # Given by mistake; it belongs in no message.
+                    raise TokenNotFound(
+                        "Revoke a token by its name, not by its secret; `delvec token list` shows the names."
+                    )
                 raise TokenNotFound(f"Token '{name[:128]}' does not exist.", token=name[:128])
             if row.revoked_at is None:
                 row.revoked_at = now

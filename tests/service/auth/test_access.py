@@ -259,6 +259,13 @@ def test_grants_on_a_table_go_with_it_and_end_with_it(guarded):
     assert guarded.get("/v1/grants?grantee=etl").json()["grants"] == []
 
 
+def test_a_secret_that_is_given_for_a_name_is_in_no_answer(guarded):
+    secret = guarded.post("/v1/tokens", json={"name": "etl-9"}).json()["token"]
+    answer = guarded.delete(f"/v1/tokens/{secret}")
+    assert "by its name" in message(answer, 404)
+    assert secret not in answer.text
+
+
 def test_a_role_is_replaced_and_revoked(guarded):
     headers = token(guarded, "etl")
     for role in ("reader", "maintainer"):
