@@ -553,19 +553,24 @@ class _Run:
             self._check_copies(scan)
         if wanted.purge or wanted.rewrite == "always" or self._cubes is not None:
             return None
-        if not self._table.engine.copies_row_groups:
+        if not self._engine_copies:
             return None
         tolerated = wanted.max_deleted_ratio
         if wanted.rewrite == "auto":
             tolerated = min(tolerated, MAX_DELETED_RATIO)
         return CopyPlan(scan, lambda: self._statistics(scan), wanted.rewrite, tolerated)
 
+    @property
+    def _engine_copies(self) -> bool:
+        """Whether the engine lets this process copy row groups; one that says nothing writes rows again."""
+        return bool(getattr(self._table.engine, "copies_row_groups", False))
+
     def _check_copies(self, scan: Scan) -> None:
         if self._cubes is not None:
             raise BadRequest(
                 f"Table '{scan.name}' is clustered, so OPTIMIZE sorts it, and writes rows again; leave out rewrite='never'."
             )
-        if not self._table.engine.copies_row_groups:
+        if not self._engine_copies:
             raise BadRequest(
                 "rewrite='never' is for the DuckDB engine, which copies row groups; Spark's tasks write rows again."
             )

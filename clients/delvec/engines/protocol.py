@@ -84,11 +84,6 @@ class Engine(Protocol):
         """``delvec-<engine>/<version>``, recorded in the log as engineInfo."""
         ...
 
-    @property
-    def copies_row_groups(self) -> bool:
-        """Whether OPTIMIZE copies row groups in this process where that is cheaper, see :mod:`delvec.engines.row_group_copy`."""
-        ...
-
     def bounded(self, max_memory: int) -> AbstractContextManager["Engine"]:
         """Lend an engine of the same kind that holds rows of about so many bytes at most, and spills the others to disk.
 
