@@ -197,5 +197,5 @@ def test_a_change_of_type_that_is_no_widening_is_refused(write_table, data_file,
         folder = write_table(
             f"{before} to {after}", schema, [data_file(rows)], features=["typeWidening-preview"]
         )
-        with pytest.raises(delvec.UnsupportedReaderFeature, match=r"Column 'x' .*widening"):
+        with pytest.raises(delvec.UnsupportedReaderFeature, match=r"Column 'x' .*a type change"):
             read(folder)

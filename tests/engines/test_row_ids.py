@@ -108,7 +108,7 @@ def test_the_feed_does_not_tell_of_ids(lake, tmp_path, engine):
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        ({"delta.columnMapping.mode": "id"}, "finds columns by field ids"),
+        ({"delta.columnMapping.mode": "id"}, "column mapping by field id"),
         ({"delta.rowTracking.materializedRowIdColumnName": None}, "lacks the property"),
     ],
 )

@@ -255,15 +255,15 @@ def people(lake, tmp_path):
 
 def reason(told):
     (line,) = told.lines
-    assert " is run by Spark: " in line
-    return line.partition(" is run by Spark: ")[2]
+    assert " runs on Spark: " in line
+    return line.partition(" runs on Spark: ")[2]
 
 
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
         ({ENABLED: "false"}, "localExecution.enabled is false"),
-        ({MAX_BYTES: "1k"}, "maxBytes = 1,024"),
+        ({MAX_BYTES: "100b"}, "maxBytes = 100"),
         ({"spark.sql.ansi.enabled": "false"}, "spark.sql.ansi.enabled is false"),
         ({"spark.sql.timestampType": "TIMESTAMP_NTZ"}, "spark.sql.timestampType is TIMESTAMP_NTZ"),
         ({"spark.sql.parser.escapedStringLiterals": "true"}, "escapedStringLiterals is true"),
@@ -362,7 +362,7 @@ def test_what_fails_in_the_driver_fails_as_on_spark_and_leaves_no_file(
                 attempt(lake.table(folder, engine=session))
             messages.append(str(raised.value))
         assert messages[0] == messages[1]
-    assert all("is run by Spark" in line for line in told.lines)
+    assert all("runs on Spark" in line for line in told.lines)
     assert sorted(folder.glob("*.parquet")) == before
 
 

@@ -51,7 +51,7 @@ def test_queries_see_the_versions_of_the_views_until_they_are_refreshed(lake, pe
 def test_names_that_spark_has_are_refused_and_others_can_be_given(lake, people, spark):
     spark.range(1).createOrReplaceTempView("people")
     try:
-        with pytest.raises(delvec.TableAlreadyExists, match="'people' already"):
+        with pytest.raises(delvec.TableAlreadyExists, match="already has a table or view 'people'"):
             lake.register_views(spark)
         with pytest.raises(delvec.TableNotFound):
             lake.register_views(spark, ["nothing"])
