@@ -7,7 +7,7 @@ import pytest
 from tests.postgres_server import NoPostgresError, PostgresServer
 from tests.soak.soak import Soak
 
-QUICK_SECONDS = 30
+QUICK_SECONDS = 15
 LONG_SECONDS = 3600
 
 
@@ -23,7 +23,7 @@ def postgres():
 @pytest.mark.timeout(900)
 def test_replicas_and_their_database_are_restarted_under_load(tmp_path, postgres, capsys):
     with Soak(tmp_path, postgres, clients=3, seed=random.randrange(10**6)) as soak:
-        report = soak.run(QUICK_SECONDS, trouble_every=8)
+        report = soak.run(QUICK_SECONDS, trouble_every=5)
 
     with capsys.disabled():
         sys.stdout.write(f"\n{report}\n")
