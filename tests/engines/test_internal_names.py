@@ -175,7 +175,9 @@ def test_queries_cannot_name_what_is_internal(lake, table, engine, tmp_path):
         assert ids(text) == [1, 2]
         assert ids(f"WITH `{name}` AS (SELECT 42 AS id) SELECT * FROM `{name}`") == [42]
         assert ids(f"SELECT `{name}`.id FROM {people} AS `{name}`") == [1, 2]
-        with pytest.raises(Exception, match=r"(?i)not found|no table|there is no|unknown|does not exist|not registered"):
+        with pytest.raises(
+            Exception, match=r"(?i)not found|no table|there is no|unknown|does not exist|not registered"
+        ):
             lake.sql(f"SELECT * FROM `{name}`", **spark)
 
 

@@ -11,6 +11,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from delvec.catalog import Catalog
 from delvec.engines.duckdb.data_files import as_pattern, file_names, read_as_bytes
+from delvec.engines.duckdb.pushed_filters import mentions_null
 from delvec.engines.duckdb.relation import relation
 from delvec.engines.duckdb.statements import damage
 from delvec.engines.internal_names import INTERNAL
@@ -57,7 +58,9 @@ def query_duckdb(lake: Catalog, query: Query) -> pa.Table:
     known = None if asked is None else _totals(lake, *asked)
     if known is not None:
         return known
-    with duckdb.connect(":memory:", config=_CONFIG) as database:
+    # Where DuckDB filters while it reads, it gets such conditions wrong.
+    config = _CONFIG | ({"disabled_optimizers": "filter_pushdown"} if mentions_null(query.text) else {})
+    with duckdb.connect(":memory:", config=config) as database:
         database.execute("SET TimeZone = 'UTC'")
         scans: list[Scan] = []
 

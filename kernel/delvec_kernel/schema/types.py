@@ -28,6 +28,7 @@ __all__ = [
     "has_geospatial",
     "has_variant",
     "has_void",
+    "leaves",
     "schema_from",
 ]
 
@@ -282,17 +283,17 @@ DataType: TypeAlias = PrimitiveType | DecimalType | ArrayType | MapType | Struct
 
 def has_variant(kind: "DataType") -> bool:
     """Whether a type is ``variant`` or holds one at any depth."""
-    return any(found == PrimitiveType("variant") for found in _leaves(kind))
+    return any(found == PrimitiveType("variant") for found in leaves(kind))
 
 
 def has_geospatial(kind: "DataType") -> bool:
     """Whether a type is a geometry or a geography, or holds one at any depth."""
-    return any(isinstance(found, GeospatialType) for found in _leaves(kind))
+    return any(isinstance(found, GeospatialType) for found in leaves(kind))
 
 
 def has_void(kind: "DataType") -> bool:
     """Whether a type is ``void`` or holds it at any depth."""
-    return any(found == PrimitiveType("void") for found in _leaves(kind))
+    return any(found == PrimitiveType("void") for found in leaves(kind))
 
 
 def has_float(kind: "DataType") -> bool:
@@ -302,15 +303,16 @@ def has_float(kind: "DataType") -> bool:
     return kind in (PrimitiveType("float"), PrimitiveType("double"))
 
 
-def _leaves(kind: "DataType") -> Iterator["DataType"]:
+def leaves(kind: "DataType") -> Iterator["DataType"]:
+    """Give the types in a type that hold no others."""
     if isinstance(kind, StructType):
         for item in kind.fields:
-            yield from _leaves(item.type)
+            yield from leaves(item.type)
     elif isinstance(kind, ArrayType):
-        yield from _leaves(kind.element)
+        yield from leaves(kind.element)
     elif isinstance(kind, MapType):
-        yield from _leaves(kind.key)
-        yield from _leaves(kind.value)
+        yield from leaves(kind.key)
+        yield from leaves(kind.value)
     else:
         yield kind
 

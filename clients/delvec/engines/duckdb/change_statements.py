@@ -73,7 +73,7 @@ class ChangeStatements:
         self._scan = scan
         self._change = change
         self._target = target
-        self._on = None if change.on is None else expression_sql(change.on)
+        self._on = None if change.on is None else expression_sql(change.on, filters=True)
         self._relations = StructType(
             tuple(
                 StructField(name, schema, nullable=False)
@@ -153,7 +153,7 @@ class ChangeStatements:
         if self._on is not None or len(conditions) != 1 or conditions[0] is None:
             return None
         return source.filtered(
-            expression_sql(conditions[0], over=TARGET), self._target_columns(conditions[0])
+            expression_sql(conditions[0], over=TARGET, filters=True), self._target_columns(conditions[0])
         )
 
     def _rows(self, source: ScanSource, scanned: str, *, strictly: bool) -> str:
@@ -200,7 +200,8 @@ class ChangeStatements:
             found = f"{SOURCE}.{SOURCE_ROW} IS NOT NULL OR ({clause}) >= 0"
             return found if " LEFT JOIN " in self._join() else None
         if len(self._rules) == 1:
-            return self._rules[0].condition
+            condition = self._rules[0].clause.condition
+            return None if condition is None else expression_sql(condition, filters=True)
         return f"({clause}) >= 0"
 
     def _new_values(self, clause: str) -> list[str]:

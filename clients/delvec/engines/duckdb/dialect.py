@@ -12,13 +12,14 @@ from typing import Final
 from sqlglot import exp
 
 from delvec.engines.duckdb.dialect_functions import TEMPORAL, Operands, lower, rounded, to_re2, upper
+from delvec.engines.duckdb.pushed_filters import conjuncts, may_accept_null_text, shielded
 from delvec_kernel.errors import InvalidPredicate
 from delvec_kernel.expressions.expression import Expression, reworded
 from delvec_kernel.expressions.expression_kinds import NUMERIC_KINDS
 from delvec_kernel.expressions.predicate import Predicate, with_room
 from delvec_kernel.schema.types import StructType
 
-__all__ = ["expression_sql", "predicate_sql", "to_duckdb"]
+__all__ = ["expression_sql", "filter_sql", "predicate_sql", "to_duckdb"]
 
 _OPERATORS: Final[dict[type[exp.Expr], str]] = {
     exp.EQ: "=",
@@ -60,12 +61,23 @@ def predicate_sql(predicate: Predicate, rename: Mapping[str, str] | None = None)
     return with_room(lambda: to_duckdb(predicate.expression, predicate.schema, names, predicate.text))
 
 
-def expression_sql(expression: Expression, over: str | None = None) -> str:
+def filter_sql(predicate: Predicate) -> str:
+    """Return a predicate as a filter of Parquet files: true for the same rows, NULL or false for the others.
+
+    Raises:
+        InvalidPredicate: DuckDB has no equivalent that is known to give Spark's answer.
+    """
+    write = _Writer(predicate.schema, {}, predicate.text, ()).write
+    return with_room(lambda: _filter(write, predicate.expression, predicate.schema))
+
+
+def expression_sql(expression: Expression, over: str | None = None, *, filters: bool = False) -> str:
     """Return an expression as DuckDB's SQL, every column behind its relation's name.
 
     Args:
         expression: any.
         over: a relation whose columns are those of a table of their own.
+        filters: whether it is a condition that filters Parquet files, as of :func:`filter_sql`.
 
     Raises:
         InvalidPredicate: DuckDB has no equivalent that is known to give Spark's answer.
@@ -73,9 +85,9 @@ def expression_sql(expression: Expression, over: str | None = None) -> str:
     rename = {} if over is None else {over: ""}
     relations = expression.relations
     try:
-        return with_room(
-            lambda: to_duckdb(expression.root, relations, rename, expression.text, relations.names)
-        )
+        write = _Writer(relations, rename, expression.text, relations.names).write
+        root = expression.root
+        return with_room(lambda: _filter(write, root, relations) if filters else write(root))
     except InvalidPredicate as error:
         raise reworded(error) from error
 
@@ -96,6 +108,14 @@ def to_duckdb(
         InvalidPredicate: an operator or function that is not known to give Spark's answer; names it.
     """
     return _Writer(schema, rename, text, relations).write(root)
+
+
+def _filter(write: Callable[[exp.Expr], str], root: exp.Expr, schema: StructType) -> str:
+    written = (
+        shielded(write(each)) if may_accept_null_text(each, schema) else write(each)
+        for each in conjuncts(root)
+    )
+    return " AND ".join(f"({each})" for each in written)
 
 
 class _Writer(Operands):

@@ -14,7 +14,7 @@ from delvec.dv_files import DeletionVectorFiles
 from delvec.engines.arrow_conversion import cast_batch
 from delvec.engines.compaction import Compacted
 from delvec.engines.duckdb.cluster import cluster
-from delvec.engines.duckdb.dialect import predicate_sql
+from delvec.engines.duckdb.dialect import filter_sql
 from delvec.engines.duckdb.find_rows import find_rows
 from delvec.engines.duckdb.merge_source import merge_source
 from delvec.engines.duckdb.row_changes import change_rows
@@ -257,7 +257,7 @@ def _exact(batch: pa.RecordBatch, schema: StructType, target: pa.Schema) -> pa.R
 def _statements(
     scan: Scan, schema: StructType, predicate: Predicate | None, *, strictly: bool
 ) -> Iterator[tuple[ScanSource, str]]:
-    condition, reads = (None, ()) if predicate is None else (predicate_sql(predicate), predicate.columns)
+    condition, reads = (None, ()) if predicate is None else (filter_sql(predicate), predicate.columns)
     listed = ", ".join(quoted(name) for name in schema.names) or "NULL AS nothing"
     for source in sources(scan, schema.names, predicate):
         yield source, source.select(listed, condition, reads, strictly=strictly)

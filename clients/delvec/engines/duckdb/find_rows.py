@@ -10,7 +10,7 @@ import numpy as np
 from pyroaring import BitMap64
 
 from delvec.dv_files import DeletionVectorFiles
-from delvec.engines.duckdb.dialect import predicate_sql
+from delvec.engines.duckdb.dialect import filter_sql
 from delvec.engines.duckdb.scan import FILE_HASH, FILE_INDEX, ROW_INDEX, ScanSource, sources
 from delvec.engines.duckdb.statements import Session
 from delvec.engines.found_rows import FoundRows, RowCollector
@@ -52,7 +52,7 @@ def _find_rows(
     session: Session, scan: Scan, predicate: Predicate, places: DeletionVectorFiles | None, *, strictly: bool
 ) -> FoundRows:
     found = RowCollector(scan, places)
-    condition = predicate_sql(predicate)
+    condition = filter_sql(predicate)
     for source in sources(scan, (), predicate, deletion_vectors=strictly, positions=True):
         paths = source.files["path"].to_pylist()
         hashes = session.hashes(source.names).to_numpy()
