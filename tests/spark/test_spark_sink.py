@@ -308,7 +308,7 @@ def test_a_table_that_is_made_may_be_partitioned(lake, people, tmp_path):
 def test_options_are_checked():
     for given, text in (
         ({}, "needs a table"),
-        ({"path": "t", "nope": "1"}, "has no option 'nope'"),
+        ({"path": "t", "nope": "1"}, "has no write option 'nope'"),
         ({"path": "t", "mergeSchema": "yes"}, "true or false"),
         ({"path": "t", "txnAppId": "a"}, "belong together"),
         ({"path": "t", "txnAppId": "a", "txnVersion": "x"}, "whole number"),

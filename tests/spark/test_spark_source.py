@@ -170,7 +170,7 @@ def test_options_that_make_no_sense(options, message):
 @pytest.mark.parametrize(
     ("options", "schema", "message"),
     [
-        ({"columns": "id,shoe", "version": "99"}, None, "no version 99"),
+        ({"columns": "id,shoe", "version": "99"}, None, "Version 99 of table"),
         ({}, "id long", "option columns"),
         ({"version": "1"}, "id string", "leave out .schema"),
     ],

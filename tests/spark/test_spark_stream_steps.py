@@ -353,7 +353,7 @@ def test_checkpoints_of_something_else(lake, folder, job, tmp_path):
     query = job()
     query.run()
     query.folder = other
-    with pytest.raises(delvec.SourceRowsChanged, match="another table"):
+    with pytest.raises(delvec.SourceRowsChanged, match="a different table"):
         query.run()
     query.folder, query.ends = folder, ['{"sourceVersion": 1, "reservoirVersion": 1}']
     query.committed = 1
