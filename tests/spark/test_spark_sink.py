@@ -310,11 +310,11 @@ def test_options_are_checked():
         ({}, "needs a table"),
         ({"path": "t", "nope": "1"}, "has no write option 'nope'"),
         ({"path": "t", "mergeSchema": "yes"}, "true or false"),
-        ({"path": "t", "txnAppId": "a"}, "belong together"),
+        ({"path": "t", "txnAppId": "a"}, "must be given together"),
         ({"path": "t", "txnAppId": "a", "txnVersion": "x"}, "whole number"),
         ({"path": "t", "replaceWhere": "id = 1", "partitionOverwriteMode": "dynamic"}, "not both"),
         ({"path": "t", "partitionOverwriteMode": "sometimes"}, "static"),
-        ({"path": "t", "checkpointLocation": "c"}, "has no option 'checkpointLocation'"),
+        ({"path": "t", "checkpointLocation": "c"}, "has no write option 'checkpointLocation'"),
     ):
         with pytest.raises(delvec.BadRequest, match=text):
             WriteRequest.of(given)
