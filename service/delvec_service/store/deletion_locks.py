@@ -13,7 +13,7 @@ import hashlib
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, TypeAlias
@@ -54,7 +54,7 @@ class FileLease:
         self._until = 0.0
 
     def show(self) -> None:
-        """Put the flag up; those whose time is over go.
+        """Put the flag up, and remove expired ones.
 
         Raises:
             ServiceUnavailable: the database does not answer.
@@ -90,19 +90,19 @@ class FileLease:
             return session.execute(query.limit(1)).first() is not None
 
     def check(self) -> None:
-        """Make sure that the flag has been up all the time; to be called just before what it is for.
+        """Check that the flag has been up all the time; call this just before the work that it protects.
 
         Raises:
-            ServiceUnavailable: it may have been down: the database did not answer for long, or has lost it.
+            ServiceUnavailable: it may have been down: the database did not answer for too long, or lost it.
         """
         if time.monotonic() > self._until - self._seconds / _RENEWALS:
             raise ServiceUnavailable(
-                "The service's database did not answer for too long, or has lost what it knew: whether a RESTORE and a VACUUM "
-                "of this table run at once cannot be told. Nothing more was done; try again."
+                "The service's database did not answer for too long, or lost this lease, so a RESTORE and a VACUUM of this "
+                "table may have run at once. Nothing more was done; try again."
             )
 
     def take_down(self) -> None:
-        """Take the flag down; where the database does not answer, it ends by itself."""
+        """Take the flag down; if the database does not answer, it expires."""
         self._released.set()
         row = FileLeaseRow
         with suppress(ServiceUnavailable), self._database.write() as session:
@@ -134,7 +134,7 @@ class DeletionLocks:
 
     Args:
         database: that other processes share.
-        seconds: how long a process that dies holds the other kind up.
+        seconds: how long a process that dies blocks the other kind.
     """
 
     def __init__(self, database: Database, *, seconds: float = _SECONDS) -> None:
@@ -142,56 +142,51 @@ class DeletionLocks:
 
     @contextmanager
     def deleting(self, location: str) -> Iterator[FileLease]:
-        """Hold back RESTOREs of the table at a canonical location while its files are deleted; waits for those under way.
+        """Block RESTOREs of the table at a canonical location while its files are deleted; waits for running ones.
 
         Raises:
             ServiceUnavailable: the database does not answer.
         """
-        lock = _lock(location)
-        with lock.deleting():
-            lease = self._shown(location, "deleting")
-            pause = _Pause()
-            while lease.is_opposed():
-                lease.take_down()
+        pause = _Pause()
+        with _lock(location).deleting():
+            while True:
+                with self._lease(location, "deleting") as lease:
+                    if not lease.is_opposed():
+                        yield lease
+                        return
                 pause()
-                lease = self._shown(location, "deleting")
-            try:
-                yield lease
-            finally:
-                lease.take_down()
 
     @contextmanager
     def restoring(self, location: str) -> Iterator[FileLease]:
-        """Hold back deletes of files of the table at a canonical location while some come back; waits for those under way.
+        """Block deletes of files of the table at a canonical location while some are restored; waits for running ones.
 
         Raises:
             ServiceUnavailable: the database does not answer.
         """
-        lock = _lock(location)
-        with lock.restoring():
-            lease = self._shown(location, "restoring")
-            try:
-                pause = _Pause()
-                while lease.is_opposed():
-                    pause()
-                yield lease
-            finally:
-                lease.take_down()
+        pause = _Pause()
+        with _lock(location).restoring(), self._lease(location, "restoring") as lease:
+            while lease.is_opposed():
+                pause()
+            yield lease
 
-    def _shown(self, location: str, kind: _Kind) -> FileLease:
+    @contextmanager
+    def _lease(self, location: str, kind: _Kind) -> Iterator[FileLease]:
         lease = FileLease(self._database, location, kind, self._seconds)
         lease.show()
-        return lease
+        try:
+            yield lease
+        finally:
+            lease.take_down()
 
 
 class _Pause:
     """Waits longer each time."""
 
-    def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
-        self._sleep, self._seconds = sleep, _SHORTEST_PAUSE
+    def __init__(self) -> None:
+        self._seconds = _SHORTEST_PAUSE
 
     def __call__(self) -> None:
-        self._sleep(self._seconds)
+        time.sleep(self._seconds)
         self._seconds = min(2 * self._seconds, _LONGEST_PAUSE)
 
 

@@ -88,6 +88,19 @@ def test_an_error_gives_the_lock_back(locks, database):
     assert enters(locks.restoring, seconds=60)[0]
 
 
+@pytest.mark.parametrize("kind", ["restoring", "deleting"])
+def test_a_database_that_fails_while_others_are_looked_for_leaves_no_flag(locks, database, monkeypatch, kind):
+    def fail(_):
+        raise ServiceUnavailable("The database does not answer.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileLease, "is_opposed", fail)
+        with pytest.raises(ServiceUnavailable), getattr(locks, kind)(TABLE):
+            pass
+    assert flags(database) == []
+    assert enters(locks.restoring, seconds=60)[0]
+
+
 def test_nothing_is_left_in_the_store(locks, database):
     with locks.deleting(TABLE):
         assert flags(database) == ["deleting"]
