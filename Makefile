@@ -85,7 +85,7 @@ chaos: ## Run 1,000 rounds of faults of replicas, their store and the network (a
 
 soak: ## Eight clients on three replicas that are replaced, and whose database restarts (an hour; MINUTES=60)
 	@$(SETUP)
-	@$(RUN) python -m tests.soak $(if $(MINUTES),--minutes $(MINUTES))
+	@$(RUN) python -m tests.chaos.soak $(if $(MINUTES),--minutes $(MINUTES))
 
 dml: ## Run random DML on both engines and delta-spark against a model (about an hour)
 	@$(SETUP) --java --jars

@@ -26,7 +26,7 @@ _PHASES: Final = (
     (["tests/interop", "-m", "not long"], _TWO_AT_ONCE),
 )
 _CHANCE: Final = re.compile(
-    r"tests/(chaos|soak|state_machine|fuzz)/|histories"
+    r"tests/(chaos|state_machine|fuzz)/|histories"
     r"|(?<![a-z])(rac(e|es|ing)|threads?|processes|crash|concurren|parallel|at_once|(the_)?same_time|kill|replica"
     r"|lost_answers|loser|group_commit|group_queue|commit_loop)"
 )

@@ -30,7 +30,7 @@ _LONGEST = (
     "tests/engines/test_merge.py",
     "tests/spark/test_spark_connect.py",
     "tests/engines/test_cluster.py",
-    "tests/soak/test_soak.py",
+    "tests/chaos/test_soak.py",
     "tests/spark/test_spark_cluster.py",
     "tests/service/test_openapi_conformance.py",
     "tests/spark/test_spark_stream_source.py",

@@ -7,9 +7,11 @@ import signal
 import subprocess
 import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
+import pytest
 
 NOBODY = 65534
 _READY_SECONDS = 120
@@ -137,3 +139,13 @@ class PostgresServer:
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("DROP DATABASE postgres WITH (FORCE)")
             connection.execute("ALTER DATABASE restored RENAME TO postgres")
+
+
+@contextmanager
+def postgres_or_skip():
+    """Yield a running server; skip the test where none can be started."""
+    try:
+        with PostgresServer() as server:
+            yield server
+    except NoPostgresError as error:
+        pytest.skip(f"no PostgreSQL could be started: {error}")

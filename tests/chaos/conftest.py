@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import httpx
 import pytest
-from tests.postgres_server import NoPostgresError, PostgresServer
+from tests.postgres_server import postgres_or_skip
 
 from delvec.http.embedded import EmbeddedTransport
 from delvec_service.app import create_app
@@ -13,11 +13,8 @@ from delvec_service.config import Settings
 
 @pytest.fixture
 def postgres():
-    try:
-        with PostgresServer() as server:
-            yield server
-    except NoPostgresError as error:
-        pytest.skip(f"no PostgreSQL could be started: {error}")
+    with postgres_or_skip() as server:
+        yield server
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import httpx
 import pyarrow as pa
 import pytest
 from tests.chaos.campaign import read_with_deltalake
+from tests.chaos.load_balancer import LoadBalancer
 from tests.chaos.replica import Replica
 
 from delvec.connection import Connection
@@ -18,22 +19,6 @@ from delvec.http.service_client import ServiceClient
 SCHEMA = pa.schema([("id", pa.int64())])
 COMMITS = 2
 """Of each writer, between two steps of a restart."""
-
-
-class LoadBalancer(httpx.BaseTransport):
-    """Sends each request to a replica that was ready a moment ago."""
-
-    def __init__(self, replicas):
-        self.replicas = replicas
-        self._network = httpx.HTTPTransport()
-
-    def handle_request(self, request):
-        ready = next((one for one in list(self.replicas) if one.ready()), self.replicas[0])
-        request.url = request.url.copy_with(port=ready.port)
-        return self._network.handle_request(request)
-
-    def close(self):
-        self._network.close()
 
 
 class Load:
@@ -99,7 +84,11 @@ def test_replicas_are_replaced_under_load_without_a_failed_request(tmp_path, rep
     location = str(tmp_path / "table")
     settings = {"DELVEC_DRAIN_SECONDS": "2"}
     replicas = [replica(**settings)]
-    with LoadBalancer(replicas) as balancer, LoadBalancer(replicas) as other:
+
+    def ports():
+        return [one.port for one in replicas]
+
+    with LoadBalancer(ports) as balancer, LoadBalancer(ports) as other:
         lakes = lakes_of(balancer, other)
         lakes[0].create_table(location, SCHEMA)
         with Load(lakes, location) as load:

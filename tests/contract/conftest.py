@@ -12,7 +12,7 @@ import pytest
 from moto.server import DomainDispatcherApplication, create_backend_app
 from tests import azurite_server, versitygw_server
 from tests.azurite_server import AzuriteServer, NoAzuriteError
-from tests.postgres_server import NoPostgresError, PostgresServer
+from tests.postgres_server import postgres_or_skip
 from tests.s3_bucket import BUCKET, create_bucket, settings
 from tests.versitygw_server import NoVersitygwError, VersitygwServer
 from werkzeug.serving import make_server
@@ -164,11 +164,8 @@ def location(request):
 
 @pytest.fixture(scope="session")
 def postgres_url():
-    try:
-        with PostgresServer() as server:
-            yield server.url
-    except NoPostgresError as error:
-        pytest.skip(f"no PostgreSQL could be started: {error}")
+    with postgres_or_skip() as server:
+        yield server.url
 
 
 @pytest.fixture(params=["sqlite", "sqlite in memory", "postgresql"])

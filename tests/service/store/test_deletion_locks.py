@@ -5,7 +5,7 @@ import time
 
 import pytest
 from sqlalchemy import delete, select
-from tests.postgres_server import NoPostgresError, PostgresServer
+from tests.postgres_server import postgres_or_skip
 
 from delvec_kernel.errors import ServiceUnavailable
 from delvec_service.store.database import Database
@@ -17,11 +17,8 @@ TABLE = "file:///tables/people"
 
 @pytest.fixture(scope="module")
 def postgres():
-    try:
-        with PostgresServer() as server:
-            yield server
-    except NoPostgresError as error:
-        pytest.skip(f"no PostgreSQL could be started: {error}")
+    with postgres_or_skip() as server:
+        yield server
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

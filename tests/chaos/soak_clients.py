@@ -6,8 +6,8 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
-import httpx
 import pyarrow as pa
+from tests.chaos.load_balancer import LoadBalancer
 
 from delvec.connection import Connection
 from delvec.http.service_client import ServiceClient
@@ -21,42 +21,6 @@ _HELD = 500
 _THINKING_SECONDS = 0.05
 _KINDS = {"append": 4, "delete": 3, "update": 2, "count": 3, "read": 3, "health": 1, "history": 1}
 """What a client does, and how often."""
-
-
-class LoadBalancer(httpx.BaseTransport):
-    """Sends requests to replicas in turn, of those that were ready when it asked last, as a service of Kubernetes does.
-
-    Args:
-        replicas: a file that lists their ports; it is read again, because replicas are replaced.
-    """
-
-    def __init__(self, replicas):
-        self._replicas = replicas
-        self._asked_at = float("-inf")
-        self._ready = deque()
-        self._network = httpx.HTTPTransport()
-
-    def handle_request(self, request):
-        if time.monotonic() - self._asked_at > _READY_FOR_SECONDS:
-            self._ask()
-        self._ready.rotate()
-        request.url = request.url.copy_with(port=self._ready[0])
-        return self._network.handle_request(request)
-
-    def close(self):
-        self._network.close()
-
-    def _ask(self):
-        ports = json.loads(self._replicas.read_text())
-        ready = [port for port in ports if self._is_ready(port)]
-        self._ready = deque(ready or ports)
-        self._asked_at = time.monotonic()
-
-    def _is_ready(self, port):
-        try:
-            return httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=5).status_code == 200
-        except httpx.HTTPError:
-            return False
 
 
 @dataclass
@@ -79,7 +43,7 @@ class Client:
 
     Args:
         number: which one.
-        replicas: see :class:`LoadBalancer`.
+        replicas: a file that lists their ports; it is read again, because replicas are replaced.
         locations: of the tables.
         seed: of its dice.
     """
@@ -88,7 +52,8 @@ class Client:
         self._number = number
         self._random = random.Random(f"{seed}-{number}")
         self._next_id = number * _OWN_IDS
-        service = ServiceClient("http://127.0.0.1:1", transport=LoadBalancer(replicas), timeout=60)
+        balancer = LoadBalancer(lambda: json.loads(replicas.read_text()), _READY_FOR_SECONDS)
+        service = ServiceClient("http://127.0.0.1:1", transport=balancer, timeout=60)
         self._lake = Connection(service)
         self._tables = [self._lake.table(location) for location in locations]
         self._held = [deque(maxlen=_HELD) for _ in locations]

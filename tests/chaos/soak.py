@@ -1,18 +1,28 @@
-"""Replicas over one PostgreSQL, replaced and cut off from their store while clients work; and what came of it."""
+"""``python -m tests.chaos.soak --minutes 60``: clients work while replicas are replaced and their database restarts.
 
+What the clients were told is compared with what is in the tables, and the memory of a replica that stays is watched.
+"""
+
+import argparse
 import json
 import multiprocessing
+import random
+import shutil
 import signal
 import statistics
+import sys
+import tempfile
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.measure import Figure
 from benchmarks.process_tree import ProcessTree
 from tests.chaos.campaign import read_with_deltalake
 from tests.chaos.replica import Replica
-from tests.soak.clients import SCHEMA, work
+from tests.chaos.soak_clients import SCHEMA, work
+from tests.postgres_server import PostgresServer
 
 from delvec.connection import Connection
 from delvec.http.service_client import ServiceClient
@@ -56,7 +66,8 @@ class Report:
             f"  {self.replaced} replicas replaced, {self.restarts} restarts of the database",
         ]
         for kind, seconds in sorted(self.seconds.items()):
-            p50, p99 = (1000 * each for each in (statistics.median(seconds), _percentile(seconds, 0.99)))
+            figure = Figure(kind, "", seconds)
+            p50, p99 = 1000 * figure.median, 1000 * figure.percentile(99)
             lines.append(f"  {kind:8} {len(seconds):7}  p50 {p50:6.0f} ms  p99 {p99:6.0f} ms")
         lines += [f"  failed: {count} {name}" for name, count in sorted(self.errors.items())]
         lines.append(
@@ -220,5 +231,25 @@ class Soak:
                 report.broken += [f"t{place}: {errors} errors by delvec check"] if errors else []
 
 
-def _percentile(values, share):
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+def main():
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument(
+        "--trouble-every", type=float, default=60, help="seconds between a restart and the next"
+    )
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    given = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="delvec-soak-"))
+    with PostgresServer() as postgres, Soak(folder, postgres, given.clients, given.seed) as soak:
+        report = soak.run(given.minutes * 60, trouble_every=given.trouble_every)
+    sys.stdout.write(f"{report}\n")
+    if report.broken:
+        sys.stdout.write(f"tables and logs are in {folder}\n")
+        return 1
+    shutil.rmtree(folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

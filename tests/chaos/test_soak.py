@@ -4,20 +4,10 @@ import random
 import sys
 
 import pytest
-from tests.postgres_server import NoPostgresError, PostgresServer
-from tests.soak.soak import Soak
+from tests.chaos.soak import Soak
 
 QUICK_SECONDS = 15
 LONG_SECONDS = 3600
-
-
-@pytest.fixture
-def postgres():
-    try:
-        with PostgresServer() as server:
-            yield server
-    except NoPostgresError as error:
-        pytest.skip(f"no PostgreSQL could be started: {error}")
 
 
 @pytest.mark.timeout(900)
