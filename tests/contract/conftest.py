@@ -11,10 +11,11 @@ import psycopg
 import pytest
 from moto.server import DomainDispatcherApplication, create_backend_app
 from tests import azurite_server, versitygw_server
-from tests.azurite_server import AzuriteServer, NoAzuriteError
+from tests.azurite_server import AzuriteServer
+from tests.object_store_server import running_or_skip
 from tests.postgres_server import postgres_or_skip
 from tests.s3_bucket import BUCKET, create_bucket, settings
-from tests.versitygw_server import NoVersitygwError, VersitygwServer
+from tests.versitygw_server import VersitygwServer
 from werkzeug.serving import make_server
 
 from delvec_kernel import locations
@@ -91,12 +92,9 @@ def s3_server():
 
 @pytest.fixture(scope="session")
 def versitygw():
-    try:
-        with VersitygwServer() as server:
-            create_bucket(server.endpoint, versitygw_server.ACCESS_KEY, versitygw_server.SECRET_KEY)
-            yield server
-    except NoVersitygwError as error:
-        pytest.skip(f"versitygw could not be started: {error}")
+    with running_or_skip(VersitygwServer) as server:
+        create_bucket(server.endpoint, versitygw_server.ACCESS_KEY, versitygw_server.SECRET_KEY)
+        yield server
 
 
 @pytest.fixture(scope="session")
@@ -129,11 +127,8 @@ def versitygw_location(versitygw, monkeypatch):
 
 @pytest.fixture(scope="session")
 def azurite():
-    try:
-        with AzuriteServer() as server:
-            yield server
-    except NoAzuriteError as error:
-        pytest.skip(f"Azurite could not be started: {error}")
+    with running_or_skip(AzuriteServer) as server:
+        yield server
 
 
 @pytest.fixture

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 from tests import spark_script
+from tests.object_store_server import running_or_skip
 from tests.s3_bucket import create_bucket, settings
-from tests.versitygw_server import ACCESS_KEY, SECRET_KEY, NoVersitygwError, VersitygwServer
+from tests.versitygw_server import ACCESS_KEY, SECRET_KEY, VersitygwServer
 
 pytestmark = pytest.mark.long
 
@@ -14,12 +15,9 @@ pytestmark = pytest.mark.long
 @pytest.fixture
 def s3():
     """The settings of a bucket on a server of its own, as environment variables."""
-    try:
-        with VersitygwServer() as server:
-            create_bucket(server.endpoint, ACCESS_KEY, SECRET_KEY)
-            yield settings(server.endpoint, ACCESS_KEY, SECRET_KEY)
-    except NoVersitygwError as error:
-        pytest.skip(f"versitygw could not be started: {error}")
+    with running_or_skip(VersitygwServer) as server:
+        create_bucket(server.endpoint, ACCESS_KEY, SECRET_KEY)
+        yield settings(server.endpoint, ACCESS_KEY, SECRET_KEY)
 
 
 @pytest.mark.timeout(600)
