@@ -529,10 +529,9 @@ def partitions(scan: Scan) -> list[dict[str, Any]]:
     Without partition columns there is one, unless the scan has no file. Numbers of rows are None where a file has
     none in its statistics.
     """
-    mapped = scan.configuration.get("delta.columnMapping.mode", "none").lower() != "none"
     fields = [scan.schema.field(name) for name in scan.partition_columns]
     values = scan.files["partition_values"].combine_chunks()
-    typed = [_values(values, item.physical_name if mapped else item.name, item.type) for item in fields]
+    typed = [_values(values, key, item.type) for key, item in zip(scan.partition_keys, fields, strict=True)]
     vectors = scan.files["deletion_vector"].combine_chunks()
     gone = pc.fill_null(pc.struct_field(vectors, "cardinality"), 0)
     keys = [f"p{number}" for number in range(len(fields))]

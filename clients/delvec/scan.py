@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deserialize_bitmap
+from delvec_kernel.schema.column_mapping import is_mapped
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.storage.files import read_deletion_vectors
 from delvec_kernel.storage.roots import Roots
@@ -123,6 +124,13 @@ class Scan:
         """Whether rows may be deleted by deletion vector: the property is on and the protocol has the feature."""
         features = self.protocol.get("writerFeatures") or ()
         return is_true(self.configuration, "delta.enableDeletionVectors") and "deletionVectors" in features
+
+    @property
+    def partition_keys(self) -> list[str]:
+        """The names of the partition columns in the files' partition values: physical ones, where columns are mapped."""
+        mapped = is_mapped(self.configuration)
+        fields = [self.schema.field(name) for name in self.partition_columns]
+        return [item.physical_name if mapped else item.name for item in fields]
 
     @property
     def keeps_change_feed(self) -> bool:

@@ -7,44 +7,17 @@ from urllib.parse import unquote, urlparse
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.engines.optimized_tables import filled, rows, some
 
 import delvec
 from delvec.transaction import Transaction
-
-SCHEMA = "id long, part string, text string, s struct<x: int, y: array<double>>"
-
-
-def some(first, count, part="a"):
-    return pa.table(
-        {
-            "id": pa.array(range(first, first + count), pa.int64()),
-            "part": [part] * count,
-            "text": [None if number % 5 == 0 else f"text {number}" for number in range(first, first + count)],
-            "s": [{"x": number, "y": [number / 2]} for number in range(first, first + count)],
-        }
-    )
 
 
 @pytest.fixture
 def table(lake, engine, tmp_path):
     """Six files of ten rows in partition a, two in b; every third row is deleted, in memory-light vectors."""
-    table = lake.create_table(
-        tmp_path / "table",
-        SCHEMA,
-        partition_by=["part"],
-        properties={"delta.enableChangeDataFeed": "true", "delta.columnMapping.mode": "name"},
-        engine="duckdb",
-    )
-    for number in range(6):
-        table.append(some(number * 10, 10))
-    for number in range(2):
-        table.append(some(100 + number * 10, 10, "b"))
-    table.delete("id % 3 = 0")
+    table = filled(lake, tmp_path / "table", files=6, rows_in_file=10, others_from=100, deleted="id % 3 = 0")
     return lake.table(table.location, engine=engine)
-
-
-def rows(table, **options):
-    return table.to_arrow(**options).sort_by("id").to_pylist()
 
 
 def live_files(table):

@@ -10,44 +10,18 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.engines.optimized_tables import SCHEMA, filled, rows, some
 
 import delvec
 from delvec.engines import row_group_copy
-
-SCHEMA = "id long, part string, text string, s struct<x: int, y: array<double>>"
-
-
-def some(first, count, part="a"):
-    return pa.table(
-        {
-            "id": pa.array(range(first, first + count), pa.int64()),
-            "part": [part] * count,
-            "text": [None if number % 5 == 0 else f"text {number}" for number in range(first, first + count)],
-            "s": [{"x": number, "y": [number / 2]} for number in range(first, first + count)],
-        }
-    )
 
 
 @pytest.fixture
 def copied(lake, tmp_path):
     """Four files of 100 rows in partition a, two in b; every 50th row is deleted. DuckDB optimizes."""
-    table = lake.create_table(
-        tmp_path / "table",
-        SCHEMA,
-        partition_by=["part"],
-        properties={"delta.enableChangeDataFeed": "true", "delta.columnMapping.mode": "name"},
-        engine="duckdb",
+    return filled(
+        lake, tmp_path / "table", files=4, rows_in_file=100, others_from=1000, deleted="id % 50 = 0"
     )
-    for number in range(4):
-        table.append(some(number * 100, 100))
-    for number in range(2):
-        table.append(some(1000 + number * 100, 100, "b"))
-    table.delete("id % 50 = 0")
-    return table
-
-
-def rows(table, **options):
-    return table.to_arrow(**options).sort_by("id").to_pylist()
 
 
 def live_files(table):

@@ -48,7 +48,6 @@ from delvec_kernel.compaction import (
 )
 from delvec_kernel.errors import BadRequest, InvalidPredicate, InvalidTableChange
 from delvec_kernel.expressions.predicate import Predicate
-from delvec_kernel.schema.column_mapping import is_mapped
 from delvec_kernel.schema.column_paths import parse_path, path_text
 from delvec_kernel.storage.row_groups import SourceFile
 from delvec_kernel.wire import AddFile, RepackRequest, RepackResponse, Rewrite, RowMapFile
@@ -525,7 +524,7 @@ class _Run:
         size = self._wanted.target_size or target_file_size(scan.configuration) or DEFAULT_TARGET_SIZE
         wanted = self._wanted
         self._target_size = size
-        keys = self._partition_keys(scan)
+        keys = scan.partition_keys
         self._cubes = None if wanted.purge else self._cube_rules(scan)
         if wanted.auto is not None:
             if self._cubes is not None:
@@ -562,7 +561,7 @@ class _Run:
 
     @property
     def _engine_copies(self) -> bool:
-        """Whether the engine lets this process copy row groups; one that says nothing writes rows again."""
+        """Whether the engine leaves copies of row groups to this process: Spark's tasks do not, all bytes would pass through it."""
         return bool(getattr(self._table.engine, "copies_row_groups", False))
 
     def _check_copies(self, scan: Scan) -> None:
@@ -726,11 +725,6 @@ class _Run:
             size += each.size
         if batch:
             yield batch
-
-    def _partition_keys(self, scan: Scan) -> list[str]:
-        mapped = is_mapped(scan.configuration)
-        fields = [scan.schema.field(name) for name in scan.partition_columns]
-        return [item.physical_name if mapped else item.name for item in fields]
 
     def _partition(self, scan: Scan, each: Bin) -> str:
         return str(scan.files["partition_values"][int(each.files[0])].as_py())

@@ -23,6 +23,7 @@ from delvec.scan import Scan
 from delvec_kernel.compaction import Bin, deleted_ratios
 from delvec_kernel.errors import BadRequest, CorruptTable, DelvecError, MissingDataFile, StorageError
 from delvec_kernel.parquet.footer import Footer, column_names, why_not_together
+from delvec_kernel.row_tracking import ENABLED as ROW_TRACKING
 from delvec_kernel.schema.column_mapping import is_mapped
 from delvec_kernel.schema.type_widening import TYPE_CHANGES
 from delvec_kernel.schema.types import ArrayType, DataType, MapType, StructType
@@ -44,7 +45,6 @@ _VECTOR_BYTES: Final = 8 << 20
 """Of carried deletion vectors in a commit, whose request holds them."""
 _CODEC: Final = re.compile(r"\.([a-z0-9_]{1,20})\.parquet$")
 _OTHER_FORMATS: Final = ("delta.enableIcebergCompatV1", "delta.enableIcebergCompatV2", "delta.enableIcebergCompatV3")  # fmt: skip
-_ROW_TRACKING: Final = "delta.enableRowTracking"
 
 
 def check_rewrite(rewrite: str) -> None:
@@ -258,24 +258,23 @@ class CopyPlan:
         )
         size = copy_row_groups(scan.location, sources, path, allowed=scan.roots.allows)
         try:
-            self._check(path, size, first, sources)
+            modified = self._check(path, size, first, sources)
         except DelvecError:
             # Best effort: what is left is not referred to, and VACUUM finds it.
             with suppress(StorageError, OSError):
                 storage.delete_file(scan.location, path)
             raise
-        found = storage.stat(scan.location, path)
         add = AddFile(
             path=path,
             partition_values=partition,
             size=size,
-            modification_time=0 if found is None else found.last_modified_ms,
+            modification_time=modified,
             stats=stats,
         )
         return Compacted([add], {path: runs}, deleted={path: gone} if gone else {})
 
-    def _check(self, path: str, size: int, rows: int, sources: Sequence[SourceFile]) -> None:
-        """Read the new file's footer as others do."""
+    def _check(self, path: str, size: int, rows: int, sources: Sequence[SourceFile]) -> int:
+        """Read the new file's footer as other readers do; return when storage says the file was written."""
         found = storage.stat(self._scan.location, path)
         if found is None or found.size != size:
             raise StorageError(
@@ -290,15 +289,13 @@ class CopyPlan:
             raise self._corrupt(f"the copy cannot be read: {error}") from error
         if not is_right:
             raise self._corrupt("the copy does not have the rows of its files")
+        return found.last_modified_ms
 
     def _partition(self, path: str) -> dict[str, str | None]:
         """Return a file's partition values, in the table's order."""
         place = self._scan.files["path"].index(path).as_py()
         values = dict(self._scan.files["partition_values"][place].as_py() or ())
-        mapped = is_mapped(self._scan.configuration)
-        fields = [self._scan.schema.field(name) for name in self._scan.partition_columns]
-        names = [item.physical_name if mapped else item.name for item in fields]
-        return {name: values.get(name) for name in names}
+        return {name: values.get(name) for name in self._scan.partition_keys}
 
     def _corrupt(self, what: str) -> CorruptTable:
         scan = self._scan
@@ -312,7 +309,7 @@ class CopyPlan:
 
 def _why_not_this_table(scan: Scan) -> str | None:
     """Return why no file of a table is copied, None where they may be."""
-    if is_true(scan.configuration, _ROW_TRACKING):
+    if is_true(scan.configuration, ROW_TRACKING):
         return "the table tracks rows, whose ids are written down"
     if any(is_true(scan.configuration, name) for name in _OTHER_FORMATS):
         return "the table is kept readable as Iceberg"

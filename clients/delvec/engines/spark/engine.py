@@ -104,11 +104,6 @@ class SparkEngine:
         """``delvec-spark/<version of PySpark>``."""
         return f"delvec-spark/{pyspark.__version__}"
 
-    @property
-    def copies_row_groups(self) -> bool:
-        """Tasks write rows again: copies would all go through the driver."""
-        return False
-
     def bounded(self, max_memory: int) -> AbstractContextManager["SparkEngine"]:
         """Refuse: Spark's executors have the memory that they were started with, and spill by themselves.
 
