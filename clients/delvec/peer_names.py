@@ -104,10 +104,10 @@ def no_attribute(owner: str, name: str, hints: Mapping[str, str]) -> AttributeEr
 
 
 def no_argument(command: str, given: Mapping[str, Any], hints: Mapping[str, str]) -> None:
-    """Refuse arguments that a command does not have; says what to give instead where a peer has the argument.
+    """Refuse unknown arguments; for a peer's argument, say what to give instead.
 
     Raises:
-        TypeError: there is one.
+        TypeError: there is an unknown argument.
     """
     for name in given:
         hint = f": give {hints[name]}" if name in hints else ""
@@ -115,21 +115,21 @@ def no_argument(command: str, given: Mapping[str, Any], hints: Mapping[str, str]
 
 
 def memory_of(max_memory: int | None, max_spill_size: int | None) -> int | None:
-    """Return the bytes that may be held in memory: ``max_spill_size`` is deltalake's name of ``max_memory``.
+    """Return the memory limit in bytes: ``max_spill_size`` is deltalake's name for ``max_memory``.
 
     Raises:
         BadRequest: both are given.
     """
     if max_memory is not None and max_spill_size is not None:
-        raise BadRequest("give max_memory= or max_spill_size=, which are the same, and not both")
+        raise BadRequest("give max_memory= or max_spill_size=, not both: they mean the same")
     return max_spill_size if max_memory is None else max_memory
 
 
 def partitions_of(where: Any, partition_filters: Any) -> str | None:
-    """Return the condition on partitions: deltalake has tuples, in the first place or as ``partition_filters``.
+    """Return the condition on partitions: deltalake takes tuples, as first argument or as ``partition_filters``.
 
     Raises:
-        BadRequest: they are no filters.
+        BadRequest: these are not filters.
     """
     return both(None, where) if isinstance(where, list) else both(where, partition_filters)
 

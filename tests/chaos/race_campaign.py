@@ -42,7 +42,7 @@ _DELAYS = "before-put:delay=0.05%30,after-deletion-vectors:delay=0.05%20"
 
 
 class Round:
-    """What the operations of one round are told, and tell.
+    """The settings that a round's operations share, and the commits they were acknowledged.
 
     Attributes:
         retention: seconds that VACUUM keeps removed files.

@@ -1,6 +1,6 @@
-"""OPTIMIZE without decoding: row groups copied byte for byte into one file, where that is no worse for those who read it.
+"""OPTIMIZE without decoding: copies row groups byte for byte into one file where readers lose nothing by it.
 
-Deleted rows are copied too, and are deleted in the new file from the start. It runs in this process, and no engine is asked.
+Deleted rows are copied too; the new file's deletion vector is committed with it. Copies run in this process, without an engine.
 """
 
 import re
@@ -37,21 +37,21 @@ from delvec_kernel.wire import AddFile, Rewrite, RowRun
 __all__ = ["LEAST_GROUP_BYTES", "LEAST_GROUP_ROWS", "CopyPlan", "Decision", "check_rewrite"]
 
 LEAST_GROUP_ROWS: Final = 1 << 17
-"""Rows of a row group, on average, from which copies are as good to read as new ones: measured in docs/optimize.md."""
+"""Mean rows per row group from which copies read as fast as rewritten files (measured in docs/optimize.md)."""
 LEAST_GROUP_BYTES: Final = 8 << 20
-"""Or bytes of it: of wide rows there are few in a group that is large."""
+"""Or mean bytes: a large row group of wide rows has few of them."""
 _COPIES_AT_ONCE: Final = 4
 _VECTOR_BYTES: Final = 8 << 20
-"""Of carried deletion vectors in a commit, whose request holds them."""
+"""Most bytes of deletion vectors carried over by one commit, whose request holds them."""
 _CODEC: Final = re.compile(r"\.([a-z0-9_]{1,20})\.parquet$")
 _OTHER_FORMATS: Final = ("delta.enableIcebergCompatV1", "delta.enableIcebergCompatV2", "delta.enableIcebergCompatV3")  # fmt: skip
 
 
 def check_rewrite(rewrite: str) -> None:
-    """Refuse what is no :data:`Rewrite`.
+    """Check that a value is a :data:`Rewrite`.
 
     Raises:
-        BadRequest: it lists them.
+        BadRequest: it is not.
     """
     if rewrite not in get_args(Rewrite):
         raise BadRequest(f"rewrite must be 'auto', 'always' or 'never' (given: {rewrite!r})")
@@ -59,11 +59,11 @@ def check_rewrite(rewrite: str) -> None:
 
 @dataclass(frozen=True)
 class Decision:
-    """What becomes of a bin.
+    """Whether a bin is copied or rewritten.
 
     Attributes:
-        why: for people: what is done, and why.
-        sources: its files, in its order, where their row groups are copied; None where their rows are written again.
+        why: the decision and its reason, for users.
+        sources: the bin's files, in order, if their row groups are copied; None if their rows are rewritten.
     """
 
     why: str
@@ -76,13 +76,13 @@ class Decision:
 
 
 class CopyPlan:
-    """Decides of the bins of a plan which are copied, and copies them.
+    """Decides which bins of a plan are copied, and copies them.
 
     Args:
         scan: the plan.
-        stats: reads the statistics of its files, by path; called once, if at all.
-        rewrite: "never" also copies where the row groups are small.
-        max_deleted_ratio: files of which a larger share is deleted are not copied.
+        stats: reads the statistics of the plan's files, by path; called at most once.
+        rewrite: "never" also copies small row groups.
+        max_deleted_ratio: a file with a larger share of deleted rows is not copied.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class CopyPlan:
         self._why_none = _why_not_this_table(scan)
 
     def decide(self, found: Bin) -> Decision:
-        """Return whether a bin's row groups are copied; reads the footers of its files where that can be.
+        """Decide whether a bin is copied. Reads the footers of its files unless the log already rules a copy out.
 
         Raises:
             CorruptTable: with "never": a footer is damaged.
@@ -123,7 +123,7 @@ class CopyPlan:
         except (DelvecError, OSError) as error:
             if self._rewrite == "never" or isinstance(error, StorageError):
                 raise
-            # The engine has the last word: it may read what is unusual, and says better what is damaged.
+            # Left to the engine, which may still read an unusual file, and reports a damaged one better.
             return Decision("rewritten: the footer of a file cannot be copied")
         why = self._why_not_by_footers(sources, counts)
         if why is not None:
@@ -135,17 +135,17 @@ class CopyPlan:
     def copy(
         self, decisions: Sequence[tuple[int, Sequence[SourceFile]]], target: WriteTarget
     ) -> dict[int, Compacted | None]:
-        """Copy bins; four at once.
+        """Copy bins, four at a time.
 
         Args:
             decisions: number and files of each bin.
             target: the table.
 
         Returns:
-            The new file of each bin; None where a file is not what its footer says, so that its rows are to be written again.
+            The new file of each bin; None if a source contradicts its footer, so that the bin must be rewritten.
 
         Raises:
-            CorruptTable: with "never": a file is not what its footer says. No file of that bin is left.
+            CorruptTable: with "never": a source contradicts its footer. No file of that bin is left.
             StorageError: storage did not answer.
         """
         paths = [source.path for _, sources in decisions for source in sources]
@@ -185,7 +185,7 @@ class CopyPlan:
         if (pc.sum(vectors).as_py() or 0) > _VECTOR_BYTES:
             return "the deletion vectors are large"
         files = len(found.files)
-        # A file has a row group at least: its footer need not be read to know that it is no large one.
+        # A row group is no larger than its file, so small files need no look at their footers.
         return self._why_too_small(found.size / files, pc.sum(counts).as_py() / files)
 
     def _why_too_small(self, mean_bytes: float, mean_rows: float) -> str | None:
@@ -210,7 +210,7 @@ class CopyPlan:
         return why
 
     def _knows_columns(self, footer: Footer) -> bool:
-        """Whether the table has all columns of a file: others would be copied for nothing."""
+        """Whether the table has every column of a file; dropped columns would be copied for nothing."""
         try:
             return set(column_names(footer)) <= self._columns
         except (IndexError, ValueError):
@@ -260,7 +260,7 @@ class CopyPlan:
         try:
             modified = self._check(path, size, first, sources)
         except DelvecError:
-            # Best effort: what is left is not referred to, and VACUUM finds it.
+            # Best effort: VACUUM removes a file that no commit refers to.
             with suppress(StorageError, OSError):
                 storage.delete_file(scan.location, path)
             raise
@@ -274,7 +274,7 @@ class CopyPlan:
         return Compacted([add], {path: runs}, deleted={path: gone} if gone else {})
 
     def _check(self, path: str, size: int, rows: int, sources: Sequence[SourceFile]) -> int:
-        """Read the new file's footer as other readers do; return when storage says the file was written."""
+        """Check size and footer of the new file; return its modification time in milliseconds."""
         found = storage.stat(self._scan.location, path)
         if found is None or found.size != size:
             raise StorageError(
@@ -308,7 +308,7 @@ class CopyPlan:
 
 
 def _why_not_this_table(scan: Scan) -> str | None:
-    """Return why no file of a table is copied, None where they may be."""
+    """Return why no file of this table may be copied, or None."""
     if is_true(scan.configuration, ROW_TRACKING):
         return "the table tracks rows, whose ids are written down"
     if any(is_true(scan.configuration, name) for name in _OTHER_FORMATS):

@@ -14,6 +14,7 @@ from delvec.engines.row_changes import TARGET, Clause, RowChange
 from delvec.scan import Scan
 from delvec_kernel.errors import UnsupportedWriterFeature
 from delvec_kernel.expressions.expression import Expression, parse_expression
+from delvec_kernel.row_tracking import ENABLED, MATERIALIZED
 from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import PHYSICAL_NAME, PrimitiveType, StructField, StructType
 from delvec_kernel.table_properties import is_true
@@ -25,11 +26,7 @@ PER_FILE: Final = "delvec.perFile"
 BASE_ROW_ID: Final = "base_row_id"
 """Such a column, to which the row's place is added."""
 
-_ENABLED: Final = "delta.enableRowTracking"
-_COLUMNS: Final = (
-    ("delta.rowTracking.materializedRowIdColumnName", BASE_ROW_ID),
-    ("delta.rowTracking.materializedRowCommitVersionColumnName", "default_row_commit_version"),
-)
+_COLUMNS: Final = tuple(zip(MATERIALIZED, (BASE_ROW_ID, "default_row_commit_version"), strict=True))
 
 
 class _FileColumn(str):
@@ -99,7 +96,7 @@ def _with_ids(clause: Clause, kept: Expression, nothing: Expression) -> Clause:
 
 def _fields(scan: Scan) -> list[StructField]:
     configuration = scan.configuration
-    if BASE_ROW_ID not in scan.files.column_names or not is_true(configuration, _ENABLED):
+    if BASE_ROW_ID not in scan.files.column_names or not is_true(configuration, ENABLED):
         return []
     absent = [name for name, _ in _COLUMNS if name not in configuration]
     if absent:

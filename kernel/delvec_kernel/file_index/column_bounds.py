@@ -246,16 +246,16 @@ def _mask(batches: Sequence[pa.RecordBatch], rows: Sequence[npt.NDArray[Any] | N
 
 
 def least_and_greatest(chosen: Sequence[Chosen], column: KnownColumn) -> tuple[int | None, int | None] | None:
-    """Return the least and the greatest value of a column in some files without deletion vectors.
+    """Return the minimum and maximum of a column over some files, from statistics alone.
 
     Args:
-        chosen: the files. What statistics say of all their rows holds of the live ones only without deletion vectors.
-        column: no partition column.
+        chosen: the files. None may have a deletion vector: statistics also count deleted rows.
+        column: not a partition column.
 
     Returns:
-        None where statistics do not tell it exactly; two Nones where all values are null. Dates are days since the epoch.
-        Text may be cut in statistics, timestamps are to milliseconds, floats leave NaN out, and some writers round decimals:
-        of these nothing is told.
+        None if the statistics are not exact; two Nones if all values are null. Dates are days since the epoch. Always None for
+        strings, which statistics may truncate; timestamps, which are cut to milliseconds; floats, which leave out NaN; and
+        decimals, which some writers round.
 
     Raises:
         SegmentsLost: a store does not have a segment's statistics any more.

@@ -1,4 +1,4 @@
-"""Footers of Parquet files whose row groups are copied as they are: where their bytes lie, and the footer of what they become.
+"""Footers of Parquet files whose row groups are copied: where their bytes are, and the footer of the joined file.
 
 A footer is parquet.thrift's FileMetaData. The new one is the old bytes with other numbers in a few known places: offsets, ordinals
 and the count of rows. All else stays, whether this module knows it or not: statistics, encodings, fields of formats to come.
@@ -34,7 +34,7 @@ _OLD_WRITERS: Final = (b"parquet-cpp version", b"impala version")
 
 
 class _Number(NamedTuple):
-    """An integer in a row group that is another one in the new file: where it is, what it is, and which one."""
+    """An integer of a row group's metadata that changes in the new file: its place, value and name."""
 
     start: int
     end: int
@@ -66,7 +66,7 @@ class ColumnChunk:
     bloom_filter: tuple[int, int | None] | None = None
 
     def ranges(self) -> Iterator[tuple[int, int]]:
-        """Give the bytes that nothing else in the file may claim."""
+        """Yield the byte ranges that nothing else in the file may overlap."""
         yield self.start, self.end
         for found in (self.column_index, self.offset_index):
             if found is not None:
@@ -204,7 +204,7 @@ def _row_group(reader: CompactReader) -> RowGroup:
         else:
             reader.skip(kind)
     group.end = reader.at
-    # Of a row group without rows, writers do not agree on what to say; it is left out.
+    # Left out: writers describe a row group without rows in different ways.
     group.chunks = [_column_chunk(each) for each in found] if group.num_rows else []
     return group
 
@@ -293,7 +293,7 @@ def _bloom_filter(found: dict[str, int]) -> tuple[int, int | None] | None:
 
 
 def column_names(footer: Footer) -> list[str]:
-    """Return the names of the columns of the table that a file has, without what is in them.
+    """Return the names of a file's top-level columns.
 
     Raises:
         ValueError: it lists no columns.
@@ -305,7 +305,7 @@ def column_names(footer: Footer) -> list[str]:
     reader = CompactReader(data)
     count, _ = reader.list_header()
     found: list[str] = []
-    # Of the groups that an entry is in, how many entries they still have; the root comes first.
+    # Schema elements still to come in each enclosing group, the root first.
     open_groups: list[int] = []
     for place in reader.items(count):
         name, children = _schema_element(reader)
@@ -336,7 +336,7 @@ def _schema_element(reader: CompactReader) -> tuple[str, int]:
 
 
 def why_not_together(footers: Sequence[Footer]) -> str | None:
-    """Return why files cannot become one by copying their row groups; None where they can."""
+    """Return why the row groups of these files cannot be copied into one file, or None."""
     first = footers[0]
     if any(number in _ENCRYPTION for number, _ in first.same):
         return "they are encrypted"
@@ -362,7 +362,7 @@ _DIFFERENCES: Final = {
 
 
 def joined(footers: Sequence[Footer], places: Sequence[Sequence[Sequence[Place]]]) -> bytes:
-    """Return the footer of a file that has the row groups of all, one after the other.
+    """Return the footer of a file that holds the row groups of all files, in order.
 
     Args:
         footers: those of the files, which differ only in their rows.
@@ -414,7 +414,7 @@ def _new_value(number: _Number, group: RowGroup, places: Sequence[Place], ordina
 
 
 def _spliced(data: bytes, start: int, end: int, spans: Sequence[tuple[int, int, bytes]]) -> bytes:
-    """Return bytes with other ones in place of some, which follow each other."""
+    """Return a slice with some ranges, ascending and disjoint, replaced."""
     parts = []
     for first, last, new in spans:
         parts += [data[start:first], new]

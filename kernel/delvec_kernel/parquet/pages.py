@@ -1,6 +1,6 @@
-"""Pages of column chunks, and what says where they are: walked while their bytes are copied, so that nothing is copied in part.
+"""Pages of column chunks, walked while their bytes are copied, and the indexes that locate them.
 
-A footer that says a chunk ends in the middle of a page would make a new file that nobody can read, of an old one that some could.
+If a footer ends a chunk in the middle of a page, some readers still read the file, but none could read a copy of it.
 """
 
 from typing import Final
@@ -14,11 +14,11 @@ _LONGEST_HEADER: Final = 16 << 20
 _DATA, _INDEX, _DICTIONARY, _DATA_V2 = 0, 1, 2, 3
 _TYPE, _COMPRESSED_SIZE = 1, 3
 _HEADERS: Final = {5: _DATA, 7: _DICTIONARY, 8: _DATA_V2}
-"""Fields of PageHeader that say how many values a page has, and the type of such a page."""
+"""Fields of PageHeader that hold a page's number of values, and the page type each belongs to."""
 
 
 class PageWalk:
-    """Follows the pages of a column chunk through its bytes, which come in parts.
+    """Follows the pages of a column chunk whose bytes arrive in parts.
 
     Args:
         size: of the chunk.
@@ -63,7 +63,7 @@ class PageWalk:
             raise ValueError("a column does not end where its last page does, or lacks values")
 
     def _header(self, data: memoryview, at: int) -> int:
-        """Read the header of the page that begins here, or as much of it as there is; return where to go on."""
+        """Read the page header that begins here, or keep its first part; return where to go on."""
         look = _FIRST_LOOK
         while True:
             window = self._pending + bytes(data[at : at + look])
@@ -124,7 +124,7 @@ def _first_integer(reader: CompactReader) -> int:
 
 
 def moved_offset_index(data: bytes, old: int, new: int, data_pages: list[int]) -> bytes:
-    """Return an OffsetIndex for a column chunk that begins elsewhere: its offsets are of the file.
+    """Return the OffsetIndex of a column chunk that was moved: its offsets count from the start of the file.
 
     Args:
         data: the index.
@@ -162,7 +162,7 @@ def moved_offset_index(data: bytes, old: int, new: int, data_pages: list[int]) -
 
 
 def bloom_filter_size(data: bytes) -> int:
-    """Return how many bytes a Bloom filter has, header and all, by its first bytes: old footers do not say it.
+    """Return the size in bytes of a Bloom filter with its header, from its first bytes: old footers do not state it.
 
     Raises:
         ValueError: it is none.

@@ -1,7 +1,7 @@
-"""Thrift's compact protocol, as far as Parquet uses it: read in place, so that what is not known is kept as it is.
+"""Thrift's compact protocol, as far as Parquet uses it: read in place, so that unknown fields are kept.
 
-The libraries for Thrift (thrift, thriftpy2, fastparquet) make objects of what their version of parquet.thrift knows. They drop fields
-that it does not know, or forget the width of integers, so a footer that goes through them loses what newer writers put there.
+The Thrift libraries (thrift, thriftpy2, fastparquet) build objects from their own version of parquet.thrift. They drop fields that it
+lacks, or forget the width of integers, so a footer that passes through them loses what newer writers put there.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ _MOST_BITS: Final = 64
 
 
 def varint(value: int) -> bytes:
-    """Return an integer without a sign."""
+    """Encode an unsigned integer."""
     found = bytearray()
     while value >= _LAST_OF_NUMBER:
         found.append(value & 0x7F | _LAST_OF_NUMBER)
@@ -29,21 +29,21 @@ def varint(value: int) -> bytes:
 
 
 def zigzag(value: int) -> bytes:
-    """Return a signed integer of at most 64 bits, as fields of all widths have it."""
+    """Encode a signed integer of at most 64 bits; the encoding is the same for all widths."""
     return varint((value << 1) ^ (value >> 63))
 
 
 def list_header(count: int, kind: int) -> bytes:
-    """Return the header of a list."""
+    """Encode the header of a list."""
     if count < _LONG_LIST:
         return bytes([count << 4 | kind])
     return bytes([_LONG_LIST << 4 | kind]) + varint(count)
 
 
 class CompactReader:
-    """Reads values one after the other.
+    """Reads values in order.
 
-    Bytes that end too early are an IndexError; what is no Thrift is a ValueError.
+    Raises IndexError if the bytes end too early, ValueError if they are not Thrift.
 
     Attributes:
         at: the place of the next byte.
@@ -64,14 +64,14 @@ class CompactReader:
         return self._data[self.at - 1]
 
     def take(self, length: int) -> bytes:
-        """Read so many bytes."""
+        """Read a number of bytes."""
         if length > len(self._data) - self.at:
             raise IndexError("it ends in the middle of a value")
         self.at += length
         return self._data[self.at - length : self.at]
 
     def varint(self) -> int:
-        """Read an integer without a sign."""
+        """Read an unsigned integer."""
         value = shift = 0
         while True:
             byte = self.byte()
@@ -83,24 +83,24 @@ class CompactReader:
                 raise ValueError("a number has more than 64 bits")
 
     def integer(self) -> int:
-        """Read an integer with a sign."""
+        """Read a signed integer."""
         value = self.varint()
         return (value >> 1) ^ -(value & 1)
 
     def items(self, count: int) -> Iterator[int]:
-        """Count the items of a list, each of which takes a byte at least."""
+        """Yield the positions of a list's items, each of which takes at least a byte."""
         if count > len(self._data) - self.at:
             raise IndexError("a list is longer than what it is in")
         yield from range(count)
 
     def list_header(self) -> tuple[int, int]:
-        """Read how many items a list has, and of which type."""
+        """Read the number of items of a list, and their type."""
         header = self.byte()
         count, kind = header >> 4, header & 15
         return (self.varint() if count == _LONG_LIST else count), kind
 
     def fields(self) -> Iterator[tuple[int, int]]:
-        """Give number and type of each field of a struct; its value is to be read before the next."""
+        """Yield number and type of each field of a struct; read or skip its value before the next."""
         number = 0
         while header := self.byte():
             delta, kind = header >> 4, header & 15
@@ -125,7 +125,7 @@ class CompactReader:
             self._skip_scalar(kind)
 
     def _skip_items(self, count: int, kinds: Sequence[int], depth: int) -> None:
-        # In a list a Boolean is a byte.
+        # Inside a list a Boolean takes a byte.
         kinds = [_BYTE if kind in _BOOLEANS else kind for kind in kinds]
         for _ in self.items(count):
             for kind in kinds:

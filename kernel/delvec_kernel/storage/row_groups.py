@@ -1,6 +1,6 @@
-"""Row groups of Parquet files copied into one new file, byte for byte, in blocks: no value is decoded, and no file is held.
+"""Copies the row groups of Parquet files into one file, byte for byte and block by block, without decoding a value.
 
-While they are copied the pages are walked: sizes that a footer states, and indexes that say where pages are, have to agree with them.
+Pages are walked as they are copied: the sizes in the footer and the offset indexes must agree with them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,9 +23,9 @@ __all__ = ["SourceFile", "copy_row_groups", "read_footers"]
 
 _MAGIC: Final = b"PAR1"
 _BLOCK: Final = 8 << 20
-"""Bytes that are held at once."""
+"""Bytes held in memory at a time."""
 _GAP: Final = 64 << 10
-"""Bytes between column chunks for which no request of its own is made."""
+"""Gaps up to this many bytes between column chunks are read through, not requested around."""
 _CONCURRENT: Final = 16
 _FIRST_READ: Final = 64 << 10
 _LONGEST_INDEX: Final = 64 << 20
@@ -52,7 +52,7 @@ class SourceFile:
 def read_footers(
     location: str, sources: Sequence[tuple[str, int]], *, allowed: Allowed | None = None
 ) -> list[SourceFile]:
-    """Return files with their footers.
+    """Read the footers of files.
 
     Args:
         location: the table's canonical location.
@@ -133,7 +133,7 @@ def copy_row_groups(
             with _footer_errors(source.path), _opened(location, source, allowed) as read:
                 new.copy(source, read)
         for source in sources:
-            # All together, and near the footer: some readers fetch all indexes of a file with one request.
+            # Together and near the footer: some readers fetch all indexes of a file with one request.
             if not _has_indexes(source.footer):
                 new.place_without_indexes(source)
                 continue
@@ -183,7 +183,7 @@ def _opened(location: str, source: SourceFile, allowed: Allowed | None) -> Itera
 
 
 class _NewFile:
-    """A file in the making."""
+    """The file that is being written."""
 
     def __init__(self, sink: IO[bytes], path: str) -> None:
         self._sink = sink
@@ -230,7 +230,7 @@ class _NewFile:
         )
 
     def place_without_indexes(self, source: SourceFile) -> None:
-        """Note where the column chunks are of a file that has no indexes."""
+        """Record the column chunks of a file without indexes."""
         self._places.append(
             [
                 [
@@ -278,10 +278,10 @@ class _NewFile:
 
 
 def _pieces(read: _Read, ranges: Sequence[_Range]) -> Iterator[tuple[int, memoryview]]:
-    """Give the bytes of ranges, ascending and disjoint, in parts, each with the number of its range.
+    """Yield the bytes of ascending, disjoint ranges in parts, each with the number of its range.
 
     Raises:
-        ValueError: the file ends before.
+        ValueError: the file ends too early.
     """
     data, base = memoryview(b""), 0
     for number, (start, end) in enumerate(ranges):
@@ -297,7 +297,7 @@ def _pieces(read: _Read, ranges: Sequence[_Range]) -> Iterator[tuple[int, memory
 
 
 def _block_end(ranges: Sequence[_Range], number: int, start: int) -> int:
-    """Return how far one read goes: over ranges that are close to each other, up to a block."""
+    """Return where one read ends: it covers ranges that are close together, up to a block."""
     end = ranges[number][1]
     while end < start + _BLOCK and number + 1 < len(ranges) and ranges[number + 1][0] - end <= _GAP:
         number += 1

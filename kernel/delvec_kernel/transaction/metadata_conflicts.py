@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from delvec_kernel import row_tracking
 from delvec_kernel.actions.actions import AddFile, Metadata, Protocol
 from delvec_kernel.alter_table.clustering import CLUSTERING_DOMAIN
 from delvec_kernel.errors import (
@@ -26,11 +27,6 @@ from delvec_kernel.transaction.winning_commit import WinningCommit
 __all__ = ["TableRules", "that_matter", "turns_row_tracking_on"]
 
 _MODE: Final = "delta.columnMapping.mode"
-_ROW_TRACKING: Final = "delta.enableRowTracking"
-_MATERIALIZED: Final = (
-    "delta.rowTracking.materializedRowIdColumnName",
-    "delta.rowTracking.materializedRowCommitVersionColumnName",
-)
 _COLUMN_MAPPING: Final = frozenset(
     {"delta.columnMapping.id", "delta.columnMapping.physicalName", "delta.columnMapping.nested.ids"}
 )
@@ -56,21 +52,21 @@ def that_matter(before: Metadata, after: Metadata, protocol: Protocol) -> list[s
 
 def turns_row_tracking_on(before: Metadata, after: Metadata) -> bool:
     """Whether rows have ids that stay from ``after`` on."""
-    return not is_true(before.configuration, _ROW_TRACKING) and is_true(after.configuration, _ROW_TRACKING)
+    return not is_true(before.configuration, row_tracking.ENABLED) and is_true(
+        after.configuration, row_tracking.ENABLED
+    )
 
 
 def _properties(before: Mapping[str, str], after: Mapping[str, str], features: frozenset[str]) -> list[str]:
     changed = [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
-    enables_row_tracking = (
-        "delta.enableRowTracking" in changed and after.get("delta.enableRowTracking") == "true"
-    )
+    enables_row_tracking = row_tracking.ENABLED in changed and after.get(row_tracking.ENABLED) == "true"
     maps_columns = _mode(before) == "none" and _mode(after) == "name"
     stamps = is_true(after, "delta.enableInCommitTimestamps")
     allowed: dict[str, Callable[[], bool]] = {
         "delta.enableDeletionVectors": lambda: (
             is_true(after, "delta.enableDeletionVectors") and "deletionVectors" in features
         ),
-        "delta.enableRowTracking": lambda: enables_row_tracking and "rowTracking" in features,
+        row_tracking.ENABLED: lambda: enables_row_tracking and "rowTracking" in features,
         _MODE: lambda: maps_columns,
         "delta.columnMapping.maxColumnId": lambda: maps_columns,
         "delta.checkpointPolicy": lambda: after.get("delta.checkpointPolicy") == "v2",
@@ -79,7 +75,7 @@ def _properties(before: Mapping[str, str], after: Mapping[str, str], features: f
         "delta.inCommitTimestampEnablementTimestamp": lambda: stamps,
         "io.unitycatalog.tableId": lambda: "io.unitycatalog.tableId" not in before,
         "ucTableId": lambda: "ucTableId" not in before,
-        **dict.fromkeys(_MATERIALIZED, lambda: enables_row_tracking),
+        **dict.fromkeys(row_tracking.MATERIALIZED, lambda: enables_row_tracking),
     }
     return [name for name in changed if name not in allowed or not allowed[name]()]
 
@@ -164,7 +160,7 @@ class TableRules:
         matters = that_matter(old, new, protocol)
         if turns_row_tracking_on(old, new) and self._ours.changes.copies_rows:
             # Written before rows had ids to bring along; what is read again has them.
-            matters = [*matters, "delta.enableRowTracking"]
+            matters = [*matters, row_tracking.ENABLED]
         if matters:
             named = ", ".join(matters[:5])
             return self._conflict(MetadataChanged, winner, f"changed the table's metadata ({named})")

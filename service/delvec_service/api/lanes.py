@@ -1,8 +1,8 @@
 """How many requests of each kind run at once, how many wait, and how long they may take.
 
 Each kind has its own threads: if storage stops answering reads, commits continue. Probes are not part of this.
-Principals take turns: whoever sends a thousand requests waits behind itself, not ahead of the others. Under overload
-reads and maintenance give way: while commits wait, neither of them may queue.
+Queued principals are served in turn, so one that sends a thousand requests delays only its own. Under overload, reads and
+maintenance give way: neither may queue while commits wait.
 """
 
 import asyncio

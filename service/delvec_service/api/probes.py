@@ -56,7 +56,7 @@ class Readiness:
         if self._asked is None or self._asked.done() or self._asked.get_loop() is not loop:
             work = anyio.to_thread.run_sync(self._database.check, limiter=CapacityLimiter(1))
             self._asked = asyncio.ensure_future(work)
-            # What it says after everyone has left is nobody's to hear; asyncio would log it as an error.
+            # Retrieve the exception even if every caller has timed out, or asyncio logs "exception was never retrieved".
             self._asked.add_done_callback(lambda done: done.cancelled() or done.exception())
         finished, _ = await asyncio.wait((self._asked,), timeout=_READY_SECONDS)
         if not finished:

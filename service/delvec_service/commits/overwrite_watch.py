@@ -281,7 +281,7 @@ class OverwriteWatch:
             self._report(objects, table, gone)
 
     def _replacement(self, reader: LogReader, one: _Watched, listing: LogListing) -> Overwritten | None:
-        """Return the commit in the place of another, or None if it is unchanged."""
+        """Return the commit that replaced a watched one, or None if it was not replaced."""
         try:
             info = reader.commit_info(one.commit.version)
         except MissingLogFile:
