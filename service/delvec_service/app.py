@@ -315,7 +315,7 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
         health,
         iceberg_conversion,
         alone=database.alone,
-        enabled=settings.log_upkeep,
+        enabled=settings.log_maintenance,
     )
     answers = Answers(stored_answers)
     manifests = SymlinkManifests(loader)

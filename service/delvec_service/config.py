@@ -4,19 +4,22 @@ import ipaddress
 import json
 import os
 import re
+import warnings
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from delvec_kernel.errors import BadRequest
 from delvec_kernel.wire.tables import TABLE_NAME
 
-__all__ = ["Settings", "check_servable"]
+__all__ = ["Settings", "check_servable", "invalid_settings"]
 
 MIB = 1024 * 1024
 _LONGEST_NAMESPACE = 100
+_OLD_LOG_MAINTENANCE = "DELVEC_LOG_UPKEEP"
+"""Its name in 0.1.0."""
 _PROVIDER = r"^(https://|http://(localhost|127\.0\.0\.1|\[::1\])([:/]|$))"
 """Keys fetched without encryption could be anybody's."""
 
@@ -44,6 +47,7 @@ class Settings(BaseSettings):
         env_ignore_empty=True,  # deployments set a variable to an empty value to leave it out
         extra="forbid",
         frozen=True,
+        populate_by_name=True,
         hide_input_in_errors=True,  # a mistyped token or password must not be logged
     )
 
@@ -232,8 +236,9 @@ class Settings(BaseSettings):
         gt=0,
         description="How long to keep answers under their Idempotency-Key. The log records commits for longer.",
     )
-    log_upkeep: bool = Field(
+    log_maintenance: bool = Field(
         default=True,
+        validation_alias=AliasChoices("DELVEC_LOG_MAINTENANCE", _OLD_LOG_MAINTENANCE),
         description="Write checksums and checkpoints after commits, and clean up logs, in the background.",
     )
     commit_watch_seconds: float = Field(
@@ -315,6 +320,13 @@ class Settings(BaseSettings):
         return value.lower() if isinstance(value, str) else value
 
     @model_validator(mode="after")
+    def _old_names(self) -> Self:
+        if _OLD_LOG_MAINTENANCE in os.environ:
+            message = f"{_OLD_LOG_MAINTENANCE} is deprecated; set DELVEC_LOG_MAINTENANCE"
+            warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return self
+
+    @model_validator(mode="after")
     def _provider(self) -> Self:
         if (self.oidc_issuer is None) != (self.oidc_audience is None):
             raise ValueError("DELVEC_OIDC_ISSUER and DELVEC_OIDC_AUDIENCE must be set together")
@@ -360,11 +372,18 @@ class Settings(BaseSettings):
         """
         given: dict[str, Any] = {} if database_url is None else {"database_url": SecretStr(database_url)}
         try:
-            return cls(token=None, authentication="off", log_upkeep=False, metrics=False, **given)
+            return cls(token=None, authentication="off", log_maintenance=False, metrics=False, **given)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            field = "_".join(str(part) for part in first["loc"][:1])
-            raise BadRequest(f"DELVEC_{field.upper()}: {first['msg']}") from None
+            raise BadRequest(invalid_settings(error)[0]) from None
+
+
+def invalid_settings(error: ValidationError) -> list[str]:
+    """Return each invalid setting, as its environment variable and what is wrong with it."""
+    invalid = []
+    for each in error.errors(include_url=False, include_input=False):
+        name = "_".join(str(part) for part in each["loc"][:1]).upper()
+        invalid.append(f"DELVEC_{name.removeprefix('DELVEC_')}: {each['msg']}")
+    return invalid
 
 
 def check_servable(settings: Settings) -> None:

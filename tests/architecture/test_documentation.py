@@ -66,6 +66,7 @@ def test_every_setting_is_on_the_page_of_the_service_and_no_page_names_another()
         "DELVEC_DEBUG",
         "DELVEC_CORPUS",
         "DELVEC_REQUIRE",
+        "DELVEC_LOG_UPKEEP",  # the name of 0.1.0
     }  # of clients, tests
     named = {page.name: set(re.findall(r"`(DELVEC_[A-Z_]+)", page.read_text())) for page in PAGES}
 

@@ -68,12 +68,12 @@ def test_a_killed_service_leaves_a_table_and_ledgered_files(tmp_path, running, c
     location = roots / "people"
     location.mkdir(parents=True)
     database = f"sqlite:///{tmp_path / 'store.db'}"
-    with running(database_url=database, log_upkeep=False) as client:
+    with running(database_url=database, log_maintenance=False) as client:
         name = filled(client, location)
     request = {"json": body(crash.operation, location), "headers": {"Idempotency-Key": str(uuid.uuid4())}}
     key = request["headers"]["Idempotency-Key"]
 
-    replica = Replica(0, tmp_path, str(roots), database, DELVEC_LOG_UPKEEP="false")
+    replica = Replica(0, tmp_path, str(roots), database, DELVEC_LOG_MAINTENANCE="false")
     replica.start(fault_points=f"{crash.point}:kill")
     assert replica.wait(), replica.tail()
     with pytest.raises(httpx.TransportError):
@@ -86,7 +86,7 @@ def test_a_killed_service_leaves_a_table_and_ledgered_files(tmp_path, running, c
     assert sorted(read_with_deltalake(location)) == sorted(expected)
     assert len(list(location.rglob("*.bin"))) == crash.files
 
-    with running(database_url=database, log_upkeep=False) as client:
+    with running(database_url=database, log_maintenance=False) as client:
         url = f"/v1/tables/{name}"
         assert client.get(f"{url}/snapshot").json()["version"] == crash.version
         assert sorted(read_with_delvec(client, location)) == sorted(expected)

@@ -148,7 +148,7 @@ def test_a_server_that_crashes_in_mid_commit_leaves_a_commit_that_asking_again_s
     tmp_path, running, postgres, point
 ):
     location = tmp_path / "table"
-    with running(database_url=postgres.url, log_upkeep=False) as client:
+    with running(database_url=postgres.url, log_maintenance=False) as client:
         table = lake_of(client).create_table(str(location), SCHEMA)
         table.append(rows(*range(10)))
         with fault_points.armed(**{point.replace("-", "_"): lambda: postgres.stop(how=signal.SIGQUIT)}):
@@ -179,7 +179,7 @@ def test_a_server_without_a_connection_left_is_an_error_that_passes(tmp_path, ru
     postgres.execute("ALTER SYSTEM SET max_connections = 12")
     postgres.stop()
     postgres.start()
-    with running(database_url=postgres.url, log_upkeep=False) as client:
+    with running(database_url=postgres.url, log_maintenance=False) as client:
         table = lake_of(client).create_table(str(location), SCHEMA)
         table.append(rows(1, 2, 3))
         tables = [lake_of(client).table(str(location)) for _ in range(4)]

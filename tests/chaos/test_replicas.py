@@ -138,7 +138,7 @@ def test_no_sql_transaction_is_open_while_a_commit_waits_for_storage(tmp_path, r
         idle.extend(postgres.query(query))
 
     # Without snapshots in the database, whose saving is not the commit's business.
-    with running(database_url=postgres.url, log_upkeep=False, snapshot_store_bytes=0) as client:
+    with running(database_url=postgres.url, log_maintenance=False, snapshot_store_bytes=0) as client:
         table = filled(lake_of(client), tmp_path / "table")
         with fault_points.armed(after_ledger=look, before_put=look, after_put=look):
             assert table.delete("id = 1")["numDeletedRows"] == 1
@@ -178,7 +178,7 @@ def test_a_store_that_is_away_before_the_work_means_503_and_nothing_done(tmp_pat
 )
 def test_a_store_that_goes_away_in_mid_commit_does_not_fail_it(tmp_path, running, postgres, point):
     location = tmp_path / "table"
-    with running(database_url=postgres.url, log_upkeep=False) as client:
+    with running(database_url=postgres.url, log_maintenance=False) as client:
         table = filled(lake_of(client), location)
         path = table.plan()[0].files["path"][0].as_py()
         body = {

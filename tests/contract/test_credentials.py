@@ -76,7 +76,7 @@ def service_settings(tmp_path, **changes):
         "roots": (f"s3://{BUCKET}/lake",),
         "token": ADMIN,
         "credential_role_arn": ROLE,
-        "log_upkeep": False,
+        "log_maintenance": False,
         **changes,
     }
 

@@ -24,7 +24,7 @@ def lake(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DELVEC_DATABASE_URL", f"sqlite:///{tmp_path / 'state.db'}")
     # What a commit sets off goes on behind the requests that are counted here.
-    monkeypatch.setenv("DELVEC_LOG_UPKEEP", "false")
+    monkeypatch.setenv("DELVEC_LOG_MAINTENANCE", "false")
     monkeypatch.setenv("DELVEC_COMMIT_WATCH_SECONDS", "0")
     with delvec.connect() as connection:
         yield connection

@@ -3,7 +3,7 @@ from pydantic import ValidationError
 
 from delvec_kernel.errors import BadRequest, InvalidLocation, LocationNotAllowed
 from delvec_kernel.storage.roots import Roots
-from delvec_service.config import Settings, check_servable
+from delvec_service.config import Settings, check_servable, invalid_settings
 
 pytestmark = pytest.mark.unit
 
@@ -117,3 +117,18 @@ def test_relative_roots_start_from_the_working_directory(tmp_path, monkeypatch):
 def test_a_location_has_a_longest_length():
     with pytest.raises(InvalidLocation, match="2000"):
         Roots().canonical("/" + "x" * 2001)
+
+
+def test_the_old_name_of_log_maintenance_still_works(monkeypatch):
+    monkeypatch.setenv("DELVEC_LOG_UPKEEP", "false")
+    with pytest.warns(DeprecationWarning, match="set DELVEC_LOG_MAINTENANCE"):
+        assert not Settings().log_maintenance
+
+
+def test_a_bad_value_of_a_renamed_setting_names_its_variable(monkeypatch):
+    monkeypatch.setenv("DELVEC_LOG_MAINTENANCE", "perhaps")
+    with pytest.raises(ValidationError) as caught:
+        Settings()
+
+    (line,) = invalid_settings(caught.value)
+    assert line.startswith("DELVEC_LOG_MAINTENANCE: ")

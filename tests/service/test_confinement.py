@@ -76,7 +76,7 @@ class Lake:
         self.create, self.files = create, itertools.count()
         (self.root / "team").mkdir(parents=True)
         self.running = running(
-            roots=(str(self.root),), database_url=f"sqlite:///{base / 's.db'}", log_upkeep=False
+            roots=(str(self.root),), database_url=f"sqlite:///{base / 's.db'}", log_maintenance=False
         )
         self.client = self.running.__enter__()
         self.table = create(self.client, self.root / "team" / "people", name="people", properties=PROPERTIES)

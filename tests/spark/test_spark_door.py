@@ -271,7 +271,7 @@ def test_tables_are_built(lake, spark, tmp_path):
 @pytest.fixture
 def quiet_lake(lake, tmp_path, monkeypatch):
     """A connection that writes nothing behind a commit, which could put a folder back that was removed."""
-    monkeypatch.setenv("DELVEC_LOG_UPKEEP", "false")
+    monkeypatch.setenv("DELVEC_LOG_MAINTENANCE", "false")
     with delvec.connect(database_url=f"sqlite:///{tmp_path / 'quiet.db'}") as connection:
         use(connection)
         yield connection

@@ -34,7 +34,7 @@ def _own_state(tmp_path_factory, monkeypatch):
 @pytest.fixture
 def quiet(monkeypatch):
     """Nothing is written behind a commit, which could put a folder back that was removed."""
-    monkeypatch.setenv("DELVEC_LOG_UPKEEP", "false")
+    monkeypatch.setenv("DELVEC_LOG_MAINTENANCE", "false")
 
 
 @pytest.fixture

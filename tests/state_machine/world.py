@@ -48,7 +48,7 @@ _STATISTICS_ARE_QUIRKS = ("vector-loosens-bounds", "application-version")
 def _replica(number):
     """Return a service of its own, with a database of its own."""
     settings = Settings(
-        database_url="sqlite://", log_upkeep=False, snapshot_store_bytes=0, snapshot_cache_bytes=32 << 20
+        database_url="sqlite://", log_maintenance=False, snapshot_store_bytes=0, snapshot_cache_bytes=32 << 20
     )
     service = create_app(settings).state.service
     service.database.migrate()

@@ -21,7 +21,7 @@ def doctor(context: typer.Context) -> int:
     [bold]DELVEC_ROOTS=s3://bucket/lake delvec doctor[/bold]
     """
     try:
-        from delvec_service.config import Settings
+        from delvec_service.config import Settings, invalid_settings
         from delvec_service.doctor import Finding, examine
     except ModuleNotFoundError as error:
         raise EngineUnavailable(
@@ -34,10 +34,10 @@ def doctor(context: typer.Context) -> int:
             Finding(
                 "configuration",
                 "failed",
-                f"DELVEC_{str(one['loc'][0]).upper() if one['loc'] else ''}: {one['msg']}",
+                each,
                 "see docs/service.md",
             )
-            for one in error.errors(include_url=False, include_input=False)
+            for each in invalid_settings(error)
         ]
     code = int(any(one.state == "failed" for one in findings))
     if session(context).as_json:

@@ -58,7 +58,7 @@ def serve(
 
         with garbage_collection_paused():
             from delvec_service import server
-            from delvec_service.config import Settings, check_servable
+            from delvec_service.config import Settings, check_servable, invalid_settings
     except ModuleNotFoundError as error:
         raise EngineUnavailable(
             f"the service needs {error.name}: pip install '.[service]' in Delvec's clone"
@@ -75,9 +75,7 @@ def serve(
         settings = Settings(**{name: value for name, value in given.items() if value not in (None, ())})
         check_servable(settings)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        field = "_".join(str(part) for part in first["loc"][:1])
-        raise typer.BadParameter(f"DELVEC_{field.upper()}: {first['msg']}") from error
+        raise typer.BadParameter(invalid_settings(error)[0]) from error
     except BadRequest as error:
         raise typer.BadParameter(error.message) from error
     server.run(settings)

@@ -68,7 +68,9 @@ def gauges(service: Service) -> Gauges:
             for kind, loads in lanes.items()
             for state, load in zip(("running", "waiting"), loads, strict=True)
         },
-        "upkeep_backlog": {(task,): waiting for task, waiting in service.log_maintenance.backlog().items()},
+        "background_task_backlog": {
+            (task,): waiting for task, waiting in service.log_maintenance.backlog().items()
+        },
     }
 
 

@@ -48,7 +48,7 @@ _GAUGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "database_connections": ("Connections to the database.", ("state",)),
     "database_connections_limit": ("Maximum number of connections to the database.", ()),
     "lane_requests": ("Requests running or waiting, by kind.", ("lane", "state")),
-    "upkeep_backlog": ("Tables waiting for a background task.", ("task",)),
+    "background_task_backlog": ("Tables waiting for a background task.", ("task",)),
 }
 
 
@@ -119,8 +119,10 @@ class Metrics(Observer):
             "storage_request_seconds", "Duration of requests to storage.", "kind"
         )
         self._storage_errors = counter("storage_errors", "Failed requests to storage.", "kind")
-        self._upkeep_seconds = histogram("upkeep_seconds", "Duration of background tasks.", "task")
-        self._upkeep_errors = counter("upkeep_errors", "Failed background tasks.", "task")
+        self._background_task_seconds = histogram(
+            "background_task_seconds", "Duration of background tasks.", "task"
+        )
+        self._background_task_errors = counter("background_task_errors", "Failed background tasks.", "task")
         self._turned_away = counter(
             "requests_turned_away", "Requests answered with 503 or 504, by kind and reason.", "lane", "reason"
         )
@@ -200,7 +202,7 @@ class Metrics(Observer):
     def background_task(self, task: str, table: str) -> AbstractContextManager[None]:
         """Observe a background task."""
         span = self._span(f"background task {task}", table=table)
-        return _Timed(self._upkeep_seconds.labels(task), span, self._upkeep_errors, task)
+        return _Timed(self._background_task_seconds.labels(task), span, self._background_task_errors, task)
 
     def request(self, scope: Any) -> AbstractContextManager[RequestObserver]:
         """Observe an HTTP request with this ASGI scope."""

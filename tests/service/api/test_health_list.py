@@ -55,7 +55,7 @@ def test_the_list_can_be_ordered_filtered_and_paged(client, three):
 
 
 def test_a_table_that_nobody_looked_at_has_no_sample(running, tmp_path, create):
-    with running(log_upkeep=False) as client:
+    with running(log_maintenance=False) as client:
         table = create(client, tmp_path / "quiet")
         (only,) = client.get(PAGE).json()["tables"]
         assert (only["name"], only["sample"]) == ("quiet", None)

@@ -28,7 +28,7 @@ def settings(tmp_path):
         "token": ADMIN,
         "roots": (str(tmp_path),),
         "database_url": f"sqlite:///{tmp_path / 'store.db'}",
-        "log_upkeep": False,
+        "log_maintenance": False,
     }
 
 
@@ -241,7 +241,7 @@ def test_strangers_do_not_fill_the_log(guarded):
 
 
 def test_where_no_token_is_asked_for_the_principal_is_anonymous(running):
-    with running(log_upkeep=False) as client:
+    with running(log_maintenance=False) as client:
         client.post("/v1/policies", json={})
         (entry,) = entries(client)
     assert (entry["principal"], entry["outcome"], entry["error-code"]) == (

@@ -46,7 +46,7 @@ def checkpoint(number):
 @pytest.fixture
 def history(running, create, tmp_path):
     """A table whose log is 40 days old, with checkpoints of versions 2 and 4, and one commit of today."""
-    with running(log_upkeep=False) as client:
+    with running(log_maintenance=False) as client:
         table = create(client, tmp_path / "t")
         for number in range(1, 6):
             table.append(table.write_file(f"{number}.parquet", [number]))
@@ -171,7 +171,7 @@ def test_times_that_go_back_are_made_to_ascend():
 
 
 def test_sidecars_that_a_checkpoint_names_stay(running, create, tmp_path):
-    with running(log_upkeep=False) as client:
+    with running(log_maintenance=False) as client:
         table = create(client, tmp_path / "t")
         first = table.log / commit(0)
         actions = [json.loads(line) for line in first.read_text().splitlines()]

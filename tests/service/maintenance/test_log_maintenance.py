@@ -116,7 +116,7 @@ def test_the_hint_that_a_killed_writer_owed_is_written_later_and_never_goes_back
 
 
 def test_without_log_maintenance_only_commits_are_written(running, create, tmp_path):
-    with running(log_upkeep=False) as client:
+    with running(log_maintenance=False) as client:
         table = create(client, tmp_path / "t", properties={"delta.checkpointInterval": "1"})
         table.append(table.write_file("a.parquet", [1]))
         assert client.service.log_maintenance.wait(120)
@@ -288,7 +288,7 @@ def test_a_checkpoint_that_took_several_commits_counts(running, create, tmp_path
 
 
 def test_a_checkpoint_of_another_replica_counts_that_came_late(running, create, tmp_path, monkeypatch):
-    with running(log_upkeep=False) as one, running() as two:
+    with running(log_maintenance=False) as one, running() as two:
         table = create(one, tmp_path / "t", properties={"delta.checkpointInterval": "5"})
         name = two.post("/v1/tables", json={"location": str(tmp_path / "t")}).json()["name"]
         for number in range(5):

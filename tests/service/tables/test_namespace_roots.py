@@ -118,7 +118,7 @@ def settings(base, **changes):
         "roots": (str(base / ROOTS[""]),),
         "namespace_roots": own,
         "database_url": f"sqlite:///{base / 'store.db'}",
-        "log_upkeep": False,
+        "log_maintenance": False,
         **changes,
     }
 
@@ -304,7 +304,7 @@ def reconfigured(tmp_path, running):
             roots=tuple(str(tmp_path / root) for root in every),
             namespace_roots=own,
             database_url=f"sqlite:///{tmp_path / 'store.db'}",
-            log_upkeep=False,
+            log_maintenance=False,
         )
 
     return start

@@ -356,7 +356,7 @@ def test_a_registered_table_whose_folder_is_gone_is_created_anew(running, tmp_pa
     """In its place, by location or by name alone; another that has the name stays in the way while it is there."""
     body = {"name": "people", "schema": SCHEMA}
     place = {"location": str(tmp_path / "people")}
-    with running(log_upkeep=False) as client:
+    with running(log_maintenance=False) as client:
         assert client.post("/v1/tables", json={**body, **place}).status_code == 201
         assert client.post("/v1/tables", json=body).status_code == 400  # there is no warehouse
         shutil.rmtree(tmp_path / "people")
