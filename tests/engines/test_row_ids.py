@@ -21,7 +21,7 @@ def ids(table):
     """Return (row id, commit version) by key, as the next command reads them."""
     scan, _ = table.plan(row_ids=True)
     target = WriteTarget(scan.location, scan.schema, scan.partition_columns, scan.configuration, "none")
-    tracked, _ = row_ids.copying(scan, target)
+    tracked, _ = row_ids.add_to_rewrite(scan, target)
     rows = table.engine.read(tracked, None, None).to_pylist()
     names = [item.name for item in tracked.schema.fields[-2:]]
     found = {row["id"]: tuple(row[name] for name in names) for row in rows}
@@ -120,14 +120,14 @@ def test_a_table_in_which_ids_cannot_be_kept_is_not_written_again(lake, tmp_path
     scan = replace(scan, configuration=told)
     target = WriteTarget(scan.location, scan.schema, (), scan.configuration, "none")
     with pytest.raises(delvec.UnsupportedWriterFeature, match=why):
-        row_ids.copying(scan, target)
+        row_ids.add_to_rewrite(scan, target)
 
 
 def test_what_marks_columns_of_row_ids_means_nothing_in_the_metadata_of_a_table(
     lake, tmp_path, engine, write_table
 ):
     """Its column would be left out of what is written, and read as an id of rows."""
-    marked = {row_ids.PER_FILE: "base_row_id"}
+    marked = {row_ids.FILE_DEFAULT: "base_row_id"}
     schema = {
         "type": "struct",
         "fields": [

@@ -1,1 +1,1 @@
-"""The change data feed and streams, whatever the engine."""
+"""The change data feed and streams, for every engine."""

@@ -1,7 +1,7 @@
-"""The files that a plan of the change data feed lists, as scans: what is read together, and what a file is read for.
+"""Turns the files of a change data feed plan into scans.
 
-A file that several versions took rows from is listed for each of them. It is read once, and its rows are distinguished from one
-another by their place, as far as they are few enough to be looked up: see :mod:`delvec.engines.repeated_rows`.
+The plan lists a file once for each version that removed rows from it. If the removed rows are few, the file is read once and
+each row is repeated for its versions, by a lookup of its row index (:mod:`delvec.engines.repeated_rows`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,19 +32,19 @@ from delvec_kernel.wire import ChangesResponse
 __all__ = ["scans_of"]
 
 _LOOKED_UP: Final = 1 << 21
-"""Maximum rows of a feed that are looked up: they take some 40 bytes each, and more in a cluster's driver."""
+"""Maximum rows of a feed in the lookup: each takes about 40 bytes, and more on a Spark driver."""
 
 _Numbers = npt.NDArray[np.int64]
 
 
 def scans_of(plan: ChangesResponse, schema: StructType, files: pa.Table, roots: Roots) -> Iterator[Scan]:
-    """Yield scans, at least one, in none of which a path occurs twice: rows are told apart by their file.
+    """Yield at least one scan; no scan lists a path twice.
 
     Args:
         plan: of the feed.
-        schema: the table's, with the columns of the feed.
+        schema: the table's schema with the columns of the feed.
         files: of the plan.
-        roots: where files may lie.
+        roots: allowed locations of files.
 
     Raises:
         CorruptDeletionVector: or a subclass; a deletion vector cannot be read.
@@ -75,13 +75,13 @@ def _scans(plan: ChangesResponse, schema: StructType, files: pa.Table, roots: Ro
 
 
 def _codes(paths: pa.ChunkedArray) -> _Numbers:
-    """Return a number for each path, the same for the same."""
+    """Return a number for each path; equal paths have equal numbers."""
     codes = paths.combine_chunks().dictionary_encode().indices
     return np.asarray(codes.to_numpy(zero_copy_only=False), np.int64)
 
 
 def _rounds(paths: pa.ChunkedArray) -> _Numbers:
-    """Return for each path how often it came before."""
+    """Return for each entry how many earlier entries have the same path."""
     codes = _codes(paths)
     order = np.argsort(codes, kind="stable")
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
@@ -110,7 +110,7 @@ def _scan(
 
 
 def _read_as(plan: ChangesResponse, schema: StructType, planned: pa.Table, *, marked_only: bool) -> Scan:
-    """Return the scan of files as a plan of the table itself has them."""
+    """Return a scan of data files, as a plan of the table would give it."""
     return Scan(
         table_id=plan.table_id,
         name=plan.name,
@@ -126,13 +126,13 @@ def _read_as(plan: ChangesResponse, schema: StructType, planned: pa.Table, *, ma
 
 
 def _by_name(configuration: Mapping[str, str]) -> dict[str, str]:
-    """Return properties by which columns are found by physical name: in change files one of them has no id."""
+    """Return properties with column mapping by name: ``_change_type`` has no field id in change files."""
     mode = "delta.columnMapping.mode"
     return {**configuration, **({mode: "name"} if configuration.get(mode, "").lower() == "id" else {})}
 
 
 def _planned(files: pa.Table, partition_values: pa.Array, vectors: pa.Array) -> pa.Table:
-    """Return files as a plan of the table itself has them."""
+    """Return files with the columns of ``Scan.files``."""
     count = files.num_rows
     return pa.table(
         {
@@ -150,7 +150,7 @@ def _planned(files: pa.Table, partition_values: pa.Array, vectors: pa.Array) -> 
 
 
 def _with_feed(files: pa.Table) -> pa.MapArray:
-    """Return partition values with those of the columns of the feed."""
+    """Return the partition values, extended by the values of the feed's columns."""
     own = files["partition_values"].combine_chunks()
     told = [files[name].to_pylist() for name in ("commit_version", "commit_timestamp", "change_type")]
     values = [
@@ -160,7 +160,7 @@ def _with_feed(files: pa.Table) -> pa.MapArray:
 
 
 def _vectors(files: pa.Table) -> pa.Array:
-    """Return deletion vectors, of rows that come with the plan, too: without their text, which nobody has to decode."""
+    """Return deletion vectors, including those inlined in the plan, whose encoded text is left out."""
     vectors, rows = files["deletion_vector"].combine_chunks(), files["deleted_rows"]
     if rows.null_count == len(rows):
         return vectors
@@ -179,7 +179,7 @@ def _described(rows: bytes, cardinality: int) -> dict[str, Any]:
 
 
 def _looked_up(files: pa.Table) -> npt.NDArray[np.bool_]:
-    """Return which entries are read together with others of their file."""
+    """Return which entries share one read of their file."""
     codes = _codes(files["path"])
     times = np.bincount(codes)
     several = np.flatnonzero(times[codes] > 1)
@@ -200,7 +200,7 @@ def _looked_up(files: pa.Table) -> npt.NDArray[np.bool_]:
 
 
 def _repeated(plan: ChangesResponse, schema: StructType, files: pa.Table, roots: Roots) -> Scan:
-    """Return a scan that has each file once, and its rows once for each time that they changed."""
+    """Return a scan that lists each file once, and repeats its rows once per change."""
     codes = _codes(files["path"])
     order = np.argsort(codes, kind="stable")
     files = files.take(pa.array(order))
@@ -228,7 +228,7 @@ def _repeated(plan: ChangesResponse, schema: StructType, files: pa.Table, roots:
 
 
 def _row_sets(plan: ChangesResponse, files: pa.Table, roots: Roots) -> list[BitMap64]:
-    """Return the rows that each entry means."""
+    """Return the row indexes of each entry."""
     found = [None if sent is None else deserialize_bitmap(sent) for sent in files["deleted_rows"].to_pylist()]
     absent = np.flatnonzero([each is None for each in found])
     rounds = _rounds(files["path"].take(pa.array(absent)))

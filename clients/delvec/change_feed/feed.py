@@ -1,6 +1,6 @@
-"""The change data feed on any engine: changed rows are scans of some of a file's rows.
+"""The change data feed, read by any engine as scans of the changed rows of files.
 
-Engines read what is the same for all rows of a file (version, time, most types of change) as partition columns.
+Values that are the same for all rows of a file (version, time, mostly the change type) are read as partition columns.
 """
 
 from collections.abc import Sequence
@@ -26,13 +26,13 @@ __all__ = ["ChangeFeed", "plan_changes", "read_changes", "read_changes_lazily"]
 
 @dataclass(frozen=True)
 class ChangeFeed:
-    """What to read of the feed.
+    """A planned read of the feed.
 
     Attributes:
-        scans: at least one; together they have each changed row once.
-        schema: the table's, and the columns of the feed.
-        columns: by the schema's spelling, in the order asked for.
-        predicate: which rows.
+        scans: at least one; together they give each changed row once.
+        schema: the table's schema with the columns of the feed.
+        columns: the requested columns in the requested order, spelled as in the schema.
+        predicate: filter of the rows.
     """
 
     scans: Sequence[Scan]
@@ -49,13 +49,13 @@ def plan_changes(
     predicate: str | None = None,
     **bounds: Any,
 ) -> ChangeFeed:
-    """Ask the service which rows of which files changed.
+    """Plan a read of the change data feed.
 
     Args:
-        service: the table's.
+        service: of the table.
         table_id: the table.
         columns: of the table and the feed; None for all.
-        predicate: over the same columns.
+        predicate: over these columns.
         bounds: fields of :class:`~delvec_kernel.wire.ChangesRequest`.
 
     Raises:

@@ -1,8 +1,8 @@
-"""A table as a stream of rows, whatever the engine: where it begins, how far one step goes, what to read for it.
+"""A table as a stream of rows, for every engine: plans each step and its scans.
 
-A position, which the engine keeps, says how far a stream has read: the service keeps nothing of a stream. A stream that
-has read nothing has the position BEGINNING, and the first one after it says what that turned out to be, so that its
-first step, if it is done again, begins at the same place.
+The engine stores a position, which says how far the stream has read; the service has no state of streams. A new stream has
+the position :data:`BEGINNING`. The next position records where the stream actually started, so that a repeated first step
+starts at the same place.
 """
 
 from collections import Counter
@@ -30,21 +30,21 @@ from delvec_kernel.wire import (
 __all__ = ["BEGINNING", "StreamStep", "TableStream"]
 
 BEGINNING: Final[Mapping[str, Any]] = {"beginning": True}
-"""The position of a stream that has not read anything yet."""
+"""The position of a stream that has read nothing."""
 
 _FED: Final = "readChangeFeed"
-"""What a position says of the option, because the rows from there on are others with it."""
+"""Key of a position for this option: with it, the same position means other rows."""
 
 
 @dataclass(frozen=True)
 class StreamStep:
-    """How far a step goes.
+    """One planned step of a stream.
 
     Attributes:
-        end: a position; what is found from there on is the next step.
-        found: whether there is anything in it. Versions that added nothing are passed all the same: then the end lies
-            further on than the start.
-        version: the newest that was looked at.
+        end: the position after this step.
+        found: whether the step has rows. Without rows the end may still be after the start: versions that add nothing
+            are skipped.
+        version: the newest version that the step covers.
     """
 
     end: Mapping[str, Any]
@@ -53,15 +53,15 @@ class StreamStep:
 
 
 class TableStream:
-    """A table, read step by step.
+    """A table that is read step by step.
 
     Args:
-        service: the table's.
-        pinned: the version whose schema everything is read with.
+        service: of the table.
+        pinned: the version whose schema all rows are read with.
         options: what to read.
 
     Attributes:
-        beginning: the position of one that has read nothing.
+        beginning: the position of a stream that has read nothing.
     """
 
     beginning = BEGINNING
@@ -74,23 +74,23 @@ class TableStream:
 
     @property
     def schema(self) -> StructType:
-        """Of the rows."""
+        """The schema of the rows."""
         schema = StructType.from_json(self._pinned.table_schema)
         return feed_schema(schema) if self._options.read_change_feed else schema
 
     def newest(self) -> int:
-        """Return the newest version, of which nothing is read."""
+        """Return the newest version of the table."""
         return self._ask(StreamPosition(version=0), max_files=0, list_files=False)[0].version
 
     def step(
         self, start: Mapping[str, Any], *, limited: bool = True, last_version: int | None = None
     ) -> StreamStep:
-        """Return how far the step from a position goes; reads nothing.
+        """Plan the step from a position; reads no rows.
 
         Args:
             start: a position.
-            limited: whether the limits among the options count.
-            last_version: act as if this were the newest.
+            limited: whether the limits in the options apply.
+            last_version: treat this version as the newest.
 
         Raises:
             SourceRowsChanged: or another error of the service, see docs/streaming.md.
@@ -102,7 +102,7 @@ class TableStream:
         return StreamStep(self._told(answer.end, start, answer.start), answer.num_found > 0, answer.version)
 
     def scans(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Scan]:
-        """Return what to read between two positions, the same each time; no path occurs twice in a scan.
+        """Return the scans between two positions, the same on each call; no scan lists a path twice.
 
         Raises:
             SourceRowsChanged: or another error of the service, see docs/streaming.md.
@@ -132,7 +132,7 @@ class TableStream:
         try:
             feed = plan_changes(self._service, path, start_version=first, end_version=last)
         except VersionNotFound as error:
-            # What changed is known of fewer versions than what was added: the version before has to be read, too.
+            # Changes of a version need the version before it, so the feed may start later than the additions.
             earliest = error.details.get("earliest")
             if self._options.fail_on_data_loss or earliest is None or earliest <= first:
                 raise
@@ -161,7 +161,7 @@ class TableStream:
             ) from error
 
     def _check_meaning(self, told: Mapping[str, Any]) -> None:
-        """Refuse a position of a stream that read something else; those of before say nothing of it."""
+        """Refuse a position of a stream with another readChangeFeed; positions of older releases do not record it."""
         fed = told.get(_FED, self._options.read_change_feed)
         if fed == self._options.read_change_feed:
             return
@@ -187,7 +187,7 @@ class TableStream:
         if start == BEGINNING:
             return self._signed(here) | {"from": begun.model_dump()}
         if all(start.get(key) == value for key, value in here.items()):
-            return start  # as it was spelled: another text would be another batch
+            return start  # unchanged: Spark takes another spelling for another batch
         return self._signed(here)
 
     def _signed(self, position: Mapping[str, Any]) -> dict[str, Any]:
@@ -225,7 +225,7 @@ class TableStream:
         return answered
 
     def _additions(self, answer: AdditionsResponse, files: pa.Table) -> Iterator[Scan]:
-        """Yield scans in none of which a path occurs twice: a file that was brought back was added twice."""
+        """Yield scans, none of which lists a path twice: RESTORE adds a file again."""
         seen: Counter[str] = Counter()
         rounds: list[int] = []
         for path in files["path"].to_pylist():
@@ -251,7 +251,7 @@ class TableStream:
 
 
 def _as_inserts(files: pa.Table, answer: AdditionsResponse) -> pa.Table:
-    """Return files of a version that is read whole as what that version inserted."""
+    """Return all files of a version as inserts of that version."""
     told = feed_values(answer.start.version, answer.snapshot_timestamp or 0, "insert")
     values = [list((dict(each or ()) | told).items()) for each in files["partition_values"].to_pylist()]
     place = files.schema.get_field_index("partition_values")

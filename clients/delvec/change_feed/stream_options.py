@@ -1,4 +1,4 @@
-"""Options of a stream, under Delta's names."""
+"""The name and the options of ``format("delvec")`` that more than the data source needs: versions and streams."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -7,7 +7,17 @@ from typing import Any, Final
 from delvec_kernel.errors import BadRequest
 from delvec_kernel.table_properties import parse_byte_size
 
-__all__ = ["StreamOptions"]
+__all__ = ["FORMAT", "VERSION_OPTIONS", "StreamOptions"]
+
+FORMAT: Final = "delvec"
+"""Name of the Spark data source."""
+VERSION_OPTIONS: Final[Mapping[str, str]] = {
+    "version": "version",
+    "versionasof": "version",
+    "timestamp": "timestamp",
+    "timestampasof": "timestamp",
+}
+"""The options of ``spark.read`` that choose a version, in lower case, and what each of them gives."""
 
 
 @dataclass(frozen=True)

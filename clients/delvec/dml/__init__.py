@@ -1,1 +1,1 @@
-"""DELETE, UPDATE, MERGE, append and overwrite: one implementation of each, whatever the engine."""
+"""DELETE, UPDATE, MERGE, append and overwrite: one implementation of each for all engines."""

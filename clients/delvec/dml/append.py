@@ -1,4 +1,4 @@
-"""New rows on their way into a table: what the table has to become for them, and the files that they become."""
+"""Appends: schema changes for new rows, and the data files with them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,14 +27,14 @@ _ATTEMPTS: Final = 3
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """How rows are written.
+    """Options of a write.
 
     Attributes:
-        merge_schema: columns that the table lacks are added to it.
-        overwrite_schema: the table gets the columns of the rows.
-        partition_by: with ``overwrite_schema``, the new partition columns; None: those of the table.
-        txn: an application's id, and how far it has got.
-        user_metadata: for the table's history.
+        merge_schema: add columns that the table lacks.
+        overwrite_schema: replace the table's schema by that of the rows.
+        partition_by: with ``overwrite_schema``, the new partition columns; None keeps those of the table.
+        txn: application id and version of an idempotent write.
+        user_metadata: text for the table's history.
     """
 
     merge_schema: bool = False
@@ -46,14 +46,14 @@ class WriteOptions:
 
 @dataclass(frozen=True)
 class NewRows:
-    """Rows that are to be written, and a transaction that was begun for them.
+    """Rows to write, and the transaction begun for them.
 
     Attributes:
         data: as the engine takes it; read once.
-        target: the table as it will be.
-        changes: what the table has to become.
-        already_applied: the table has the application's transaction: nothing is to be done.
-        stream: of rows that are a batch of a stream, what the table's history says of it.
+        target: the table after the commit.
+        changes: schema changes to commit with the rows.
+        already_applied: the table has this ``txn`` already; nothing to do.
+        stream: if the rows are a micro-batch of a stream, its operation parameters for the table's history.
     """
 
     service: ServiceClient
@@ -70,12 +70,12 @@ class NewRows:
     def begin(
         cls, service: ServiceClient, table: WritableTable, data: Any, options: WriteOptions
     ) -> "NewRows":
-        """Open a transaction for rows.
+        """Begin a transaction for rows.
 
         Raises:
-            SchemaMismatch: the rows' columns cannot be the table's.
-            InvalidTableChange: the table cannot be changed as the rows ask.
-            ConcurrentWrite: the rows were made from an older version of the table.
+            SchemaMismatch: the columns do not fit the table.
+            InvalidTableChange: the table does not allow the schema change.
+            ConcurrentWrite: the rows were read from an older version of the table.
         """
         application = (
             None
@@ -90,7 +90,7 @@ class NewRows:
         evolves = options.merge_schema or options.overwrite_schema
         if evolves or identity.identity_columns(schema):
             widens = is_true(begun.configuration, "delta.enableTypeWidening")
-            # Rows that give the table their columns say themselves which types these have.
+            # With overwrite_schema the types come from the rows, not from the table.
             types = StructType(()) if options.overwrite_schema else schema
             data, columns = data_schema.with_schema(data, types, widens=widens and options.merge_schema)
             if not options.overwrite_schema:
@@ -104,7 +104,7 @@ class NewRows:
                     begun, schema = begin(service, table.id, "WRITE", changes)
                     break
                 except InvalidTableChange:
-                    # Perhaps somebody has just added the column.
+                    # Another writer may have added the column meanwhile.
                     if attempt == _ATTEMPTS - 1:
                         raise
                     now, schema = begin(service, table.id, "WRITE")
@@ -117,7 +117,7 @@ class NewRows:
     def transaction(
         self, *, predicate: str | None = None, parameters: Mapping[str, str] | None = None
     ) -> Transaction:
-        """Return the transaction, with the changes of the table."""
+        """Return the transaction, with the schema changes."""
         is_made = self.table.source_version is not None
         rests = parameters is not None or is_made or bool(self.changes or self.target.identity)
         transaction = Transaction(
@@ -125,7 +125,7 @@ class NewRows:
             self.table.id,
             "WRITE" if self.stream is None else "STREAMING UPDATE",
             self.begun.version,
-            # A plain append rests on no version: what became of it does not matter.
+            # A plain append does not depend on the version it read.
             read_mark=self.begun.read_mark if rests else None,
             transaction_id=self.begun.transaction_id,
             engine_info=self.table.engine.name,
@@ -144,11 +144,11 @@ class NewRows:
 
         Args:
             transaction: of these rows.
-            condition: what each of them must satisfy, beside the table's constraints.
+            condition: each row must satisfy it, besides the table's constraints.
 
         Raises:
-            SchemaMismatch: they do not fit the table.
-            ConstraintViolation: a row does not satisfy what it must.
+            SchemaMismatch: the rows do not fit the table.
+            ConstraintViolation: a row violates the condition or a constraint.
         """
         target = self.target
         if condition is not None:
@@ -159,7 +159,7 @@ class NewRows:
         return adds
 
     def copying(self, scan: Scan) -> WriteTarget:
-        """Return where rows of a scan are written again, as they were: by the schema that they have."""
+        """Return the target for unchanged rows of a scan, which keep the schema they were read with."""
         return replace(
             self.target,
             schema=scan.schema,
@@ -192,7 +192,7 @@ def _target(begun: BeginResponse, schema: StructType) -> WriteTarget:
 
 
 def _check_identity(schema: StructType, data: StructType) -> None:
-    """Refuse numbers where the table gives them itself.
+    """Refuse values for a column GENERATED ALWAYS AS IDENTITY.
 
     Raises:
         SchemaMismatch: names the column.
@@ -216,7 +216,7 @@ def append(service: ServiceClient, table: WritableTable, data: Any, options: Wri
 
 
 def add_rows(rows: NewRows) -> Metrics:
-    """Do the same with rows whose transaction was begun."""
+    """Write and commit rows whose transaction has begun."""
     if rows.already_applied:
         return Metrics(_METRICS, None, already_applied=True)
     transaction = rows.transaction()

@@ -1,6 +1,6 @@
-"""What an UPDATE, or an action of a MERGE, makes of each column: one expression for every column of the table.
+"""Assignments of UPDATE and MERGE: one expression for every column of the new row.
 
-Names are resolved, stars expanded, defaults filled in and kinds of values compared here, once for every engine.
+Resolves names, expands stars, fills in defaults and checks types once for all engines.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from delvec_kernel.schema.types import DataType, PrimitiveType, StructField, Str
 
 __all__ = ["DEFAULT", "IDENTITY", "Relations", "inserted", "updated"]
 
-"""Metadata of a column: the SQL of its default."""
+"""Metadata key of a column with the SQL of its default."""
 IDENTITY: Final = "delta.identity.start"
 _ALWAYS: Final = "delta.identity.allowExplicitInsert"
 
@@ -32,17 +32,17 @@ _FITS: Final[Mapping[str, frozenset[str]]] = {
     **dict.fromkeys(_TEMPORAL, frozenset({*_TEMPORAL, "string"})),
     **{kind: frozenset({kind}) for kind in ("array", "map", "struct")},
 }
-"""Kinds of values that Spark casts to a kind of column under ANSI, some of them only where the value allows."""
+"""For each column kind, the value kinds that Spark's ANSI store assignment accepts; some casts can fail at run time."""
 
 
 @dataclass(frozen=True)
 class Relations:
-    """The tables whose columns an action may read, and what its texts call them.
+    """The relations that an assignment may read, and their aliases.
 
     Attributes:
-        target: as it will be: with columns that schema evolution adds.
-        present: the columns that its rows have now.
-        source: None for an UPDATE.
+        target: the table's schema with the columns that schema evolution adds.
+        present: the table's schema as it is.
+        source: schema of the source; None for an UPDATE.
         aliases: by the names ``t`` and ``s``.
     """
 
@@ -65,21 +65,21 @@ def updated(
     *,
     evolves: bool = False,
 ) -> list[Expression | None]:
-    """Return the new row's values for an update, one for each column of ``tables.target``.
+    """Return the values of an updated row, one per column of ``tables.target``; None keeps the column.
 
     Args:
-        given: by column or, with dots, by field of a struct: SQL text, :func:`~delvec.lit`, or another Python value.
-            None: all columns of the source, by name.
-        tables: what may be read.
+        given: values by column, or by field of a struct with dots: SQL text, :func:`~delvec.lit`, or another Python
+            value. None assigns all columns from the source by name (``UPDATE SET *``).
+        tables: relations that values may read.
         where: the clause, for errors.
         readable: ``t``, ``s`` or both.
-        evolves: whether columns that the source does not have stay, where all are taken from it; else they are an error.
+        evolves: whether ``SET *`` keeps columns that the source lacks; otherwise they are an error.
 
     Raises:
-        UnknownColumn: a column, or one that a value reads, is not there.
+        UnknownColumn: an assigned column, or one that a value reads, does not exist.
         SchemaMismatch: a value can never fit its column.
-        BadRequest: a column is given twice or not at all, or is one that nobody may set.
-        InvalidPredicate: a value is no SQL expression.
+        BadRequest: a column is assigned twice or not at all, or cannot be assigned.
+        InvalidPredicate: a value is not an SQL expression.
     """
     tree = _Tree(where)
     for path, value in _given(given, tables, where, evolves=evolves):
@@ -98,16 +98,15 @@ def updated(
 def inserted(
     given: Mapping[str, Any] | None, tables: Relations, where: str, *, evolves: bool = False
 ) -> list[Expression | None]:
-    """Return the values of a new row, one for each column of ``tables.target``.
+    """Return the values of an inserted row, one per column of ``tables.target``.
 
-    A column that is not given gets its default, and without one NULL.
+    Columns without a value get their default, or NULL.
 
     Args:
-        given: by column; None: all columns of the source, by name.
-        tables: what may be read; the values may read the source alone.
+        given: values by column; None inserts all columns of the source by name (``INSERT *``).
+        tables: relations; values may only read the source.
         where: the clause, for errors.
-        evolves: whether columns that the source does not have get their defaults, where all are taken from it; else
-            they are an error.
+        evolves: whether ``INSERT *`` fills columns that the source lacks with their defaults; otherwise they are an error.
 
     Raises:
         UnknownColumn: or another error of :func:`updated`.
@@ -196,7 +195,7 @@ def _path(name: Any, tables: Relations, where: str) -> list[StructField]:
 def _value(
     value: Any, column: StructField, tables: Relations, readable: Sequence[str], where: str, *, evolves: bool
 ) -> Expression:
-    """Return the expression of one value, which reads the relations ``readable``."""
+    """Return the expression of one value, which may read the relations ``readable``."""
     if isinstance(value, _SourceColumn):
         parsed = _taken(value.name, column, tables, readable, where, evolves=evolves)
     elif isinstance(value, str):
@@ -215,7 +214,7 @@ def _value(
 def _taken(
     name: str, column: StructField, tables: Relations, readable: Sequence[str], where: str, *, evolves: bool
 ) -> Expression:
-    """Return the source's column of that name; structs get the target's fields, those that the source lacks as they are."""
+    """Return the source column of that name; fields of structs that the source lacks keep the target's values."""
     assert tables.source is not None  # noqa: S101 - a star is of a MERGE
     kept = (
         tables.present.field(column.name).type if column.name in tables.present and "t" in readable else None
@@ -234,14 +233,14 @@ def _taken(
 def _taken_text(
     source: tuple[str, ...], kind: DataType, target: tuple[str, ...], kept: DataType | None, wanted: DataType
 ) -> str | None:
-    """Return Spark's text of a source column with the wanted fields; None where it has no such type.
+    """Return Spark SQL that converts a source column to the wanted struct fields; None if the types are incompatible.
 
     Args:
-        source: path of the column, or of a field.
+        source: path of the column or field.
         kind: its type.
-        target: path of what it replaces.
-        kept: the type of that; None where it is not there.
-        wanted: the type that it has to get.
+        target: path of the column or field that it replaces.
+        kept: present type of the target; None if schema evolution adds it.
+        wanted: type of the target after the change.
     """
     text = ".".join(backticked(each) for each in source)
     if kind == PrimitiveType("void"):
@@ -265,7 +264,7 @@ def _taken_text(
         parts.append(f"{literal(each.name)}, {value}")
     given = f"{text} IS NOT NULL"
     if isinstance(kept, StructType) and _has_more_fields(wanted, kind):
-        # What only the table has stays, also where the source has no struct.
+        # Fields that only the table has keep their values even if the source's struct is NULL.
         given += f" OR {'.'.join(backticked(each) for each in target)} IS NOT NULL"
     return f"CASE WHEN {given} THEN named_struct({', '.join(parts)}) END"
 
@@ -366,17 +365,17 @@ def _is_computed(column: StructField) -> bool:
 
 
 def _default(column: StructField) -> str:
-    """Return a column's default as an engine may evaluate it.
+    """Return the SQL of a column's default, once checked.
 
     Raises:
-        ExpressionNotAllowed: it holds what is not on the list of allowed expressions.
+        ExpressionNotAllowed: it uses a function or syntax that defaults may not use.
     """
     text = column.metadata.get(DEFAULT)
     return Generated(column.name, str(text), (), is_default=True).sql if text else "NULL"
 
 
 def _struct_text(path: tuple[str, ...], item: StructField, tree: _Tree, kept: DataType | None) -> str:
-    """Return Spark's text of a struct of which some fields are set and the others stay; ``kept`` is its present type."""
+    """Return Spark SQL of a struct with some fields assigned and the others kept; ``kept`` is its present type."""
     if path in tree.values:
         return f"({tree.values[path].sql()}\n)"
     if not tree.below(path) or not isinstance(item.type, StructType):
@@ -389,7 +388,7 @@ def _struct_text(path: tuple[str, ...], item: StructField, tree: _Tree, kept: Da
 
 
 def _kept(kind: DataType | None, name: str) -> DataType | None:
-    """Return the type of a field that rows have now; None where schema evolution adds it."""
+    """Return the present type of a field; None if schema evolution adds it."""
     return kind.field(name).type if isinstance(kind, StructType) and name in kind else None
 
 

@@ -1,4 +1,4 @@
-"""What the columns of new rows ask of a table's schema: more columns, wider types, or other ones altogether."""
+"""Schema changes for new rows: added columns, widened types, or a replaced schema."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -36,19 +36,19 @@ _WIDER: Final = {
     "float": ("double",),
     "date": ("timestamp_ntz",),
 }
-"""Types that a column takes without being asked: not from whole numbers to others, as in delta-spark."""
+"""Automatic type widenings; integers are never widened to other kinds automatically, as in delta-spark."""
 
 
 def with_schema(data: Any, table: StructType, *, widens: bool) -> tuple[Any, StructType]:
-    """Return rows, as an engine takes them, and their columns in Delta's types.
+    """Return rows as an engine takes them, and their Delta schema.
 
     Args:
         data: the rows.
-        table: the types of columns whose values are Python's; without columns they are inferred.
-        widens: whether the table lets types be widened for values that do not fit.
+        table: schema for rows of plain Python values; types are inferred if it has no columns.
+        widens: whether the table allows type widening for values that do not fit.
 
     Raises:
-        SchemaMismatch: they are not tabular, a column has no type in Delta, or a value does not fit its column.
+        SchemaMismatch: the data is not tabular, a column has no Delta type, or a value does not fit its column.
     """
     try:
         if type(data).__module__.startswith("pyspark.sql."):
@@ -62,15 +62,15 @@ def with_schema(data: Any, table: StructType, *, widens: bool) -> tuple[Any, Str
 
 
 def evolved(table: StructType, data: StructType, *, widens: bool) -> list[WriteChange]:
-    """Return the changes by which a table can take rows with more columns, or fields of structs.
+    """Return the changes that add the columns and struct fields that the table lacks, and widen types.
 
     Args:
-        table: the schema.
-        data: of the rows. Columns that the table has and the rows lack are NULL; other types stay a matter of the writer.
-        widens: whether the table lets types be widened.
+        table: schema of the table.
+        data: schema of the rows. Columns that the rows lack become NULL; the writer checks other type differences.
+        widens: whether the table allows type widening.
 
     Raises:
-        SchemaMismatch: a new column has no type, because it has no value.
+        SchemaMismatch: a new column has no type, because all its values are NULL.
     """
     columns: list[NewColumn] = []
     wider: list[WriteChange] = []
@@ -89,16 +89,16 @@ def evolved(table: StructType, data: StructType, *, widens: bool) -> list[WriteC
 def replaced(
     table: StructType, partition_columns: Sequence[str], data: StructType, wanted: Sequence[str] | None
 ) -> list[WriteChange]:
-    """Return the change that gives a table the columns of the rows; none where it has them.
+    """Return the change that replaces the table's schema by that of the rows; empty if they are equal.
 
     Args:
-        table: the schema.
+        table: schema of the table.
         partition_columns: the table's.
-        data: of the rows.
-        wanted: the new partition columns; None: those of the table.
+        data: schema of the rows.
+        wanted: the new partition columns; None keeps those of the table.
 
     Raises:
-        SchemaMismatch: a column has no type, because it has no value; or a partition column is not in the rows.
+        SchemaMismatch: a column has no type, because all its values are NULL; or the rows lack a partition column.
     """
     for field in data.fields:
         _check_typed(field.type, (field.name,))
@@ -124,7 +124,7 @@ def replaced(
 def _differences(
     table: DataType, data: DataType, path: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], DataType | None, DataType]]:
-    """Yield what the rows have otherwise, or more: the path, the table's type if it has one, the rows' type."""
+    """Yield each differing or additional column or field: path, the table's type or None, the rows' type."""
     match table, data:
         case StructType(), StructType():
             for field in data.fields:
@@ -170,7 +170,7 @@ def _check_typed(kind: DataType, path: Sequence[str]) -> None:
 
 
 def _nullable(kind: DataType) -> DataType:
-    """Return a type that allows NULL everywhere: what is in the rows today says nothing of those of tomorrow."""
+    """Return the type with NULL allowed everywhere, since later rows may contain NULLs."""
     match kind:
         case StructType():
             return StructType(

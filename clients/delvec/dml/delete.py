@@ -1,4 +1,4 @@
-"""DELETE: rows that match a predicate go, by deletion vector, by rewriting their files, or with whole files."""
+"""DELETE by deletion vectors, by rewriting files, or by removing whole files."""
 
 import json
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ __all__ = ["delete", "delete_keys"]
 
 _METRICS: Final = row_command.metrics_of_rows("numDeletedRows")
 _EVERYTHING: Final = "true"
-"""The predicate of a DELETE without one: rows that others add meanwhile are its business, too."""
+"""The predicate of a DELETE without one, so that concurrent appends conflict with it."""
 
 
 def delete(
@@ -54,7 +54,7 @@ def delete(
     places = transaction.deletion_vector_files(scan.location) if vectors and not dry_run else None
     gone = table.engine.find_rows(rest, condition, places) if condition is not None and len(rest) else {}
     clock.scanned()
-    # Rows that are copied are no change, and a reader of the feed would take them for one.
+    # Without change files, readers of the feed would take copied rows for changes.
     files = touched_files.touched_files(rest, gone, vectors=vectors, may_rewrite=not feed)
     if dry_run:
         return _dry_run([*_whole_files(whole), *files], clock)
@@ -70,7 +70,7 @@ def delete(
     if transaction.is_empty:
         return Metrics({**_METRICS, **clock.metrics()}, None)
     deleted = touched_files.rows_of([*_whole_files(whole), *files])
-    # The service counts by the log, and knows better where the files have statistics.
+    # The service's count takes precedence: it uses the statistics in the log.
     counted = {} if deleted is None else {"numDeletedRows": deleted}
     done = transaction.commit(metrics={"numCopiedRows": copied, **counted, **clock.metrics()})
     return Metrics.of(done, {**_METRICS, "numDeletedRows": deleted})
@@ -86,16 +86,16 @@ def delete_keys(
     dry_run: bool = False,
     user_metadata: str | None = None,
 ) -> Metrics:
-    """Delete the rows that have the key of a row of ``source``; a NULL is no key.
+    """Delete the rows whose key occurs in ``source``; NULL matches nothing.
 
     Args:
         service: of the table.
         table: the target.
-        predicate: of these rows only those for which it is true.
+        predicate: delete only rows that also satisfy it.
         source: the keys.
-        on: the columns that must be equal; all of the source's where absent.
-        dry_run: find out, and write nothing.
-        user_metadata: for the table's history.
+        on: the key columns; all columns of the source by default.
+        dry_run: return the metrics, and write nothing.
+        user_metadata: text for the table's history.
     """
     clock = Clock()
     transaction_id = None
@@ -113,7 +113,7 @@ def delete_keys(
         condition = parse_expression(predicate, {TARGET: schema}, {TARGET: ""}, boolean=True)
         row_command.check_deterministic(condition, "The condition of a DELETE by keys")
         wanted = target_terms([condition], TARGET)
-        # Not a condition of the clause: then a key that comes twice would be an error.
+        # Not a condition of the clause: then a duplicate key would be an error (MultipleMatches).
         on_text = f"{text} AND ({condition.sql()})"
     if source.bounds is not None:
         keys = join_keys(terms, relations, TARGET, SOURCE)
@@ -121,12 +121,12 @@ def delete_keys(
     reads = " AND ".join(f"({each})" for each in wanted)
     scan, _ = table.plan(predicate=reads or None, row_ids=True)
     if scan.schema != schema:
-        # Changed between the two: what the names mean has to be looked up again.
+        # The schema changed between the snapshot and the plan: resolve names again.
         return delete_keys(
             service, table, predicate, source, on, dry_run=dry_run, user_metadata=user_metadata
         )
     feed, vectors = scan.keeps_change_feed, scan.deletes_by_vector
-    # A DELETE by vectors has no change files: readers of the feed tell it from the vectors.
+    # With deletion vectors, readers of the feed derive deletes from them, and change files are not needed.
     by_files = feed and not vectors
     change = RowChange(
         [Clause("matched", "delete")],
@@ -162,7 +162,7 @@ def _with_change_files(
     user_metadata: str | None,
     clock: Clock,
 ) -> Metrics:
-    """Delete from a table that keeps a change data feed and has no vectors to tell it by."""
+    """Delete from a table with change data feed but without deletion vectors, writing change files."""
     begun, _ = begin(service, table.id, "DELETE")
     target = row_command.target_of(scan, begun.transaction_id)
     clause = Clause(

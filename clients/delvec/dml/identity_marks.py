@@ -1,4 +1,4 @@
-"""How far the numbers of an identity column have got, by the rows that are there, those that users gave included."""
+"""The highest value of an identity column in the rows of a table, including values that users inserted."""
 
 import json
 from collections.abc import Iterator
@@ -18,18 +18,18 @@ _SIDES: Final = ("minValues", "maxValues")
 
 
 def reached(table: ReadableTable, column: str, version: int) -> int | None:
-    """Return the last number in a version, in the direction of the column's step.
+    """Return the highest value in a version, or the lowest if the column's step is negative.
 
-    Only files are read whose statistics leave open whether they have a number beyond the high-water mark, and beyond those
-    that statistics tell exactly.
+    Reads only files whose statistics allow a value beyond the high-water mark and beyond all values known exactly from
+    statistics.
 
     Args:
-        table: to look at.
-        column: as SQL names it.
+        table: the table.
+        column: its SQL name.
         version: of the table.
 
     Returns:
-        None where no row has a number, or there is no such identity column.
+        None if no row has a value, or the column is not an identity column.
 
     Raises:
         CorruptTable: or a subclass: the log, a data file or a deletion vector is damaged or missing.
@@ -54,7 +54,7 @@ def reached(table: ReadableTable, column: str, version: int) -> int | None:
 
 
 def _told(scan: Scan, field: StructField, *, rises: bool) -> Iterator[int]:
-    """Yield the last number of each file whose statistics tell it exactly: no row of it is gone."""
+    """Yield the last value of each file with exact statistics, that is without deleted rows."""
     for text, vector in zip(
         *(scan.files[name].to_pylist() for name in ("stats", "deletion_vector")), strict=True
     ):

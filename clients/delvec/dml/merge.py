@@ -1,4 +1,4 @@
-"""MERGE: rows of the table and of a source that belong together are updated, deleted or inserted, as clauses say."""
+"""MERGE: resolves the clauses, plans the scan, runs the engine and commits."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -54,7 +54,7 @@ _EVERY_ROW: Final = "true"
 
 @dataclass(frozen=True)
 class _AtVersion:
-    """A version of a table, as engines take a table for the source."""
+    """A pinned version of a table, as a MERGE source."""
 
     table: ReadableTable
     version: int
@@ -68,10 +68,10 @@ class _AtVersion:
 
 @dataclass(frozen=True)
 class _Resolved:
-    """A MERGE whose names have been looked up in one version of the table.
+    """A MERGE whose names are resolved against one version of the table.
 
     Attributes:
-        reads: the rows of the target that it may change, or has to know of, as a predicate over it.
+        reads: predicate over the target that covers all rows the MERGE depends on.
     """
 
     clauses: Sequence[Clause]
@@ -95,8 +95,8 @@ def merge(
         table: the target.
         statement: what was asked for, checked.
         source: its rows.
-        dry_run: find out, and write nothing.
-        user_metadata: for the table's history.
+        dry_run: return the metrics, and write nothing.
+        user_metadata: text for the table's history.
     """
     clock = Clock()
     begun: SnapshotResponse
@@ -110,7 +110,7 @@ def merge(
     table.check_source_version(begun.version)
     itself = statement.source if isinstance(statement.source, ReadableTable) else None
     if itself is not None and itself.id == table.id:
-        # Rows of another version, even of a moment ago, would undo what was done to them since.
+        # A source read from another version of this table would undo the changes since then.
         source = table.engine.merge_source(_AtVersion(itself, begun.version))
     added = new_columns(statement, schema, source.schema) if statement.merge_schema else []
     target_schema = with_new_columns(schema, added)
@@ -118,7 +118,7 @@ def merge(
         try:
             evolved, target_schema = begin(service, table.id, "MERGE", added)
         except InvalidTableChange:
-            # Perhaps somebody has just added the column.
+            # Another writer may have added the column meanwhile.
             if table.version() == begun.version:
                 raise
             return merge(service, table, statement, source, user_metadata=user_metadata)
@@ -128,7 +128,7 @@ def merge(
     reads = None if resolved.reads == _EVERY_ROW else resolved.reads
     scan, _ = table.plan(predicate=reads, version=begun.version, row_ids=True)
     if scan.schema != schema:
-        # Changed between the two: what the names mean has to be looked up again.
+        # The schema changed between the snapshot and the plan: resolve names again.
         return merge(service, table, statement, source, dry_run=dry_run, user_metadata=user_metadata)
     change = RowChange(
         resolved.clauses,
@@ -144,7 +144,7 @@ def merge(
             schema=identity.fillable(target_schema),
             identity=identity.identity_columns(target_schema),
         )
-    changed = table.engine.change_rows(*row_ids.keeping(scan, change, target))
+    changed = table.engine.change_rows(*row_ids.add_to_change(scan, change, target))
     clock.scanned()
     counts = _counts(changed, statement.clauses)
     if dry_run:
@@ -218,7 +218,7 @@ def _reads(
     aliases: Mapping[str, str],
     source: MergeSource,
 ) -> str:
-    """Return a predicate that every row of the target satisfies which the MERGE depends on."""
+    """Return a predicate that covers all target rows the MERGE depends on."""
     if any(clause.match == "not-matched-by-source" for clause in clauses):
         return _EVERY_ROW
     terms = conjuncts(statement.on, relations, aliases)
@@ -228,7 +228,7 @@ def _reads(
         wanted += key_ranges(keys, source.bounds(list(dict.fromkeys(key.source for key in keys))))
     matched = [clause for clause in clauses if clause.match == "matched"]
     if len(matched) == len(clauses):
-        # Where nothing is inserted, rows that no clause is about do not matter.
+        # Without inserts, target rows to which no clause can apply do not matter.
         conditions = [_condition(when.predicate, relations, aliases) for when in statement.clauses]
         if all(conditions):
             wanted.append(" OR ".join(f"({each})" for each in conditions))
@@ -236,7 +236,7 @@ def _reads(
 
 
 def _condition(text: str | None, relations: Mapping[str, StructType], aliases: Mapping[str, str]) -> str:
-    """Return what a clause's condition says of the target; nothing where it may be true for any row."""
+    """Return the part of a clause's condition that reads only the target; empty if there is none."""
     if text is None:
         return ""
     return " AND ".join(f"({each})" for each in target_terms(conjuncts(text, relations, aliases), TARGET))
@@ -255,7 +255,7 @@ def _counts(changed: ChangedRows, clauses: Sequence[When]) -> dict[str, int]:
     }
     for action, done in (("update", "Updated"), ("delete", "Deleted")):
         matches = {clause.match for clause in clauses if clause.action == action}
-        if len(matches) < 2:  # noqa: PLR2004 - of both kinds nobody counts which were which
+        if len(matches) < 2:  # noqa: PLR2004 - the engine does not count the two kinds of matches separately
             total = changed.rows_updated if action == "update" else changed.rows_deleted
             counts[f"numTargetRowsMatched{done}"] = total if matches == {"matched"} else 0
             counts[f"numTargetRowsNotMatchedBySource{done}"] = (

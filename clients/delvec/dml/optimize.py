@@ -424,7 +424,7 @@ class Optimizer:
 
 
 class _Run:
-    """One OPTIMIZE. Commits before a conflict are counted, and not repeated."""
+    """One OPTIMIZE; a retry after a conflict keeps the commits made so far."""
 
     def __init__(self, service: ServiceClient, table: ReadableTable, wanted: Optimize) -> None:
         self._service = service
@@ -439,12 +439,12 @@ class _Run:
         self._copies: CopyPlan | None = None
 
     def planned(self) -> PlannedCompaction:
-        """Return what would be done."""
+        """Return the plan of a dry run."""
         scan, bins = self._plan()
         copies = self._copies
         decisions = [] if copies is None else self._decided(copies, bins)
         if decisions:
-            # What is copied keeps its deleted rows.
+            # Copied row groups keep their deleted rows.
             bins = [
                 replace(each, live_size=each.size) if decision.is_copy else each
                 for each, decision in zip(bins, decisions, strict=True)
@@ -503,7 +503,7 @@ class _Run:
         return Metrics({**self._counts, **self._elapsed()}, self._version)
 
     def _decided(self, copies: CopyPlan, bins: Sequence[Bin]) -> list[Decision]:
-        """Return what becomes of each bin, as far as a dry run looks: it need not read a million footers."""
+        """Return the decision for each bin; a dry run reads the footers of the first bins only."""
         found, looks = [], 0
         for each in bins:
             looks += len(each.files)
@@ -546,7 +546,7 @@ class _Run:
         return scan, bins
 
     def _copy_plan(self, scan: Scan) -> CopyPlan | None:
-        """Return what decides which bins are copied; None where rows are always written again."""
+        """Return the plan that decides which bins are copied; None if rows are always rewritten."""
         wanted = self._wanted
         if wanted.rewrite == "never":
             self._check_copies(scan)
@@ -561,7 +561,7 @@ class _Run:
 
     @property
     def _engine_copies(self) -> bool:
-        """Whether the engine leaves copies of row groups to this process: Spark's tasks do not, all bytes would pass through it."""
+        """Whether this process copies row groups for the engine; not for Spark, or all bytes would pass the driver."""
         return bool(getattr(self._table.engine, "copies_row_groups", False))
 
     def _check_copies(self, scan: Scan) -> None:
@@ -663,7 +663,7 @@ class _Run:
         copied: Mapping[int, Sequence[SourceFile]],
         target: WriteTarget,
     ) -> Compacted:
-        """Copy some bins, and have the rows of the others written again."""
+        """Copy the row groups of some bins, and rewrite the rows of the others."""
         done: dict[int, Compacted | None] = {}
         if copied and self._copies is not None:
             done = self._copies.copy(list(copied.items()), target)
@@ -685,7 +685,7 @@ class _Run:
         self, engine: Engine, scan: Scan, bins: Sequence[Sequence[str]], target: WriteTarget
     ) -> Compacted:
         cubes = self._cubes
-        scan, target = row_ids.copying(scan, target)
+        scan, target = row_ids.add_to_rewrite(scan, target)
         if cubes is None:
             compacted = engine.compact(scan, bins, _with_file_size(target, with_room(self._target_size)))
             return _sorted_as_before(scan, compacted) if self._wanted.purge else compacted
@@ -737,13 +737,13 @@ class _Run:
 
 
 def _chosen(copies: CopyPlan, bins: Sequence[Bin]) -> dict[int, Sequence[SourceFile]]:
-    """Return the files of the bins that are copied, by the number of the bin."""
+    """Return the files of each copied bin, by the bin's number."""
     found = ((number, copies.decide(each).sources) for number, each in enumerate(bins))
     return {number: sources for number, sources in found if sources is not None}
 
 
 def _sorted_as_before(scan: Scan, compacted: Compacted) -> Compacted:
-    """Return new files with the tags of the ZCubes that their rows came from, each of one, whose order they keep."""
+    """Return the new files with the ZCube tags of their sources; copying keeps the order, and a bin has one ZCube."""
     facts = scan.files.select(["path", "tags", "clustering_provider"]).to_pylist()
     sources = {row["path"]: row for row in facts}
     adds = []
@@ -760,10 +760,10 @@ def _with_file_size(target: WriteTarget, size: int) -> WriteTarget:
 
 
 def check_partitions_only(scan: Scan, predicate: Predicate) -> None:
-    """Refuse a predicate over other columns: files are rewritten whole.
+    """Check that a predicate reads only partition columns, since whole files are rewritten.
 
     Raises:
-        InvalidPredicate: it names some; the message lists them.
+        InvalidPredicate: it reads other columns; the message lists them.
     """
     partitioned = {name.lower() for name in scan.partition_columns}
     others = sorted(name for name in predicate.columns if name.lower() not in partitioned)

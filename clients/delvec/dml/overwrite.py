@@ -1,4 +1,4 @@
-"""OVERWRITE: new rows in place of all, of those that match a condition, or of those in the same partitions."""
+"""Overwrites: replace all rows, those that match ``replaceWhere``, or whole partitions."""
 
 import json
 from collections.abc import Mapping
@@ -34,14 +34,14 @@ _MOST_PARTITIONS: Final = 200
 
 @dataclass(frozen=True)
 class Replacement:
-    """Which rows the new ones replace.
+    """The rows that an overwrite replaces.
 
     Attributes:
-        where: those for which it is true, or None.
-        partitions: ``static``: all others, too; ``dynamic``: those in the partitions that the new rows are in.
+        where: predicate of the replaced rows, or None.
+        partitions: ``static`` replaces all rows; ``dynamic`` replaces the partitions that the new rows are in.
 
     Raises:
-        BadRequest: they contradict each other.
+        BadRequest: ``where`` and ``dynamic`` are combined.
     """
 
     where: str | None = None
@@ -56,10 +56,10 @@ class Replacement:
             raise BadRequest("Give replace_where or partition_overwrite='dynamic', not both.")
 
     def check(self, options: WriteOptions) -> None:
-        """Refuse what cannot go together.
+        """Check that the options are compatible.
 
         Raises:
-            BadRequest: the table is to get other columns, and rows would stay.
+            BadRequest: the schema would be replaced, but rows with the old schema would stay.
         """
         if options.overwrite_schema and (self.where is not None or self.partitions == "dynamic"):
             other = "replace_where" if self.where is not None else "partition_overwrite='dynamic'"
@@ -76,13 +76,13 @@ class Replacement:
 def overwrite(
     service: ServiceClient, table: WritableTable, data: Any, replacement: Replacement, options: WriteOptions
 ) -> Metrics:
-    """Write ``data`` in place of rows that are there; see :meth:`delvec.DeltaTable.overwrite`."""
+    """Replace rows by ``data`` in one commit; see :meth:`delvec.DeltaTable.overwrite`."""
     replacement.check(options)
     return replace_rows(NewRows.begin(service, table, data, options), replacement)
 
 
 def replace_rows(rows: NewRows, replacement: Replacement) -> Metrics:
-    """Do the same with rows whose transaction was begun."""
+    """Replace rows by rows whose transaction has begun."""
     if rows.already_applied:
         return Metrics(_METRICS, None, already_applied=True)
     parameters = {
@@ -116,7 +116,7 @@ def replace_rows(rows: NewRows, replacement: Replacement) -> Metrics:
 
 
 def _replace_where(rows: NewRows, transaction: Transaction, where: str) -> dict[str, int]:
-    """Write the rows, all of which must match, and take out those that do; return what only this knows."""
+    """Write the rows, which must all match ``where``, and delete the old matching rows; return the metrics."""
     scan, condition = rows.table.plan(predicate=where, version=rows.begun.version, row_ids=True)
     assert condition is not None  # noqa: S101 - it was given
     try:
@@ -151,10 +151,10 @@ def _take_out(rows: NewRows, transaction: Transaction, rest: Scan, condition: Pr
         )
     target = None
     if rewritten:
-        # Rows that stay are written as they were, by the schema that they have.
+        # Copied rows keep the schema they were read with.
         target = rows.copying(rest)
-        if table.source_version is None:  # else it rests on the whole table
-            # To remove what is gone already is no conflict of an overwrite; to write it again would bring it back.
+        if table.source_version is None:  # otherwise the transaction has read the whole table
+            # A concurrent delete of replaced rows is no conflict, but copying rows that it deleted would undo it.
             transaction.mark_read(files=rewritten)
     return touched_files.change(transaction, table.engine, rest, gone, files, target, vectors=vectors)
 
@@ -175,7 +175,7 @@ def _outside(error: ConstraintViolation, where: str) -> ConstraintViolation:
 
 
 def _replace_partitions(rows: NewRows, transaction: Transaction) -> str | None:
-    """Write the rows, and remove the files of the partitions that they are in; return the condition of these."""
+    """Write the rows, and remove the other files of their partitions; return the predicate of these partitions."""
     adds = rows.write(transaction)
     scan, _ = rows.table.plan(version=rows.begun.version)
     physical = [scan.schema.field(name) for name in scan.partition_columns]
@@ -183,7 +183,7 @@ def _replace_partitions(rows: NewRows, transaction: Transaction) -> str | None:
     files = [(file.path, file.partition_values) for file in scan]
     columns = []
     for position, field in enumerate(physical):
-        # Writers spell one value in several ways.
+        # Writers serialize the same partition value differently.
         texts = [values.get(field.physical_name) for _, values in files] + [key[position] for key in keys]
         parsed = partition_values.parse_column(pa.array(texts, pa.string()), field.type)
         columns.append(parsed.dictionary_encode("encode").indices.to_pylist())

@@ -1,4 +1,4 @@
-"""Running a command again that lost a race: it reads the new version, and nothing of the first run is left."""
+"""Retries of commands after a conflict: each run reads the newest version and starts from scratch."""
 
 from collections.abc import Callable
 from typing import Final
@@ -22,7 +22,7 @@ DEFAULT_RETRIES: Final = 5
 
 
 def checked(retries: int) -> int:
-    """Return a number of retries that makes sense.
+    """Return ``retries`` if it is valid.
 
     Raises:
         BadRequest: it is negative.
@@ -33,17 +33,17 @@ def checked(retries: int) -> int:
 
 
 def with_retries(service: ServiceClient, retries: int, command: Callable[[], Metrics]) -> Metrics:
-    """Run a command until it does not lose, at most ``retries`` times more; ``.retries`` says how many it took.
+    """Run a command, and up to ``retries`` times again after conflicts; ``.retries`` of the result is their number.
 
-    Only what is certain not to have taken effect is run again: an outcome that is not known never is.
+    A command is only retried if it certainly had no effect, never if its outcome is unknown.
 
     Args:
-        service: does the waiting between runs.
+        service: waits between runs.
         retries: 0 runs the command once.
-        command: reads the newest version anew each time.
+        command: reads the newest version on each run.
 
     Raises:
-        ConcurrentModification: the last run lost, too.
+        ConcurrentModification: the last run had a conflict, too.
     """
     for number in range(checked(retries)):
         try:
@@ -61,9 +61,9 @@ def with_retries(service: ServiceClient, retries: int, command: Callable[[], Met
 
 
 def _may_win(error: DelvecError) -> bool:
-    """Whether the command did not take effect, and may if it reads the table again."""
-    # Of two runs of one application's transaction, and of a replaced commit, somebody has to know. Where only the version
-    # that was read was replaced nothing of this command was committed, and it reads what is there now.
+    """Whether the command had no effect and may succeed with the newest version."""
+    # Concurrent runs of one ``txn`` and replaced commits must reach the user. If only the version read was replaced, this
+    # command has committed nothing, and a retry is safe.
     if isinstance(error, CommitOverwritten):
         return error.details.get("replaced") == "read-version"
     if isinstance(error, ConcurrentTransaction):

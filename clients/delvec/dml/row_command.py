@@ -1,4 +1,4 @@
-"""What UPDATE, MERGE and DELETE have in common once it is known which rows change."""
+"""Shared steps of UPDATE, MERGE and DELETE: targets, results of the engine, metrics and times."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ _RANDOM: Final = frozenset(
 
 
 def metrics_of_rows(changed: str) -> dict[str, int]:
-    """Return Delta's metrics of an UPDATE or a DELETE, all 0; ``changed`` is the name of the one that counts its rows."""
+    """Return Delta's metrics of an UPDATE or DELETE, all 0; ``changed`` is the name of its row count."""
     return dict.fromkeys(
         (
             "numAddedFiles",
@@ -67,12 +67,12 @@ def metrics_of_rows(changed: str) -> dict[str, int]:
 
 
 def target_of(scan: Scan, transaction_id: str | None = None, schema: StructType | None = None) -> WriteTarget:
-    """Return where new files go.
+    """Return the target of new files.
 
     Args:
         scan: the version that was read.
-        transaction_id: goes into the names of files; None for a dry run, which writes none.
-        schema: the table's as it will be, where it changes.
+        transaction_id: part of file names; None for a dry run, which writes none.
+        schema: the table's schema after the commit; by default that of the scan.
     """
     return WriteTarget(
         location=scan.location,
@@ -85,7 +85,7 @@ def target_of(scan: Scan, transaction_id: str | None = None, schema: StructType 
 
 
 def check_deterministic(condition: Expression, what: str) -> None:
-    """Refuse a condition that is true for other rows each time; a function that nobody here knows is let pass.
+    """Check that a condition has no function known to be non-deterministic; unknown functions pass.
 
     Raises:
         InvalidPredicate: names the function.
@@ -102,7 +102,7 @@ def check_deterministic(condition: Expression, what: str) -> None:
 def take_over(
     transaction: Transaction, table: ReadableTable, scan: Scan, changed: ChangedRows, target: WriteTarget
 ) -> int:
-    """Put what an engine did into a transaction; return how many rows were written again as they were."""
+    """Add an engine's changes to a transaction; return the number of copied rows."""
     vectors = scan.deletes_by_vector
     files = touched_files.touched_files(scan, changed.row_deletes, vectors=vectors)
     copied = touched_files.change(
@@ -116,11 +116,11 @@ def take_over(
 
 
 def foreseen(files: Sequence[TouchedFile], prefix: str = "num") -> Mapping[str, int]:
-    """Return the metrics that are known before anything is done.
+    """Return the file metrics of a dry run.
 
     Args:
-        files: that lose rows.
-        prefix: of the names.
+        files: files that lose rows.
+        prefix: of the metric names.
     """
     by_means = [file.means for file in files]
     return {
@@ -142,12 +142,12 @@ class Clock:
         return round((time.perf_counter() - self._start) * 1000)
 
     def scanned(self) -> None:
-        """Note the end of the search for rows; the first call counts."""
+        """Note the end of the scan; only the first call counts."""
         if self._scan is None:
             self._scan = self._elapsed()
 
     def rewritten(self) -> None:
-        """Note the end of the rewriting that followed."""
+        """Note the end of the rewrite after the scan."""
         self._rewrite = self._elapsed() - (self._scan or 0)
 
     def metrics(self) -> dict[str, int]:

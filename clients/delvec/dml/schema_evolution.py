@@ -1,4 +1,4 @@
-"""Columns that a MERGE brings into the table."""
+"""Schema evolution of MERGE: columns that it adds to the table."""
 
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -14,13 +14,13 @@ __all__ = ["new_columns", "with_new_columns"]
 
 _PART: Final = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 _Chosen = Collection[tuple[str, ...]] | None
-"""Paths of what is set, in lower case; None for everything."""
+"""Paths of the assigned columns and fields, in lower case; None for all."""
 
 
 def new_columns(statement: MergeStatement, target: StructType, source: StructType) -> list[AddColumns]:
-    """Return the change that adds the source's columns, and fields of structs, that the clauses set and the table lacks.
+    """Return the change that adds source columns and struct fields that clauses assign and the table lacks.
 
-    Columns of types that differ otherwise stay as they are.
+    Other type differences change nothing.
     """
     clauses = [clause for clause in statement.clauses if clause.match != "not-matched-by-source"]
     chosen = None
@@ -39,7 +39,7 @@ def new_columns(statement: MergeStatement, target: StructType, source: StructTyp
 
 
 def with_new_columns(target: StructType, changes: Sequence[AddColumns]) -> StructType:
-    """Return the schema with those columns at the end; their names in files are the service's to give."""
+    """Return the schema with these columns at the end; the service assigns their physical names."""
     for change in changes:
         for column in change.columns:
             path = [part.strip("`").replace("``", "`") for part in _parts(column.column)]
@@ -54,7 +54,7 @@ def with_new_columns(target: StructType, changes: Sequence[AddColumns]) -> Struc
 
 
 def _named(name: str, alias: str, source: StructType) -> tuple[str, ...]:
-    """Return the path of the column, or of the field, that a key of a clause's values names, in lower case."""
+    """Return the path, in lower case, of the column or field that a clause assigns under this key."""
     if name in source:
         return (name.lower(),)
     path = tuple(
@@ -78,7 +78,7 @@ def _absent(
 
 
 def _set(fields: Sequence[StructField], above: tuple[str, ...], chosen: _Chosen) -> Iterator[StructField]:
-    """Yield the fields that are set; of structs of which only some fields are, those."""
+    """Yield the assigned fields; partly assigned structs only have their assigned fields."""
     for field in fields:
         path = tuple(each.lower() for each in (*above, field.name))
         if chosen is None or any(path[: len(each)] == each for each in chosen):
@@ -102,5 +102,5 @@ def _with(target: StructType, path: Sequence[str], new: StructField) -> StructTy
 
 
 def _parts(text: str) -> list[str]:
-    """Split a path whose every part stands in back-ticks."""
+    """Split a path whose parts are all in backticks."""
     return text[1:-1].split("`.`")

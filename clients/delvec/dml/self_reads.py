@@ -1,7 +1,8 @@
-"""Rows that are read from the very table whose rows they replace: they must be of the version that is replaced."""
+"""Overwrites with rows read from the same table: they must come from the version that is replaced."""
 
 from typing import Any
 
+from delvec.change_feed.stream_options import FORMAT, VERSION_OPTIONS
 from delvec.reading import ReadableTable
 from delvec.rows import Rows
 from delvec_kernel import locations
@@ -11,19 +12,19 @@ __all__ = ["WritableTable", "self_read_version"]
 
 
 class WritableTable(ReadableTable):
-    """A table as commands change it.
+    """A table that commands change.
 
     Attributes:
-        source_version: the version of this table that the new rows were read from, None where they come from elsewhere.
+        source_version: the version of this table that the new rows were read from; None if they come from elsewhere.
     """
 
     source_version: int | None = None
 
     def check_source_version(self, version: int) -> None:
-        """Refuse to change a version with rows that were read from another one.
+        """Check that the new rows were read from the version that is changed.
 
         Raises:
-            ConcurrentWrite: the table was changed since; nothing is committed.
+            ConcurrentWrite: the table has changed since; nothing is committed.
         """
         if self.source_version is not None and version != self.source_version:
             raise ConcurrentWrite(
@@ -34,12 +35,12 @@ class WritableTable(ReadableTable):
 
 
 def self_read_version(table: ReadableTable, data: Any) -> int | None:
-    """Return the version of a table that lazy rows are read from; None where they are not, or nobody can tell.
+    """Return the version of a table that lazy rows read; None if they do not read it, or it cannot be determined.
 
-    A version that was asked for by number or time does not count: who asks for one wants its rows, whatever came after.
+    Time travel does not count: whoever asks for a version wants its rows, regardless of later commits.
 
     Raises:
-        UnsupportedOperation: they are read from it in a way that does not tell the version.
+        UnsupportedOperation: they read the table in a way that does not show the version.
     """
     found = {version for id_, version in _read(data) if id_ == table.id}
     if _is_spark_frame(data):
@@ -66,9 +67,12 @@ def _is_spark_frame(data: Any) -> bool:
 
 
 def _check_formats(table: ReadableTable, frame: Any) -> None:
-    from delvec.engines.spark.frame_reads import paths_by_format
+    from delvec.engines.spark.frame_reads import options_of_reads
 
-    for path in paths_by_format(frame):
+    for options in options_of_reads(frame, FORMAT, ["path", *VERSION_OPTIONS]):
+        path = options.get("path")
+        if path is None or len(options) > 1:
+            continue
         if path == table.name or _location(path) == table.location:
             raise UnsupportedOperation(
                 f"The new rows of table '{table.name}' are read from the table itself by format('delvec'), which does "

@@ -1,4 +1,4 @@
-"""COMPUTE STATISTICS: bounds of files that deletes have left wide are tight again, and missing statistics are there."""
+"""COMPUTE STATISTICS: tightens bounds that deletes left wide, and adds missing statistics."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from delvec_kernel.statistics.file_statistics import dump, indexed_columns
 __all__ = ["OPERATION", "compute_statistics"]
 
 OPERATION: Final = "COMPUTE STATS"
-"""As delta-spark calls it in the table's history."""
+"""Its name in the table's history, as in delta-spark."""
 _COMMIT_FILES: Final = 10_000
 _READ_FILES: Final = 100
 _COMMIT_BYTES: Final = 16 << 20
@@ -80,12 +80,12 @@ def _with_vectors(scan: Scan, stats: Mapping[str, str]) -> list[tuple[str, str, 
 
 
 def _in_need(scan: Scan) -> pa.Array:
-    """Return which files have wide bounds, or lack the number of rows or of nulls in a column that is to have it."""
+    """Return which files have wide bounds, or lack numRecords or a nullCount of a column with statistics."""
     texts = pc.fill_null(scan.files["stats"], "")
     needed = pc.or_(
         pc.match_substring_regex(texts, r'"tightBounds"\s*:\s*false'), pc.is_null(scan.files["num_records"])
     )
-    # A file that has a column's bounds has its number of nulls; the other way around that is not so.
+    # Files with bounds of a column also have its nullCount, but not vice versa, so nullCount is checked.
     counts = pc.fill_null(
         pc.struct_field(pc.extract_regex(texts, r'(?s)"nullCount"\s*:\s*(?P<counts>\{.*)'), "counts"), ""
     )

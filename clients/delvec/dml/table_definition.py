@@ -1,4 +1,4 @@
-"""A table as its owner wants it: created, or put in the place of what is there."""
+"""Definitions for CREATE TABLE and REPLACE TABLE."""
 
 import json
 import os
@@ -23,10 +23,10 @@ _METRICS: Final = {"numRemovedFiles": 0, "numRemovedBytes": 0}
 
 @dataclass(frozen=True)
 class TableDefinition:
-    """What a table is to be.
+    """The definition of a new or replaced table.
 
     Attributes:
-        schema: partition columns included.
+        schema: including partition columns.
         partition_by: columns, in order.
         properties: the user's own and ``delta.*``.
         description: free text.
@@ -40,7 +40,7 @@ class TableDefinition:
     cluster_by: Sequence[str] = ()
 
     def creation(self, location: str | None, name: str | None) -> TableRequest:
-        """Return what the service is asked for a new table."""
+        """Return the request that creates the table."""
         return request(
             TableRequest,
             location=location,
@@ -53,7 +53,7 @@ class TableDefinition:
         )
 
     def replacement(self) -> ReplaceTable:
-        """Return the change of a table that is there."""
+        """Return the change that replaces an existing table."""
         return request(
             ReplaceTable,
             change="replace-table",
@@ -65,7 +65,7 @@ class TableDefinition:
         )
 
     def recorded(self) -> dict[str, str]:
-        """Return what the table's history says, under Delta's names."""
+        """Return the operation parameters for the table's history."""
         found = {
             "isManaged": "false",
             "partitionBy": json.dumps(list(self.partition_by), separators=(",", ":"), ensure_ascii=False),
@@ -78,16 +78,16 @@ class TableDefinition:
 def replace_table(
     service: ServiceClient, table: ReadableTable, definition: TableDefinition, operation: str
 ) -> Metrics:
-    """Replace columns, properties and rows of a table, in one version; what it was stays readable by version.
+    """Replace schema and properties of a table and remove its rows, in one commit; time travel still reads the old table.
 
     Args:
         service: of the table.
-        table: that is replaced.
-        definition: what it is to be; it has no rows then.
-        operation: as the table's history names it.
+        table: the table to replace.
+        definition: the new definition.
+        operation: its name in the table's history.
 
     Raises:
-        InvalidTableChange: or a sibling: the table cannot be so.
+        InvalidTableChange: or a related error: the definition is invalid.
         AppendOnlyTable: the table does not allow rows to be removed.
         ConcurrentModification: or a subclass: another writer changed the table meanwhile.
     """
@@ -123,5 +123,5 @@ def location_of(name_or_location: str | os.PathLike[str]) -> str | None:
 
 
 def property_text(value: object) -> str:
-    """Return a property as Delta writes it: ``True`` is ``true``."""
+    """Return a property value as text: ``True`` becomes ``true``."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,8 +1,7 @@
-"""What becomes of each file that a command takes rows from: a deletion vector, a new file without them, or nothing.
+"""Decides for each file that loses rows: deletion vector, rewrite, or removal.
 
-The rule of cost. A vector costs every later read the rows that it skips; writing a file again costs the rows that
-stay. Of a file that loses 9 rows in 10, what stays is a tenth, and a file of a tenth is read for ever after: from
-there on it is written again. ``delvec.rewriteThreshold`` is that share; 1 means never.
+With a deletion vector, every later read still decodes the deleted rows; a rewrite pays once for the rows that stay. A file
+that loses more than ``delvec.rewriteThreshold`` of its rows (0.9 by default, 1 for never) is rewritten.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +26,7 @@ REWRITE_THRESHOLD: Final = "delvec.rewriteThreshold"
 """Table property: files that lose a larger share of their live rows than this are rewritten."""
 _DEFAULT: Final = 0.9
 _SURELY_SENT: Final = 1 << 18
-"""Rows that are few enough to be sent, wherever they are."""
+"""Deleted rows below this number always fit into a commit request, wherever they are."""
 _VECTORS_AT_ONCE: Final = 256
 """Deletion vectors encoded at a time."""
 
@@ -36,15 +35,14 @@ Means: TypeAlias = Literal["vector", "rewrite", "removal"]
 
 @dataclass(frozen=True)
 class TouchedFile:
-    """A file that a command takes rows from.
+    """A file that loses rows.
 
     Attributes:
         path: as in the log.
-        rows: how many live rows it loses, be it because they are deleted or because they are updated; None where
-            neither statistics nor the file's footer tell.
-        live_rows: how many it had; None likewise.
-        means: ``vector``: they are marked in a deletion vector. ``rewrite``: the others are written again, and the
-            file is removed. ``removal``: there are no others.
+        rows: number of its deleted or updated rows; None if neither statistics nor the footer give it.
+        live_rows: number of its live rows before; None likewise.
+        means: ``vector`` marks the rows in a deletion vector; ``rewrite`` copies the other rows to a new file;
+            ``removal`` removes the file, which has no other rows.
     """
 
     path: str
@@ -57,7 +55,7 @@ class DryRun(Metrics):
     """What a command would do, from its ``dry_run``; nothing was committed. ``str()`` describes it.
 
     Attributes:
-        files: what would become of each file that it takes rows from.
+        files: the files that would lose rows.
     """
 
     def __init__(self, values: Mapping[str, int | None], files: Sequence[TouchedFile]) -> None:
@@ -75,16 +73,16 @@ class DryRun(Metrics):
 
 
 def rows_of(files: Iterable[TouchedFile]) -> int | None:
-    """Return how many rows the files lose; None where that is not known of one of them."""
+    """Return how many rows the files lose; None if that of any file is unknown."""
     counts = [file.rows for file in files]
     return None if None in counts else sum(count for count in counts if count is not None)
 
 
 def rewrite_threshold(configuration: Mapping[str, str]) -> float:
-    """Return the share of rows above which a file is written again.
+    """Return the share of deleted rows above which a file is rewritten.
 
     Raises:
-        BadRequest: the table's property is no number above 0 and up to 1.
+        BadRequest: the table's property is not a number above 0 and up to 1.
     """
     text = configuration.get(REWRITE_THRESHOLD)
     if text is None:
@@ -104,13 +102,13 @@ def rewrite_threshold(configuration: Mapping[str, str]) -> float:
 def touched_files(
     scan: Scan, gone: Mapping[str, BitMap64], *, vectors: bool, may_rewrite: bool = True
 ) -> list[TouchedFile]:
-    """Decide what becomes of each file.
+    """Decide between deletion vector, rewrite and removal for each file.
 
     Args:
         scan: the files.
-        gone: rows that go, by path; rows that are gone already do not count.
-        vectors: whether the table takes deletion vectors.
-        may_rewrite: whether a file may be written again where it need not.
+        gone: rows to delete, by path; rows that are already deleted do not count.
+        vectors: whether the table has deletion vectors enabled.
+        may_rewrite: whether files above the threshold are rewritten.
 
     Raises:
         BadRequest: the property with the threshold is wrong.
@@ -128,7 +126,7 @@ def touched_files(
             before = vector["cardinality"] if vector else 0
             live = None if total is None else total - before
             if path in written:
-                # That it is written shows that most of its bitmap is not: what stays are no few rows.
+                # Tasks only write vectors of large bitmaps, and those leave many rows: never rewrite or remove.
                 found.append(TouchedFile(path, written[path].cardinality - before, live, "vector"))
                 continue
             rows = gone[path]
@@ -161,17 +159,17 @@ def change(
     *,
     vectors: bool,
 ) -> int:
-    """Take the rows out of the files, as was decided; return how many rows were written again.
+    """Delete the rows as decided by :func:`touched_files`; return the number of copied rows.
 
     Args:
         transaction: gets the changes.
-        engine: writes what stays.
+        engine: copies the other rows.
         scan: the files.
-        gone: rows that go, by path.
-        files: what becomes of each.
-        target: for new files; None where no file is to be written again.
-        vectors: whether the table takes deletion vectors: then rows are named also of a file that loses all of them, so
-            that others may have taken some first.
+        gone: rows to delete, by path.
+        files: the decisions.
+        target: of new files; None if no file is rewritten.
+        vectors: whether the table has deletion vectors enabled: then rows are also sent for removed files, so that a
+            concurrent delete of some of them is no conflict.
     """
     by_means: dict[Means, list[str]] = {"vector": [], "rewrite": [], "removal": []}
     for file in files:
@@ -184,7 +182,7 @@ def change(
     copied = by_means["rewrite"]
     if not copied or target is None:
         return 0
-    rewritten, target = row_ids.copying(scan.only(copied), target)
+    rewritten, target = row_ids.add_to_rewrite(scan.only(copied), target)
     adds = engine.copy_rows(rewritten, {path: gone[path] for path in copied}, target)
     transaction.keeps_row_ids = True
     transaction.add(adds)
@@ -193,7 +191,7 @@ def change(
 
 
 def _mark(transaction: Transaction, scan: Scan, gone: Mapping[str, BitMap64], paths: Sequence[str]) -> None:
-    """Mark rows as deleted: send them, or write their deletion vectors where they are too many to be sent."""
+    """Mark rows as deleted: send them in the commit, or write deletion vectors if there are too many."""
     written = _written(gone)
     transaction.delete_rows_written({path: written[path] for path in paths if path in written})
     held = {path: gone[path] for path in paths if path not in written}
@@ -211,6 +209,6 @@ def _mark(transaction: Transaction, scan: Scan, gone: Mapping[str, BitMap64], pa
 
 
 def _all_rows(scan: Scan) -> dict[str, BitMap64]:
-    """Return all rows of files, the deleted ones included: however few are left, it is one run."""
+    """Return all rows of each file, including deleted ones, so that each bitmap is a single run."""
     columns = (scan.files[name].to_pylist() for name in ("path", "num_records"))
     return {path: BitMap64(range(total)) for path, total in zip(*columns, strict=True)}

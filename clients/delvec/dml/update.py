@@ -41,7 +41,7 @@ def update(
     begun, _ = begin(service, table.id, "UPDATE")
     target = row_command.target_of(scan, begun.transaction_id)
     change = RowChange([clause], change_feed=scan.keeps_change_feed)
-    changed = table.engine.change_rows(*row_ids.keeping(scan, change, target))
+    changed = table.engine.change_rows(*row_ids.add_to_change(scan, change, target))
     clock.scanned()
     transaction = Transaction(
         service,

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from delvec.engines.parquet_writer import DataFileWriter
 from delvec.engines.protocol import WriteTarget
-from delvec.engines.row_ids import visible
+from delvec.engines.row_ids import table_columns
 from delvec_kernel.change_feed.feed_schema import CHANGE_TYPE
 from delvec_kernel.schema.types import PrimitiveType, StructField, StructType
 from delvec_kernel.wire import ChangeFile
@@ -32,7 +32,7 @@ class ChangeFileWriter:
     """
 
     def __init__(self, target: WriteTarget, *, task: int = 0) -> None:
-        columns = tuple(replace(item, nullable=True) for item in visible(target.schema).fields)
+        columns = tuple(replace(item, nullable=True) for item in table_columns(target.schema).fields)
         kind = StructField(CHANGE_TYPE, PrimitiveType("string"))
         # Rows come with their numbers.
         with_kind = replace(target, schema=StructType((*columns, kind)), identity=())

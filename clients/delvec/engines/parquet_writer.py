@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from delvec.engines.arrow_conversion import bytes_in, cast_batch, physical_schema
 from delvec.engines.identity import IdentityNumbers
 from delvec.engines.protocol import WriteTarget
-from delvec.engines.row_ids import visible
+from delvec.engines.row_ids import table_columns
 from delvec_kernel import locations
 from delvec_kernel.compaction import DEFAULT_TARGET_SIZE, target_file_size
 from delvec_kernel.errors import ConstraintViolation, StorageError
@@ -168,7 +168,7 @@ class DataFileWriter:
             if item.name.lower() not in partitioned and item.type != PrimitiveType("void")
         ]
         self._file_schema = pa.schema([self._arrow.field(i) for i in self._stored])
-        self._counted = visible(target.schema)
+        self._counted = table_columns(target.schema)
         hidden = {
             self._arrow.field(i).name for i, item in enumerate(fields) if item.name not in self._counted
         }

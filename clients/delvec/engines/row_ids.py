@@ -1,8 +1,9 @@
-"""Rows that are written again keep their ids, where the table tracks them (PROTOCOL.md, "Row Tracking").
+"""Row ids and row commit versions of rewritten rows (PROTOCOL.md, "Row Tracking").
 
-A row's id is what its file has for it in a column of its own, or else the file's base id and the row's place; likewise the
-version that it is of. Read, the two are columns like others, with :data:`PER_FILE` in their metadata; written, they are
-the columns that the table's properties name. They are no part of the table's schema.
+A row's id is the value in the materialized row id column; if NULL, it is ``baseRowId`` of the file plus the row's index.
+The row commit version falls back to ``defaultRowCommitVersion`` in the same way. A scan that rewrites rows reads both as
+extra columns marked with :data:`FILE_DEFAULT`, and the writer stores them in the materialized columns. The table's schema
+does not contain them.
 """
 
 from collections.abc import Sequence
@@ -19,43 +20,42 @@ from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import PHYSICAL_NAME, PrimitiveType, StructField, StructType
 from delvec_kernel.table_properties import is_true
 
-__all__ = ["BASE_ROW_ID", "PER_FILE", "copying", "keeping", "per_file", "visible"]
+__all__ = ["BASE_ROW_ID", "FILE_DEFAULT", "add_to_change", "add_to_rewrite", "file_default", "table_columns"]
 
-PER_FILE: Final = "delvec.perFile"
-"""Metadata of a column of a scan: the column of ``Scan.files`` that says what rows without a value of their own have."""
+FILE_DEFAULT: Final = "delvec.perFile"
+"""Metadata key of a scan's column: the column of ``Scan.files`` with the default for rows where this one is NULL."""
 BASE_ROW_ID: Final = "base_row_id"
-"""Such a column, to which the row's place is added."""
+"""The default for row ids in ``Scan.files``; the row's index in its file is added."""
 
 _COLUMNS: Final = tuple(zip(MATERIALIZED, (BASE_ROW_ID, "default_row_commit_version"), strict=True))
 
 
 class _FileColumn(str):
-    """A column of ``Scan.files``; of a type of its own, so that none comes from the metadata of a table's own columns."""
+    """Name of a column of ``Scan.files``. A separate type, because a table's own metadata may hold any plain string."""
 
     __slots__ = ()
 
 
-def per_file(item: StructField) -> str | None:
-    """Return the column of ``Scan.files`` that stands for what is absent in a column of a file; None for most."""
-    found = item.metadata.get(PER_FILE)
+def file_default(item: StructField) -> str | None:
+    """Return the column of ``Scan.files`` with a column's default per file; None for columns of the table."""
+    found = item.metadata.get(FILE_DEFAULT)
     return found if isinstance(found, _FileColumn) else None
 
 
-def visible(schema: StructType) -> StructType:
-    """Return the columns that are the table's."""
-    return schema.without([item.name for item in schema.fields if per_file(item) is not None])
+def table_columns(schema: StructType) -> StructType:
+    """Return the schema without the row tracking columns."""
+    return schema.without([item.name for item in schema.fields if file_default(item) is not None])
 
 
-def copying(scan: Scan, target: WriteTarget) -> tuple[Scan, WriteTarget]:
-    """Return a scan, and where its rows are written again, with the ids of rows, if the table tracks them.
+def add_to_rewrite(scan: Scan, target: WriteTarget) -> tuple[Scan, WriteTarget]:
+    """Add the row tracking columns to a scan and its target; both are unchanged if row tracking is off.
 
     Args:
         scan: planned with ``row_ids``.
-        target: the table as it will be.
+        target: the table after the commit.
 
     Raises:
-        UnsupportedWriterFeature: columns are found by field ids, and those of row ids have none; or the table does not
-            say where ids are kept.
+        UnsupportedWriterFeature: column mapping is by field id, or the materialized column names are not set.
     """
     fields = _fields(scan)
     if not fields:
@@ -66,42 +66,44 @@ def copying(scan: Scan, target: WriteTarget) -> tuple[Scan, WriteTarget]:
     )
 
 
-def keeping(scan: Scan, change: RowChange, target: WriteTarget) -> tuple[Scan, RowChange, WriteTarget]:
-    """Return a change by which updated rows keep their ids; they are of the new version, and inserted rows are new.
+def add_to_change(scan: Scan, change: RowChange, target: WriteTarget) -> tuple[Scan, RowChange, WriteTarget]:
+    """Add the row tracking columns to an UPDATE or MERGE: updated rows keep their ids and get the new commit version.
+
+    Inserted rows get new ids.
 
     Args:
-        scan: as for :func:`copying`.
+        scan: as for :func:`add_to_rewrite`.
         change: over the scan's schema.
-        target: the table as it will be.
+        target: the table after the commit.
 
     Raises:
-        UnsupportedWriterFeature: as for :func:`copying`.
+        UnsupportedWriterFeature: as for :func:`add_to_rewrite`.
     """
-    tracked, written = copying(scan, target)
+    tracked, written = add_to_rewrite(scan, target)
     if tracked is scan:
         return scan, change, target
     names = [item.name for item in tracked.schema.fields[len(scan.schema.fields) :]]
     kept = parse_expression(f"{TARGET}.{backticked(names[0])}", {TARGET: tracked.schema})
-    nothing = parse_expression("NULL", {})
-    clauses = [_with_ids(clause, kept, nothing) for clause in change.clauses]
+    null = parse_expression("NULL", {})
+    clauses = [_with_ids(clause, kept, null) for clause in change.clauses]
     return tracked, replace(change, clauses=clauses), written
 
 
-def _with_ids(clause: Clause, kept: Expression, nothing: Expression) -> Clause:
+def _with_ids(clause: Clause, kept: Expression, null: Expression) -> Clause:
     if clause.action == "delete":
         return clause
-    own: Sequence[Expression] = (kept if clause.action == "update" else nothing, nothing)
-    return replace(clause, values=(*clause.values, *own))
+    tracked: Sequence[Expression] = (kept if clause.action == "update" else null, null)
+    return replace(clause, values=(*clause.values, *tracked))
 
 
 def _fields(scan: Scan) -> list[StructField]:
     configuration = scan.configuration
     if BASE_ROW_ID not in scan.files.column_names or not is_true(configuration, ENABLED):
         return []
-    absent = [name for name, _ in _COLUMNS if name not in configuration]
-    if absent:
+    missing = [name for name, _ in _COLUMNS if name not in configuration]
+    if missing:
         raise UnsupportedWriterFeature(
-            f"Table '{scan.name}' (version {scan.version}) has row tracking, but lacks the property {absent[0]}, which "
+            f"Table '{scan.name}' (version {scan.version}) has row tracking, but lacks the property {missing[0]}, which "
             "names the column for the ids of rewritten rows. Delete with deletion vectors, or turn off "
             "delta.enableRowTracking.",
             table=scan.name,
@@ -122,7 +124,7 @@ def _fields(scan: Scan) -> list[StructField]:
             configuration[name],
             PrimitiveType("long"),
             nullable=True,
-            metadata={PHYSICAL_NAME: configuration[name], PER_FILE: _FileColumn(column)},
+            metadata={PHYSICAL_NAME: configuration[name], FILE_DEFAULT: _FileColumn(column)},
         )
         for name, column in _COLUMNS
     ]

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
-from delvec.change_feed.stream_options import StreamOptions
+from delvec.change_feed.stream_options import FORMAT, VERSION_OPTIONS, StreamOptions
 from delvec.engines.spark.file_slices import read_slices
 from delvec.engines.spark.row_sets import plainly
 from delvec.spark_datasource.driver_connection import driver_connection
@@ -38,10 +38,7 @@ _OPTIONS: Final = {
     "path": "path",
     "url": "url",
     "token": "token",
-    "version": "version",
-    "versionasof": "version",
-    "timestamp": "timestamp",
-    "timestampasof": "timestamp",
+    **VERSION_OPTIONS,
     "columns": "columns",
     "skipfilesunless": "skip_files_unless",
     "partitionbytes": "partition_bytes",
@@ -143,8 +140,8 @@ class DelvecSource(DataSource):  # type: ignore[misc]
 
     @classmethod
     def name(cls) -> str:
-        """Return what ``format()`` takes."""
-        return "delvec"
+        """Return the name for ``format()``."""
+        return FORMAT
 
     @plainly
     def schema(self) -> T.StructType:

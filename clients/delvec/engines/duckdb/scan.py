@@ -50,7 +50,7 @@ from delvec.engines.duckdb.variant_footers import looks_shredded
 from delvec.engines.footers import rows_in
 from delvec.engines.internal_names import INTERNAL
 from delvec.engines.repeated_rows import occurrence_columns
-from delvec.engines.row_ids import BASE_ROW_ID, per_file
+from delvec.engines.row_ids import BASE_ROW_ID, file_default
 from delvec.scan import Scan
 from delvec_kernel.errors import UnsupportedReaderFeature, UnsupportedTable
 from delvec_kernel.expressions.predicate import Predicate
@@ -168,7 +168,7 @@ def sources(
     fields = [field for field in scan.schema.fields if field.name in used]
     _check_types(scan, fields, predicate)
     partitioned = {name.lower() for name in scan.partition_columns}
-    by_file = any(field.name.lower() in partitioned or per_file(field) is not None for field in fields)
+    by_file = any(field.name.lower() in partitioned or file_default(field) is not None for field in fields)
     size = _MAX_FILES if by_file else len(scan)
     plain, with_vector = scan.files, scan.files.slice(0, 0)
     if gone or (deletion_vectors and scan.has_deletion_vectors):
@@ -302,7 +302,7 @@ def _source(
             read.append(found)
             if item.name in filtered and (isinstance(item.type, StructType) or has_float(item.type)):
                 value = whole(value)
-            if (stands_for := per_file(item)) is not None:
+            if (stands_for := file_default(item)) is not None:
                 lookup[f"p{number}"] = files[stands_for].combine_chunks()
                 place = " + f.file_row_number" if stands_for == BASE_ROW_ID else ""
                 value = f"coalesce({value}, {looked_up(f'p{number}')}{place})"

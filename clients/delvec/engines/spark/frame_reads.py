@@ -1,6 +1,6 @@
-"""Which tables a DataFrame reads, and which versions of them: told by its plan, without running anything."""
+"""Which tables, and which versions of them, a DataFrame reads, according to its analyzed plan; runs no job."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -8,33 +8,37 @@ from pyspark.sql import DataFrame
 from delvec.engines.protocol import marked
 from delvec.engines.spark.session import is_remote
 
-__all__ = ["paths_by_format", "versions_read"]
+__all__ = ["options_of_reads", "versions_read"]
 
 
 def versions_read(frame: DataFrame) -> frozenset[tuple[str, int]]:
-    """Return the ids and versions of the tables whose newest version a frame reads, as far as its plan shows.
+    """Return (table id, version) of each read of a table's newest version that the plan shows.
 
-    With Spark Connect views of the session are names in the plan, and what they read is not seen.
+    A Spark Connect plan names temporary views instead of expanding them, so reads inside views are missed.
     """
     if is_remote(frame):
         plan = frame._plan.to_proto(frame._session.client)  # noqa: SLF001 - there is nothing public
         return marked(plan.SerializeToString().decode("latin-1"))
-    # Of a read without files there is but the name of its rows.
+    # A read without files has no file list; its marker is in the name of its local relation.
     plan = frame._jdf.queryExecution().analyzed().toString()  # noqa: SLF001 - there is nothing public
     return marked(" ".join(_file_lists(frame))) | marked(plan)
 
 
-def paths_by_format(frame: DataFrame) -> list[str]:
-    """Return the paths, or names, of tables that a frame of classic Spark reads by ``format("delvec")``, newest version."""
+def options_of_reads(frame: DataFrame, source: str, names: Collection[str]) -> list[dict[str, str]]:
+    """Return the options of each read by ``format(source)`` in a frame; Spark Connect does not show them.
+
+    Args:
+        frame: of classic Spark; one of Spark Connect gives an empty list.
+        source: name of the data source.
+        names: the options to return, where set; Spark ignores their case.
+    """
     if is_remote(frame):
         return []
     found = []
     for leaf in _leaves(frame):
-        if leaf.getClass().getSimpleName() == "DataSourceV2Relation" and leaf.table().name() == "delvec":
+        if leaf.getClass().getSimpleName() == "DataSourceV2Relation" and leaf.table().name() == source:
             options = leaf.options()
-            chosen = any(options.containsKey(each) for each in ("version", "versionAsOf", "timestamp"))
-            if options.containsKey("path") and not (chosen or options.containsKey("timestampAsOf")):
-                found.append(str(options.get("path")))
+            found.append({name: str(options.get(name)) for name in names if options.containsKey(name)})
     return found
 
 

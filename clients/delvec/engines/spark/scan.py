@@ -20,7 +20,7 @@ from pyspark.sql import types as T  # noqa: N812
 from delvec.engines.internal_names import INTERNAL
 from delvec.engines.protocol import mark
 from delvec.engines.repeated_rows import RepeatedRows, occurrence_columns
-from delvec.engines.row_ids import BASE_ROW_ID, per_file
+from delvec.engines.row_ids import BASE_ROW_ID, file_default
 from delvec.engines.spark import failures
 from delvec.engines.spark.dv_filter import (
     DENSE_LIMIT,
@@ -180,7 +180,7 @@ class ScanFrames:
         located = (
             repeats
             or deleted is not None
-            or any(item.name in varying or per_file(item) is not None for item in schema.fields)
+            or any(item.name in varying or file_default(item) is not None for item in schema.fields)
         )
         frame = self._files(scan, schema, numbers, located=located)
         frame = self._facts(scan, frame, numbers, schema, deleted, fixed)
@@ -260,12 +260,12 @@ class ScanFrames:
             )
         varying = _partition_names(scan) - fixed.keys()
         partition = [item for item in schema.fields if item.name in varying]
-        tracked = [item for item in schema.fields if per_file(item) is not None]
+        tracked = [item for item in schema.fields if file_default(item) is not None]
         if not partition and not tracked and deleted is None:
             return frame
         facts = [_partition_fact(scan, item) for item in partition]
         facts += [
-            FileValue(scan.files[per_file(item)].combine_chunks(), T.LongType(), nullable=True)
+            FileValue(scan.files[file_default(item)].combine_chunks(), T.LongType(), nullable=True)
             for item in tracked
         ]
         sets = self._bit_sets(scan, deleted) if deleted is not None else None
@@ -345,7 +345,7 @@ class _Deleted:
 
 def _with_fact(item: StructField, fact: Column) -> Column:
     """Return a column that has, where a row has no value of its own, what its file says of it."""
-    found = fact + F.col(ROW) if per_file(item) == BASE_ROW_ID else fact
+    found = fact + F.col(ROW) if file_default(item) == BASE_ROW_ID else fact
     return F.coalesce(_column(item.name), found).alias(item.name)
 
 

@@ -1,7 +1,7 @@
-"""Which Python a session's workers run.
+"""The Python interpreter of a session's workers.
 
-Spark starts the ``python3`` that is first on ``PATH``, unless ``PYSPARK_PYTHON`` says otherwise. Without an activated
-environment that is another one than this program's: it has another version, or no Delvec.
+Spark starts the first ``python3`` on ``PATH`` unless ``PYSPARK_PYTHON`` is set. Without an activated environment, that
+may be another interpreter than this program's, with another version or without Delvec.
 """
 
 import os
@@ -24,10 +24,10 @@ _met: Final["WeakSet[Any]"] = WeakSet()
 
 
 def configure_spark_with_delvec(builder: Any) -> Any:
-    """Let the session that a builder makes run this program's Python, unless ``PYSPARK_PYTHON`` is set.
+    """Make the builder's session run this program's Python in its workers, unless ``PYSPARK_PYTHON`` is set.
 
-    Stands where programs for delta-spark have ``configure_spark_with_delta_pip``. It must come before the first session of
-    the process. On a cluster whose executors have their Python elsewhere, set ``PYSPARK_PYTHON`` to that instead.
+    Replaces delta-spark's ``configure_spark_with_delta_pip``. Call it before the process creates its first session. If
+    the executors' Python has another path, set ``PYSPARK_PYTHON`` to that path instead.
 
     Args:
         builder: ``SparkSession.builder``.
@@ -41,10 +41,10 @@ def configure_spark_with_delvec(builder: Any) -> Any:
 
 
 def use_this_python(spark: SparkSession) -> None:
-    """Let the workers of a session on this machine run this program's Python, where nothing says which they run.
+    """Make the workers of a local session run this program's Python, unless ``PYSPARK_PYTHON`` is set.
 
-    A session that runs already takes that for what is sent to its workers from now on. Its list of data sources it may have
-    made already, with the other Python: ``format("delvec")`` is put there.
+    A running session uses it for tasks from now on. Spark may have listed its Python data sources with the other
+    interpreter already, so ``format("delvec")`` is registered, too.
     """
     if is_remote(spark) or spark in _met or not sys.executable or _SETTING in os.environ:
         return
@@ -54,9 +54,9 @@ def use_this_python(spark: SparkSession) -> None:
     if not context.master.startswith("local") or _is_this("python3"):
         return
     context.pythonExec = sys.executable
-    # Spark starts the other Python for its list; what is wrong with that, a query that needs it says.
+    # Listing data sources starts the other Python, which may fail; a query that needs the list reports that.
     with suppress(Exception):
-        # By its name, as Spark finds it: an engine knows no data source, which uses a connection.
+        # Not imported: engines must not depend on the data source. This is the name by which Spark finds it.
         spark.dataSource.register(import_module("pyspark_delvec").DefaultSource)
 
 
@@ -65,5 +65,5 @@ def _is_this(program: str) -> bool:
     if found is None:
         return False
     one, other = Path(found), Path(sys.executable)
-    # In virtual environments both may be links to one file: their folder tells the environment.
+    # The interpreters of two virtual environments may link to one file, so their folders are compared, too.
     return one.parent == other.parent and one.resolve() == other.resolve()
