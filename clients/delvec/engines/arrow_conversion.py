@@ -1,4 +1,4 @@
-"""Arrow columns brought to a Delta schema: exact types, names and nesting, or an error that names the column.
+"""Converts Arrow columns to a Delta schema: exact types, names and nesting, or an error that names the column.
 
 What fits is decided by value, not by type alone: a 64-bit column whose values fit goes into an ``integer``
 column, and a ``double`` into a decimal one where no digit of it is lost. Nothing is rounded, truncated, parsed from text or moved between time zones, with one exception that
@@ -61,9 +61,9 @@ def _physical_type(kind: DataType, *, mapped: bool) -> pa.DataType:
 
 
 def bytes_in(rows: pa.RecordBatch) -> int:
-    """Return about how many bytes of memory rows take.
+"""Return the approximate size of rows in memory.
 
-    An empty list may come without offsets, as Java sends one that is nested in another, and there pyarrow's ``nbytes`` kills
+    Not ``nbytes``: Java sends empty nested lists without offsets, on which ``nbytes`` crashes
     the process (pyarrow 26).
     """
     return sum(
@@ -95,7 +95,7 @@ def cast_batch(
 
     Raises:
         SchemaMismatch: unknown, duplicate or missing columns, values that do not fit.
-        ConstraintViolation: a NULL where none may be.
+        ConstraintViolation: a NULL in a NOT NULL column.
     """
     if not check_nulls and batch.schema.equals(target, check_metadata=True):
         return batch
@@ -119,7 +119,7 @@ def cast_array(
 
     Raises:
         SchemaMismatch: a value does not fit.
-        ConstraintViolation: a NULL where none may be.
+        ConstraintViolation: a NULL in a NOT NULL column.
     """
     if pa.types.is_dictionary(array.type):
         array = array.cast(array.type.value_type)
@@ -155,7 +155,7 @@ def _absent(item: StructField, field: pa.Field, length: int, name: str) -> pa.Ar
 
 
 def _positions(names: Sequence[str], schema: StructType, inside: str) -> dict[str, int]:
-    """Return where the columns are, by lower-case name; whatever the table does not have is an error."""
+    """Return column positions by lower-case name; columns that the table lacks are an error."""
     positions: dict[str, int] = {}
     for position, name in enumerate(names):
         full = f"{inside}{name}"
@@ -186,7 +186,7 @@ def _struct(
             continue
         child = array.field(position)
         if check_nulls and not item.nullable and child.null_count:
-            # A NULL below a NULL struct is no value of that struct.
+            # Fields of a NULL struct are NULL, which does not violate NOT NULL.
             seen = child if nulls is None else child.filter(pc.invert(nulls))
             _field(seen, item, field, inner, check_nulls=True)
         children.append(cast_array(child, item.type, field.type, inner, check_nulls=check_nulls))
@@ -199,7 +199,7 @@ def _list(array: pa.Array, kind: ArrayType, target: pa.DataType, name: str, *, c
     if not pa.types.is_list(array.type):
         array = array.cast(pa.list_(array.type.value_field))
     inner = f"{name}.element"
-    # The values of a slice, or below a NULL, are not the list's; only flatten() knows which are.
+    # Not ``values``: it includes values outside a slice and below NULL lists.
     if check_nulls and not kind.contains_null and array.values.null_count:
         _no_nulls(array.flatten(), inner)
     values = cast_array(array.values, kind.element, target.value_type, inner, check_nulls=check_nulls)
@@ -240,10 +240,10 @@ def _leaf(array: pa.Array, kind: DataType, target: pa.DataType, name: str) -> pa
         raise _does_not_fit(array, kind, name)
     try:
         if isinstance(kind, DecimalType) and pa.types.is_integer(array.type):
-            # Arrow asks for room for every 64-bit value, whatever the values are.
+            # Arrow demands a precision for any 64-bit value, so convert by the values.
             array = array.cast(pa.decimal128(_MAX_DIGITS, 0))
         elif isinstance(kind, DecimalType) and pa.types.is_floating(array.type):
-            # What it is written as: 0.1, and not the nearest fraction of two, as Spark has it.
+            # By its decimal digits (0.1), not by its binary value, as Spark does.
             array = array.cast(pa.string())
         if pa.types.is_timestamp(target) and pa.types.is_timestamp(array.type) and array.type.tz is None:
             return (

@@ -1,8 +1,8 @@
-"""Dates and timestamps of files that Spark wrote in the calendar of before 1582, which DuckDB does not convert.
+"""Dates and timestamps in Spark 2's hybrid Julian calendar, which DuckDB does not rebase.
 
-Spark 2 counted days in the calendar that changes from Julian to Gregorian in 1582, and moved timestamps before 1900
-by the zones of its own tables; later ones do so on demand and note it in the file's footer. DuckDB takes such days
-and microseconds as they are, some days off. They are rare, so files are not asked before such a value shows.
+Spark 2 wrote days in the hybrid calendar (Julian before 1582-10-15) and shifted timestamps before 1900
+by its own time zone tables; later versions do so in LEGACY mode and record it in the footer. DuckDB reads these
+values unchanged, days off. They are rare, so footers are only read once such an early value is seen.
 """
 
 import re
@@ -66,7 +66,7 @@ def _has_times(kind: pa.DataType) -> bool:
 
 
 def may_ask_for_early(text: str, kinds: Iterable[DataType]) -> bool:
-    """Whether an expression over columns of these types may tell early times apart: it names a year before 1900."""
+    """Whether the result of an expression may depend on early times: it has time columns and a year before 1900."""
     if not _EARLY_YEAR.search(text):
         return False
     return any(holds_times(kind) for kind in kinds)
@@ -84,7 +84,7 @@ def holds_times(kind: DataType) -> bool:
 
 
 def is_legacy(footer: Mapping[str, str]) -> bool:
-    """Whether a file's footer (its pairs of key and value) says that early times are in Spark 2's calendar."""
+    """Whether a footer's key-value metadata says that early times are in Spark 2's calendar."""
     if "org.apache.spark.legacyDateTime" in footer or "org.apache.spark.legacyINT96" in footer:
         return True
     version = _VERSION.match(footer.get("org.apache.spark.version", ""))

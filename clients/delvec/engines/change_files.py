@@ -1,6 +1,6 @@
-"""Files of the change data feed: rows as they were and as they became, for commits that vectors do not tell.
+"""Change data files: pre- and post-images of rows, for commits whose changes deletion vectors do not show.
 
-They are data files with one more column, in a folder of their own (PROTOCOL.md, "Change Data Files").
+They are data files with the column ``_change_type``, in ``_change_data`` (PROTOCOL.md, "Change Data Files").
 """
 
 from dataclasses import replace
@@ -24,17 +24,17 @@ _FOLDER: Final = "_change_data/"
 class ChangeFileWriter:
     """Writes changed rows; a context manager that removes its files if the block raises.
 
-    Not thread-safe. Constraints are not checked: a row as it was may break what was asked for later.
+    Not thread-safe. Constraints are not checked: old rows may violate constraints that were added later.
 
     Args:
-        target: the table, as for its data files.
-        task: which of several writers of one transaction this is; goes into the names.
+        target: the same as for data files.
+        task: number of this writer among those of the transaction; part of file names.
     """
 
     def __init__(self, target: WriteTarget, *, task: int = 0) -> None:
         columns = tuple(replace(item, nullable=True) for item in table_columns(target.schema).fields)
         kind = StructField(CHANGE_TYPE, PrimitiveType("string"))
-        # Rows come with their numbers.
+        # Rows already have their identity values.
         with_kind = replace(target, schema=StructType((*columns, kind)), identity=())
         self._hidden = set(target.schema.names) - set(with_kind.schema.names)
         self._writer = DataFileWriter(with_kind, task=task, folder=_FOLDER, prefix="cdc", statistics=False)
@@ -50,17 +50,17 @@ class ChangeFileWriter:
 
     @property
     def rows(self) -> int:
-        """How many were given."""
+        """The number of rows written."""
         return self._writer.rows
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take rows with the table's columns and :data:`CHANGE_TYPE`; they are in storage after :meth:`finish`.
+        """Write rows with the table's columns and :data:`CHANGE_TYPE`; they are durable after :meth:`finish`.
 
-        Row ids are left out: readers of the feed know the columns of the table.
+        Row tracking columns are left out: the feed has only the table's columns.
 
         Raises:
-            SchemaMismatch: they do not fit the table.
-            StorageError: writing earlier rows failed.
+            SchemaMismatch: the rows do not fit the table.
+            StorageError: storage failed for earlier rows.
         """
         hidden = [name for name in batch.schema.names if name in self._hidden]
         self._writer.write(batch.drop_columns(hidden) if hidden else batch)

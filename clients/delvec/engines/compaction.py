@@ -1,7 +1,7 @@
-"""Files written again by OPTIMIZE: the rows that stay, in the order that they had, and a record of where each of them went.
+"""Results of OPTIMIZE: the new files, and a row map that says where each old row went.
 
-With that record, the commit and the DML of others pass each other: a row that somebody deletes meanwhile in an old file is
-deleted in the new one. It is made of what was really read, row by row, and proven to be complete before files are removed.
+With the row map, OPTIMIZE and concurrent DML do not conflict: a row deleted in an old file meanwhile is also
+deleted in the new one. The map comes from the rows actually read, and must cover all live rows before files are removed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,13 +22,13 @@ __all__ = ["Compacted", "ReadOrder", "ReadRows", "Stretch", "check_complete", "c
 
 @dataclass(frozen=True)
 class Compacted:
-    """What was written.
+    """The files that a compaction wrote.
 
     Attributes:
-        adds: the new files; none where no row stayed.
-        rewritten: for each of them, where its rows come from; empty where rows have another order than they had.
-        row_map: files that say so where they have; of the rows of all new files, in their order.
-        deleted: rows of new files that are deleted from the start, because they were in what was copied.
+        adds: the new files; none if all rows were deleted.
+        rewritten: for each of them, the source of its rows; empty if rows were reordered.
+        row_map: files with the source of each row of all new files, in order, if rows were reordered.
+        deleted: rows of new files that are deleted from the start: deleted rows of copied row groups.
     """
 
     adds: Sequence[AddFile]
@@ -39,13 +39,13 @@ class Compacted:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Rows that were read one after the other from one file, in the order of the file.
+    """A run of rows that were read from one file in file order.
 
     Attributes:
-        file: its place among the files read.
+        file: position in the scan.
         first: physical index of the first row.
-        last: and of the last.
-        count: how many rows.
+        last: physical index of the last row.
+        count: number of rows.
     """
 
     file: int
@@ -55,18 +55,18 @@ class Stretch:
 
 
 class ReadOrder:
-    """Notes which rows are read, batch by batch, as stretches."""
+    """Records the order of the rows read, as stretches."""
 
     def __init__(self) -> None:
         self._stretches: list[Stretch] = []
 
     @property
     def stretches(self) -> Sequence[Stretch]:
-        """In the order of reading."""
+        """The stretches in the order of reading."""
         return self._stretches
 
     def add(self, files: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> None:
-        """Note a batch: of each row the file's place, and its physical index."""
+        """Record a batch: for each row, the file's position in the scan and the physical index."""
         if not len(rows):
             return
         breaks = (np.diff(files) != 0) | (np.diff(rows) <= 0)
@@ -87,7 +87,7 @@ _FOLDED_ROWS: Final = 1 << 20
 
 
 class ReadRows:
-    """Notes which rows are read in any order, batch by batch, as a bitmap for each file."""
+    """Records the rows read in any order, as one bitmap per file."""
 
     def __init__(self) -> None:
         self._rows: dict[int, BitMap64] = {}
@@ -95,14 +95,14 @@ class ReadRows:
         self._count = 0
 
     def add(self, files: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> None:
-        """Note a batch: of each row the file's number, and its physical index."""
+        """Record a batch: for each row, the file's number and the physical index."""
         self._waiting.append((files, rows))
         self._count += len(rows)
         if sum(len(each) for each, _ in self._waiting) >= _FOLDED_ROWS:
             self._fold()
 
     def finish(self) -> tuple[int, dict[int, BitMap64]]:
-        """Return how many rows were noted, and which, by the number of their file."""
+        """Return the number of rows, and their bitmaps by file number."""
         self._fold()
         return self._count, self._rows
 
@@ -161,12 +161,12 @@ def check_rows(scan: Scan, count: int, rows: Mapping[int, BitMap64]) -> None:
 def row_runs(
     scan: Scan, stretches: Sequence[Stretch], adds: Sequence[AddFile]
 ) -> dict[str, Sequence[RowRun]]:
-    """Return the runs of each new file.
+    """Return the row map of each new file.
 
     Args:
         scan: the files that were read; stretches number them in its order.
-        stretches: of the rows as they were written, one after the other.
-        adds: the files that they were written to, one after the other.
+        stretches: of the rows in the order they were written.
+        adds: the new files in the order they were written.
 
     Raises:
         CorruptTable: not every live row was read once; nothing may be removed.
@@ -197,7 +197,7 @@ def row_runs(
 def _check_complete(
     scan: Scan, paths: Sequence[str], stretches: Sequence[Stretch], deleted: Mapping[str, BitMap64]
 ) -> None:
-    """Prove that each live row was read once: no stretch has a hole but deleted rows, none overlaps another."""
+    """Check that each live row was read once: stretches only skip deleted rows and do not overlap."""
     counts = scan.files["num_records"].to_pylist()
     by_file: dict[int, list[Stretch]] = {}
     for each in stretches:
@@ -218,7 +218,7 @@ def _check_complete(
 
 
 def _deleted_below(gone: BitMap64 | None, row: int) -> int:
-    """Return how many deleted rows come before a row."""
+    """Return the number of deleted rows before a row."""
     return 0 if not gone or not row else gone.rank(row - 1)
 
 

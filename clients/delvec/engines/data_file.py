@@ -1,4 +1,4 @@
-"""One data file, opened with pyarrow; what goes wrong names table, version and file."""
+"""Opens a data file with pyarrow; errors name table, version and file."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,11 +31,11 @@ class DataFile:
     """A data file of a table.
 
     Attributes:
-        location: the table's.
+        location: of the table.
         path: as in the log.
         table: the table's name, for messages.
-        version: of the table, for messages.
-        roots: where it may lie.
+        version: the table's version, for messages.
+        roots: allowed locations.
     """
 
     location: str
@@ -52,11 +52,11 @@ class DataFile:
 
 @contextmanager
 def open_data_file(file: DataFile) -> Iterator[pq.ParquetFile]:
-    """Open a data file; errors inside the block are the file's too.
+    """Open a data file; errors inside the block are attributed to the file.
 
     Raises:
         MissingDataFile: it is not in storage.
-        CorruptTable: it is no Parquet file, or damaged.
+        CorruptTable: it is damaged or not a Parquet file.
         UnusableFile: its footer has more than 256 MiB.
         LocationNotAllowed: it lies outside the roots.
         StorageError: storage did not answer.
@@ -72,7 +72,7 @@ def open_data_file(file: DataFile) -> Iterator[pq.ParquetFile]:
 
 @contextmanager
 def reading(file: DataFile) -> Iterator[None]:
-    """Turn what reading a file raises into the error that names it."""
+    """Translate errors of reading a file into errors that name it."""
     facts = {"table": file.table, "version": file.version, "file": file.path}
     where = f"The data file '{file.path}' of table '{file.table}' (version {file.version})"
     try:
@@ -92,7 +92,7 @@ _MAX_DIGITS: Final = 38
 
 
 def position_of(item: StructField, names: Sequence[str], *, mapped: bool) -> int | None:
-    """Return where a file has a column: by its exact name, or else by the only one that differs in case."""
+    """Return a column's position in a file: by exact name, else by the only name that differs in case."""
     name = item.physical_name if mapped else item.name
     if name in names:
         return names.index(name)
@@ -105,8 +105,8 @@ def to_table_type(array: pa.Array, kind: DataType, target: pa.DataType, *, mappe
 
     Args:
         array: as in the file.
-        kind: the table's type; with physical names, where columns are mapped, as the file has them.
-        target: as :meth:`StructType.to_arrow` has it.
+        kind: the table's type; with physical names if column mapping is on.
+        target: from :meth:`StructType.to_arrow`.
         mapped: whether fields are found by physical name.
 
     Raises:
@@ -138,7 +138,7 @@ def to_table_type(array: pa.Array, kind: DataType, target: pa.DataType, *, mappe
 
 
 def _has_structs(kind: DataType) -> bool:
-    """Whether equal Arrow types may still mean other fields: names that were swapped, for one."""
+    """Whether a type has structs, whose fields may be swapped although the Arrow types are equal."""
     if isinstance(kind, ArrayType):
         return _has_structs(kind.element)
     if isinstance(kind, MapType):
@@ -177,13 +177,13 @@ def _leaf(array: pa.Array, kind: DataType, target: pa.DataType) -> pa.Array:
         return pa.nulls(len(array), target)
     if pa.types.is_timestamp(target):
         _expect(array, kind, fits=pa.types.is_timestamp(source) or pa.types.is_date(source))
-        # The file's zone, if any, is UTC: only the label changes. Finer units are cut off.
+        # Time zones in files are always UTC, so only the label changes. Finer units are truncated.
         moments = array if pa.types.is_timestamp(source) else array.cast(pa.timestamp("us"))
         moments = moments.cast(pa.timestamp("us", moments.type.tz), safe=False)
         return moments.view(target)
     _expect(array, kind, fits=_may_become(source, kind))
     if isinstance(kind, DecimalType) and pa.types.is_integer(source):
-        # Arrow asks for room for every 64-bit value, whatever the values are.
+        # Arrow demands a precision for any 64-bit value, so convert by the values.
         array = array.cast(pa.decimal128(_MAX_DIGITS, 0))
     return array.cast(target)
 

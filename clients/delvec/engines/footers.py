@@ -1,4 +1,4 @@
-"""What data files say of themselves in their footers, where the log does not tell."""
+"""Reads footers of data files for facts that the log lacks."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -32,9 +32,9 @@ def rows_in(scan: Scan, path: str) -> int:
 
 
 def with_row_counts(scan: Scan) -> Scan:
-    """Return the scan with ``num_records`` from the footers of the files of which the log does not tell it.
+    """Return the scan with missing ``num_records`` filled in from footers.
 
-    It stays null where a footer cannot be read, and where there are more than 1,000 such files.
+    It stays null if a footer cannot be read, or if more than 1,000 files lack it.
     """
 
     def count(path: str) -> int | None:
@@ -56,7 +56,7 @@ def with_row_counts(scan: Scan) -> Scan:
 
 
 def int96_columns(scan: Scan, path: str) -> frozenset[str]:
-    """Return the columns that a file keeps as INT96, as Spark does timestamps, in lower case; none if it cannot be read."""
+    """Return the INT96 columns of a file in lower case; none if the file cannot be read."""
     try:
         schema = _footer(scan, path).schema
     except (OSError, pa.ArrowException):

@@ -1,7 +1,7 @@
-"""Rows of files that a command has found, however many they are.
+"""The rows that a command has found, with bounded memory.
 
-What one DELETE finds may be larger than the memory of the process that commits it: 100 million rows here and there are 200 MB of
-bitmaps. So, above a limit, what was found of a file becomes its deletion vector at once, and only its descriptor is kept.
+The bitmaps of a DELETE may exceed the memory of the committing process: 100 million scattered rows take 200 MB. Above a
+limit, the rows of a file are written as its deletion vector at once, and only the descriptor is kept.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +18,7 @@ from delvec_kernel.wire import DeletionVectorDescriptor
 __all__ = ["FoundRows", "RowCollector", "serialized_bytes"]
 
 _BYTES_PER_ROW: Final = 2
-"""Maximum bytes of a row, apart from the few bytes of each non-empty block of 65,536 rows."""
+"""Maximum bytes per row in a bitmap, apart from the header of each non-empty block of 65,536 rows."""
 
 
 class FoundRows(Mapping[str, BitMap64]):
@@ -26,9 +26,9 @@ class FoundRows(Mapping[str, BitMap64]):
 
     Args:
         scan: the files.
-        held: in memory.
-        written: deletion vectors, each complete: with the rows that were gone in the scan's version. They are read when
-            they are asked for.
+        held: bitmaps in memory.
+        written: deletion vectors, including the rows already deleted in the scan's version. They are read on
+            access.
 
     Attributes:
         written: as given.
@@ -58,12 +58,12 @@ class FoundRows(Mapping[str, BitMap64]):
 
 
 class RowCollector:
-    """Collects rows, file by file, without holding many more of them than can be sent.
+    """Collects rows file by file; writes deletion vectors if they exceed what a commit request can hold.
 
     Args:
         scan: the files.
-        places: where deletion vectors may be written; without them all rows are held.
-        max_bytes: of bitmaps that are held.
+        places: target for deletion vectors; None keeps all rows in memory.
+        max_bytes: maximum bytes of bitmaps in memory.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class RowCollector:
         self._room = max_bytes
 
     def add(self, path: str, rows: BitMap64) -> None:
-        """Take in rows of a file. It is quickest, and right in any case, if those of one file come together."""
+        """Add rows of a file; fastest if the rows of one file come together."""
         self._room -= _BYTES_PER_ROW * len(rows)
         if path in self._held:
             self._held[path] |= rows
@@ -86,11 +86,11 @@ class RowCollector:
                 rows |= _read(self._scan, path, self._written.pop(path))
             self._held[path] = rows
         if self._places is not None and self._room < 0:
-            # More rows of the file that came last are likely.
+            # Keep the latest file, which is likely to get more rows.
             self._make_room(self._places, [each for each in self._held if each != path])
 
     def found(self) -> FoundRows:
-        """Return what was found."""
+        """Return the rows."""
         for rows in self._held.values():
             rows.run_optimize()
         return FoundRows(self._scan, self._held, self._written)
@@ -99,7 +99,7 @@ class RowCollector:
         if serialized_bytes(self._held.values()) > self._max_bytes and paths:
             self._write(places, paths)
         held = serialized_bytes(self._held.values())
-        # It takes time to look, and a file of many rows cannot be written before its last.
+        # Not 0 even if the current file, which stays in memory, fills the limit: sizing after each batch takes time.
         self._room = max(self._max_bytes - held, self._max_bytes // 4)
 
     def _write(self, places: DeletionVectorFiles, paths: list[str]) -> None:
@@ -110,7 +110,7 @@ class RowCollector:
             for path, total in zip(*columns, strict=True):
                 rows = self._held[path] | before.get(path, BitMap64())
                 if len(rows) == total:
-                    self._held[path] = rows  # next to nothing: the file goes
+                    self._held[path] = rows  # tiny: the whole file is deleted
                 else:
                     complete[path] = rows
             self._written |= places.write(complete)
@@ -119,7 +119,7 @@ class RowCollector:
 
 
 def serialized_bytes(bitmaps: Iterable[BitMap64]) -> int:
-    """Return how large they are where they are written or sent."""
+    """Return the serialized size of bitmaps in bytes."""
     return sum(len(serialize_bitmap(rows)) for rows in bitmaps)
 
 

@@ -1,4 +1,4 @@
-"""The engine for one process: DuckDB reads, Arrow writes."""
+"""The single-process engine: DuckDB reads, Arrow writes."""
 
 from delvec.engines.duckdb.engine import DuckDBEngine
 

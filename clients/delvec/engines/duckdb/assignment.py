@@ -1,4 +1,4 @@
-"""Values assigned to columns as Spark's ANSI mode does it: what does not fit is an error, never another value.
+"""ANSI store assignment as in Spark: a value that does not fit its column is an error, never changed.
 
 DuckDB's own casts round where Spark truncates and read more texts as numbers, so each pair of types is written out.
 """
@@ -29,7 +29,7 @@ _RANKS: Final = {
     "hugeint": 5,
     "uhugeint": 5,
 }
-"""Whole numbers by what holds them: each fits into all of its rank and above."""
+"""Ranks of integer types: a value fits all types of its type's rank and above."""
 _FRACTIONS: Final = frozenset({"float", "double", "decimal"})
 _TIMES: Final = frozenset({"date", "timestamp", "timestamp with time zone"})
 _AS_TEXT: Final = frozenset({*_RANKS, "date"})
@@ -43,12 +43,12 @@ def assigned(value: str, found: Any, kind: DataType, column: str) -> str:
 
     Args:
         value: SQL, without side effects, as it may be evaluated twice.
-        found: its type, DuckDB's object; None for one that is always NULL.
-        kind: the column's.
+        found: its DuckDB type; None if it is always NULL.
+        kind: the column's type.
         column: its name, for errors.
 
     Raises:
-        InvalidPredicate: DuckDB does not convert the one into the other as Spark does.
+        InvalidPredicate: DuckDB cannot convert between these types as Spark does.
     """
     return _converted(value, found, kind, column, 0)
 
@@ -76,7 +76,7 @@ def _converted(value: str, found: Any, kind: DataType, column: str, depth: int) 
 
 
 def _attempt(value: str, found: str, kind: DataType, target: str) -> str | None:  # noqa: PLR0911 - one per family
-    """Return a CAST that cannot fail, or what is NULL where it does; None if there is neither."""
+    """Return a CAST that gives NULL for values that do not fit; None if the types cannot be converted."""
     if isinstance(kind, DecimalType):
         return _decimal(value, found, target)
     name = kind.name if isinstance(kind, PrimitiveType) else ""
@@ -98,7 +98,7 @@ def _attempt(value: str, found: str, kind: DataType, target: str) -> str | None:
 
 def _decimal(value: str, found: str, target: str) -> str | None:
     if found in {"float", "double"}:
-        # Spark rounds the digits that it shows, so that 1.005 becomes 1.01; DuckDB those of the binary number.
+        # Spark rounds the decimal digits, so 1.005 becomes 1.01; DuckDB rounds the binary value.
         value = f"CAST(CAST({value} AS DOUBLE) AS VARCHAR)"
     elif found == "varchar":
         value = _text(value, _NUMBER)
@@ -124,7 +124,7 @@ def _moment(value: str, found: str, target: str) -> str | None:
 
 
 def _text(value: str, pattern: str) -> str:
-    """Return a text, or NULL where it is not as Spark reads it: DuckDB knows 1_000, 'infinity' and '2020/01/02', too."""
+    """Return a text, or NULL if Spark would not parse it: DuckDB also accepts 1_000, 'infinity' and '2020/01/02'."""
     return f"CASE WHEN regexp_full_match({value}, {string_literal(pattern)}) THEN {value} END"
 
 
@@ -134,7 +134,7 @@ def _whole_number(value: str, found: str, target: str, rank: int) -> str | None:
     if found in _FRACTIONS:
         return f"TRY_CAST(trunc({value}) AS {target})"
     if found == "varchar":
-        # DuckDB would make 6 of '5.7'.
+        # DuckDB would cast '5.7' to 6.
         return f"TRY_CAST({_text(value, _WHOLE)} AS {target})"
     return None
 
@@ -182,7 +182,7 @@ def _map(value: str, found: Any, kind: MapType, column: str, depth: int) -> str:
 
 
 def _is_same(found: Any, kind: DataType) -> bool:
-    """Whether a type of DuckDB's is that of the column, field by field; columns of nothing are never."""
+    """Whether a DuckDB type equals the column's type, field by field; false for void columns."""
     if isinstance(kind, StructType):
         if found.id != "struct" or [name for name, _ in found.children] != kind.names:
             return False

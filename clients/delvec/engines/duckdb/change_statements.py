@@ -1,7 +1,7 @@
-"""UPDATE and MERGE as SQL: which clause applies to a row, where the row is, what becomes of it.
+"""UPDATE and MERGE as SQL: the clause that applies to each row, its position, and its new values.
 
-One statement reads a part of the scan, joined with the source as far as the clauses ask for it. Which source rows
-matched none is known after the last of them, so inserts are a statement of their own.
+One statement reads a part of the scan, joined with the source if a clause needs it. Unmatched source rows are only
+known after the last part, so inserts are a separate statement.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ __all__ = ["CLAUSE", "UNMATCHED", "ChangeStatements", "new_column", "old_column"
 CLAUSE: Final = INTERNAL("clause")
 """The number of the clause that applies, or -1."""
 UNMATCHED: Final = INTERNAL("unmatched")
-"""The table of the numbers of source rows that no row of the table matched."""
+"""The table with the numbers of unmatched source rows."""
 
 _NOTHING: Final = -1
 _ONLY: Final = frozenset({"null", "void"})
@@ -40,9 +40,9 @@ class _Rule:
     """A clause in SQL.
 
     Attributes:
-        number: its place among all.
+        number: position among the clauses.
         clause: the clause.
-        condition: None for every row.
+        condition: in SQL; None for every row.
         values: by column of the target.
     """
 
@@ -56,17 +56,17 @@ class ChangeStatements:
     """The statements of one change.
 
     Args:
-        connection: DuckDB, to ask it for the types of expressions; nothing is read.
+        connection: DuckDB connection that determines the types of expressions; reads no rows.
         scan: the rows that may be touched.
         change: the clauses.
-        target: the table as it will be.
+        target: the table after the commit.
 
     Attributes:
-        question: everything that is evaluated over the table's rows.
-        is_joined: whether rows of the table are needed at all, and not only those of the source.
+        question: all expressions over the table's rows.
+        is_joined: whether rows of the table are read, not only those of the source.
 
     Raises:
-        InvalidPredicate: an expression that DuckDB does not evaluate as Spark does; names it.
+        InvalidPredicate: DuckDB cannot evaluate an expression as Spark does; names it.
     """
 
     def __init__(self, connection: Any, scan: Scan, change: RowChange, target: WriteTarget) -> None:
@@ -105,25 +105,25 @@ class ChangeStatements:
 
     @property
     def filtered(self) -> list[str]:
-        """Those of them from which something is computed."""
+        """The columns that expressions read."""
         return [name for name in self.columns if name in self._filtered]
 
     @property
     def updates(self) -> bool:
-        """Whether rows of the table get new values."""
+        """Whether a clause updates rows."""
         return any(rule.clause.action == "update" for rule in self._rules)
 
     # --- rows of the table ------------------------------------------------------------------------------------
 
     def changes(self, source: ScanSource, *, strictly: bool) -> str:
-        """Return the statement that gives the rows of a part of the scan to which a clause applies.
+        """Return the statement for the rows of a part of the scan to which a clause applies.
 
-        Its columns: where the row is (see ``scan.sources``); ``CLAUSE``; ``SOURCE_ROW`` if the change marks, and then all
-        rows that match are given; new values if there is an update; old values for the change data feed.
+        Its columns: the row's position (see ``scan.sources``); ``CLAUSE``; ``SOURCE_ROW`` if the change marks, and then all
+        matching rows are returned; new values if there is an update; old values for the change data feed.
 
         Args:
             source: the part.
-            strictly: evaluate nothing for rows that are deleted, at the price of speed.
+            strictly: evaluate expressions for live rows only, which is slower.
         """
         clause, joined = self._clause(), self._join()
         listed = [f"{TARGET}.{FILE_INDEX}", f"{TARGET}.{FILE_HASH}", f"{TARGET}.{ROW_INDEX}"]
@@ -148,7 +148,7 @@ class ChangeStatements:
         return f"SELECT {', '.join(listed)} FROM ({rows}) AS {TARGET}{joined}{condition}"  # noqa: S608 - of quoted parts
 
     def _filtered_scan(self, source: ScanSource) -> str | None:
-        """Return the scan with the condition of the only clause in it, if it is one on the table's rows that can be there."""
+        """Return the scan with the only clause's condition pushed into it; None if that is not possible."""
         conditions = [rule.clause.condition for rule in self._rules]
         if self._on is not None or len(conditions) != 1 or conditions[0] is None:
             return None
@@ -181,7 +181,7 @@ class ChangeStatements:
         elif matches == {"not-matched-by-source"}:
             kind = "ANTI"
         else:
-            # Where a row is only deleted, it does not matter how often it matches.
+            # For deletes alone, one match is enough.
             kind = "SEMI" if self._change.may_match_twice else "INNER"
         return f" {kind} JOIN {SOURCE_TABLE} AS {SOURCE} ON {self._on}"
 
@@ -211,7 +211,7 @@ class ChangeStatements:
         for number in range(len(self._target.schema.fields)):
             values = [rule.values[number] for rule in updates]
             plain = all(_is_plain(rule.clause.values[number]) for rule in updates)
-            # What may fail is evaluated for the rows of its clause alone.
+            # Values may fail, so they are evaluated for the rows of their clause only.
             if is_only or (plain and len(set(values)) == 1 and FAILED not in values[0]):
                 value = values[0]
             else:
@@ -223,7 +223,7 @@ class ChangeStatements:
     # --- rows of the source -----------------------------------------------------------------------------------
 
     def inserts(self) -> str:
-        """Return the statement that gives new rows for source rows in the table :data:`UNMATCHED`.
+        """Return the statement for the rows inserted for source rows in the table :data:`UNMATCHED`.
 
         Its columns: ``CLAUSE``; new values.
         """
@@ -274,7 +274,7 @@ class ChangeStatements:
         return assigned(sql, kind, item.type, item.name)
 
     def _types(self, connection: Any) -> Mapping[str, Any]:
-        """Return DuckDB's types of all values, by their SQL, without a look at any row."""
+        """Return the DuckDB types of all values, by their SQL, without reading rows."""
         values: dict[str, Expression] = {}
         for clause in self._change.clauses:
             for value in clause.values:
@@ -297,7 +297,7 @@ class ChangeStatements:
             refuse_inexact(value.root, self._relations)
         except InvalidPredicate as error:
             if "each time" in error.message:
-                # What is another value each time may well be written.
+                # Non-deterministic values are fine here: they are written once.
                 return
             raise InvalidPredicate(
                 f"The value {value.text!r} cannot be evaluated by the DuckDB engine exactly as in Spark: "
@@ -307,12 +307,12 @@ class ChangeStatements:
 
 
 def new_column(number: int) -> str:
-    """Return what a statement calls the new value of a column of the target."""
+    """Return the alias of the new value of a column of the target."""
     return f"{INTERNAL('new')}_{number}"
 
 
 def old_column(number: int) -> str:
-    """Return what a statement calls the present value of a column of the scan."""
+    """Return the alias of the old value of a column of the scan."""
     return f"{INTERNAL('old')}_{number}"
 
 
@@ -327,7 +327,7 @@ def _first(rules: Iterable[_Rule]) -> str:
 
 
 def _is_plain(expression: Expression | None) -> bool:
-    """Whether an expression is a column as it is, or nothing."""
+    """Whether an expression is None or a plain column."""
     path = None if expression is None else column_path(expression.root)
     return expression is None or (path is not None and len(path) == 2)  # noqa: PLR2004 - relation and column
 

@@ -1,4 +1,4 @@
-"""Rows of files sorted along a curve by DuckDB, which spills to disk what does not fit into memory."""
+"""Sorts the rows of files along a space-filling curve with DuckDB, which spills to disk."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,7 +29,7 @@ _INSERTED_ROWS: Final = 1 << 20
 _ROWS: Final = "delvec_rows"
 _BATCHES: Final = "delvec_batches"
 _ROW_BITS: Final = 40
-"""Of the number that says which file a row came from, and where it was there: one column costs less to sort than two."""
+"""Bits of the row index in the number made of file and row index: sorting one column is cheaper than two."""
 
 
 def cluster(
@@ -42,7 +42,7 @@ def cluster(
     """Write the live rows of each bin's files sorted; see :meth:`delvec.engines.protocol.Engine.cluster`.
 
     Raises:
-        CorruptTable: a file cannot be read, or does not have the rows that its statistics say.
+        CorruptTable: a file cannot be read, or does not have numRecords rows.
         StorageError: storage did not answer.
     """
     return [
@@ -67,7 +67,7 @@ def _cluster_bin(
         read = sum(each.count for each in order.stretches)
         if source is None or not read:
             return Compacted([], {})
-        # DuckDB's own batches have 2048 rows at least.
+        # DuckDB's batches have at least 2048 rows.
         batch_rows = max(2048, min(_BATCH_ROWS, target.row_group_bytes * read // max(size, 1)))
         files = files_to_come(scan.files, target_file_size(target.configuration) or DEFAULT_FILE_SIZE)
         with (
@@ -92,7 +92,7 @@ def _cluster_bin(
 
 
 def _sample(session: Session, scan: Scan, columns: Sequence[ColumnPath]) -> pa.Table:
-    """Return some rows of these columns, from every part of the scan."""
+    """Return a sample of these columns from every part of the scan."""
     names = list(dict.fromkeys(path[0] for path in columns))
     selected = ", ".join(quoted(name) for name in names)
     parts = list(sources(scan, names))
@@ -105,7 +105,7 @@ def _sample(session: Session, scan: Scan, columns: Sequence[ColumnPath]) -> pa.T
 
 
 def _read(session: Session, scan: Scan, source: ScanSource, order: ReadOrder) -> Iterator[pa.Table]:
-    """Give the rows of a source under plain names, behind them where each stood, and note that."""
+    """Yield the rows of a source with their positions as the last column, and record their order."""
     columns = [quoted(name) for name in scan.schema.names]
     selected = ", ".join([*columns, FILE_INDEX, FILE_HASH, ROW_INDEX])
     places = {path: place for place, path in enumerate(scan.files["path"].to_pylist())}
@@ -122,7 +122,7 @@ def _read(session: Session, scan: Scan, source: ScanSource, order: ReadOrder) ->
 
 
 def _large(tables: Iterable[pa.Table], enough: int) -> Iterator[pa.Table]:
-    """Put tables together until they are large: each statement that inserts them has a price."""
+    """Concatenate tables until they are large, to insert them with fewer statements."""
     waiting: list[pa.Table] = []
     rows = size = 0
     for table in tables:

@@ -1,4 +1,4 @@
-"""What DuckDB calls a table's files."""
+"""Names of data files in DuckDB's SQL."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ _AS_BYTES: Final = "bytes "
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A file that DuckDB reads through Delvec's storage; its name holds all there is to know of it.
+    """A file that DuckDB reads through Delvec's storage; its name encodes all attributes.
 
     Attributes:
         location: the table's canonical location.
         path: as in the log.
         size: bytes, as in the log.
         modification_time: milliseconds since the epoch, as in the log.
-        as_bytes: whether DuckDB is to see variants and geospatial values as the bytes that they are, see
+        as_bytes: whether DuckDB reads variants and geospatial values as plain binary columns, see
             :mod:`~delvec.engines.duckdb.variant_footers`.
     """
 
@@ -39,7 +39,7 @@ class RemoteFile:
 
     @property
     def name(self) -> str:
-        """What DuckDB calls it. The location is a URL and has no spaces."""
+        """The name in DuckDB's SQL. The location is a URL and has no spaces."""
         marked = _AS_BYTES if self.as_bytes else ""
         return f"{_PREFIX}{marked}{self.size} {self.modification_time} {self.location} {self.path}"
 
@@ -58,7 +58,7 @@ def is_remote(name: str) -> bool:
 
 
 def read_as_bytes(schema: StructType) -> bool:
-    """Whether columns have types that DuckDB would make values of, not the bytes that files have."""
+    """Whether a schema has types whose bytes DuckDB would convert: variants and geospatial types."""
     return has_variant(schema) or has_geospatial(schema)
 
 
@@ -68,12 +68,12 @@ def file_names(location: str, files: pa.Table, roots: Roots, *, as_bytes: bool =
     Args:
         location: the table's canonical location.
         files: the part of ``Scan.files``.
-        roots: where files may lie.
-        as_bytes: whether columns are read of them that :func:`read_as_bytes` names.
+        roots: allowed locations of files.
+        as_bytes: the result of :func:`read_as_bytes` for the columns read.
 
     Raises:
-        UnusableFile: one is no regular file.
-        LocationNotAllowed: one lies outside the roots.
+        UnusableFile: one is not a regular file.
+        LocationNotAllowed: one is outside the roots.
     """
     storage.check_regular(location, files["path"].to_pylist(), allowed=roots.allows)
     columns = (files[name].to_pylist() for name in ("path", "size", "modification_time"))
@@ -88,10 +88,10 @@ def file_names(location: str, files: pa.Table, roots: Roots, *, as_bytes: bool =
 
 
 def as_pattern(name: str) -> str:
-    """Return a name as a glob pattern that only it matches: DuckDB takes every path for one."""
+    """Escape a name as a glob pattern, since DuckDB treats every path as one."""
     return "".join(f"[{character}]" if character in "*?[" else character for character in name)
 
 
 def file_list(names: Iterable[str]) -> str:
-    """Return names as the list that DuckDB's table functions of Parquet take."""
+    """Return names as a list argument for DuckDB's Parquet table functions."""
     return "[" + ", ".join(string_literal(as_pattern(name)) for name in names) + "]"

@@ -1,8 +1,8 @@
-"""Predicates and expressions of Spark's SQL in DuckDB's: true for the same rows, and equal in value.
+"""Translates predicates and expressions from Spark SQL to DuckDB SQL with the same results.
 
-Everything is written out here, node by node and fully parenthesised, because a general translation keeps names
-and loses meanings: LIKE has no escape character in DuckDB, casts round instead of truncating, a REAL is compared
-as REAL, regular expressions are RE2's. What is not listed has not been compared with Spark and is refused.
+Every node is translated explicitly and fully parenthesized, because generic transpilers keep names
+and change meanings: LIKE has no escape character in DuckDB, casts round instead of truncating, a REAL is compared
+as REAL, regular expressions are RE2's. Other syntax has not been compared with Spark and is refused.
 """
 
 import re
@@ -76,7 +76,7 @@ def expression_sql(expression: Expression, over: str | None = None, *, filters: 
 
     Args:
         expression: any.
-        over: a relation whose columns are those of a table of their own.
+        over: a relation whose columns stand alone, without the relation's name.
         filters: whether it is a condition that filters Parquet files, as of :func:`filter_sql`.
 
     Raises:
@@ -100,12 +100,12 @@ def to_duckdb(
     Args:
         root: a resolved expression.
         schema: what it was resolved against.
-        rename: other names for top-level columns; the empty text for a relation whose columns stand alone.
-        text: as it was given, for errors.
-        relations: top-level columns that are none, but relations whose columns are the fields.
+        rename: other names for top-level columns; empty for a relation whose columns stand alone.
+        text: the original text, for errors.
+        relations: top-level structs that stand for relations, with their fields as columns.
 
     Raises:
-        InvalidPredicate: an operator or function that is not known to give Spark's answer; names it.
+        InvalidPredicate: an operator or function is not known to give Spark's result; names it.
     """
     return _Writer(schema, rename, text, relations).write(root)
 
@@ -280,7 +280,7 @@ class _Writer(Operands):
         elif kinds & {"float", "double"}:
             quotient = f"CAST(trunc({a} / {b}) AS BIGINT)"
         else:
-            # DuckDB divides decimals as doubles: 0.29 / 0.01 is less than 29. What is left over is exact.
+            # DuckDB divides decimals as doubles: 0.29 / 0.01 is less than 29. The remainder is exact.
             whole = f"round(({a} - {a} % {b}) / {b})"
             large = (
                 f"WHEN abs({whole}) >= {2**53} THEN error('DIV of decimals has a result that is too large')"

@@ -1,4 +1,4 @@
-"""Operands in DuckDB's SQL, brought to the type in which Spark compares or uses them."""
+"""Operands in DuckDB SQL, cast to the type in which Spark compares or uses them."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ _TYPES: Final[dict[exp.DType, str]] = {
 }
 _INTEGERS: Final = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT"}
 TEMPORAL: Final = {"timestamp": "TIMESTAMPTZ", "timestamp_ntz": "TIMESTAMP", "date": "DATE"}
-# From which kinds a cast to these types gives what Spark's gives.
+# For each target type, the kinds from which DuckDB's cast equals Spark's.
 _CAST_FROM: Final[dict[str, frozenset[str]]] = {
     "BOOLEAN": NUMERIC_KINDS | {"boolean"},
     **dict.fromkeys(_INTEGERS, NUMERIC_KINDS | {"boolean", "string"}),
@@ -44,11 +44,11 @@ _CAST_FROM: Final[dict[str, frozenset[str]]] = {
 _SPARK_DATE: Final = re.compile(r"\s*(\d{4,6})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?\s*", re.DOTALL)
 _SPARK_INTEGER: Final = re.compile(r"\s*[+-]?\d+\s*")
 _MOST_REAL, _INFINITE_REAL = "3.4028234663852886e38", "3.4028235677973366e38"
-"""The greatest REAL, and the DOUBLE from which on the nearest one is infinite."""
+"""The largest REAL, and the smallest DOUBLE that rounds to infinity as a REAL."""
 
 
 def to_real(value: str) -> str:
-    """Return the SQL of a DOUBLE as the nearest REAL; what is too large becomes infinite in Spark, and fails in DuckDB."""
+    """Return the SQL of a DOUBLE rounded to REAL; overflow gives infinity as in Spark, where DuckDB would fail."""
     bounded = f"least(greatest({value}, -{_MOST_REAL}), {_MOST_REAL})"
     return (
         f"(CASE WHEN abs({value}) < {_INFINITE_REAL} THEN CAST({bounded} AS REAL) WHEN isnan({value}) THEN CAST('NaN' AS "
@@ -57,7 +57,7 @@ def to_real(value: str) -> str:
 
 
 class Operands:
-    """What every part of a translation needs: the kind of an operand, and that operand cast as Spark would."""
+    """Writes operands with their kinds and Spark's implicit casts; the base of the translator."""
 
     def __init__(self, schema: StructType, text: str) -> None:
         self._schema = schema
@@ -72,7 +72,7 @@ class Operands:
         return kind_of(node, self._schema)
 
     def refuse(self, node: exp.Expr, why: str = "") -> str:
-        """Raise InvalidPredicate, because of ``node``; returns str so that it can stand where text is made."""
+        """Raise InvalidPredicate because of ``node``; declared as str for use in expressions."""
         name = node.name if isinstance(node, exp.Anonymous) else getattr(node, "sql_name", lambda: node.key)()
         reason = why or f"{str(name).lower()} may mean something else in DuckDB than in Spark"
         error = InvalidPredicate(
@@ -135,14 +135,14 @@ class Operands:
         elif name in _INTEGERS and kind == "string":
             value = self._whole_text(node.this, strict=cast == "CAST")
         elif to.this == exp.DType.DECIMAL and kind in {"float", "double"}:
-            # Spark rounds the digits that it shows, so that 1.005 becomes 1.01; DuckDB those of the binary number.
+            # Spark rounds the decimal digits, so 1.005 becomes 1.01; DuckDB rounds the binary value.
             value = f"CAST(CAST({value} AS DOUBLE) AS VARCHAR)"
         elif name == "REAL" and kind == "double":
             return to_real(value)
         return f"{cast}({value} AS {name})"
 
     def _whole_text(self, node: exp.Expr, *, strict: bool = True) -> str:
-        """Write text of which DuckDB may make a whole number; it would read '5.7' as 6."""
+        """Write text that may be cast to an integer; DuckDB would read '5.7' as 6."""
         value = self.write(node)
         if isinstance(node, exp.Literal):
             known = _SPARK_INTEGER.fullmatch(node.name)
@@ -176,7 +176,7 @@ _OF_CASTS: Final = {exp.DType.TINYINT: 3, exp.DType.SMALLINT: 5, exp.DType.INT: 
 
 
 def rounded(node: exp.Expr, schema: StructType) -> DecimalType | None:
-    """Return the type that Spark rounds a sum, a difference or a product to; None where it is exact, or nobody knows."""
+    """Return the decimal type that Spark rounds +, - or * to; None if the result is exact or its type is unknown."""
     if not isinstance(node, (exp.Add, exp.Sub, exp.Mul)) or kind_of(node, schema) != "decimal":
         return None
     digits = _exact(node, schema)
@@ -200,7 +200,7 @@ def _exact(node: exp.Binary, schema: StructType) -> tuple[int, int] | None:
 
 
 def _digits(node: exp.Expr, schema: StructType) -> DecimalType | None:  # noqa: PLR0911 - one answer per family
-    """Return the decimal type that Spark takes an operand for."""
+    """Return the decimal type to which Spark converts an operand."""
     if isinstance(node, (exp.Paren, exp.Neg, exp.Abs)):
         return _digits(node.this, schema)
     if isinstance(node, (exp.Column, exp.Dot)):
@@ -305,33 +305,33 @@ def _escaped(char: str, *, inside: bool) -> str:
 
 
 _LAST: Final = 0xFB17
-"""The last character that has several in upper case."""
+"""The last character whose upper case has several characters."""
 _DOTTED: Final = "\u0130"
 _SIGMA, _SMALL_SIGMA, _FINAL_SIGMA = "\u03a3", "\u03c3", "\u03c2"
 _LETTER: Final = r"[\p{Lu}\p{Ll}\p{Lt}]"
 _BETWEEN: Final = r"""[\s\d,;!?()\[\]{}"/<>=+*&%$#@|-]"""
-"""Characters that surely end a word for Unicode's rule of the final sigma."""
+"""Characters that certainly end a word under Unicode's final sigma rule."""
 _SHORT: Final = 150
-"""Characters of SQL up to which a text is evaluated several times."""
+"""Maximum characters of an SQL operand that is repeated instead of bound once."""
 _UNDECIDED: Final = (
     "lower() of a string with a capital sigma next to a symbol differs from Spark; run the command on Spark"
 )
 
 
 def upper(value: str) -> str:
-    """Return the SQL of a text in capital letters; ``value`` is the SQL of the text."""
+    """Return the SQL of ``upper(value)`` with Java's case mapping; ``value`` is SQL."""
     return _once(value, _upper)
 
 
 def lower(value: str) -> str:
-    """Return the SQL of a text in small letters; where the form of a sigma is not decided here, evaluation fails."""
+    """Return the SQL of ``lower(value)`` with Java's case mapping; fails at run time if a sigma is ambiguous."""
     return _once(value, _lower)
 
 
 def _once(value: str, function: Callable[[str], str]) -> str:
     if len(value) <= _SHORT:
         return function(value)
-    # Nested in each other, they would write it out over and over. A lambda takes five times as long.
+    # Nested calls would repeat a long operand exponentially; a lambda is five times slower, so only for those.
     return f"list_transform([{value}], lambda delvec_text: {function('delvec_text')})[1]"
 
 
@@ -356,7 +356,7 @@ def _lower(value: str) -> str:
 
 @cache
 def _several() -> dict[str, str]:
-    """Return the characters that are several in upper case, and these."""
+    """Return the characters whose upper case has several characters, and their upper case."""
     found = {}
     for code in range(0x80, _LAST + 1):
         letter = chr(code)

@@ -1,4 +1,4 @@
-"""The engine for one process."""
+"""The single-process engine."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -39,11 +39,11 @@ class DuckDBEngine:
     """Reads and writes tables with DuckDB in this process. Safe to share between threads.
 
     Args:
-        connection: a DuckDB connection whose database and settings to use; it stays open. Without it, a database
-            in memory of the engine's own.
-        memory_limit: bytes, for a database of the engine's own; DuckDB's own default where absent.
-        temp_directory: where such a database spills what it does not hold; DuckDB's own default where absent.
-        threads: of such a database, at most.
+        connection: a DuckDB connection whose database and settings are used; it stays open. By default, a new
+            in-memory database.
+        memory_limit: bytes, for the engine's own database; DuckDB's default if None.
+        temp_directory: spill directory of the engine's own database; DuckDB's default if None.
+        threads: maximum threads of the engine's own database.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class DuckDBEngine:
 
     @property
     def copies_row_groups(self) -> bool:
-        """OPTIMIZE copies row groups here where that is cheaper."""
+        """Whether OPTIMIZE may copy row groups; always true."""
         return True
 
     def progress(self) -> float | None:
-        """Return how far the statement that runs now is, from 0 to 1; a command may be several of them. None: not known."""
+        """Return the progress of the running statement from 0 to 1, or None if unknown; a command may run several."""
         return self._session.progress()
 
     def close(self) -> None:
@@ -88,9 +88,9 @@ class DuckDBEngine:
 
     @contextmanager
     def bounded(self, max_memory: int) -> Iterator["DuckDBEngine"]:
-        """Lend an engine whose database holds three quarters of so many bytes; the rest is for rows that are being encoded.
+        """Lend an engine with three quarters of ``max_memory`` for DuckDB; the rest is for rows being encoded.
 
-        What it does not hold it spills into a folder of its own, below the system's one for temporary files.
+        It spills into its own directory below the system's temporary directory.
 
         Raises:
             BadRequest: it is less than 128 MiB.
@@ -118,7 +118,7 @@ class DuckDBEngine:
         return find_rows(self._session, scan, predicate, places)
 
     def merge_source(self, data: Any) -> MergeSource:
-        """Take rows for the other side of a MERGE: what :meth:`write` takes, or a table, which is read as it now is.
+        """Take the source of a MERGE: anything that :meth:`write` takes, or a table, read at its newest version.
 
         Raises:
             InvalidSchema: columns that have no Delta type, or two of one name.
@@ -192,13 +192,13 @@ class DuckDBEngine:
         except InvalidPredicate:
             if not scan.has_deletion_vectors:
                 raise
-            # Perhaps it fails only for rows that are no longer there.
+            # The predicate may fail for deleted rows only: try again on live rows.
             return self._read(scan, schema, predicate, strictly=True)
 
     def read_batches(
         self, scan: Scan, columns: Sequence[str] | None = None, predicate: Predicate | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Give the same rows as :meth:`read`, as they come, without holding them all.
+        """Yield the same rows as :meth:`read` batch by batch.
 
         Raises:
             InvalidPredicate: evaluating the predicate fails for a live row.
@@ -243,7 +243,7 @@ class DuckDBEngine:
 
 
 def _selected(scan: Scan, columns: Sequence[str] | None) -> StructType:
-    """Return the schema of what is read, in the table's order."""
+    """Return the schema of the columns read, in the table's order."""
     if columns is None:
         return scan.schema
     wanted = {scan.schema.field(name).name for name in columns}

@@ -1,6 +1,6 @@
-"""A table's columns as files have them: what DuckDB is asked to read, and the value that this is in the table.
+"""Maps table columns to columns of data files: read_parquet's schema, and the expression for the table's value.
 
-Columns are found by physical name, or by field id, and get neutral names inside.
+Columns are found by physical name or field id, and get internal names.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from delvec_kernel.schema.types import (
 __all__ = ["TYPES", "holds_timestamps", "is_without_zone", "mapping", "sql_type", "stored", "whole"]
 
 _WORTH_A_FOOTER: Final = 1 << 18
-"""Minimum rows for which reading the footer is comparatively cheap."""
+"""Minimum rows of a file for which reading its footer pays off."""
 _TIMESTAMP: Final = PrimitiveType("timestamp")
 _VARIANT: Final = PrimitiveType("variant")
 
@@ -45,23 +45,23 @@ TYPES: Final = {
     "date": "DATE",
     "timestamp": "TIMESTAMP WITH TIME ZONE",
     "timestamp_ntz": "TIMESTAMP",
-    # Only inside other types; DuckDB has no column of nothing.
+    # void occurs only inside other types; DuckDB has no such type.
     "void": "INTEGER",
     "variant": BINARIES,
 }
 
 
 def stored(item: StructField, inner: str, mode: str, *, without_zone: bool) -> tuple[str, str]:
-    """Return what to read of a file for a column, entries of read_parquet's ``schema``, and its value from that.
+    """Return the entries of read_parquet's ``schema`` for a column, and the SQL of its value.
 
-    For a column with variants that is its copy, too, which is there where variants are shredded.
+    A column with variants has a second entry for its copy, which exists where variants are shredded.
 
     Args:
         item: the column.
-        inner: what the statement calls it.
+        inner: its internal name.
         mode: of column mapping.
-        without_zone: whether timestamps, nested ones too, are read as local times, as DuckDB has INT96. To cast it, DuckDB
-            looks into the calendar of the session's zone: 70 ns for each, and another moment where that is not UTC.
+        without_zone: whether timestamps, including nested ones, are read as TIMESTAMP, DuckDB's type for INT96. Casts to
+            TIMESTAMPTZ would cost 70 ns each, and give another instant if the session's time zone is not UTC.
     """
     form = _Form(item.name, mapped=mode != "none", without_zone=without_zone)
     read = mapping(item, inner, mode, without_zone=without_zone)
@@ -78,34 +78,34 @@ def stored(item: StructField, inner: str, mode: str, *, without_zone: bool) -> t
 
 
 def is_without_zone(scan: Scan, files: pa.Table, fields: Sequence[StructField]) -> bool:
-    """Whether the first and the last file, if rows are many, have all of these columns that are timestamps as INT96.
+    """Whether the timestamps among these columns are INT96 in the first and last file; false for few rows.
 
-    They stand for all: in UTC other files give the same, but slower, and comparisons leave out none of their row groups.
+    A wrong guess for other files is slower, without row group pruning, but in UTC the values are the same.
     """
-    moments = {item.physical_name.lower() for item in fields if item.type == _TIMESTAMP}
-    if not moments or (pc.sum(files["num_records"]).as_py() or 0) < _WORTH_A_FOOTER:
+    timestamps = {item.physical_name.lower() for item in fields if item.type == _TIMESTAMP}
+    if not timestamps or (pc.sum(files["num_records"]).as_py() or 0) < _WORTH_A_FOOTER:
         return False
     paths = {files["path"][place].as_py() for place in (0, -1)}
-    return all(moments <= int96_columns(scan, path) for path in paths)
+    return all(timestamps <= int96_columns(scan, path) for path in paths)
 
 
 def holds_timestamps(kind: DataType) -> bool:
-    """Whether values of this type are, or hold, moments in UTC."""
+    """Whether values of this type are or contain timestamps with UTC normalization."""
     return sql_type(kind, mapped=False, without_zone=True) != sql_type(kind, mapped=False)
 
 
 def whole(value: str) -> str:
-    """Return a column in a form through which DuckDB pushes nothing into the reader of the file.
+    """Return a column in a form that stops DuckDB from pushing expressions into the Parquet reader.
 
-    DuckDB 2.0 pushes the extraction of a struct's field by its position in the schema asked for, and then reads
-    another field where a file has fewer fields or another order, or fails. And it skips row groups by the bounds of
-    floating-point columns, in which NaN is not, though NaN is above everything.
+    DuckDB 2.0 pushes the extraction of a struct field by its position in the requested schema, and reads
+    another field, or fails, if a file has fewer fields or another order. It also prunes row groups by the bounds of
+    floating-point columns, which leave out NaN, although NaN is greater than all other values.
     """
     return f"CASE WHEN {value} IS NULL THEN NULL ELSE {value} END"
 
 
 def mapping(item: StructField, inner: str, mode: str, *, without_zone: bool = False) -> str:
-    """Return an entry of read_parquet's ``schema``: where a column is in a file, and what it is."""
+    """Return an entry of read_parquet's ``schema``: the column's key in the file, and its type."""
     key = (
         str(item.field_id)
         if mode == "id"
@@ -120,7 +120,7 @@ def _entry(key: str, inner: str, kind: str) -> str:
 
 
 def _with_variants(kind: DataType) -> DataType:
-    """Return a type without those fields of its structs in which there is no variant."""
+    """Return a type with only those struct fields that contain a variant."""
     if isinstance(kind, StructType):
         fields = (item for item in kind.fields if has_variant(item.type))
         return StructType(tuple(replace(item, type=_with_variants(item.type)) for item in fields))
@@ -132,7 +132,7 @@ def _with_variants(kind: DataType) -> DataType:
 
 
 def sql_type(kind: DataType, *, mapped: bool, without_zone: bool = False, variant: str = BINARIES) -> str:
-    """Return DuckDB's type, struct fields under their physical names if ``mapped``, with ``variant`` for variants."""
+    """Return the DuckDB type, with physical names of struct fields if ``mapped``, and ``variant`` for variants."""
 
     def inside(kind: DataType) -> str:
         return sql_type(kind, mapped=mapped, without_zone=without_zone, variant=variant)
@@ -155,7 +155,7 @@ def sql_type(kind: DataType, *, mapped: bool, without_zone: bool = False, varian
 
 @dataclass(frozen=True)
 class _Form:
-    """How what is read of a column differs from the table: physical names in structs, timestamps without a zone."""
+    """How a file's column differs from the table's: physical names in structs, timestamps without time zone."""
 
     column: str
     mapped: bool
@@ -163,14 +163,14 @@ class _Form:
 
 
 def _logical(kind: DataType, value: str, form: _Form, depth: int = 0, copy: str = "NULL") -> str:
-    """Return ``value`` as the table has it: a predicate finds nested fields by their names, and timestamps are moments.
+    """Return the SQL of the table's value: structs with logical field names, timestamps with time zone.
 
     Args:
         kind: its type.
-        value: what is read.
+        value: SQL of the file's value.
         form: how it differs from the table.
-        depth: how many lambda functions it is in.
-        copy: what is read of the column's copy at the same place.
+        depth: number of enclosing lambda functions.
+        copy: SQL of the same place in the column's copy.
     """
     if not _differs(kind, form):
         return value
@@ -195,7 +195,7 @@ def _logical(kind: DataType, value: str, form: _Form, depth: int = 0, copy: str 
         return f"CASE WHEN {value} IS NULL THEN NULL ELSE map_from_entries({pairs}) END"
     if kind == _VARIANT:
         return variant_value(value, copy, form.column)
-    # Infinity is no number of microseconds.
+    # Infinity has no epoch in microseconds.
     return f"coalesce(make_timestamptz(epoch_us({value})), CAST({value} AS TIMESTAMP WITH TIME ZONE))"
 
 

@@ -26,25 +26,25 @@ _POSITION = f"{FILE_INDEX}, {FILE_HASH}, {ROW_INDEX}"
 def find_rows(
     session: Session, scan: Scan, predicate: Predicate, places: DeletionVectorFiles | None = None
 ) -> FoundRows:
-    """Return the matching rows by path; those that deletion vectors hold already may be among them.
+    """Return the matching rows by path; may include rows that are already deleted.
 
     Args:
         session: reads the files.
         scan: the files.
-        predicate: what rows are looked for.
-        places: where deletion vectors may be written, of rows that are too many to be held.
+        predicate: of the rows to find.
+        places: target for deletion vectors if there are too many rows to hold in memory.
 
     Raises:
         InvalidPredicate: evaluating the predicate fails for a live row.
         MissingDataFile: or another CorruptTable: a file cannot be read.
     """
     try:
-        # The service leaves out what is deleted already; looking it up for every row would cost more.
+        # The service ignores rows that are already deleted; checking each row here would cost more.
         return _find_rows(session, scan, predicate, places, strictly=False)
     except InvalidPredicate:
         if not scan.has_deletion_vectors:
             raise
-        # Perhaps it fails only for rows that are no longer there.
+        # The predicate may fail for deleted rows only: try again on live rows.
         return _find_rows(session, scan, predicate, places, strictly=True)
 
 
@@ -79,7 +79,7 @@ def _by_file(files: np.ndarray, rows: np.ndarray) -> list[tuple[int, np.ndarray]
 def check_positions(
     scan: Scan, source: ScanSource, hashes: np.ndarray, files: np.ndarray, names: np.ndarray
 ) -> None:
-    """Make sure that DuckDB's position of a file is ours: otherwise rows of another file would be deleted."""
+    """Check that DuckDB numbers files as the scan does: otherwise rows of another file would be deleted."""
     inside = bool(len(files) == 0 or (files.min() >= 0 and files.max() < len(source.names)))
     expected = hashes if len(source.names) == 1 else hashes[files] if inside else None
     if not inside or not np.all(names == expected):

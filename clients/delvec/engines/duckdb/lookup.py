@@ -1,7 +1,7 @@
-"""What differs by file, or by row: a table of one row of lists, which the statement of a scan looks up.
+"""Lookup of values that differ by file or row: a one-row table of lists, used by the SQL of a scan.
 
-DuckDB evaluates a list's entry at a file's position once per vector of rows, and the file's name is compared with the one
-planned at that position each time.
+DuckDB evaluates the entry at a file's position once per vector of rows, and compares the file's name with the planned
+name at that position each time.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,12 +31,12 @@ _VALUES: Final = INTERNAL("value") + "_"
 
 
 def _at_file(column: str) -> str:
-    """Return the lookup's entry at the position of the file that a row is from."""
+    """Return the SQL of the lookup's entry for the row's file."""
     return f"l.{column}[CAST(f.file_index AS BIGINT) + 1]"
 
 
 def looked_up(column: str) -> str:
-    """Return the lookup's entry for the file that a row is from; an error if it is not the one planned at its position."""
+    """Return the same entry, with an error at run time if the file is not the one planned at its position."""
     message = string_literal("delvec: DuckDB read a file that is not the one planned at this position: ")
     return (
         f"CASE WHEN {_at_file('names')} = f.{FILENAME} THEN {_at_file(column)} "
@@ -45,7 +45,7 @@ def looked_up(column: str) -> str:
 
 
 def add_occurrences(files: pa.Table, lookup: dict[str, pa.Array]) -> str:
-    """Add the occurrences of rows to what is looked up; return the column that a scan needs for :func:`joined`."""
+    """Add the occurrences of rows to the lookup; return the column that a scan needs for :func:`joined`."""
     positions = range(files.num_rows)
     found = RepeatedRows.of(files, positions)
     lookup["place"] = pa.array(positions, pa.int64())
@@ -55,7 +55,7 @@ def add_occurrences(files: pa.Table, lookup: dict[str, pa.Array]) -> str:
 
 
 def joined(scan: str, columns: Iterable[str]) -> str:
-    """Return a SELECT of the rows of another, each as often as it occurs, with these columns beside its own."""
+    """Return a SELECT that repeats each row of ``scan`` per occurrence, and adds these columns."""
     values = "".join(f", unnest({quoted(_VALUES + name)}) AS {quoted(name)}" for name in columns)
     occurrences = f"SELECT unnest({_KEY}) AS {_KEY}{values} FROM {LOOKUP}"  # noqa: S608 - made of quoted parts
     return f"SELECT * FROM ({scan}) AS s JOIN ({occurrences}) AS o USING ({_KEY})"  # noqa: S608

@@ -1,4 +1,4 @@
-"""The other side of a MERGE: rows from wherever a user has them, as a DuckDB table of their own."""
+"""The source of a MERGE as a DuckDB table."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ _READ_AGAIN: Final = frozenset({"duckdb", "pandas", "polars", "pyarrow"})
 
 @runtime_checkable
 class _Table(Protocol):
-    """Another table; named by its methods, because its class is above the engines."""
+    """A Delvec table; a protocol, because engines must not import its class."""
 
     def plan(self) -> tuple[Scan, Any]: ...
 
@@ -39,17 +39,17 @@ class _Table(Protocol):
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows that are read when they are needed."""
+    """Rows that are read lazily."""
 
     open: Callable[[], pa.RecordBatchReader]
 
 
 def merge_source(data: Any) -> MergeSource:
-    """Take rows; only those of a list are looked at before they are needed.
+    """Return a source for rows, which are read lazily, except for lists.
 
     Args:
-        data: what :func:`~delvec.engines.input_data.to_reader` takes, or a :class:`~delvec.DeltaTable`, of which the
-            version that is now the newest is taken.
+        data: anything that :func:`~delvec.engines.input_data.to_reader` takes, or a :class:`~delvec.DeltaTable`,
+            pinned to its newest version.
 
     Raises:
         InvalidSchema: columns that have no Delta type, or two of one name.
@@ -59,7 +59,7 @@ def merge_source(data: Any) -> MergeSource:
         return _from_table(data)
     if isinstance(data, duckdb.DuckDBPyRelation):
         kinds = data.limit(0).to_arrow_table().schema
-        # Not under the names that a subquery gives to those that come twice.
+        # Read the names here: a subquery would rename duplicate columns silently.
         named = [item.with_name(name) for item, name in zip(kinds, data.columns, strict=True)]
         schema = StructType.from_arrow(pa.schema(named))
         return MergeSource(schema, _Rows(lambda: to_reader(data)), is_repeatable=True)
@@ -77,7 +77,7 @@ def merge_source(data: Any) -> MergeSource:
 
 
 def _bounds(rows: pa.Table, schema: StructType, columns: Sequence[str]) -> dict[str, tuple[Any, Any]]:
-    """Return the least and the greatest value of columns, without those that have none or that do not tell."""
+    """Return the least and greatest value of each column that has usable ones."""
     found = {}
     for item in schema.select(columns).fields:
         try:
@@ -91,13 +91,13 @@ def _bounds(rows: pa.Table, schema: StructType, columns: Sequence[str]) -> dict[
 
 def _from_table(table: _Table) -> MergeSource:
     scan, _ = table.plan()
-    # Not the table's own fields: field ids and defaults are no business of another table.
+    # Without metadata: field ids and defaults of the source table do not apply to the target.
     schema = StructType.from_arrow(scan.schema.to_arrow())
     return MergeSource(schema, _Rows(lambda: table.to_batches(version=scan.version)), is_repeatable=True)
 
 
 def _is_held(data: Any) -> bool:
-    """Whether the rows are in memory, so that they can be read a second time."""
+    """Whether the rows are in memory and can be read again."""
     return not hasattr(data, "__next__") and (
         isinstance(data, list) or type(data).__module__.partition(".")[0] in _READ_AGAIN
     )
@@ -105,10 +105,10 @@ def _is_held(data: Any) -> bool:
 
 @dataclass(frozen=True)
 class LoadedSource:
-    """The source as a table of one connection.
+    """The source as a temporary table of one connection.
 
     Attributes:
-        rows: how many it has; ``SOURCE_ROW`` numbers them from 0.
+        rows: number of rows; ``SOURCE_ROW`` numbers them from 0.
         early: whether it has dates before 1582-10-15 or timestamps before 1900.
     """
 
@@ -117,7 +117,7 @@ class LoadedSource:
 
 
 def load(connection: Any, source: MergeSource) -> LoadedSource:
-    """Read the source, once, into a temporary table named :data:`SOURCE_TABLE`.
+    """Read the source once into a temporary table named :data:`SOURCE_TABLE`.
 
     Raises:
         BadRequest: the source fails before its last row.
@@ -138,7 +138,7 @@ def load(connection: Any, source: MergeSource) -> LoadedSource:
                 count += batch.num_rows
                 yield pa.RecordBatch.from_arrays([*rows.columns, numbers], schema=numbered)
         except Exception as error:
-            # DuckDB makes text of it.
+            # DuckDB would turn the error into text.
             failures.append(error)
             raise
 

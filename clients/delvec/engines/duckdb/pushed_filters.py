@@ -1,8 +1,8 @@
-"""Conditions that DuckDB's Parquet reader gets wrong, and the form in which it does not.
+"""Shields conditions from a DuckDB bug with filters on NULL text in Parquet files.
 
-DuckDB 2.0 takes the bounds of a row group for all of its values. Where the least and the greatest text are the same and the
-column has no dictionary, a condition that is true for NULL counts as true for every row: of NULL and 'a', ``s IS NULL`` finds both.
-Inside a CASE each row is looked at.
+DuckDB 2.0 applies a filter to a row group's bounds. If its least and greatest text are equal and the
+column has no dictionary, a condition that is true for NULL is taken as true for every row: of NULL and 'a', ``s IS NULL``
+finds both. Conditions inside a CASE are evaluated for each row.
 """
 
 import re
@@ -29,7 +29,7 @@ _COMPARISONS: Final = (
     exp.Like,
     exp.ILike,
 )
-"""Not true where an operand is NULL."""
+"""Operators that are not true if an operand is NULL."""
 _ACCEPTING: Final = re.compile(
     r"\b(?:is|isnull|distinct|coalesce|ifnull|nvl2?|nullif|case|if|iff|concat|concat_ws|greatest|least|decode|list|array|"
     r"struct|map|row|json)\b|<=>|\|\||\[|\{",
@@ -38,12 +38,12 @@ _ACCEPTING: Final = re.compile(
 
 
 def shielded(condition: str) -> str:
-    """Return a condition that is true for the same rows, in a form that DuckDB evaluates for each row."""
+    """Return an equivalent condition that DuckDB evaluates for each row."""
     return f"CASE WHEN {condition} THEN TRUE END"
 
 
 def conjuncts(root: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the conditions that a condition is the AND of."""
+    """Yield the conjuncts of a condition."""
     pending = [root]
     while pending:
         node = pending.pop()
@@ -56,17 +56,17 @@ def conjuncts(root: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def may_accept_null_text(node: exp.Expr, schema: StructType) -> bool:
-    """Whether a resolved condition reads text or bytes and may be true where these are NULL."""
+    """Whether a resolved condition reads text or binary columns and may be true if they are NULL."""
     return not _rejects_null(node) and any(_is_text(each, schema) for each in node.find_all(exp.Column))
 
 
 def mentions_null(query: str) -> bool:
-    """Whether a query in SQL may have a condition that is true for NULL."""
+    """Whether an SQL query may contain a condition that is true for NULL."""
     return _ACCEPTING.search(query) is not None
 
 
 def _rejects_null(node: exp.Expr) -> bool:
-    """Whether a condition is certainly not true where any of its columns is NULL."""
+    """Whether a condition is certainly not true if any of its columns is NULL."""
     node = node.unnest()
     if isinstance(node, exp.Not):
         inner = node.this.unnest()

@@ -1,7 +1,7 @@
-"""A table's rows as a relation of somebody's DuckDB connection, which reads the files itself.
+"""A table's rows as a relation of a user's DuckDB connection, which reads the files itself.
 
-The statements are those of the engine. Each finds its lookup under the name it knows by a common table expression,
-so that one connection can hold any number of them.
+The SQL is that of the engine's scans. Each statement includes its lookup as a common table expression,
+so that one connection can hold any number of relations.
 """
 
 import uuid
@@ -30,12 +30,12 @@ def relation(scan: Scan, columns: Sequence[str] | None, connection: Any = None) 
     Args:
         scan: what to read.
         columns: which columns, in this order; all by default.
-        connection: whose relation it is; by default that of a new connection in memory, with UTC as its time zone.
+        connection: of the relation; by default a new in-memory connection with UTC as time zone.
 
     Raises:
         CorruptDeletionVector: or a subclass: a deletion vector cannot be read.
         UnsupportedReaderFeature: DuckDB cannot return a column.
-        MissingDataFile: a file is not there.
+        MissingDataFile: a file does not exist.
         CorruptTable: a file cannot be read.
         UnsupportedTable: a file has early dates or timestamps in Spark 2's calendar.
     """
@@ -50,10 +50,10 @@ def relation(scan: Scan, columns: Sequence[str] | None, connection: Any = None) 
 
 
 def check_files(scan: Scan) -> None:
-    """Look for the files of a scan that are on this machine, before DuckDB does, which knows nothing of tables.
+    """Check that local files of a scan exist, since DuckDB's own error would not name the table.
 
     Raises:
-        MissingDataFile: one is not there.
+        MissingDataFile: one does not exist.
     """
     for name in file_names(scan.location, scan.files, scan.roots):
         if not is_remote(name) and not Path(name).exists():
@@ -71,7 +71,7 @@ def _relation(scan: Scan, columns: Sequence[str] | None, connection: Any) -> Any
     partitioned = {name.lower() for name in scan.partition_columns}
     stored = [scan.schema.field(name).type for name in names if name.lower() not in partitioned]
     without_zone = session.files_without_zone(scan) if any(map(holds_timestamps, stored)) else []
-    # Filters come later, so that none may be pushed where DuckDB answers them wrongly.
+    # Users add filters later, so disable every pushdown that DuckDB gets wrong.
     for source in _sources(scan, names, without_zone):
         session.mount(source)
         if has_times:
@@ -91,7 +91,7 @@ def _relation(scan: Scan, columns: Sequence[str] | None, connection: Any) -> Any
 
 
 def _sources(scan: Scan, names: Sequence[str], without_zone: Collection[str]) -> Iterator[ScanSource]:
-    """Split a scan into statements that mean the same in every time zone, which is the connection's, and may change."""
+    """Split a scan into statements that do not depend on the connection's time zone, which may change."""
     is_without = pc.is_in(scan.files["path"], value_set=pa.array(without_zone, pa.string()))
     for flag, part in ((False, scan.filter(pc.invert(is_without))), (True, scan.filter(is_without))):
         if len(part):
@@ -99,7 +99,7 @@ def _sources(scan: Scan, names: Sequence[str], without_zone: Collection[str]) ->
 
 
 def versions_read(data: Any) -> frozenset[tuple[str, int]]:
-    """Return the ids and versions of the tables whose newest version a relation reads, where its SQL shows them."""
+    """Return (table id, version) of each read of a table's newest version that the relation's SQL shows."""
     try:
         return marked(str(data.sql_query()))
     except (duckdb.Error, AttributeError, RuntimeError):

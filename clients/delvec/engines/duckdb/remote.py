@@ -1,11 +1,11 @@
-"""Files in object stores, for DuckDB: a read-only fsspec file system over :mod:`delvec_kernel.storage.files`.
+"""A read-only fsspec file system over :mod:`delvec_kernel.storage.files`, by which DuckDB reads object stores.
 
-DuckDB's own HTTP and S3 extensions are downloads; this works wherever the package does, with the same
-credentials as everything else, and for ``memory:`` too. Size and time come from the log, so opening a file costs
-no request. Files of which variants or geospatial values are read come this way wherever they are.
+DuckDB's HTTP and S3 extensions must be downloaded; this works wherever the package does, with the same
+credentials as everything else, and for ``memory:``. Size and time come from the log, so opening a file costs
+no request. Files with variant or geospatial columns are always read this way, even local ones.
 
-DuckDB makes text of what is raised here. What it was is kept, so that :func:`raised` can tell a store that refuses
-from a file that is damaged.
+DuckDB turns exceptions into text. The original exceptions are kept, so that :func:`raised` can tell a storage error
+from a damaged file.
 """
 
 import ctypes
@@ -32,12 +32,12 @@ _kept: deque[DelvecError] = deque(maxlen=_MOST_KEPT)
 
 
 def raised(text: str) -> DelvecError | None:
-    """Return what storage raised, if that is what the text of DuckDB's error says."""
+    """Return the storage exception that the text of a DuckDB error refers to, or None."""
     return next((error for error in reversed(tuple(_kept)) if error.message in text), None)
 
 
 class StorageFileSystem(AbstractFileSystem):  # type: ignore[misc]
-    """The few methods that DuckDB calls."""
+    """Implements only the methods that DuckDB calls."""
 
     protocol = PROTOCOL
     cachable = False
@@ -56,11 +56,11 @@ class StorageFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return storage.stat(remote.location, remote.path, allowed=bool) is not None
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
-        """Return the size that the log gives, or what it is to be where another footer is seen."""
+        """Return the size in the log, or the larger size of a file with a replaced footer."""
         return {"name": path, "size": _size(RemoteFile.parse(path)), "type": "file"}
 
     def modified(self, path: str) -> datetime:
-        """Return the time that the log gives; DuckDB's cache of file contents goes by it."""
+        """Return the modification time in the log, by which DuckDB validates its file cache."""
         return datetime.fromtimestamp(RemoteFile.parse(path).modification_time / 1000, UTC)
 
     def open(self, path: str, mode: str = "rb", **_: Any) -> io.RawIOBase:
@@ -75,10 +75,10 @@ def _size(remote: RemoteFile) -> int:
 
 
 class _OpenFile(io.RawIOBase):
-    """A file whose position is each thread's own.
+    """A file with one position per thread.
 
-    DuckDB's threads share one handle, and its seek and read are two calls: with one position, a thread would
-    read from where another one has just moved it.
+    DuckDB's threads share one handle, and seek and read are two calls: with a shared position, a thread could
+    read where another thread has just moved it.
     """
 
     def __init__(self, remote: RemoteFile) -> None:
@@ -118,7 +118,7 @@ class _OpenFile(io.RawIOBase):
 
     def _seen(self, start: int, end: int) -> bytes:
         if self._end is None:
-            # Two threads may both look: they find the same.
+            # Two threads may both read the footer; the result is the same.
             self._end = seen_end(self._bytes, self._remote.size, self._remote.path)
         return self._end.read(self._bytes, start, end, self._size)
 
@@ -140,10 +140,10 @@ _set_error: Final = ctypes.PYFUNCTYPE(None, ctypes.py_object, ctypes.py_object)(
 
 
 def _raising(error: Exception) -> Iterator[Any]:
-    """Return what raises ``error`` when DuckDB makes bytes of it, without a Python frame.
+    """Return an object that raises ``error`` when DuckDB converts it to bytes, without a Python frame.
 
-    What a Python function raises has a traceback, and DuckDB's own error, which the reader of a relation sees, would
-    begin with it.
+    An exception from a Python function has a traceback, with which DuckDB's error, shown to users of a relation, would
+    begin.
     """
     untraced = copy(error)
     return iter(partial(_set_error, type(untraced), untraced), 0)

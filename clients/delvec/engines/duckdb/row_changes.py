@@ -1,6 +1,6 @@
-"""UPDATE and MERGE: one pass finds the rows and writes what becomes of them, batch by batch.
+"""UPDATE and MERGE in one pass: finds the rows and writes their new values batch by batch.
 
-Nothing is held but the source, which DuckDB moves to disk if it must, and bitmaps of rows.
+Only the source, which DuckDB can spill, and bitmaps of rows stay in memory.
 
 Measured on one file of 10 M rows and 7 columns, CPU time of both cores (s), reading and writing::
 
@@ -10,8 +10,8 @@ Measured on one file of 10 M rows and 7 columns, CPU time of both cores (s), rea
     MERGE of 2 %, other columns stay                 2.7
     UPDATE of all rows                               17.6
 
-Finding the positions first, and reading the other columns of those rows afterwards, costs more: 0.3 and 1.2 where 1.4
-read both at once, because DuckDB itself leaves out what a filter has excluded. The process stays below 600 MB.
+Finding positions first and reading the other columns afterwards costs more (0.3 + 1.2 where one pass takes 1.4),
+because DuckDB skips the other columns of filtered rows anyway. The process stays below 600 MB.
 """
 
 from array import array
@@ -47,19 +47,19 @@ _BATCH_ROWS: Final = 1 << 17
 
 
 def change_rows(session: Session, scan: Scan, change: RowChange, target: WriteTarget) -> ChangedRows:
-    """Change rows; files that were written are removed again if that fails.
+    """Change rows; on failure, files already written are removed.
 
     Raises:
         MultipleMatches: several source rows would change one row.
         InvalidPredicate: DuckDB cannot evaluate an expression as Spark does, or it fails for a row.
         ConstraintViolation: a new row does not satisfy the target's constraints.
         SchemaMismatch: a value does not fit its column.
-        UnsupportedWriterFeature: DuckDB cannot check what the table asks, or compute a column.
+        UnsupportedWriterFeature: DuckDB cannot evaluate a constraint or a generated column.
         CorruptTable: or a subclass: a file or deletion vector cannot be read.
         StorageError: storage did not answer.
     """
     with session.connected() as connection:
-        # First, because a stream can be read only once, and in vain if a value does not fit.
+        # First: a stream can only be read once, so type errors must be raised before.
         statements = ChangeStatements(connection, scan, change, target)
         source = load(connection, change.source) if change.source else LoadedSource()
         run = _Run(session, connection, scan, change, target, source, statements)
@@ -68,19 +68,19 @@ def change_rows(session: Session, scan: Scan, change: RowChange, target: WriteTa
         except InvalidPredicate:
             if not scan.has_deletion_vectors:
                 raise
-            # Perhaps it fails only for rows that are no longer there.
+            # An expression may fail for deleted rows only: try again on live rows.
             return run.once(strictly=True)
 
 
 @dataclass
 class _Found:
-    """What one pass found so far.
+    """The rows found so far in a pass.
 
     Attributes:
-        changed: rows by path that are updated or deleted.
-        matched: rows by path that a source row matches, if that is asked for.
-        is_matched: per source row, whether a row of the table matches it.
-        counts: rows by the number of the clause that applied to them.
+        changed: updated or deleted rows by path.
+        matched: rows matched by a source row, by path, if requested.
+        is_matched: per source row, whether a table row matches it.
+        counts: number of rows by clause number.
     """
 
     is_matched: np.ndarray
@@ -91,7 +91,7 @@ class _Found:
 
 @dataclass(frozen=True)
 class _Run:
-    """One change, ready to be run."""
+    """One change, prepared to run."""
 
     session: Session
     connection: Any
@@ -196,7 +196,7 @@ class _Run:
         touched: np.ndarray,
         found: _Found,
     ) -> np.ndarray:
-        """Note which rows change; return the places in the batch of those that had not been noted."""
+        """Record which rows change; return the batch positions of rows not recorded before."""
         kept = []
         for file, inside in _by_file(files, touched):
             rows = indexes[inside]
@@ -242,7 +242,7 @@ class _Run:
         return [batch[new_column(place)] for place in range(len(self.target.schema.fields))]
 
     def _multiple(self, part: ScanSource, file: int, path: str, row: int) -> MultipleMatches:
-        """Return the error about a row that several source rows would change, with what they were joined by."""
+        """Return the error about a row that several source rows would change, with its join keys."""
         on = self.change.on
         names = sorted(on.columns.get(TARGET, ())) if on is not None else []
         names = [name for name in names if name in self.scan.schema]
@@ -281,7 +281,7 @@ class _Run:
 
 @contextmanager
 def _one_moment(connection: Any) -> Iterator[None]:
-    """Let several statements have the same time of day; what was done before stays."""
+    """Give several statements the same current timestamp: one transaction, rolled back at the end."""
     connection.begin()
     try:
         yield
@@ -290,7 +290,7 @@ def _one_moment(connection: Any) -> Iterator[None]:
 
 
 def _by_file(files: np.ndarray, places: np.ndarray) -> list[tuple[int, np.ndarray]]:
-    """Return the places in a batch by the file that they are from."""
+    """Return batch positions grouped by file."""
     if not len(places):
         return []
     chosen = files[places]
@@ -303,7 +303,7 @@ def _by_file(files: np.ndarray, places: np.ndarray) -> list[tuple[int, np.ndarra
 
 
 def _first_again(rows: np.ndarray, known: BitMap64) -> int:
-    """Return the first of ``rows`` that is known, or that was among them before."""
+    """Return the first of ``rows`` that is in ``known`` or a duplicate."""
     again = np.isin(rows, _numbers(known))
     _, first = np.unique(rows, return_index=True)
     again[np.setdiff1d(np.arange(len(rows)), first)] = True

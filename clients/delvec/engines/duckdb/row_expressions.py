@@ -1,4 +1,4 @@
-"""A table's own expressions, evaluated by DuckDB over rows that are about to be written."""
+"""Evaluates a table's constraints and generated columns with DuckDB for rows to be written."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -45,8 +45,8 @@ class RowExpressions:
     Args:
         session: DuckDB.
         schema: the table's.
-        checks: what else is known of the table.
-        given: the columns of the data, lower-case; generated columns that are not among them are computed.
+        checks: the table's other checks.
+        given: columns of the data in lower case; other generated columns are computed.
         replaces: whether rows are those of an UPDATE or a MERGE.
 
     Raises:
@@ -78,17 +78,17 @@ class RowExpressions:
 
     @property
     def absent(self) -> list[str]:
-        """The columns that are computed."""
+        """The computed columns."""
         return [each.rule.column for each in self._computed]
 
     def complete(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows in the table's schema, with generated columns, after checking them.
+        """Check rows, and return them in the table's schema with generated columns.
 
         Args:
-            batch: the table's columns, in its order, without those that are computed.
+            batch: the table's columns in its order, without computed ones.
 
         Raises:
-            ConstraintViolation: a row breaks a check, or an expression fails for one.
+            ConstraintViolation: a row violates a check, or an expression fails for it.
         """
         if self._computed:
             batch = self._with_computed(batch)
@@ -109,15 +109,15 @@ class RowExpressions:
 
     def _check(self, batch: pa.RecordBatch) -> None:
         for test, sql in self._tests:
-            # Not in WHERE, from where DuckDB hands comparisons to Arrow, for which NaN is not above everything. NULL is
-            # as bad as false.
+            # Not in WHERE: DuckDB pushes comparisons there into Arrow, where NaN is not the greatest value. NULL counts
+            # as a violation.
             found = self._evaluated(batch, f"min(CASE WHEN {sql} THEN NULL ELSE {_NUMBER} END)", test)
             first = found[0].as_py()
             if first is not None:
                 raise self._checks.error(test, batch.slice(first, 1))
 
     def _answers(self, batch: pa.RecordBatch, sql: str, check: Check) -> pa.Array:
-        """Return the value of an expression for each row, in the rows' order, which DuckDB may be set not to keep."""
+        """Return the value of an expression per row, in row order even with ``preserve_insertion_order`` off."""
         return self._evaluated(batch, sql, check, f"ORDER BY {_NUMBER}")
 
     def _evaluated(self, batch: pa.RecordBatch, sql: str, check: Check, order: str = "") -> pa.Array:
@@ -145,7 +145,7 @@ class RowExpressions:
             raise self._checks.refused(check, error.message, "DuckDB") from error
 
     def _value(self, rule: Generated, kind: Any = None) -> str:
-        """Return the SQL of a column's value; a default is cast to the type of its column, ``kind`` in Delta's JSON."""
+        """Return the SQL of a column's value; a default is cast to the column's type ``kind`` (Delta JSON)."""
         text = self._checks.sql(rule)
         if isinstance(kind, str):
             text = f"CAST((\n{text}\n) AS {_SPARK_TYPES.get(kind, kind)})"
@@ -158,7 +158,7 @@ class RowExpressions:
             raise self._checks.refused(rule.check, error.message, "DuckDB") from error
 
     def _at_moment(self, node: exp.Expr) -> exp.Expr:
-        """Return the time of the write in place of the clock's: rows are evaluated batch by batch."""
+        """Replace current_timestamp by the time of the write, since each batch is a statement of its own."""
         moment = self._checks.moment
         if isinstance(node, exp.CurrentDate):
             return _parsed_value(literal(moment.date()), self._schema)
@@ -172,7 +172,7 @@ def _is_now(node: exp.Expr) -> bool:
 
 
 def _parsed_value(text: str, schema: StructType) -> exp.Expr:
-    # Only a condition can be parsed, so make it one.
+    # parse() only accepts conditions, so make the value one.
     root = parse(f"(\n{text}\n) IS NULL", schema).expression
     if not isinstance(root, exp.Is) or not isinstance(root.this, exp.Paren):
         raise InvalidPredicate("it is not a single expression")
@@ -180,9 +180,9 @@ def _parsed_value(text: str, schema: StructType) -> exp.Expr:
 
 
 def refuse_inexact(root: exp.Expr, schema: StructType) -> None:
-    """Refuse arithmetic whose last digit differs from Spark's, and what has another value each time.
+    """Refuse non-deterministic expressions and arithmetic that may differ from Spark's in the last digit.
 
-    A predicate is content with less: there both sides are usually far apart.
+    Predicates allow such arithmetic, because the last digit rarely matters in a comparison.
 
     Raises:
         InvalidPredicate: says why.

@@ -1,10 +1,10 @@
-"""A planned scan as SQL: the schema's columns, partition values typed from the plan, deleted rows left out.
+"""The SQL of a planned scan: table columns, typed partition values, and a filter of deleted rows.
 
-Columns are found by physical name, or by field id, and get neutral names inside, so that no column of a table
-collides with DuckDB's ``filename``, ``file_row_number`` and ``file_index``. What differs by file (partition
-values, deleted rows) comes from a lookup: one row of lists, indexed by the file's position. DuckDB evaluates that
-once per vector of rows, and compares the file's name with the one planned at that position each time: a wrong
-match would silently show deleted rows.
+Columns are found by physical name or field id, and get internal names, so that no column of a table
+collides with DuckDB's ``filename``, ``file_row_number`` and ``file_index``. Values that differ by file (partition
+values, deleted rows) come from a lookup: one row of lists, indexed by the file's position. DuckDB evaluates it
+once per vector of rows, and compares the file's name with the planned name at that position each time: a wrong
+match would silently return deleted rows.
 
 Measured on one file of 10 M rows and 8 columns, 2 cores, milliseconds::
 
@@ -13,7 +13,7 @@ Measured on one file of 10 M rows and 8 columns, 2 cores, milliseconds::
     an aggregate of each column          363     407   406    378
     sum of one INTEGER column             15      46    46     67
 
-A test of one bit costs 3 ns per row, which only a scan of next to nothing shows. Other ways, all columns to Arrow,
+Testing a bit costs 3 ns per row, which only matters in trivial scans. Alternatives, all columns to Arrow,
 on a slower day (no deletion vector: 450)::
 
     lists, get_bit (this)                        400   400    345
@@ -22,7 +22,7 @@ on a slower day (no deletion vector: 450)::
     anti join on (file, row)                     590   540    780
     list of Booleans                            2075  2100   1960
 
-A join also loses the order of the rows. The cost of a list grows with its length, hence ``_MAX_FILES``.
+A join also loses the row order. The cost of a list grows with its length, hence ``_MAX_FILES``.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -81,24 +81,24 @@ _POSITIONS: Final = (
 )
 _MAX_ROWS: Final = 1 << 31
 _MAX_BITS: Final = 1 << 32
-"""Rows of files with deletion vectors in one statement: their bits take an eighth of it in bytes."""
+"""Maximum rows of files with deletion vectors per statement: one bit each, 512 MiB."""
 _MANY_ROWS: Final = 1 << 26
-"""Minimum rows for which the file itself is asked for its number of rows."""
+"""Row count above which the log is not trusted, and the footer is read."""
 _MAX_FILES: Final = 256
-"""Maximum files per statement if something differs by file."""
+"""Maximum files per statement with a lookup."""
 
 
 @dataclass(frozen=True)
 class ScanSource:
-    """A part of a scan that one statement reads: files that all have a deletion vector, or all have none.
+    """The part of a scan that one statement reads: files that all have a deletion vector, or none.
 
     Attributes:
         files: the part of ``Scan.files``.
-        names: what DuckDB calls the files, in the order of ``files``.
-        lookup: the table to register as ``LOOKUP``, or None where nothing differs by file.
-        sql: a SELECT without WHERE: the columns asked for, under their own names.
-        live: the condition that a row is not deleted, or None where none is.
-        nameable: columns by which a WHERE at the end of ``sql`` may filter.
+        names: DuckDB's names of the files, in the order of ``files``.
+        lookup: the table to register as ``LOOKUP``; None if nothing differs by file.
+        sql: a SELECT without WHERE of the requested columns under their own names.
+        live: the condition of live rows; None without deleted rows.
+        nameable: columns that a WHERE appended to ``sql`` may use.
     """
 
     files: pa.Table
@@ -111,13 +111,13 @@ class ScanSource:
     def select(
         self, columns: str, predicate: str | None, reads: Collection[str] = (), *, strictly: bool = False
     ) -> str:
-        """Return a SELECT of ``columns`` of the rows that are live and satisfy ``predicate``.
+        """Return a SELECT of ``columns`` of the live rows that satisfy ``predicate``.
 
         Args:
-            columns: what is selected, in SQL.
+            columns: the select list, in SQL.
             predicate: in SQL.
-            reads: the columns that it reads.
-            strictly: evaluate it for live rows only, at the price of its pushdown.
+            reads: the columns that the predicate reads.
+            strictly: evaluate the predicate for live rows only, which prevents its pushdown.
         """
         if strictly and predicate is not None:
             condition = predicate if self.live is None else f"CASE WHEN {self.live} THEN ({predicate}) END"
@@ -128,10 +128,10 @@ class ScanSource:
         return f"SELECT {columns} FROM ({filtered or self.sql}) AS {INTERNAL('scan')}{where}"  # noqa: S608 - made of quoted parts
 
     def filtered(self, condition: str, reads: Collection[str]) -> str | None:
-        """Return ``sql`` with a condition on columns without a relation's name, or None where it has to stand outside.
+        """Return ``sql`` with a condition on unqualified columns appended; None if it has to go into an outer query.
 
-        DuckDB evaluates it while it reads a file, and converts the other columns of rows that satisfy it alone. A
-        condition outside comes after that, unless it only compares a column with a constant.
+        DuckDB evaluates it while reading, and converts other columns only for rows that satisfy it. A
+        condition in an outer query is evaluated later, unless it only compares a column with a constant.
         """
         return f"{self.sql} WHERE {condition}" if reads and self.nameable.issuperset(reads) else None
 
@@ -147,18 +147,18 @@ def sources(
     positions: bool = False,
     without_zone: bool | None = None,
 ) -> Iterator[ScanSource]:
-    """Split a scan into what one statement each can read.
+    """Split a scan into parts that one statement each can read.
 
     Args:
         scan: the plan.
-        columns: the columns that the statement gives, by the schema's spelling.
-        predicate: what it filters by.
-        filtered: columns by which it, or who takes it over, filters or joins otherwise.
-        deletion_vectors: leave deleted rows out; otherwise every physical row is read.
+        columns: the columns to select, spelled as in the schema.
+        predicate: filter of the statement.
+        filtered: other columns by which the statement, or a query around it, filters or joins.
+        deletion_vectors: leave out deleted rows; otherwise all physical rows are read.
         gone: more rows to leave out, by path.
-        positions: also give ``FILE_INDEX``, ``FILE_HASH`` and ``ROW_INDEX``.
-        without_zone: whether all files have timestamps as INT96, or older kinds that DuckDB takes for local times. None: the
-            statement is run in UTC, where this is a matter of speed, and two files of many rows are asked.
+        positions: also select ``FILE_INDEX``, ``FILE_HASH`` and ``ROW_INDEX``.
+        without_zone: whether all files have timestamps that DuckDB reads without time zone, such as INT96. None: the
+            session is in UTC, where this only affects speed, and two files decide.
 
     Raises:
         CorruptDeletionVector: or a subclass, naming the table, the version and the file.
@@ -192,7 +192,7 @@ def sources(
 
 
 def left_out(scan: Scan, files: pa.Table, gone: Mapping[str, BitMap64] | None = None) -> list[BitMap64]:
-    """Return per file, a part of ``Scan.files``, the rows that its deletion vector or ``gone`` holds."""
+    """Return for each of ``files`` the rows in its deletion vector or in ``gone``."""
     vectors, more = scan.deletion_vectors, gone or {}
     has_vector = pc.is_valid(files["deletion_vector"]).to_pylist()
     return [
@@ -202,10 +202,10 @@ def left_out(scan: Scan, files: pa.Table, gone: Mapping[str, BitMap64] | None = 
 
 
 def check_names(table: str, fields: Iterable[StructField]) -> None:
-    """Refuse columns, and fields of them, that DuckDB would cut off in the middle of their names.
+    """Refuse column and field names that DuckDB would truncate.
 
     Raises:
-        UnsupportedTable: a name has the character NUL.
+        UnsupportedTable: a name contains a NUL character.
     """
     for item in fields:
         if any("\0" in name for name in _names(item)):
@@ -258,7 +258,7 @@ def _check_types(scan: Scan, fields: Sequence[StructField], predicate: Predicate
 
 
 def _groups(bits: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Cut a list of files into (start, count), so that their bits fit into memory."""
+    """Split files into groups (start, count) whose bits fit into memory."""
     start = total = 0
     for position, count in enumerate(bits):
         if position > start and (total + count > _MAX_BITS or position - start >= _MAX_FILES):
@@ -317,12 +317,12 @@ def _source(
         lookup["deleted"], lookup["bits"] = _bits(bitmaps, counts)
         bit = f"get_bit({looked_up('deleted')}, CAST(f.file_row_number AS INTEGER)) = {int(scan.marked_only)}"
         if None in counts:
-            # Costs half as much again, so only where statistics do not say how many bits a file needs.
+            # This test costs half as much again, so only for files without numRecords.
             bit = f"CASE WHEN f.file_row_number < {looked_up('bits')} THEN {bit} ELSE {not scan.marked_only} END"
         selected.append(f"{bit} AS {LIVE}")
-    # DuckDB needs at least one column to look for; this one is found nowhere.
-    nothing = StructField(INTERNAL("none"), PrimitiveType("boolean"), metadata=_NO_ID)
-    schema = ", ".join(read or [mapping(nothing, "c", mode)])
+    # DuckDB needs at least one column in the schema; no file has this one.
+    placeholder = StructField(INTERNAL("none"), PrimitiveType("boolean"), metadata=_NO_ID)
+    schema = ", ".join(read or [mapping(placeholder, "c", mode)])
     sql = (
         f"SELECT {', '.join(selected) or 'NULL AS ' + INTERNAL('none')} "  # noqa: S608
         f"FROM read_parquet({file_list(names)}, schema=MAP {{{schema}}}, filename='{FILENAME}', "
@@ -334,17 +334,17 @@ def _source(
     lookup["names"] = pa.array(names, pa.string())
     bits = "* EXCLUDE (deleted), deleted::BIT[] AS deleted" if bitmaps is not None else "*"
     sql = f"{sql} CROSS JOIN (SELECT {bits} FROM {LOOKUP}) AS l"  # noqa: S608
-    # First what is live: a join would carry the files' bits along with each row.
+    # Filter live rows before the join, which would otherwise carry the bits with each row.
     sql = joined(f"SELECT * FROM ({sql}) WHERE {LIVE}", by_occurrence) if by_occurrence else sql  # noqa: S608
     nameable = frozenset[str]() if by_occurrence else _nameable(plain, lookup, len(fields))
     return ScanSource(files, names, as_row(lookup), sql, live, nameable)
 
 
 def _nameable(plain: Sequence[StructField], lookup: Collection[str], columns: int) -> frozenset[str]:
-    """Return which columns, read as files have them, a WHERE beside the scan's own SELECT finds by their names.
+    """Return the columns that a WHERE of the scan's own SELECT can refer to by name.
 
-    A name means a column of what is read before it means one that is selected. Nested columns stay outside: of those
-    DuckDB pushes more than conditions, see :func:`~delvec.engines.duckdb.file_columns.whole`.
+    In a WHERE, a name refers to an input column before a selected one. Nested columns are excluded:
+    DuckDB pushes field extraction, too, see :func:`~delvec.engines.duckdb.file_columns.whole`.
     """
     taken = {"f", "l", FILENAME, "file_row_number", "file_index", *lookup}
     taken |= {f"c{number}" for number in range(columns)}
@@ -368,10 +368,10 @@ def _partition_column(files: pa.Table, key: str, kind: DataType) -> pa.Array:
 
 
 def _bits(bitmaps: Sequence[BitMap64], counts: Sequence[int | None]) -> tuple[pa.Array, pa.Array]:
-    """Return per file a bit per row, set where it is deleted, and how many bits there are.
+    """Return for each file one bit per row, set if the row is deleted, and the number of bits.
 
-    Bits end with the file's rows, or with its last deleted row where their number is not known. DuckDB fails on a
-    row beyond them.
+    There are as many bits as rows, or up to the last deleted row if numRecords is unknown. DuckDB fails on a
+    row beyond the bits.
     """
     packed = []
     for bitmap, count in zip(bitmaps, counts, strict=True):
@@ -384,7 +384,7 @@ def _bits(bitmaps: Sequence[BitMap64], counts: Sequence[int | None]) -> tuple[pa
 
 
 def _plausible(scan: Scan, files: pa.Table, bitmaps: Sequence[BitMap64]) -> tuple[pa.Table, list[BitMap64]]:
-    """Return both with the true number of rows where the log speaks of very many: a few bytes can say so."""
+    """Return both, with row counts from footers if the log claims very many: a hostile log could exhaust memory."""
     counts, found = files["num_records"].to_pylist(), list(bitmaps)
     for number, path in enumerate(files["path"].to_pylist()):
         bitmap = found[number]
@@ -392,7 +392,7 @@ def _plausible(scan: Scan, files: pa.Table, bitmaps: Sequence[BitMap64]) -> tupl
             try:
                 rows = rows_in(scan, path)
             except (OSError, pa.ArrowException):
-                # DuckDB says better what is wrong with it.
+                # DuckDB's error for the file is more specific.
                 rows = 0
             counts[number] = rows
             found[number] = bitmap & BitMap64(range(rows))

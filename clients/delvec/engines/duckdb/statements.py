@@ -1,4 +1,4 @@
-"""Running statements on DuckDB, with errors that say what happened to which table and file."""
+"""Runs statements on DuckDB, and translates its errors into errors that name table and file."""
 
 import os
 import sys
@@ -37,31 +37,31 @@ from delvec_kernel.storage import files as storage
 __all__ = ["Asked", "Question", "Session", "damage", "errors"]
 
 _CONFIG: Final = {
-    # Extensions are downloads; nothing here needs one.
+    # Extensions would be downloaded; none is needed.
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
-    # Swapping the sides of the lookup's join would hold the files' rows in memory, and lose their order.
+    # If the optimizer swapped the sides of the lookup's join, it would hold the files' rows in memory and lose their order.
     "disabled_optimizers": "build_side_probe_side",
-    # A name that is no table must be an error, not a variable of the caller.
+    # An unknown table name must be an error, not a Python variable of the caller.
     "python_enable_replacements": "false",
 }
 _SETTINGS: Final = "SET TimeZone = 'UTC'"
 _WATCHED: Final = f"{_SETTINGS}; SET enable_progress_bar = true; SET enable_progress_bar_print = false"
-"""Costs a third of a millisecond more: only if somebody asks for progress."""
+"""Settings for progress; only if requested, as they cost a third of a millisecond."""
 _BATCH_ROWS: Final = 1 << 17
 _BYTES_OF_A_THREAD: Final = 48 << 20
-"""Memory for a thread's row groups, encoded and decoded: little memory allows few threads."""
+"""Memory per thread for encoded and decoded row groups; bounds the number of threads."""
 _MOST_LOOKED_UP: Final = 100
 
 
 @dataclass(frozen=True)
 class Question:
-    """The expressions of a command that changes rows, taken together.
+    """All expressions of an UPDATE or MERGE.
 
     Attributes:
-        texts: those that compute something, as they were given.
-        columns: the table's columns that they read.
-        early: whether rows are compared with dates before 1582-10-15 or timestamps before 1900.
+        texts: original SQL of the expressions that compute something.
+        columns: the table's columns they read.
+        early: whether they compare with dates before 1582-10-15 or timestamps before 1900.
     """
 
     texts: Sequence[str]
@@ -70,22 +70,22 @@ class Question:
 
     @property
     def text(self) -> str:
-        """All of them."""
+        """The texts joined, for errors."""
         return "; ".join(self.texts)
 
 
 Asked = Predicate | Question
-"""What a statement evaluates."""
+"""The expressions that a statement evaluates."""
 
 
 class Session:
-    """A DuckDB database; safe to use from several threads, as each statement has its own connection to it.
+    """A DuckDB database; thread-safe, as each statement has its own connection.
 
     Args:
-        connection: whose database, settings and memory limit to use; without it, a new one in memory.
-        memory_limit: bytes, for a new one; DuckDB's own default where absent.
-        temp_directory: where a new one spills what it does not hold; likewise.
-        threads: of a new one, at most.
+        connection: DuckDB connection whose database and settings are used; by default a new in-memory database.
+        memory_limit: bytes, for a new database; DuckDB's default if None.
+        temp_directory: spill directory of a new database; DuckDB's default if None.
+        threads: maximum threads of a new database.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Session:
         threads: int | None = None,
     ) -> None:
         self._own = connection is None
-        # A copy: what one engine is given is no default of the next.
+        # A copy, so that these settings do not become defaults of other sessions.
         config = dict(_CONFIG)
         if temp_directory is not None:
             config["temp_directory"] = temp_directory
@@ -111,9 +111,9 @@ class Session:
         self._cursors: weakref.WeakSet[Any] | None = None
 
     def progress(self) -> float | None:
-        """Return how far the slowest statement that runs now is, from 0 to 1; None where none can tell.
+        """Return the progress of the slowest running statement from 0 to 1; None if unknown.
 
-        Those tell that began after the first time that this was asked.
+        Only statements that start after the first call report progress.
         """
         with self._lock:
             if self._cursors is None:
@@ -121,7 +121,7 @@ class Session:
             running = list(self._cursors)
         told: list[float] = []
         for cursor in running:
-            with suppress(duckdb.Error):  # it was closed meanwhile
+            with suppress(duckdb.Error):  # closed meanwhile
                 told.append(cursor.query_progress())
         return min((percent / 100 for percent in told if percent >= 0), default=None)
 
@@ -132,7 +132,7 @@ class Session:
 
     @contextmanager
     def connected(self) -> Iterator[Any]:
-        """Give a connection for several statements: its temporary tables are seen by nobody else."""
+        """Lend a connection for several statements, with temporary tables of its own."""
         with closing(self._cursor()) as cursor:
             yield cursor
 
@@ -143,10 +143,10 @@ class Session:
 
         Args:
             scan: what is read.
-            source: which part of it.
+            source: the part to read.
             sql: the statement.
-            predicate: what it evaluates.
-            on: the connection of :meth:`connected`; by default, one of its own.
+            predicate: the expressions it evaluates, for errors.
+            on: connection from :meth:`connected`; by default a new one.
         """
         with self._prepared(scan, source, predicate, on) as cursor:
             found = cursor.sql(sql).to_arrow_table()
@@ -157,9 +157,9 @@ class Session:
     def batches(
         self, scan: Scan, source: ScanSource, sql: str, predicate: Asked | None, *, on: Any = None
     ) -> Iterator[pa.RecordBatch]:
-        """Run a statement over ``source`` and give its rows as they come; see :meth:`table`.
+        """Run a statement over ``source`` and yield its rows in batches; see :meth:`table`.
 
-        Nothing else may run on the connection until the last row.
+        The connection is busy until the last batch.
         """
         with self._prepared(scan, source, predicate, on) as cursor:
             is_checked = False
@@ -177,7 +177,7 @@ class Session:
             return cursor.sql(f"SELECT hash(name) AS h FROM {LOOKUP}").to_arrow_table()["h"].combine_chunks()  # noqa: S608
 
     def over(self, name: str, rows: pa.RecordBatch, sql: str) -> pa.Table:
-        """Run a statement over rows in memory, which it knows as ``name``.
+        """Run a statement over in-memory rows, as a table named ``name``.
 
         Raises:
             duckdb.Error: it fails for a row.
@@ -192,7 +192,7 @@ class Session:
             is_watched = self._cursors is not None
             if self._cursors is not None:
                 self._cursors.add(cursor)
-        # The cursor's own settings: they do not reach the connection that was passed in.
+        # Settings of the cursor only; those of a connection that was passed in stay.
         cursor.execute(_WATCHED if is_watched else _SETTINGS).fetchall()
         return cursor
 
@@ -210,19 +210,19 @@ class Session:
             yield cursor
 
     def check_calendar(self, scan: Scan, source: ScanSource) -> None:
-        """Look into all files of ``source`` for early dates and timestamps that DuckDB would read some days off.
+        """Check all footers of ``source`` for Spark 2's calendar, in which DuckDB reads early times days off.
 
         Raises:
-            UnsupportedTable: a file has such.
+            UnsupportedTable: a file uses it.
             CorruptTable: or a subclass: a file cannot be read.
         """
         with closing(self._cursor()) as cursor, errors(scan, source, None):
             _check_calendar(cursor, scan, source)
 
     def files_without_zone(self, scan: Scan) -> list[str]:
-        """Return the paths of the files in which DuckDB takes moments for local times: a file has one kind of them.
+        """Return the paths of files whose timestamps DuckDB reads as TIMESTAMP instead of TIMESTAMPTZ.
 
-        Spark writes INT96, and did write INT64 without the type that says what it counts from.
+        They are INT96, or INT64 without a logical type, as Spark used to write. A file has only one kind of timestamps.
 
         Raises:
             CorruptTable: or a subclass: a file cannot be read.
@@ -241,7 +241,7 @@ class Session:
         return [path for name, path in paths_by_name if name in found]
 
     def mount(self, source: ScanSource) -> None:
-        """Let DuckDB read object stores, where files of ``source`` are in one."""
+        """Register the storage file system with DuckDB if ``source`` has remote files."""
         if not any(is_remote(name) for name in source.names):
             return
         with self._lock:
@@ -263,7 +263,7 @@ def _may_ask_for_early(asked: Asked, kinds: Sequence[DataType]) -> bool:
 
 
 def _check_calendar(cursor: Any, scan: Scan, source: ScanSource) -> None:
-    """Refuse files whose early dates and timestamps DuckDB would read some days off."""
+    """Refuse files in Spark 2's calendar, whose early dates and timestamps DuckDB reads days off."""
     sql = f"SELECT file_name, key, value FROM parquet_kv_metadata({file_list(source.names)})"  # noqa: S608 - quoted
     footers: dict[str, dict[str, str]] = {}
     for name, key, value in cursor.sql(sql).fetchall():
@@ -286,12 +286,12 @@ def _text(value: Any) -> str:
 
 @contextmanager
 def errors(scan: Scan, source: ScanSource | None, predicate: Asked | None) -> Iterator[None]:
-    """Turn what DuckDB raises into errors that name the table, the version and the file.
+    """Translate DuckDB's exceptions into errors that name table, version and file.
 
     Args:
         scan: what is read.
-        source: which part of it; None if no file is.
-        predicate: what is evaluated.
+        source: the part that is read; None if no file is.
+        predicate: the expressions that are evaluated.
     """
     try:
         yield
@@ -302,7 +302,7 @@ def errors(scan: Scan, source: ScanSource | None, predicate: Asked | None) -> It
 
 
 def damage(error: Exception, scan: Scan) -> DelvecError | None:
-    """Return the error about a file of a scan that is missing, or that DuckDB's error is about; None if it is of others."""
+    """Return the error about a missing or damaged file of a scan; None if DuckDB's error has another cause."""
     text = str(error)
     refused = _of_storage(text, scan) or _incomplete(text, scan)
     if refused is not None:
@@ -353,7 +353,7 @@ def _translated(
 
 
 def _refused(text: str, where: str, facts: dict[str, Any]) -> DelvecError | None:
-    """Return the error that stands for one of the checks in the statement itself."""
+    """Return the typed error for a check inside the statement that failed; None if none did."""
     reason = text.partition("\n")[0]
     if "delvec: DuckDB read a file" in text:
         return InternalError(
@@ -377,7 +377,7 @@ def _refused(text: str, where: str, facts: dict[str, Any]) -> DelvecError | None
 
 
 def _incomplete(text: str, scan: Scan) -> DelvecError | None:
-    """Return the error about a variant that lacks what each has."""
+    """Return the error about a variant without metadata; None for other errors."""
     if INCOMPLETE not in text:
         return None
     reason = text.partition("delvec: ")[2].partition("\n")[0]
@@ -390,7 +390,7 @@ def _incomplete(text: str, scan: Scan) -> DelvecError | None:
 
 
 def _of_storage(text: str, scan: Scan) -> DelvecError | None:
-    """Return the error of the object store that DuckDB's text repeats: of its own class, so retryable as it was."""
+    """Return the storage error that DuckDB's text repeats, with its class, and so still retryable; or None."""
     remote = sys.modules.get("delvec.engines.duckdb.remote")
     found: DelvecError | None = remote.raised(text) if remote is not None else None
     if found is None:
@@ -402,9 +402,9 @@ def _of_storage(text: str, scan: Scan) -> DelvecError | None:
 
 
 def _damaged_file(text: str, scan: Scan, source: ScanSource, where: str) -> DelvecError | None:
-    """Return the error about the file that is missing or that DuckDB's error names, if there is one.
+    """Return the error about a missing file, or the file that DuckDB's error names; None if there is none.
 
-    Without a name in the text, storage is asked for a few files only: a table can have a million.
+    If the text names no file, only a few files are looked up in storage: a table can have a million.
     """
     paths = source.files["path"].to_pylist()
     named = [
@@ -432,9 +432,9 @@ def _damaged_file(text: str, scan: Scan, source: ScanSource, where: str) -> Delv
 
 
 def _spellings(scan: Scan, path: str, name: str) -> Iterator[str]:
-    """Give what a text can call a file: DuckDB by its name or as a pattern, storage by its URL."""
+    """Yield the spellings of a file in error texts: DuckDB's name, its glob pattern, storage's URL."""
     yield name
-    # As files are called whose values are read as bytes.
+    # The name of files that are read as bytes.
     yield f" {scan.location} {path}"
     if not is_remote(name):
         yield as_pattern(name)

@@ -1,18 +1,18 @@
-"""Parquet files of which DuckDB is to read variants and geospatial values as the bytes that they are.
+"""Rewrites Parquet footers so that DuckDB reads variants and geospatial values as plain binary columns.
 
-A variant is a group of two binaries, ``metadata`` and ``value``. Where a footer marks the group as a variant, DuckDB gives a
-type of its own in another encoding, and takes the JSON value ``null`` for NULL; of a shredded variant, whose values lie in
-columns of their own (``typed_value``), it would leave those out where the mark is missing. So the reader sees another footer:
+A variant is a group of two binaries, ``metadata`` and ``value``. If the footer annotates the group as VARIANT, DuckDB returns
+its own type in another encoding, and turns the JSON value ``null`` into NULL. Without the annotation, it would ignore the
+shredded columns (``typed_value``) of a shredded variant. So DuckDB gets a changed footer:
 
-- marks become those of a type that no reader knows, and the binaries are read as they are; so are those of geometries and
-  geographies, which DuckDB would parse, refuse where it does not know them, and write anew;
-- a column with a shredded variant is listed once more, under another name (:func:`copy_name`), with all its variants marked:
-  this copy DuckDB puts together. In the first one ``metadata`` is called :data:`HIDDEN`, by which :func:`variant_value` finds
-  the values that are in the copy, and it tells NULL from ``null``.
+- annotations are replaced by an unknown type, so that the binaries are read unchanged; likewise for geometries and
+  geographies, which DuckDB would parse, sometimes refuse, and re-encode;
+- a column with a shredded variant is listed again under another name (:func:`copy_name`) with annotations, so that DuckDB
+  reassembles this copy. In the first one, ``metadata`` is renamed to :data:`HIDDEN`, from which :func:`variant_value` sees
+  that the value is in the copy, and distinguishes NULL from ``null``.
 
-Of the footer's lists (parquet.thrift, "FileMetaData", in Thrift's compact protocol) the entries are parsed or found, and
-nothing in them is believed; all else is copied. Files seem to be longer than they are, each by :data:`SLACK`, since their size
-is asked for before the footer is read.
+Only lists of the footer (parquet.thrift, "FileMetaData", in Thrift's compact protocol) are parsed, as hostile input; the
+rest is copied. Files appear longer by :data:`SLACK` than they are, since DuckDB asks for the size before the footer
+is read.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -51,16 +51,16 @@ __all__ = [
 
 BINARIES: Final = "STRUCT(metadata BLOB, value BLOB)"
 HIDDEN: Final = "shredded"
-"""As long as ``metadata``."""
+"""New name of ``metadata``, of the same length."""
 VARIANT_IN_FILE: Final = f"STRUCT(metadata BLOB, value BLOB, {HIDDEN} BLOB)"
 INCOMPLETE: Final = "has a variant without metadata"
 SLACK: Final = 2 * MAX_FOOTER_BYTES
-"""A footer with copies of all columns is at most twice as long, and that of a small one is longer by less than this, too."""
+"""Upper bound of the growth: a footer with copies of all columns is at most twice as long."""
 
 _COPY: Final = INTERNAL("copy")
 _COPY_ID: Final = 1 << 30
 _MOST_COLUMNS: Final = 1_000_000
-"""As many as Arrow takes."""
+"""Arrow's limit."""
 _SCHEMA, _ROW_GROUPS, _KEY_VALUES, _COLUMN_ORDERS = 2, 4, 5, 7
 _CHUNKS, _CHUNK_METADATA, _COMPRESSED_SIZE = 1, 3, 7
 _NAME, _CHILDREN, _FIELD_ID, _LOGICAL_TYPE = 4, 5, 9, 10
@@ -69,17 +69,17 @@ _VARIANT, _GEOSPATIAL = 16, (17, 18)
 """Fields of parquet.thrift's union LogicalType."""
 _GEOPARQUET: Final = b"geo"
 _GEOPARQUET_KEY: Final = b"\x03geo"
-"""Under which key GeoParquet has what DuckDB takes for marks, too."""
+"""The metadata key of GeoParquet, which DuckDB treats as annotations."""
 _UNKNOWN: Final = 63
 _MARK: Final = bytes([STRUCT, _VARIANT << 1, 0, 0])
-"""The value of a column's logical type that is a variant."""
+"""The encoded logical type VARIANT."""
 _VALUES: Final = frozenset({"metadata", "value", "typed_value"})
 
 
 def variant_value(value: str, copy: str, column: str) -> str:
-    """Return the SQL of a variant, its two binaries, from what is read of a column and of its copy.
+    """Return the SQL of a variant as two binaries, from a column and its copy.
 
-    A value that is neither there nor shredded is ``null`` (Parquet's VariantShredding.md, "Value Shredding").
+    A value that is neither present nor shredded is ``null`` (Parquet's VariantShredding.md, "Value Shredding").
     """
     reason = string_literal(f"delvec: column '{column}' {INCOMPLETE}")
     return (
@@ -91,7 +91,7 @@ def variant_value(value: str, copy: str, column: str) -> str:
 
 
 def copy_name(name: str) -> str:
-    """Return what the copy of a column with a shredded variant is called."""
+    """Return the name of the copy of a column with a shredded variant."""
     return f"{_COPY}_{name}"
 
 
@@ -101,7 +101,7 @@ def copy_id(number: int) -> int:
 
 
 def looks_shredded(kind: DataType) -> bool:
-    """Whether a type is, or holds, a struct that in a file without marks looks like a shredded variant."""
+    """Whether a type is or contains a struct that looks like a shredded variant without annotation."""
     match kind:
         case StructType(fields):
             return _is_shredded({item.physical_name for item in fields}) or any(
@@ -117,18 +117,18 @@ def looks_shredded(kind: DataType) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a file ends for its reader.
+    """The end of a file as its reader sees it.
 
     Attributes:
-        start: up to here it is as it is.
-        data: its footer and what follows it, at the end of :data:`SLACK` more bytes.
+        start: offset up to which the stored file is unchanged.
+        data: the changed footer and everything after it, which ends at the stored size plus :data:`SLACK`.
     """
 
     start: int
     data: bytes
 
     def read(self, stored: Callable[[int, int], bytes], start: int, end: int, size: int) -> bytes:
-        """Return the bytes from one offset to another, of a file that seems to have ``size``; ``stored`` gives those that it has."""
+        """Return a range of bytes of a file with apparent size ``size``; ``stored`` reads the stored file."""
         begins = size - len(self.data)
         data = stored(start, min(end, self.start)) if start < self.start else b""
         if end > begins:
@@ -138,10 +138,10 @@ class End:
 
 
 def seen_end(read: Callable[[int, int], bytes], size: int, path: str) -> End:
-    """Return how a Parquet file ends for DuckDB; as it does where it is none.
+    """Return the end of a Parquet file for DuckDB; unchanged if it is not a Parquet file.
 
     Args:
-        read: gives the bytes from one offset to another.
+        read: reads a range of bytes.
         size: of the file.
         path: for errors.
 
@@ -152,7 +152,7 @@ def seen_end(read: Callable[[int, int], bytes], size: int, path: str) -> End:
     trailer = read(max(0, size - TRAILER_BYTES), size)
     length = footer_size(trailer, size, path)
     if length is None:
-        # DuckDB says better what is wrong.
+        # DuckDB's own error is more specific.
         return End(max(0, size - TRAILER_BYTES), trailer)
     start = size - TRAILER_BYTES - length
     try:
@@ -165,12 +165,12 @@ def seen_end(read: Callable[[int, int], bytes], size: int, path: str) -> End:
 
 
 _Edit = tuple[int, int, bytes]
-"""From one offset to another, other bytes."""
+"""Start and end offset, and the bytes that replace this range."""
 
 
 @dataclass(slots=True)
 class _Column:
-    """An entry of a footer's list of columns, and where the bytes in question are."""
+    """An entry of a footer's schema, with the offsets of the bytes to edit."""
 
     start: int
     end: int = 0
@@ -186,7 +186,7 @@ class _Column:
     below: list["_Column"] = field(default_factory=list)
 
     def all(self) -> Iterator["_Column"]:
-        """Give it and all below it, in the order of the list."""
+        """Yield the entry and its descendants, in the order of the schema."""
         pending = [self]
         while pending:
             column = pending.pop()
@@ -200,7 +200,7 @@ class _Column:
 
 @dataclass(slots=True)
 class _List:
-    """A list of a footer: its header, where it ends, and where its entries do."""
+    """A list in a footer: its header, its end, and the ends of its entries."""
 
     header: tuple[int, int]
     kind: int
@@ -209,13 +209,13 @@ class _List:
     def longer(
         self, data: bytes, positions: Sequence[int], changed: Callable[[int], Iterator[_Edit]]
     ) -> list[_Edit]:
-        """Return the edits that append copies of some of its entries, with what ``changed`` edits in the one from an offset on."""
+        """Return the edits that append copies of some entries; ``changed`` gives the edits of the copy by its offset."""
         starts = [self.header[1], *self.ends]
         copies = (_edited(data, starts[each], starts[each + 1], changed(starts[each])) for each in positions)
         return self.appended(len(positions), b"".join(copies))
 
     def appended(self, count: int, entries: bytes) -> list[_Edit]:
-        """Return the edits that append entries."""
+        """Return the edits that append encoded entries."""
         end = self.ends[-1] if self.ends else self.header[1]
         return [(*self.header, list_header(len(self.ends) + count, self.kind)), (end, end, entries)]
 
@@ -225,7 +225,7 @@ def _is_shredded(names: AbstractSet[str]) -> bool:
 
 
 def _seen(data: bytes) -> bytes:
-    """Return a footer as DuckDB is to see it."""
+    """Return the changed footer for DuckDB."""
     footer = CompactReader(data)
     columns: list[_Column] = []
     lists: dict[int, _List] = {}
@@ -236,7 +236,7 @@ def _seen(data: bytes) -> bytes:
             lists[number] = _list(footer, lambda: columns.append(_column(footer)))
             _nest(columns)
             if _GEOPARQUET_KEY not in data and not any(column.is_shredded for column in columns):
-                # Row groups take longer than all else.
+                # Parsing row groups is the most expensive part, so only if a copy is needed.
                 return _edited(data, 0, len(data), _marks(columns))
         elif number == _ROW_GROUPS and kind in LISTS:
             lists[number] = _list(footer, lambda: groups.append(_chunks(footer)))
@@ -252,7 +252,7 @@ def _seen(data: bytes) -> bytes:
 
 
 def _marks(columns: Sequence[_Column]) -> Iterator[_Edit]:
-    """Give the edits by which no column is a variant or a geometry for DuckDB."""
+    """Yield the edits that remove the annotations of variants and geospatial types."""
     for column in columns:
         if column.mark_at is not None:
             yield column.mark_at, column.mark_at + 1, bytes([_UNKNOWN << 1])
@@ -265,7 +265,7 @@ def _marks(columns: Sequence[_Column]) -> Iterator[_Edit]:
 def _copies(
     data: bytes, columns: Sequence[_Column], lists: dict[int, _List], groups: Sequence[_List]
 ) -> Iterator[_Edit]:
-    """Give the edits that append the copies of columns with shredded variants."""
+    """Yield the edits that append the copies of columns with shredded variants."""
     root = columns[0]
     entries: list[bytes] = []
     leaves: list[int] = []
@@ -293,7 +293,7 @@ def _copies(
 
 
 def _without_size(data: bytes, start: int) -> Iterator[_Edit]:
-    """Give the edit of a copied column chunk: DuckDB adds the sizes up, and refuses more than lies between first and last."""
+    """Yield the edit that zeroes the size of a copied chunk: DuckDB refuses chunks whose sizes exceed their range."""
     footer = CompactReader(data, start)
     for number, kind in footer.fields():
         if number == _CHUNK_METADATA and kind == STRUCT:
@@ -308,7 +308,7 @@ def _without_size(data: bytes, start: int) -> Iterator[_Edit]:
 
 def _of_copy(top: _Column, inside: Sequence[_Column]) -> Iterator[_Edit]:
     name = copy_name(top.name).encode()
-    # With the length, which is before it.
+    # Including the length before it.
     start = top.name_at[0] - len(varint(top.name_at[1] - top.name_at[0]))
     yield start, top.name_at[1], varint(len(name)) + name
     if top.id_at is not None:
@@ -322,7 +322,7 @@ def _of_copy(top: _Column, inside: Sequence[_Column]) -> Iterator[_Edit]:
 
 
 def _edited(data: bytes, start: int, end: int, edits: Iterator[_Edit] | Sequence[_Edit]) -> bytes:
-    """Return a part of a footer with what is edited in it."""
+    """Return a part of a footer with the edits applied."""
     parts = []
     for first, last, new in sorted(edits, key=lambda edit: edit[:2]):
         if first < start:
@@ -333,7 +333,7 @@ def _edited(data: bytes, start: int, end: int, edits: Iterator[_Edit] | Sequence
 
 
 def _nest(columns: Sequence[_Column]) -> None:
-    """Hang each column below its group; they come in the order of a walk that is depth first."""
+    """Assign each column to its parent group; the schema is in depth-first order."""
     waiting: list[_Column] = []
     for column in columns:
         while waiting and len(waiting[-1].below) >= waiting[-1].children:
@@ -358,7 +358,7 @@ def _list(footer: CompactReader, item: Callable[[], object]) -> _List:
 
 
 def _chunks(footer: CompactReader) -> _List:
-    """Read a row group; return the list of its columns."""
+    """Read a row group; return the list of its column chunks."""
     found = None
     for number, kind in footer.fields():
         if number == _CHUNKS and kind in LISTS:
@@ -371,7 +371,7 @@ def _chunks(footer: CompactReader) -> _List:
 
 
 def _key(footer: CompactReader) -> Iterator[_Edit]:
-    """Read an entry of the file's metadata; give the edit by which GeoParquet's is not found."""
+    """Read a key-value entry; yield the edit that hides the one of GeoParquet."""
     found = []
     for number, kind in footer.fields():
         if number == _KEY and kind == BINARY:
@@ -401,7 +401,7 @@ def _column(footer: CompactReader) -> _Column:
         elif number == _LOGICAL_TYPE and kind == STRUCT:
             for member, inner in footer.fields():
                 if member == _VARIANT or member in _GEOSPATIAL:
-                    # Beyond 15 a field has its number in a byte of its own, the last one read.
+                    # A field number whose delta exceeds 15 is in a separate byte, the last one read.
                     column.mark, column.mark_at = member, footer.at - 1
                     if footer.last() != member << 1:
                         raise ValueError("a column's type is not valid Thrift")

@@ -1,4 +1,4 @@
-"""Files written with DuckDB: rows that are new, and rows that stay where files are replaced, with the proof that none was missed."""
+"""Writes new rows and copies live rows with DuckDB; checks that copies are complete."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -40,9 +40,9 @@ __all__ = ["NewRows", "append", "compact", "completion", "copy_rows"]
 def copy_rows(
     session: Session, scan: Scan, gone: Mapping[str, BitMap64], target: WriteTarget
 ) -> list[AddFile]:
-    """Write the live rows of the scan's files again, without those in ``gone``.
+    """Copy the live rows of the scan's files, without those in ``gone``, to new files.
 
-    Rows are not held against the table's constraints: they were when they were new.
+    Constraints are not checked again.
 
     Raises:
         CorruptTable: a file cannot be read, or does not have the rows that its statistics say.
@@ -96,7 +96,7 @@ def _compact_bin(
 
 
 def _check_all_read(scan: Scan, gone: Mapping[str, BitMap64], rows: int) -> None:
-    """Refuse to replace files of which not every row was either read or meant to go."""
+    """Check that every row of the replaced files was either copied or in ``gone``."""
     counts = [
         rows_in(scan, path) if count is None else count
         for path, count in zip(
@@ -128,7 +128,7 @@ def append(session: Session, data: Any, target: WriteTarget) -> list[AddFile]:
     reader = to_reader(data, target.schema)
     complete = completion(session, reader.schema.names, target, checks)
     with DataFileWriter(target) as writer:
-        # Columns that do not fit are an error without rows, too.
+        # Check columns even without rows.
         empty = [pa.array([], field.type) for field in reader.schema]
         writer.write(complete(pa.RecordBatch.from_arrays(empty, schema=reader.schema)))
         for batch in reader:
@@ -144,13 +144,13 @@ def completion(
     *,
     replaces: bool = False,
 ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """Return what checks new rows, which have these columns, and adds their generated columns.
+    """Return a function that checks new rows and adds their generated columns.
 
     Args:
         session: DuckDB.
-        names: of the columns.
+        names: columns of the rows.
         target: the table.
-        checks: what it asks of rows.
+        checks: the table's constraints.
         replaces: whether rows are those of an UPDATE or a MERGE.
     """
     if not checks.is_needed:
@@ -161,7 +161,7 @@ def completion(
     arrow = given.to_arrow()
 
     def complete(batch: pa.RecordBatch) -> pa.RecordBatch:
-        # Compared as the values that the table will hold, not as those that come.
+        # Constraints apply to the stored values, which may differ from the given ones.
         whole = expressions.complete(cast_batch(batch, given, arrow, check_nulls=True))
         checks.check(whole)
         return whole
@@ -173,14 +173,14 @@ class NewRows:
     """Checks and writes rows; a context manager that removes its files if the block raises.
 
     Args:
-        session: DuckDB, for what the table asks in SQL.
+        session: DuckDB, for constraints in SQL.
         target: the table.
-        clauses: of the change; rows come with the number of theirs.
+        clauses: of the change; rows come with their clause's number.
         change_feed: whether change files are written.
         dry_run: check the rows, and write nothing.
 
     Raises:
-        UnsupportedWriterFeature: DuckDB cannot evaluate what the table asks of rows, or compute a column.
+        UnsupportedWriterFeature: DuckDB cannot evaluate a constraint or a generated column.
     """
 
     def __init__(
@@ -225,14 +225,14 @@ class NewRows:
         self._stack.__exit__(kind, error, trace)
 
     def write(self, clause: int, columns: Sequence[pa.Array]) -> None:
-        """Take rows that a clause made.
+        """Write rows that a clause produced.
 
         Args:
             clause: its number.
-            columns: one for each column of the target; those without a value are computed.
+            columns: one array per column of the target that is not computed.
 
         Raises:
-            ConstraintViolation: a row does not satisfy what the table asks.
+            ConstraintViolation: a row violates a constraint.
             SchemaMismatch: a value does not fit its column.
         """
         names = self._target.schema.names
@@ -246,7 +246,7 @@ class NewRows:
         self.trace("insert" if self._clauses[clause].action == "insert" else "update_postimage", whole)
 
     def trace(self, kind: str, rows: pa.RecordBatch) -> None:
-        """Note changed rows for the change data feed, if there is one."""
+        """Write changed rows to the change data feed, if it is enabled."""
         if self._feed is not None and rows.num_rows:
             self._feed.write(rows.append_column(CHANGE_TYPE, pa.repeat(kind, rows.num_rows)))
 

@@ -157,7 +157,7 @@ class SparkEngine:
         except InvalidPredicate:
             if not scan.has_deletion_vectors:
                 raise
-            # Perhaps it fails only for rows that are no longer there.
+            # The predicate may fail for deleted rows only: try again on live rows.
             return self._find_rows(scan, predicate, places, only_live=True)
 
     def _find_rows(
