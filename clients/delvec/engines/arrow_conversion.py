@@ -61,10 +61,9 @@ def _physical_type(kind: DataType, *, mapped: bool) -> pa.DataType:
 
 
 def bytes_in(rows: pa.RecordBatch) -> int:
-"""Return the approximate size of rows in memory.
+    """Return the approximate size of rows in memory.
 
-    Not ``nbytes``: Java sends empty nested lists without offsets, on which ``nbytes`` crashes
-    the process (pyarrow 26).
+    Not ``nbytes``: Java sends empty nested lists without offsets, on which ``nbytes`` crashes the process (pyarrow 26).
     """
     return sum(
         column.get_total_buffer_size() if _nests_lists(column.type) or not len(column) else column.nbytes
