@@ -1,6 +1,6 @@
-"""Data that a user hands in, as Arrow: the one place that knows of pandas, polars and lists of rows.
+"""Converts user data (pandas, polars, lists of rows, ...) to Arrow.
 
-What is typed keeps its types. Python values have none of Arrow's: they get those of the table that they are for.
+Typed data keeps its types; Python values get the types of the table's columns.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ _NO_COLUMNS: Final = StructType(())
 def to_reader(
     data: Any, schema: StructType = _NO_COLUMNS, *, widens: Widening | None = None
 ) -> pa.RecordBatchReader:
-    """Return ``data`` as a stream of record batches; what is a stream already is not collected.
+    """Return ``data`` as a stream of record batches; streams are not collected.
 
     Takes whatever :func:`to_arrow` takes.
 
@@ -45,7 +45,7 @@ def to_reader(
 
 
 def _guarded(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    """Return a stream whose failure is an error of the one who gave it."""
+    """Return a stream that raises BadRequest if the user's stream fails."""
 
     def batches() -> Iterator[pa.RecordBatch]:
         count = 0
@@ -79,7 +79,7 @@ def to_arrow(
 
     Args:
         data: the rows.
-        schema: the types of columns whose values are Python's: those of dictionaries, and nested values and decimals in a
+        schema: types of columns with Python values: of dictionaries, and of nested values and decimals in a
             pandas DataFrame. Types of other columns are inferred.
         widens: as in :func:`~delvec.engines.python_rows.table_of_rows`.
         misfits: likewise, of dictionaries.

@@ -1,8 +1,8 @@
-"""Names of the columns and tables that engines add to those of users.
+"""Names of the columns and tables that engines add to a query.
 
-A table, a source or a file may have columns of any names, and a user's SQL may call a WITH or an alias as it likes. A fixed
-name, or a fixed prefix, would be found there some day, or put there on purpose: then a statement reads the user's values
-for the engine's. So names have 64 random bits of the process that plans; tasks get them with their work.
+Tables, sources and files may have columns of any name, and a user's SQL any alias. A fixed name or prefix could collide,
+by accident or on purpose, and a statement would read the user's values instead of the engine's. So names contain 64
+random bits of the planning process; tasks receive the names with their work.
 """
 
 import secrets
@@ -14,18 +14,18 @@ __all__ = ["INTERNAL", "InternalNames"]
 
 @dataclass(frozen=True)
 class InternalNames:
-    """Names that no user has.
+    """Names that cannot collide with a user's.
 
     Attributes:
-        token: what nobody can know beforehand; letters and digits.
+        token: random letters and digits.
     """
 
     token: str
 
     def __call__(self, name: str) -> str:
-        """Return the name for ``name``, which is a word in small letters; needs no quotes in SQL."""
+        """Return the internal name for ``name``, a lower-case word; needs no quotes in SQL."""
         return f"__delvec_{self.token}_{name}"
 
 
 INTERNAL: Final = InternalNames(secrets.token_hex(8))
-"""The names of this process. Tasks on executors are other processes: they use the names they are given."""
+"""The names of this process. Tasks on executors must use the names they are given, not these."""

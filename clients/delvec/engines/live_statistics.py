@@ -1,4 +1,4 @@
-"""Statistics of data files by their live rows, read column by column in this process, whatever the engine."""
+"""Computes statistics of data files over their live rows, in this process for every engine."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -86,7 +86,7 @@ def _of_file(scan: Scan, path: str, count: int | None, deleted: BitMap64) -> str
         }
     stats = load(collector.to_json())
     if is_legacy(footer):
-        # Spark counts early days and moments of such a file in another calendar.
+        # Spark reads early dates and timestamps of such a file in another calendar.
         for bounds in (stats["minValues"], stats["maxValues"]):
             _drop(bounds, [leaf for leaf in leaves if _is_time(leaf[-1])])
     return dump(stats | {"numRecords": Number(rows)})
@@ -95,7 +95,7 @@ def _of_file(scan: Scan, path: str, count: int | None, deleted: BitMap64) -> str
 def _live_rows(
     opened: pq.ParquetFile, fields: Sequence[StructField], deleted: BitMap64, *, mapped: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Give the live rows of these columns, in the table's types and by its names; columns that the file lacks are null."""
+    """Yield the live rows with the table's types and names; columns that the file lacks are NULL."""
     names = opened.schema_arrow.names
     places = [position_of(field, names, mapped=mapped) for field in fields]
     chosen = [names[place] for place in places if place is not None]

@@ -1,4 +1,4 @@
-"""What a command calls itself while an engine works for it: engines tell it to those who watch their jobs."""
+"""The name of the running command, which engines show in job descriptions."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ _running: Final[ContextVar[str]] = ContextVar("delvec_operation", default="READ"
 
 @contextmanager
 def running(name: str) -> Iterator[None]:
-    """Call what is done inside by Delta's name of the operation, unless a larger one is running already."""
+    """Set the operation name inside the block, unless an outer command has set one."""
     given = None if _running.get() != "READ" else _running.set(name)
     try:
         yield
@@ -22,5 +22,5 @@ def running(name: str) -> Iterator[None]:
 
 
 def operation() -> str:
-    """Return the name of what is running, ``READ`` where nothing else is."""
+    """Return the name of the running operation; ``READ`` by default."""
     return _running.get()

@@ -1,8 +1,8 @@
-"""Data files of a Delta table, written with Arrow straight to where the table is.
+"""Writes data files with Arrow directly to the table's location.
 
-Files appear under their final names: nothing refers to them before a commit does, so nothing is renamed or
+Files have their final names from the start: until a commit, nothing refers to them, so nothing is renamed or
 listed. Partition columns are not stored (PROTOCOL.md, "Data Files"). One background thread encodes, and one
-collects the statistics of the same rows, so that the caller computes the next ones meanwhile.
+collects statistics, while the caller computes the next rows.
 """
 
 import hashlib
@@ -60,7 +60,7 @@ _CODECS: Final = {
     "none": "none",
     "uncompressed": "none",
 }
-"""What ``delta.parquet.compression.codec`` may say, and what it is in Arrow."""
+"""Values of ``delta.parquet.compression.codec``, and Arrow's names for them."""
 _DEFAULT_CODEC: Final = "zstd"
 """A quarter smaller than snappy, for a tenth more time; every reader of Delta knows it."""
 _ZSTD_LEVEL: Final = 1
@@ -84,7 +84,7 @@ def write_data_files(
     Args:
         batches: columns in any order and case; see :mod:`delvec.engines.arrow_conversion` for what fits.
         target: the table.
-        task: which of several writers of one transaction this is; goes into the names.
+        task: number of this writer among those of the transaction; part of file names.
 
     Raises:
         SchemaMismatch: the data does not fit the table. No file is left behind.
@@ -124,12 +124,12 @@ class DataFileWriter:
 
     Args:
         target: the table.
-        task: which of several writers of one transaction this is; goes into the names.
-        file_size: bytes at which a file is closed; None for what the table says.
-        file_rows: rows at which a file is closed, whatever its size; None for no such limit.
+        task: number of this writer among those of the transaction; part of file names.
+        file_size: bytes at which a file is closed; None for the table's setting.
+        file_rows: rows at which a file is closed regardless of its size; None for no limit.
         folder: below the table's location, ending with a slash; empty for data files.
-        prefix: of the files' names.
-        statistics: whether they are collected.
+        prefix: of file names.
+        statistics: whether statistics are collected.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class DataFileWriter:
         self._file_size = file_size or target_file_size(target.configuration) or DEFAULT_FILE_SIZE
         self._file_rows = file_rows or sys.maxsize
         self._group_bytes = target.row_group_bytes
-        # Row groups of one size: files end where one does.
+        # Files end with a row group, so choose a size that divides the file evenly.
         self._group_rows = min(_ROW_GROUP_ROWS, self._file_rows)
         if file_rows is not None:
             self._group_rows = -(-file_rows // -(-file_rows // _ROW_GROUP_ROWS))
@@ -204,10 +204,10 @@ class DataFileWriter:
         self._counter.shutdown()
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take rows; they are in storage after :meth:`finish`.
+        """Write rows; they are durable after :meth:`finish`.
 
         Raises:
-            SchemaMismatch: they do not fit the table.
+            SchemaMismatch: the rows do not fit the table.
             StorageError: writing earlier rows failed.
         """
         fitted = cast_batch(batch, self._target.schema, self._arrow, check_nulls=True)
@@ -220,13 +220,13 @@ class DataFileWriter:
             self._submit(max(self._buffers, key=lambda each: self._buffers[each].size))
 
     def numbered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows with the numbers of identity columns that :meth:`write` would give them.
+        """Return rows with the identity values that :meth:`write` would generate.
 
         Args:
-            batch: the columns of the schema, in its order; to be written next.
+            batch: all columns of the schema, in its order; must be written next.
 
         Raises:
-            ConstraintViolation: no number is left.
+            ConstraintViolation: no identity value is left.
         """
         return self._identity.fill(batch) if self._target.identity else batch
 
@@ -274,7 +274,7 @@ class DataFileWriter:
             item = self._target.schema.fields[position]
             text = partition_values.serialize(_scalar(batch.column(position), row), item.type)
             if text is None and not item.nullable:
-                # NULL itself was refused before.
+                # NULL was refused before.
                 raise ConstraintViolation(
                     f"NOT NULL constraint violated for column: {item.name}. In a partition column, an empty string is "
                     "NULL; give each row a value.",
@@ -321,7 +321,7 @@ class DataFileWriter:
             _, file = self._open.popitem()
             _abandon(file)
         for path in self._paths:
-            # Best effort: what is left is not referred to, and VACUUM finds it.
+            # Best effort: VACUUM removes unreferenced files.
             with suppress(StorageError, OSError):
                 storage.delete_file(self._target.location, path)
 
@@ -337,7 +337,7 @@ class DataFileWriter:
         self._open.move_to_end(key)
         counted = None
         if file.statistics is not None:
-            # Nothing asks for bounds of row ids.
+            # Row tracking columns need no bounds.
             rows = table if self._without_ids is None else table.select(self._without_ids)
             counted = self._counter.submit(file.statistics.update, rows)
         with _disk_errors(file):
@@ -423,10 +423,10 @@ def data_file_path(
 
     Args:
         partition: values by physical name, in the table's order.
-        transaction_id: of the commit to be.
-        task: which of several writers of the transaction writes it.
-        number: of the file among those of the task.
-        codec: for the eye.
+        transaction_id: of the transaction.
+        task: number of the writer.
+        number: of the file within the task.
+        codec: shown in the name.
         folder: below the table's location, ending with a slash.
         prefix: of the name.
     """
@@ -447,10 +447,10 @@ def _disk_errors(file: _OpenFile) -> Iterator[None]:
 
 
 def _worth_a_dictionary(table: pa.Table) -> list[str]:
-    """Return the paths of the Parquet columns that a dictionary makes smaller.
+    """Return the paths of the Parquet columns for which dictionary encoding saves space.
 
-    By default Arrow gives one to every column until the dictionary has 1 MiB. Where values seldom repeat, such as keys and
-    amounts, files would be a quarter larger and take half as long again to write.
+    By default Arrow tries a dictionary for every column up to 1 MiB. For columns with mostly distinct values, such as keys and
+    amounts, files would be 25 % larger and take 50 % longer to write.
     """
     found: list[str] = []
     for item, column in zip(table.schema, table.columns, strict=True):
@@ -471,7 +471,7 @@ def _repeats(sample: pa.ChunkedArray) -> bool:
 
 
 def _leaves(path: str, kind: pa.DataType) -> Iterator[str]:
-    """Give the paths of the columns that Arrow makes of a nested one."""
+    """Yield the paths of the Parquet leaf columns of a column."""
     if pa.types.is_struct(kind):
         for item in kind:
             yield from _leaves(f"{path}.{item.name}", item.type)
@@ -486,21 +486,21 @@ def _leaves(path: str, kind: pa.DataType) -> Iterator[str]:
 
 def _scalar(column: pa.Array, row: int) -> pa.Scalar:
     found = column[row]
-    # As a Python value, a zone needs the system's database of them; without one the value is taken for UTC.
+    # Not as_py(): a time zone would need the system's database, and without it the value is taken for UTC.
     return found.cast(pa.timestamp("us")) if pa.types.is_timestamp(found.type) else found
 
 
 def _abandon(file: _OpenFile) -> None:
     failure = StorageError(f"Writing {file.path} was aborted.", file=file.path)
     with suppress(Exception):
-        # Left open, it would write its footer to a closed file when it is collected.
+        # If left open, its destructor would write the footer to a closed file.
         file.parquet.close()
     with suppress(Exception):
         file.opened.__exit__(StorageError, failure, None)
 
 
 def _folder_name(name: str) -> str:
-    """Return the name of a partition's folder in ASCII, and so short that storage takes it: the log has the values."""
+    """Return an ASCII name of limited length for a partition's folder; the log has the exact values."""
     found = _NOT_ASCII.sub(lambda part: quote(part[0]), name)
     if len(found) <= _LONGEST_FOLDER:
         return found
@@ -508,7 +508,7 @@ def _folder_name(name: str) -> str:
 
 
 def _uuid7() -> uuid.UUID:
-    """Return a UUID that sorts by time, which tells the age of a file that no commit refers to (RFC 9562)."""
+    """Return a UUIDv7 (RFC 9562), whose time shows the age of unreferenced files."""
     milliseconds = time.time_ns() // 1_000_000
     random = int.from_bytes(os.urandom(10), "big")
     value = (milliseconds & (1 << 48) - 1) << 80 | random

@@ -1,4 +1,4 @@
-"""What an engine has to do: find rows, write files, read rows. Everything else is shared."""
+"""The engine protocol: find rows, write files, read rows. Everything else is shared by all engines."""
 
 import datetime as dt
 import re
@@ -25,26 +25,26 @@ from delvec_kernel.wire import AddFile
 __all__ = ["ROW_GROUP_BYTES", "Engine", "WriteTarget", "mark", "marked"]
 
 ROW_GROUP_BYTES: Final = 64 << 20
-"""Of rows in memory: what becomes a row group, unless there are many short rows."""
+"""In-memory size of a row group, unless rows are short and many."""
 
 
 @dataclass(frozen=True)
 class WriteTarget:
-    """Where and how data files are written.
+    """Where and how data files are written: the table after the commit.
 
     Attributes:
         location: the table's canonical location, without a trailing slash.
-        schema: the table's schema, partition columns included.
+        schema: the table's schema, including partition columns.
         partition_columns: in the table's order; they are not stored in the files.
         configuration: table properties (``delta.*``).
-        transaction_id: a UUID that goes into every file's name, so that a failed job's files are found.
-        generated_columns: whether the table's protocol makes writers keep generated columns.
-        identity: columns that get a number in each row that has none, of rows that are new.
-        writers: how many tasks write at once, at most, numbered from 0; what numbers they give depends on it.
-        numbers_at_once: how many numbers that follow each other a task gives before it leaves others their turn.
-        replace_where: what the user asks of each row beside the table's constraints.
-        row_group_bytes: rows of about so many bytes are encoded together; a writer holds at most eight times as many.
-        moment: what the current timestamp is for all rows, whichever task writes them, and when.
+        transaction_id: a UUID in every file's name, by which files of failed jobs are found.
+        generated_columns: whether the protocol requires writers to enforce generated columns.
+        identity: identity columns, whose NULLs in new rows are replaced by generated values.
+        writers: maximum number of tasks, numbered from 0; determines the identity values of each.
+        numbers_at_once: size of a task's blocks of consecutive identity values.
+        replace_where: predicate that each row must satisfy besides the table's constraints.
+        row_group_bytes: approximate in-memory size of a row group; a writer holds at most eight.
+        moment: the value of current_timestamp for all rows and tasks.
     """
 
     location: str
@@ -62,10 +62,10 @@ class WriteTarget:
 
     @cached_property
     def constraints(self) -> Constraints:
-        """What new rows must satisfy.
+        """The constraints on new rows.
 
         Raises:
-            UnsupportedWriterFeature: it is not written as Delta writes it.
+            UnsupportedWriterFeature: one cannot be parsed.
         """
         found = constraints_of(self.schema, self.configuration, generated=self.generated_columns)
         if self.replace_where is None:
@@ -77,7 +77,7 @@ class WriteTarget:
 
 @runtime_checkable
 class Engine(Protocol):
-    """The small set of things that differ between a cluster and one process."""
+    """The operations that differ between a cluster and a single process."""
 
     @property
     def name(self) -> str:
@@ -85,13 +85,13 @@ class Engine(Protocol):
         ...
 
     def bounded(self, max_memory: int) -> AbstractContextManager["Engine"]:
-        """Lend an engine of the same kind that holds rows of about so many bytes at most, and spills the others to disk.
+        """Lend an engine that holds at most about ``max_memory`` bytes of rows, and spills the rest to disk.
 
         Args:
             max_memory: bytes.
 
         Raises:
-            BadRequest: it cannot do with so little, or memory is not its to choose.
+            BadRequest: that is too little, or the engine cannot limit memory.
         """
         ...
 
@@ -101,13 +101,13 @@ class Engine(Protocol):
         """Return, per path of the scan, the physical indexes of the live rows that satisfy ``predicate``.
 
         Files without such a row are absent. Indexes that the file's deletion vector already holds may be
-        included: the service ignores them. With ``places``, rows that are too many to be held may come as deletion
-        vectors that are written there; see :class:`~delvec.engines.found_rows.FoundRows`.
+        included: the service ignores them. With ``places``, if there are too many rows for memory, they are returned as
+        deletion vectors written there; see :class:`~delvec.engines.found_rows.FoundRows`.
         """
         ...
 
     def merge_source(self, data: Any) -> MergeSource:
-        """Take rows for the other side of a MERGE: what :meth:`write` takes, or another table's rows.
+        """Take the source of a MERGE: anything that :meth:`write` takes, or another table's rows.
 
         Raises:
             InvalidSchema: columns that have no Delta type, or two of one name.
@@ -118,9 +118,9 @@ class Engine(Protocol):
         """Update, delete and insert rows: new files for new rows, bitmaps for the old ones, in one pass.
 
         Args:
-            scan: the files whose rows may be touched; for a ``not-matched`` clause all that may hold a match.
-            change: the clauses. Values are cast to the columns' types as an assignment, never silently truncated.
-            target: the table as it will be, with columns that schema evolution adds; the scan has the old schema.
+            scan: the files whose rows may change; for ``not-matched`` clauses, all files that may have a match.
+            change: the clauses. Values are cast by ANSI store assignment, never silently truncated.
+            target: the table with columns that schema evolution adds; the scan has the old schema.
 
         Raises:
             MultipleMatches: several source rows would change one row.
@@ -131,19 +131,19 @@ class Engine(Protocol):
         ...
 
     def copy_rows(self, scan: Scan, gone: Mapping[str, BitMap64], target: WriteTarget) -> Sequence[AddFile]:
-        """Write the live rows of the scan's files again, without those in ``gone``.
+        """Copy the live rows of the scan's files, without those in ``gone``, to new files.
 
         Raises:
-            CorruptTable: the rows read and those in ``gone`` are not the rows that the statistics promise.
+            CorruptTable: the rows read plus those in ``gone`` differ from numRecords.
         """
         ...
 
     def compact(self, scan: Scan, bins: Sequence[Sequence[str]], target: WriteTarget) -> Compacted:
-        """Write the live rows of each bin's files, in the order of each file, as few files, and tell where each row went.
+        """Copy the live rows of each bin's files to few files, keeping the order of each file, and map where each row went.
 
         Args:
             scan: the files of all bins, and no others.
-            bins: paths of files of one partition that are written together.
+            bins: paths of files of one partition to write together.
             target: the table; the size of new files is in its configuration.
 
         Raises:
@@ -193,10 +193,10 @@ _MARK: Final = re.compile(r"delvec-reads-([\w-]+?)-v(\d+)(?![\w-])")
 
 
 def mark(scan: Scan) -> str:
-    """Return the name for a read of the newest version; empty for one that somebody chose, and keeps on purpose."""
+    """Return the marker for a read of the newest version; empty for a version chosen by the user."""
     return f"delvec-reads-{scan.table_id}-v{scan.version}" if scan.is_newest else ""
 
 
 def marked(text: str) -> frozenset[tuple[str, int]]:
-    """Return the ids of tables, and versions, that are named in a text."""
+    """Return (table id, version) of each marker in a text."""
     return frozenset((found[1], int(found[2])) for found in _MARK.finditer(text))

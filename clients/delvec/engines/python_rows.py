@@ -1,10 +1,10 @@
-"""Rows that come as Python values, as Arrow columns of the table's types.
+"""Converts rows of Python values to Arrow columns of the table's types.
 
-Arrow alone goes by the values: a dictionary is a struct, never a map, and a float never a decimal. Here the table's schema
-says what a value is, at every depth; only what the table does not have is inferred. What fits is decided as for
-Arrow's own columns, by :func:`~delvec.engines.arrow_conversion.cast_array`. Two things are Python's: it has one type of
-floating-point numbers, so that a float in a ``float`` column becomes the nearest one; and values of several types in a column
-are converted type by type, because Arrow takes all of them for what the first one is.
+Arrow infers types from values: a dictionary becomes a struct, never a map, and a float never a decimal. Here the table's
+schema gives the types at every depth; only columns and fields that the table lacks are inferred. Values must fit as for
+Arrow columns (:func:`~delvec.engines.arrow_conversion.cast_array`), with two exceptions: Python has only one type of
+floating-point numbers, so a float in a ``float`` column is rounded to the nearest; and values of several types in a column
+are converted type by type, because Arrow would take the first value's type for all.
 """
 
 import datetime as dt
@@ -46,13 +46,13 @@ def table_of_rows(
     widens: Widening | None = None,
     misfits: dict[str, SchemaMismatch] | None = None,
 ) -> pa.Table:
-    """Return rows as a table with the columns that any of them has; a row that lacks one has NULL there.
+    """Return rows as a table with the union of their columns; a row that lacks one has NULL.
 
     Args:
         rows: dictionaries by column; structs are dictionaries by field, maps are dictionaries or pairs.
-        schema: the types of the columns it has, whatever their case; others are inferred.
-        widens: of values that do not fit, those that it takes get the type that Arrow infers.
-        misfits: takes the error of a column, by its name in lower case, whose type is then inferred; None: it is raised.
+        schema: types by case-insensitive column name; other columns are inferred.
+        widens: if it accepts the inferred type of values that do not fit, the column gets that type.
+        misfits: collects the error of each misfit column by lower-case name, and the type is inferred; None raises it.
 
     Raises:
         SchemaMismatch: names the column, the row and the value that does not fit; or an inferred column mixes types.
@@ -93,7 +93,7 @@ def array_of_values(
 
 @dataclass(frozen=True)
 class _Column:
-    """A column, or what is nested in one.
+    """A column or nested field.
 
     Attributes:
         path: names with dots between.
@@ -133,7 +133,7 @@ class _Column:
         fields, children = [], []
         for name in names:
             inner = [None if value is None else value.get(name) for value in values]
-            # What the struct does not have is inferred, too: the table may get it.
+            # Fields that the struct lacks are inferred, too: schema evolution may add them.
             known = kind.field(name).type if name in kind else None
             children.append(self._inside(name).array(inner, known))
             fields.append(pa.field(name, children[-1].type))
@@ -203,7 +203,7 @@ class _Column:
         return pa.concat_arrays(arrays).take(pa.array(order))
 
     def _alike(self, values: Sequence[Any], places: Sequence[int], kind: DataType) -> pa.Array:
-        """Return values of one type of Python's, and None."""
+        """Return the array of values that share one Python type, or are None."""
         try:
             return _converted(values, kind)
         except _ERRORS as error:
@@ -232,7 +232,7 @@ def _converted(values: Sequence[Any], kind: DataType) -> pa.Array:
     target = arrow_type(kind)
     sample = next((value for value in values if value is not None), None)
     if isinstance(kind, DecimalType) and isinstance(sample, int | Decimal) and not isinstance(sample, bool):
-        # Inferred, a column of numbers that fit could need more digits than there are.
+        # With an inferred type, numbers that fit one by one could together exceed the digits of a decimal.
         return pa.array(values, target)
     found = pa.array(values)
     if kind == PrimitiveType("float") and pa.types.is_float64(found.type):
@@ -252,7 +252,7 @@ def _fits(values: Sequence[Any], kind: DataType) -> bool:
 
 
 def _offsets(values: Sequence[Sequence[Any] | None]) -> pa.Array:
-    """Return where the elements of each list begin; NULL for a list that is NULL."""
+    """Return the list offsets; NULL for a NULL list."""
     ends = np.concatenate([[0], np.cumsum([len(value or ()) for value in values], dtype=np.int64)])
     nulls = np.array([*(value is None for value in values), False])
     return pa.array(ends, pa.int32(), mask=nulls)

@@ -1,8 +1,8 @@
-"""Rows that a scan has once for each time that they changed, so that a file is read once, however often it changed.
+"""Scans that return a row once per change, so that a file changed by many versions is read once.
 
-A column of ``Scan.files``, :data:`OCCURRENCES`, lists them for each file: the row's index, and its values in those columns of
-the scan's schema that are in no file and differ by row. A row may be listed several times, and is then as many rows of the
-scan. What the files' deletion vectors mark is the same rows, each once: who reads applies them first, and has few
+The column :data:`OCCURRENCES` of ``Scan.files`` lists for each file the row indexes, with values for the columns of the
+scan's schema that are not in files and differ by row. A row that is listed several times is returned several times. The
+files' deletion vectors mark the same rows, once each: readers apply them first, so that few rows need the lookup.
 rows left to look up.
 """
 
@@ -20,17 +20,17 @@ from delvec.scan import OCCURRENCES, Scan
 __all__ = ["RepeatedRows", "RepeatedRowsOfFile", "listed", "occurrence_columns"]
 
 _ROW: Final = 0
-"""The place of the row's index in an occurrence; columns follow."""
+"""Position of the row index in an occurrence; columns follow."""
 _ROW_BITS: Final = 40
-"""Rows of a file, in a key that is one number: file and row."""
+"""Bits of the row index in a key; the file number is above."""
 
 
 @dataclass(frozen=True)
 class RepeatedRows:
-    """All of some files, flat.
+    """The occurrences of several files, flattened.
 
     Attributes:
-        keys: of file and row, see :meth:`key`.
+        keys: file number and row index as one number, see :meth:`key`.
         columns: the values, by name.
     """
 
@@ -39,7 +39,7 @@ class RepeatedRows:
 
     @classmethod
     def of(cls, files: pa.Table, numbers: Sequence[int]) -> "RepeatedRows":
-        """Return those of files with the column :data:`OCCURRENCES`.
+        """Return the occurrences of files.
 
         Args:
             files: a part of ``Scan.files``.
@@ -60,7 +60,7 @@ class RepeatedRows:
 
 
 class RepeatedRowsOfFile:
-    """Those of one file; travels to who reads it.
+    """The occurrences of one file; sent to the task that reads it.
 
     Args:
         files: with the column :data:`OCCURRENCES`.
@@ -69,7 +69,7 @@ class RepeatedRowsOfFile:
 
     def __init__(self, files: pa.Table, place: int) -> None:
         found = files[OCCURRENCES][place].values
-        # Taken, because a part of an array travels with all of it.
+        # take() copies: pickling a slice would send the whole array.
         found = found.take(pa.array(np.argsort(found.field(_ROW).to_numpy(), kind="stable")))
         self._rows = found.field(_ROW).to_numpy()
         self._columns = {
@@ -81,10 +81,10 @@ class RepeatedRowsOfFile:
         return frozenset(self._columns)
 
     def repeated(self, batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> pa.RecordBatch:
-        """Return rows as often as they occur, with the columns that differ.
+        """Return each row once per occurrence, with the columns that differ.
 
         Args:
-            batch: some rows; what it has in these columns does not matter.
+            batch: some rows; its values in these columns are ignored.
             rows: their indexes in the file.
         """
         starts, ends = (np.searchsorted(self._rows, rows, side) for side in ("left", "right"))
@@ -112,9 +112,9 @@ def listed(
     """Return a column :data:`OCCURRENCES`.
 
     Args:
-        rows: indexes, one array for each time that rows of a file changed; those of a file come together.
-        columns: the values, one for each time.
-        counts: how many times, by file.
+        rows: row indexes, one array per file and change; arrays of one file are adjacent.
+        columns: the values, one per array.
+        counts: number of arrays per file.
     """
     lengths = np.array([len(each) for each in rows], np.int64)
     which = pa.array(np.repeat(np.arange(len(rows)), lengths))

@@ -1,7 +1,7 @@
-"""What an UPDATE or a MERGE asks of an engine, and what the engine answers.
+"""Row changes of UPDATE and MERGE: input and result of an engine.
 
-The command resolves names, defaults and clauses once, for every engine; the engine evaluates and writes. In all
-expressions the table's columns are those of ``t`` and the source's those of ``s``.
+The command resolves names, defaults and clauses once for all engines; the engine evaluates and writes. In all
+expressions, ``t`` is the table and ``s`` the source.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,14 +22,14 @@ SOURCE: Final = "s"
 
 @dataclass(frozen=True)
 class MergeSource:
-    """The other side of a MERGE or a DELETE by keys, as an engine holds it.
+    """The source of a MERGE or a DELETE by keys.
 
     Attributes:
-        schema: its columns in Delta's types.
-        data: the engine's own; read once.
-        is_repeatable: whether it gives the same rows when it is read again, so that a lost race can be run again.
-        bounds: gives the least and the greatest value of each of these columns, as Python values, without those that
-            have none (NaN, only NULLs). It bounds the files that may hold a match. None: not cheap to tell.
+        schema: its Delta schema.
+        data: the engine's representation; read once.
+        is_repeatable: whether it returns the same rows on each read, so that the command can be retried.
+        bounds: returns the least and greatest Python value of each of the given columns, without columns that
+            have none (NaN, only NULLs), to skip files without matches. None if expensive.
     """
 
     schema: StructType
@@ -46,10 +46,10 @@ class Clause:
 
     Attributes:
         match: which rows it applies to.
-        action: what becomes of them.
-        condition: of them, those for which it is true; None: all that earlier clauses left.
-        values: for an update or an insert, one for each column of the target's schema, in its order. None: a generated
-            or identity column that nobody gave a value, which the engine computes from the new row.
+        action: update, delete or insert.
+        condition: restricts the rows; None for all rows to which no earlier clause applied.
+        values: of an update or insert, one per column of the target's schema, in order. None: a generated
+            or identity column without a value, which the engine computes from the new row.
     """
 
     match: Literal["matched", "not-matched", "not-matched-by-source"]
@@ -60,7 +60,7 @@ class Clause:
 
 @dataclass(frozen=True)
 class RowChange:
-    """Clauses over the rows of a scan, in order: the first that applies to a row is the only one.
+    """Clauses over the rows of a scan; only the first that applies to a row is executed.
 
     Attributes:
         clauses: at least one.
@@ -79,31 +79,31 @@ class RowChange:
 
     @property
     def may_match_twice(self) -> bool:
-        """Whether several source rows for one row are no error: all that can happen to it is to be deleted."""
+        """Whether several source rows may match one row: true if the only ``matched`` clause deletes unconditionally."""
         matched = [clause for clause in self.clauses if clause.match == "matched"]
         return len(matched) == 1 and matched[0].action == "delete" and matched[0].condition is None
 
     @property
     def refuses_several(self) -> bool:
-        """Whether several source rows for one row are an error, whatever the conditions of clauses say, as in delta-spark."""
+        """Whether several matches are an error regardless of clause conditions, as in delta-spark."""
         touches = any(clause.match != "not-matched" for clause in self.clauses)
         return self.on is not None and touches and not self.may_match_twice
 
     @property
     def inserts(self) -> bool:
-        """Whether it must be known which source rows match."""
+        """Whether there are ``not-matched`` clauses, which need the unmatched source rows."""
         return any(clause.match == "not-matched" for clause in self.clauses)
 
     @property
     def marks(self) -> bool:
-        """Whether rows that match must be known even where no clause applies to them."""
+        """Whether matching rows must be reported even if no clause applies to them."""
         for_all = any(clause.match == "matched" and clause.condition is None for clause in self.clauses)
         return self.inserts or (self.refuses_several and not for_all)
 
 
 @dataclass(frozen=True)
 class ChangedRows:
-    """What an engine did; nothing of it is part of the table before a commit.
+    """The result of an engine, before the commit.
 
     Attributes:
         row_deletes: physical row indexes of the live rows that were updated or deleted, by path of the scan.

@@ -1,4 +1,4 @@
-"""Rows compared with what their table asks of them as far as that needs no SQL: NOT NULL and lengths of texts."""
+"""Checks of new rows that need no SQL (NOT NULL, char and varchar lengths), and the constraints that do."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
@@ -16,15 +16,15 @@ __all__ = ["RowChecks"]
 
 
 class RowChecks:
-    """The checks of one table, for rows that are new; those that are copied were checked when they were new.
+    """The checks of one table for new rows; copied rows are not checked again.
 
     Attributes:
-        where: the table, in words.
-        moment: what the current timestamp is for all rows.
-        partition_texts: the columns in which an empty text is stored as NULL; constraints are about what is stored.
+        where: the table, for messages.
+        moment: the value of current_timestamp for all rows.
+        partition_texts: partition columns of text, in which an empty string is stored as NULL; constraints apply to that.
 
     Raises:
-        UnsupportedWriterFeature: what the table asks cannot be understood.
+        UnsupportedWriterFeature: a constraint cannot be parsed.
     """
 
     def __init__(self, target: WriteTarget) -> None:
@@ -41,15 +41,15 @@ class RowChecks:
 
     @property
     def is_needed(self) -> bool:
-        """Whether there is anything to look at beyond what every written column is checked for."""
+        """Whether there are checks beyond those that every write does."""
         found = self.constraints
         return bool(self._inside_structs or found.lengths or found.has_expressions)
 
     def conformed(self, reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
-        """Return rows in the table's schema, without columns that they lack and that are computed.
+        """Return rows in the table's schema, without missing columns that are computed.
 
         Raises:
-            SchemaMismatch: when read; they do not fit the table.
+            SchemaMismatch: while reading: the rows do not fit the table.
         """
         names = {name.lower() for name in reader.schema.names}
         absent = [rule.column for rule in self.constraints.computed if rule.column.lower() not in names]
@@ -59,11 +59,11 @@ class RowChecks:
         return pa.RecordBatchReader.from_batches(arrow, batches)
 
     def checked(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Give rows in the table's schema, after a look at each.
+        """Yield checked rows in the table's schema.
 
         Raises:
-            SchemaMismatch: they do not fit the table.
-            ConstraintViolation: see :meth:`check`, and NULL where none may be.
+            SchemaMismatch: the rows do not fit the table.
+            ConstraintViolation: see :meth:`check`; or a NULL in a NOT NULL column.
         """
         arrow = self._schema.to_arrow()
         for batch in batches:
@@ -72,10 +72,10 @@ class RowChecks:
             yield rows
 
     def check(self, batch: pa.RecordBatch) -> None:
-        """Look at rows in the table's schema.
+        """Check rows in the table's schema.
 
         Raises:
-            ConstraintViolation: a struct with a NOT NULL field is NULL, or a text is too long.
+            ConstraintViolation: a struct with a NOT NULL field is NULL, or a string is too long.
         """
         for path in self._inside_structs:
             for length in range(1, len(path)):
@@ -96,12 +96,12 @@ class RowChecks:
                 raise rule.violated(values[pc.index(lengths, longest).as_py()].as_py(), self.where)
 
     def tests(self, given: Collection[str], *, replaces: bool) -> list[Check]:
-        """Return what a row has to satisfy in SQL.
+        """Return the checks of a row in SQL.
 
         Args:
-            given: the columns whose values are not computed.
-            replaces: whether rows are those of an UPDATE or a MERGE, where computed values are looked at, too, as
-                delta-spark does: they may be others once they are stored.
+            given: columns that are not computed.
+            replaces: whether rows are those of an UPDATE or a MERGE, where computed values are checked, too, as
+                in delta-spark: storing may change them.
         """
         names = {name.lower() for name in given}
         texts = {name.lower() for name in self.partition_texts}
@@ -114,7 +114,7 @@ class RowChecks:
         return found
 
     def as_stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows as they come back: an empty text that partitions the table is NULL."""
+        """Return rows as they will be read back: an empty string in a partition column is NULL."""
         for name in self.partition_texts:
             place = batch.schema.get_field_index(name)
             texts = batch.column(place)
@@ -123,10 +123,10 @@ class RowChecks:
         return batch
 
     def sql(self, rule: Check | Generated) -> str:
-        """Return an expression as an engine may evaluate it; never give an engine the text of the log.
+        """Return the checked SQL of an expression; engines must never evaluate the text in the log.
 
         Raises:
-            ExpressionNotAllowed: it holds what is not on the list of allowed expressions.
+            ExpressionNotAllowed: it contains syntax or functions that are not allowed in tables.
         """
         try:
             return rule.sql
@@ -145,7 +145,7 @@ class RowChecks:
         return check.violated(values, self.where)
 
     def refused(self, check: Check, reason: str, engine: str) -> UnsupportedWriterFeature:
-        """Return the error about an expression that an engine cannot keep."""
+        """Return the error about an expression that an engine cannot evaluate."""
         return UnsupportedWriterFeature(
             f"Constraint {check.name} ({check.expression}) of {self.where} cannot be checked exactly by {engine}: "
             f"{reason.rstrip('.')}. Nothing was committed; use another engine, or rewrite the constraint.",
@@ -167,7 +167,7 @@ class RowChecks:
                 )
                 kind = kind.fields[place].type
             else:
-                # Copied, because the values of a slice, or below a NULL, are not the list's.
+                # flatten() copies: ``values`` includes values outside a slice and below NULL lists.
                 whole = values.drop_null()
                 values = (
                     whole.flatten() if name == "element" else whole.keys if name == "key" else whole.items
@@ -178,6 +178,6 @@ class RowChecks:
 
 def _python(column: pa.Array) -> Any:
     if pa.types.is_timestamp(column.type):
-        # As a Python value, a zone needs the system's database of them.
+        # Not as_py(): a time zone would need the system's database.
         return str(column[:1].cast(pa.timestamp("us"))[0].as_py()) if column[0].is_valid else None
     return column[0].as_py()

@@ -1,6 +1,6 @@
-"""Writing where rows came from while they are sorted: files beside the table, of which the commit tells the log.
+"""Writes the row map of sorted rows: files that record each row's source, and which the commit refers to.
 
-With them, the commit and the DML of others pass each other, as with a compaction that keeps the order of rows; see
+Row maps let the commit rebase concurrent DML, as for a compaction that keeps the row order; see
 :mod:`delvec_kernel.transaction.row_maps`.
 """
 
@@ -32,8 +32,8 @@ class RowMapWriter:
 
     Args:
         location: of the table.
-        sources: paths of the files that rows come from, as in the log; rows name them by their places.
-        file_rows: of which a file has at most so many.
+        sources: paths of the source files, as in the log; rows refer to them by position.
+        file_rows: maximum rows per file.
     """
 
     def __init__(self, location: str, sources: Sequence[str], *, file_rows: int = MOST_FILE_ROWS) -> None:
@@ -64,12 +64,12 @@ class RowMapWriter:
             with suppress(Exception):
                 opened.__exit__(StorageError, failure, None)
         for path in self._paths:
-            # Best effort: what is left is not referred to, and VACUUM finds it.
+            # Best effort: VACUUM removes unreferenced files.
             with suppress(StorageError, OSError):
                 storage.delete_file(self._location, path)
 
     def write(self, sources: Numbers, rows: Numbers) -> None:
-        """Note the next rows: of each the place of its source, and its physical index there.
+        """Append rows: the position of each row's source file, and its physical index there.
 
         Raises:
             StorageError: storage did not answer.
@@ -96,7 +96,7 @@ class RowMapWriter:
         count = min(len(rows), _GROUP_ROWS, self._file_rows - self._open_rows)
         self._waiting = [(sources[count:], rows[count:])]
         self._rows -= count
-        # Rather than np.unique, which sorts: that would be half of what a map costs.
+        # Not np.unique, which sorts and would take half of the time.
         present = np.flatnonzero(np.bincount(sources[:count], minlength=len(self._sources)))
         numbers = np.zeros(len(self._sources), np.int32)
         numbers[present] = np.arange(len(present), dtype=np.int32)

@@ -1,9 +1,9 @@
-"""The order that Z-order and clustering give to rows: along a Hilbert curve through the values of several columns.
+"""Sort keys for Z-order and clustering: positions on a Hilbert curve through the values of several columns.
 
-Rows that are neighbours on the curve are near each other in every column, so that the files cut from it have narrow ranges
-in all of them. Each column's values are cut into ranges of about as many rows each, found from a sample; a row's ranges
-are its coordinates, and its place on the curve is a number to sort by. Any order is a correct one: a bad sample makes
-wider files, and never loses a row.
+Neighbors on the curve are close in every column, so that files cut from it have narrow ranges
+in all of them. Each column is divided into ranges of about equally many rows, based on a sample; the range numbers
+are a row's coordinates, and its position on the curve is the sort key. Every order is correct: a bad sample makes
+wider ranges, but never loses a row.
 
 The curve is that of J. Skilling, "Programming the Hilbert curve", AIP Conference Proceedings 707 (2004).
 """
@@ -22,28 +22,28 @@ from delvec_kernel.schema.column_paths import ColumnPath
 __all__ = ["SAMPLE_ROWS", "CurveKeys", "curve_position"]
 
 SAMPLE_ROWS: Final = 100_000
-"""From so many rows the ranges of each column are found."""
+"""Rows in the sample that determines the ranges of each column."""
 
 _KEY_BITS: Final = 62
 _MOST_BITS: Final = 12
-"""Of a coordinate: more ranges than a sample tells apart mean nothing."""
+"""Maximum bits per coordinate: the sample cannot resolve more ranges."""
 _TEXT_BYTES: Final = 16
-"""Of a text, after what all texts of the sample begin with: enough to tell ranges apart."""
+"""Bytes of a string after the sample's common prefix that are compared."""
 
 _ROWS_AT_ONCE: Final = 1 << 15
-"""Twice as fast as a million at once: the numbers stay in the processor's cache."""
+"""Twice as fast as a million rows at once, because arrays stay in the CPU cache."""
 
 Numbers = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
 class _Ranges:
-    """How one column's values become coordinates.
+    """Maps the values of one column to coordinates.
 
     Attributes:
         column: the path of the column, by the names of the schema.
-        borders: least values of all ranges but the first, ascending.
-        prefix: bytes that all texts of the sample begin with; None for other types.
+        borders: lower bounds of all ranges but the first, ascending.
+        prefix: common prefix of the sample's strings; None for other types.
     """
 
     column: ColumnPath
@@ -60,13 +60,13 @@ class _Ranges:
 
 @dataclass(frozen=True)
 class CurveKeys:
-    """The numbers by which rows are sorted; made of a sample of them. Small enough to go along with a task."""
+    """Computes sort keys; built from a sample, and small enough to be sent to tasks."""
 
     ranges: Sequence[_Ranges]
 
     @classmethod
     def of(cls, sample: pa.Table, columns: Sequence[ColumnPath]) -> Self:
-        """Return the keys for rows like those of a sample, which has the columns, whole, by name."""
+        """Build the keys from a sample with these columns at top level."""
         bits = _bits(len(columns))
         return cls([_ranges(_values(sample, path), path, bits) for path in columns])
 
@@ -82,7 +82,7 @@ class CurveKeys:
 
 
 def curve_position(coordinates: Sequence[Numbers], bits: int) -> Numbers:
-    """Return the place on the Hilbert curve of each point.
+    """Return the position of each point on the Hilbert curve.
 
     Args:
         coordinates: one array for each dimension, below ``2 ** bits``.
@@ -139,7 +139,7 @@ def _ranges(values: pa.Array, path: ColumnPath, bits: int) -> _Ranges:
 
 
 def _comparable(values: pa.Array, prefix: bytes | None) -> npt.NDArray[Any]:
-    """Return values, NULL as anything, as numpy compares them in their order."""
+    """Return values in a form that numpy orders correctly; NULLs become arbitrary values."""
     kind = values.type
     if prefix is not None:
         return _texts(values, prefix)
@@ -155,7 +155,7 @@ def _comparable(values: pa.Array, prefix: bytes | None) -> npt.NDArray[Any]:
 
 
 def _texts(values: pa.Array, prefix: bytes) -> npt.NDArray[Any]:
-    """Return of each text the bytes after a common prefix; of one that does not begin with it, what sorts like it."""
+    """Return the bytes of each string after a common prefix; strings without it become bytes that sort correctly."""
     whole = pc.fill_null(_large(values), b"")
     length = len(prefix)
     rest = _fixed(whole, length, _TEXT_BYTES)
@@ -163,7 +163,7 @@ def _texts(values: pa.Array, prefix: bytes) -> npt.NDArray[Any]:
         return rest
     head = _fixed(whole, 0, length)
     expected = np.array(prefix, dtype=f"S{length}")
-    # Before all others, or behind them.
+    # Strings without the prefix sort before or after all others.
     rest[head < expected] = b""
     rest[head > expected] = b"\xff" * _TEXT_BYTES
     return rest
@@ -185,7 +185,7 @@ def _large(values: pa.Array) -> pa.Array:
 
 
 def _fixed(values: pa.Array, start: int, width: int) -> npt.NDArray[Any]:
-    """Return ``width`` bytes of each value, from ``start`` on; what is absent is zero bytes, which numpy leaves out."""
+    """Return ``width`` bytes of each value from ``start``, padded with zero bytes, which numpy ignores."""
     _, offsets, data = values.buffers()
     ends = np.frombuffer(offsets, np.int64)[values.offset : values.offset + len(values) + 1]
     if data is None or not data.size:

@@ -172,7 +172,7 @@ class DuckDBEngine:
         """Write rows as new files.
 
         Raises:
-            SchemaMismatch: they do not fit the table.
+            SchemaMismatch: the rows do not fit the table.
             ConstraintViolation: a row does not satisfy the table's constraints.
             UnsupportedWriterFeature: DuckDB cannot evaluate one of them; nothing was written.
             StorageError: storage did not answer.

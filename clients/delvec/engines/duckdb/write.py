@@ -117,7 +117,7 @@ def append(session: Session, data: Any, target: WriteTarget) -> list[AddFile]:
     """Write rows as new files; streams are not collected.
 
     Raises:
-        SchemaMismatch: they do not fit the table.
+        SchemaMismatch: the rows do not fit the table.
         ConstraintViolation: a row does not satisfy the table's constraints.
         UnsupportedTable: a column's name has the character NUL.
         UnsupportedWriterFeature: DuckDB cannot evaluate one of them; nothing was written.

@@ -1,7 +1,7 @@
-"""Spark, classic or Connect, as an engine.
+"""The Spark engine, for classic Spark and Spark Connect.
 
-The engine is imported when it is asked for: the processes that Spark starts to plan, to read and to commit for
-``format("delvec")`` import parts of this package, and have no use for it.
+Imported lazily: the processes that Spark starts to plan, read and commit for ``format("delvec")`` import other parts of
+this package, but not the engine.
 """
 
 from typing import TYPE_CHECKING, Any

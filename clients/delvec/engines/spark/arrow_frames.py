@@ -1,4 +1,4 @@
-"""Arrow tables of this process as DataFrames."""
+"""Converts between Arrow tables of this process and DataFrames."""
 
 from collections.abc import Callable, Iterator
 
@@ -27,7 +27,7 @@ def frame_of(spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFra
     Args:
         spark: classic or Connect.
         rows: a table with or without rows.
-        schema: of the rows. By itself Spark takes fewer types of Arrow's, and timestamps without a zone for moments.
+        schema: of the rows. Without it, Spark accepts fewer Arrow types, and takes TIMESTAMP_NTZ for TIMESTAMP.
     """
     # Spark cannot make a frame of nested columns that have no rows.
     return spark.createDataFrame(rows if rows.num_rows else [], spark_schema(schema))
@@ -37,11 +37,11 @@ def to_arrow(frame: DataFrame, schema: StructType) -> pa.Table:
     """Collect ``frame``, whose columns are those of ``schema``, as ``schema.to_arrow()``.
 
     Raises:
-        SchemaMismatch: a value does not fit, which would be Spark's mistake.
+        SchemaMismatch: a value does not fit, which would be a bug in Spark.
     """
     target = schema.to_arrow()
     if not schema.fields:
-        # Arrow from Spark loses the number of rows that have no columns.
+        # Arrow data from Spark loses the row count if there are no columns.
         return pa.Table.from_struct_array(pa.array([{}] * frame.count(), pa.struct([])))
     if has_variant(schema):
         frame = frame.mapInArrow(_casting(schema), spark_schema(StructType(_encoded(schema).fields)))
@@ -49,7 +49,7 @@ def to_arrow(frame: DataFrame, schema: StructType) -> pa.Table:
     if has_void(schema):
         batches = [cast_batch(each, schema, target, check_nulls=False) for each in table.to_batches()]
         return pa.Table.from_batches(batches, target)
-    # Timestamps come in the session's time zone.
+    # Timestamps arrive in the session's time zone.
     return table.cast(target)
 
 
@@ -73,9 +73,9 @@ _VARIANT = StructType((StructField("metadata", _BINARY), StructField("value", _B
 
 
 def _casting(schema: StructType) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return what executors run: PySpark's own collecting fails on a variant that is NULL.
+    """Return a function for executors: PySpark's own conversion fails on NULL variants.
 
-    A function inside a function, because such a one is sent by value: executors need no Delvec to read.
+    A nested function, because those are pickled by value, so that executors do not need Delvec to read.
     """
     fields = zip(schema.to_arrow(), schema.fields, strict=True)
     types = [field.type if has_variant(item.type) else None for field, item in fields]

@@ -1,7 +1,7 @@
-"""Values cast to the types of the columns that they go into, as SQL assigns: what does not fit is an error.
+"""ANSI store assignment in Spark: a value that does not fit its column is an error.
 
-Spark's own casts make NULL of what does not fit, or wrap it around, where a session has ANSI mode off. So casts that
-may fail are spelled as attempts here, whose failure is an error in any session. Structs are matched by name.
+With ANSI mode off, Spark's casts give NULL or wrap around on overflow. So casts that may fail are written as TRY_CAST
+whose NULL raises an error in any session. Structs are matched by name.
 """
 
 import json
@@ -17,7 +17,7 @@ from delvec_kernel.errors import SchemaMismatch
 __all__ = ["UNASSIGNABLE", "assigned", "exactly_assigned", "is_same"]
 
 UNASSIGNABLE: Final = "Delvec cannot assign: "
-"""Prefix of the message of a failed query; column and type follow as JSON, and then the value."""
+"""Prefix of the error message; followed by column and type as JSON, and the value."""
 
 _SHOWN: Final = 100
 _INTEGERS: Final = {T.ByteType: 3, T.ShortType: 5, T.IntegerType: 10, T.LongType: 19}
@@ -25,7 +25,7 @@ _MOMENTS: Final = (T.DateType, T.TimestampType, T.TimestampNTZType)
 
 
 def is_same(found: T.DataType, wanted: T.DataType) -> bool:
-    """Whether values need no cast; whether parts may be NULL is no difference."""
+    """Whether values need no cast; ignores nullability."""
     return bool(found.simpleString() == wanted.simpleString())
 
 
@@ -35,14 +35,14 @@ def assigned(
     """Return a value as its column's type.
 
     Args:
-        value: is evaluated several times: a column, not an expression that costs something or is random.
+        value: evaluated several times, so must be cheap and deterministic, such as a column.
         found: its type.
         wanted: the column's type.
         name: the column, for errors.
-        is_utc: whether timestamps without a time zone are UTC, and not of the session's time zone.
+        is_utc: whether timestamps without time zone are in UTC instead of the session's time zone.
 
     Raises:
-        SchemaMismatch: no value of the one type can become the other.
+        SchemaMismatch: the types are incompatible.
     """
     if is_same(found, wanted):
         return value
@@ -109,12 +109,12 @@ def _leaf(value: Column, found: T.DataType, wanted: T.DataType, name: str, *, is
 
 
 def exactly_assigned(value: Column, found: T.DataType, wanted: T.DataType, name: str) -> Column:
-    """Return a number as its column's type, where no digit is lost; one with a fraction is none of a whole number's.
+    """Return a number as its column's type if that is lossless; otherwise an error at run time.
 
     Args:
-        value: as of :func:`assigned`.
-        found: its type, a number's.
-        wanted: the column's type, a number's.
+        value: as for :func:`assigned`.
+        found: its numeric type.
+        wanted: the column's numeric type.
         name: the column, for errors.
     """
     is_binary = isinstance(found, T.FractionalType) and not isinstance(found, T.DecimalType)
@@ -140,7 +140,7 @@ def _refused(value: Column, wanted: T.DataType, name: str) -> Column:
 
 
 def _always_holds(found: T.DataType, wanted: T.DataType) -> bool:
-    """Whether every whole number of one type is one of another."""
+    """Whether every integer of one type fits the other."""
     if isinstance(wanted, T.FloatType | T.DoubleType):
         return isinstance(found, T.ByteType | T.ShortType) or (
             isinstance(found, T.IntegerType) and isinstance(wanted, T.DoubleType)
@@ -149,7 +149,7 @@ def _always_holds(found: T.DataType, wanted: T.DataType) -> bool:
 
 
 def _may_be_assigned(found: T.DataType, wanted: T.DataType) -> bool:
-    """What Spark casts under ANSI."""
+    """Whether Spark's ANSI store assignment allows the cast."""
     if isinstance(wanted, T.StringType):
         return bool(isinstance(found, T.AtomicType))
     if isinstance(wanted, T.BinaryType):

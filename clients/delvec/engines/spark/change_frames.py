@@ -1,7 +1,7 @@
-"""Clauses of an UPDATE or a MERGE as columns that Spark computes: which clause a row falls under, and what it becomes.
+"""Clauses of UPDATE and MERGE as Spark columns: the number of the clause that applies to a row, and the new values.
 
-Everything is evaluated by Spark, so that it means what it means in Spark; Python gets rows that are ready to be
-written. A value is evaluated only for the rows of its clause: for others it might fail.
+Spark evaluates all expressions, with Spark's semantics; Python only writes the resulting rows.
+A value is only evaluated for the rows of its clause: for others it might fail.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,19 +37,19 @@ __all__ = ["ChangeFrames", "Numbered", "Pass", "sql_column"]
 _RAW: Final = INTERNAL("raw") + "_"
 
 Numbered = tuple[int, Clause]
-"""A clause, and its place among the clauses of the change."""
+"""A clause and its position in the change."""
 
 
 @dataclass(frozen=True)
 class Pass:
-    """Rows with all that a task has to know, and the task."""
+    """A pass: its rows, and the task that runs on them."""
 
     frame: DataFrame
     task: ChangeTask
 
 
 def sql_column(expression: Expression) -> Column:
-    """Return an expression as a column of a frame whose sides go by their relations' names."""
+    """Return an expression as a column of a frame whose sides are aliased by their relations' names."""
     return F.expr(_sql(expression))
 
 
@@ -58,12 +58,12 @@ class ChangeFrames:
 
     Args:
         change: the clauses.
-        target: the table as it will be.
-        scanned: the table's schema as it is.
-        sends_few: whether tasks may send few new rows here.
+        target: the table after the commit.
+        scanned: the table's schema before the commit.
+        sends_few: whether tasks may send small numbers of new rows to the driver.
 
     Raises:
-        UnsupportedWriterFeature: the table asks for what cannot be understood.
+        UnsupportedWriterFeature: a constraint cannot be parsed.
     """
 
     def __init__(
@@ -89,13 +89,13 @@ class ChangeFrames:
         return [name for name in self._scanned.names if name in used]
 
     def analyse(self, both: DataFrame) -> None:
-        """Let Spark look at every expression before anything runs.
+        """Let Spark analyze every expression before any job runs.
 
         Args:
-            both: a frame with all columns that they may read; it is not run.
+            both: a frame with all columns that they may read; no job runs.
 
         Raises:
-            InvalidPredicate: Spark does not accept one; says which.
+            InvalidPredicate: Spark does not accept an expression; names it.
         """
         found = [self._change.on] if self._change.on is not None else []
         for clause in self._change.clauses:
@@ -111,9 +111,9 @@ class ChangeFrames:
         """Return the pass for rows of the table, joined with the source if there is one.
 
         Args:
-            frame: the sides under their names, FILE and ROW; SOURCE_ROW where there is a source.
+            frame: the sides under their aliases, FILE and ROW; SOURCE_ROW if there is a source.
             clauses: "matched" and "not-matched-by-source".
-            keep_matches: whether rows that match are wanted even if no clause applies to them.
+            keep_matches: whether matching rows are kept even if no clause applies to them.
         """
         has_source = self._change.source is not None
         whens = [(number, _applies(clause, has_source=has_source)) for number, clause in clauses]
@@ -122,15 +122,15 @@ class ChangeFrames:
         if keep_matches:
             kept.append(F.col(SOURCE_ROW))
         old = self._old_columns() if self._change.change_feed and clauses else []
-        # Rows that are there have their numbers.
+        # Existing rows keep their identity values.
         target = replace(self._target, identity=())
         return self._pass(frame, clauses, [*kept, *old], target, matches=keep_matches)
 
     def inserted(self, frame: DataFrame, clauses: Sequence[Numbered]) -> Pass:
-        """Return the pass for rows of the source that match nothing, under the source's name."""
+        """Return the pass for unmatched source rows, aliased by the source's name."""
         target = self._target
         if target.identity:
-            # A task can give numbers that no other gives only where all know how many they are.
+            # Unique identity values require that all tasks know the number of tasks.
             writers = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
             frame, target = frame.repartition(writers), replace(target, writers=writers)
         whens = [(number, _applies(clause, has_source=False)) for number, clause in clauses]
@@ -168,14 +168,14 @@ class ChangeFrames:
             change_feed=self._change.change_feed,
             matches=matches,
             is_dry=self._change.dry_run,
-            # Of identity columns, a task gives the numbers and tells with its files how far it got. Files of many
-            # partitions are better written by many tasks.
+            # Tasks report the last identity value with their files, so they must write the rows. Files of many
+            # partitions are better written in parallel, too.
             sends_few=self._sends_few and not target.identity and not target.partition_columns,
         )
         return Pass(frame, task)
 
     def _values(self, writing: Sequence[Numbered], *, for_all: bool) -> tuple[list[Column], list[Column]]:
-        """Return columns to compute first, so that each is computed once, and the columns of the new rows."""
+        """Return intermediate columns, so that each value is computed once, and the columns of the new rows."""
         raws: list[Column] = []
         values = []
         for position, field in enumerate(self._fields):
@@ -212,7 +212,7 @@ class ChangeFrames:
         return raws, values
 
     def _old_columns(self) -> list[Column]:
-        """Return the rows as they were, in the schema that the table will have."""
+        """Return the old values of rows in the table's new schema."""
         columns = []
         before = {field.name.lower(): field for field in spark_schema(self._scanned).fields}
         for position, field in enumerate(self._fields):
@@ -226,7 +226,7 @@ class ChangeFrames:
         return columns
 
     def _examined(self, frame: DataFrame, writing: Sequence[Numbered]) -> tuple[DataFrame, tuple[Check, ...]]:
-        """Compute generated columns that were not given, and which check a new row breaks."""
+        """Add generated columns without values, and the number of the first check that a new row violates."""
         given: list[str] = []
         kinds = {field.name: field.dataType for field in self._fields}
         computed: dict[str, Column] = {}
@@ -252,7 +252,7 @@ class ChangeFrames:
 
 
 def _applies(clause: Clause, *, has_source: bool) -> Column | None:
-    """Return when a clause is about a row; None: always."""
+    """Return the condition under which a clause applies; None for always."""
     parts = []
     if has_source:
         present = F.col(SOURCE_ROW).isNotNull()
@@ -265,10 +265,10 @@ def _applies(clause: Clause, *, has_source: bool) -> Column | None:
 def _numbered(
     frame: DataFrame, whens: Sequence[tuple[int, Column | None]], or_else: Column | None = None
 ) -> DataFrame:
-    """Add the number of the first clause that applies, and leave rows out to which none does."""
+    """Add the number of the first clause that applies, and drop rows to which none does."""
     if len(whens) == 1 and or_else is None:
         ((number, condition),) = whens
-        # As a filter, which Spark takes to the files; a CASE stays where it is.
+        # A filter can be pushed into the scan; a CASE cannot.
         frame = frame if condition is None else frame.filter(condition)
         return frame.select("*", F.lit(number).alias(CLAUSE))
     always = F.expr("true")

@@ -1,7 +1,7 @@
-"""What a task of an UPDATE or a MERGE does: writes new rows, or sends them, and tells which old ones they replace.
+"""Tasks of UPDATE and MERGE: write new rows or send them to the driver, and report the old rows they replace.
 
-A task answers once, at its end. What an attempt that failed, or that another overtook, found and wrote is no part of
-any answer; its files carry the transaction's id in their names, and nothing refers to them.
+A task answers once, at its end. Answers of failed or superseded attempts are discarded; their files carry the
+transaction's id in their names, and nothing refers to them.
 """
 
 import json
@@ -30,9 +30,9 @@ from delvec_kernel.wire import AddFile, ChangeFile
 __all__ = ["CLAUSE", "OLD", "ChangeTask", "Outcome", "run", "write_few"]
 
 CLAUSE: Final = INTERNAL("clause")
-"""Column with the number of the clause that a row falls under."""
+"""Column with the number of the clause that applies to a row."""
 OLD: Final = INTERNAL("old") + "_"
-"""How the columns are called that hold rows as they were; their places in the schema follow."""
+"""Prefix of columns with old values; followed by the position in the schema."""
 
 _ANSWER: Final = "kind string, number long, pairs long, payload binary"
 _ANSWER_SCHEMA: Final = pa.schema(
@@ -49,18 +49,18 @@ _Changes = FewRows[ChangeFileWriter]
 
 @dataclass(frozen=True)
 class ChangeTask:
-    """What all tasks of a pass have in common; travels to executors.
+    """The common state of all tasks of a pass; sent to executors.
 
     Attributes:
         target: the table.
-        actions: of the clauses, by number.
-        tests: what :data:`BROKEN` counts.
-        is_checked: whether new rows are looked at beyond what every written column is checked for.
+        actions: of the clauses, by clause number.
+        tests: the checks that :data:`BROKEN` numbers.
+        is_checked: whether there are checks of new rows beyond those that every write does.
         change_feed: whether change files are written.
-        matches: whether matching rows are reported, those of the source too.
-        is_dry: whether nothing is written.
-        sends_few: whether few new rows are sent, and not written.
-        names: of the driver, for what it adds to the rows.
+        matches: whether matching rows of table and source are reported.
+        is_dry: whether this is a dry run, which writes nothing.
+        sends_few: whether small numbers of new rows are sent to the driver instead of written.
+        names: the driver's internal names of the columns that it adds.
     """
 
     target: WriteTarget
@@ -76,15 +76,15 @@ class ChangeTask:
 
 @dataclass
 class Outcome:
-    """What the tasks of all passes did.
+    """The combined answers of the tasks of all passes.
 
     Attributes:
-        few: new rows that tasks sent.
-        few_changes: likewise, of the change feed.
-        changed: rows that were updated or deleted, by file number.
-        matched: rows of the table that match, by file number.
-        sources: numbers of the source's rows that match, under 0.
-        rows: how many, by action.
+        few: new rows sent by tasks.
+        few_changes: rows of the change feed sent by tasks.
+        changed: updated or deleted rows by file number.
+        matched: matching rows of the table by file number.
+        sources: numbers of matching source rows, under key 0.
+        rows: number of rows by action.
     """
 
     adds: list[AddFile] = field(default_factory=list)
@@ -100,7 +100,7 @@ class Outcome:
         """Add one answer of a task.
 
         Raises:
-            DelvecError: what the task ran into.
+            DelvecError: the error of the task.
         """
         kind, payload = answer["kind"], answer["payload"]
         match kind:
@@ -122,7 +122,7 @@ class Outcome:
 
 
 def run(frame: DataFrame, task: ChangeTask, outcome: Outcome) -> None:
-    """Run a pass, and add what its tasks did.
+    """Run a pass, and add the answers of its tasks.
 
     Raises:
         SchemaMismatch: a value does not fit the table.
@@ -131,13 +131,13 @@ def run(frame: DataFrame, task: ChangeTask, outcome: Outcome) -> None:
     """
     batches = in_tasks(frame, partial(_run, task), _ANSWER).toArrow().to_batches()[::-1]
     while batches:
-        # One after the other, and none is kept: of a large change the bitmaps would be held three times.
+        # One at a time: collecting all answers would hold the bitmaps of a large change three times.
         for answer in batches.pop().to_pylist():
             outcome.take(answer)
 
 
 def write_few(target: WriteTarget, outcome: Outcome) -> None:
-    """Write the rows that tasks sent, and add their files to the outcome.
+    """Write the rows sent by tasks, and add their files to the outcome.
 
     Args:
         target: the table.
@@ -169,7 +169,7 @@ def _run(task: ChangeTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
     try:
         yield _sent(_Work(task).done(batches, context.partitionId() if context else 0))
     except DelvecError as error:
-        # Retrying would not help, and a raised error would reach the driver as text.
+        # Not raised: Spark would retry in vain, and the error would reach the driver as text.
         yield _sent([("error", 0, 0, json.dumps(error.to_wire()).encode())])
         for _ in batches:
             pass
@@ -196,9 +196,9 @@ class _Work:
         self._feeds = task.change_feed and not task.is_dry
 
     def done(self, batches: Iterator[pa.RecordBatch], number: int) -> list[_Answer]:
-        """Do the task's work, and return what the driver has to know."""
+        """Do the task's work, and return its answers."""
         task = self._task
-        # Of what tasks send, the feed has its share.
+        # Rows and change feed share the limit.
         limit = sendable_bytes(number) // (3 if self._feeds else 1) if task.sends_few else 0
         try:
             with (
@@ -240,7 +240,7 @@ class _Work:
         if new.any():
             fresh = self._new_rows(_filtered(batch, new))
             if self._task.target.identity:
-                # Numbers are a writer's to give.
+                # Only the writer can generate identity values.
                 fresh = writer.opened().numbered(fresh)
             if not self._task.is_dry:
                 writer.write(fresh)

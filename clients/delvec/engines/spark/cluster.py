@@ -1,4 +1,4 @@
-"""Rows of files sorted along a curve by Spark: a shuffle by ranges of the curve, and a task for each file to come."""
+"""Sorts rows along a space-filling curve with Spark: a shuffle by ranges of the key, and one task per new file."""
 
 import json
 import sys
@@ -56,7 +56,7 @@ def cluster(
     """Write the live rows of each bin's files sorted; see :meth:`delvec.engines.protocol.Engine.cluster`.
 
     Raises:
-        CorruptTable: the files do not have the rows that their statistics say.
+        CorruptTable: a file does not have numRecords rows.
         StorageError: storage did not answer.
     """
     with described(frames.spark, scan.name, "sort files"):
@@ -80,11 +80,11 @@ def _cluster_bin(
         ]
     )
     files = files_to_come(scan.files, target_file_size(target.configuration) or DEFAULT_FILE_SIZE)
-    # Rows of one key are in one task, however many; a file has about as many as the others.
+    # All rows of one key are in one task, however many, so limit the rows of a file as well.
     rows = sum(count or 0 for count in scan.files["num_records"].to_pylist())
     file_rows = max(1, -(-rows * 5 // (files * 4))) if rows else None
     keyed = in_tasks(wanted, partial(_with_keys, keys), plain)
-    # Each range is a task, and a file.
+    # One task and one file per range.
     ordered = keyed.repartitionByRange(files, _KEY).sortWithinPartitions(_KEY).drop(_KEY)
     paths = dict(zip(numbers, scan.files["path"].to_pylist(), strict=True))
     answers = in_tasks(
@@ -128,13 +128,13 @@ def _write_task(
     paths: Mapping[int, str],
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """Runs on executors; the table's columns come first, behind them stand file and row.
+    """Write the rows of a task; runs on executors. The columns are the table's, then file and row.
 
     Args:
         target: the table.
         names: of its columns.
-        file_rows: of which a file has at most so many.
-        paths: of the files that rows come from, by their numbers.
+        file_rows: maximum rows per file.
+        paths: of the source files by number.
         batches: the rows.
     """
     from pyspark import TaskContext

@@ -1,11 +1,11 @@
-"""The deletion vector filter: deleted rows as bit sets that Spark tests in its own code, row by row.
+"""The deletion vector filter: bit sets of deleted rows that Spark tests per row in generated code.
 
 A file's deleted rows become 64-bit words, in one of two layouts, the same for all files of a scan:
 
 - *dense*: word ``i`` holds rows ``64 i`` to ``64 i + 63``. One array access per row.
-- *sparse*: only words that are not zero are kept, in ``words``. ``presence`` says by one bit per word which these
-  are, and ``ranks`` how many of them come before each word of ``presence``. A row costs three accesses, but rows
-  deleted here and there in huge files take little memory.
+- *sparse*: only non-zero words are kept, in ``words``. ``presence`` has one bit per word, set if it is kept,
+  and ``ranks`` the number of kept words before each word of ``presence``. A row costs three accesses, but scattered
+  deletes in huge files take little memory.
 """
 
 import json
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 DENSE_LIMIT: Final = 8 << 20
-"""Bytes up to which a scan's deletion vectors are kept dense."""
+"""Maximum bytes of the dense layout of a scan."""
 
 _CHUNK: Final = 1 << 22
 
@@ -51,12 +51,12 @@ Words: TypeAlias = tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]
 
 
 def nonzero_words(bitmap: BitMap64) -> Words:
-    """Return positions, ascending, and values of the 64-bit words that are not zero."""
+    """Return ascending positions and the values of the non-zero 64-bit words."""
     return _words(np.frombuffer(bitmap.to_array(), dtype=np.uint64))
 
 
 def _words(members: npt.NDArray[np.uint64]) -> Words:
-    """Return the words of a set, given by its members in ascending order."""
+    """Return the words of a set with these ascending members."""
     positions: list[npt.NDArray[np.int64]] = []
     values: list[npt.NDArray[np.uint64]] = []
     for start in range(0, len(members), _CHUNK):
@@ -77,7 +77,7 @@ def _words(members: npt.NDArray[np.uint64]) -> Words:
 
 
 def bitmap_from_words(positions: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> BitMap64:
-    """Return the set of rows whose bits are set: the inverse of :func:`nonzero_words`, in any order."""
+    """Return the rows whose bits are set: the inverse of :func:`nonzero_words`, for words in any order."""
     result = BitMap64()
     step = _CHUNK >> 4
     for start in range(0, len(positions), step):
@@ -93,12 +93,12 @@ def bitmap_from_words(positions: npt.NDArray[np.int64], values: npt.NDArray[np.i
 
 @dataclass(frozen=True)
 class BitSets:
-    """The deletion vectors of a scan's files, in order, ready for :func:`is_live`.
+    """The deletion vectors of a scan's files, in order, as input of :func:`is_live`.
 
     Attributes:
-        columns: arrays of lists, one list per file, by name.
-        is_dense: which of the layouts.
-        nbytes: memory that the words take.
+        columns: by name, arrays with one list per file.
+        is_dense: the layout.
+        nbytes: memory of the words.
     """
 
     columns: Mapping[str, pa.Array]
@@ -127,7 +127,7 @@ def _scatter(positions: npt.NDArray[np.int64], values: npt.NDArray[np.uint64]) -
 
 
 def _ranks(positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return how many of ``positions`` lie before each multiple of 64."""
+    """Return the number of ``positions`` before each multiple of 64."""
     counts = np.bincount(positions >> 6)
     return np.cumsum(counts) - counts
 
@@ -149,7 +149,7 @@ def is_live(sets: Mapping[str, Column], row: Column, *, is_dense: bool) -> Colum
     """
     word = F.shiftright(row, 6)
     if is_dense:
-        # Beyond the last word nothing is deleted, and get() is NULL.
+        # get() is NULL beyond the last word, where no row is deleted.
         value = F.get(sets["words"], word.cast("int"))
     else:
         at = F.shiftright(row, 12).cast("int")
@@ -170,14 +170,14 @@ def _shifted(word: int, position: Column) -> Column:
 
 
 TASK_ERROR: Final = "delvec-error: "
-"""What comes before the JSON of an error that a task ran into, in the text that Spark makes of it."""
+"""Prefix of a task's error as JSON, in the text of Spark's exception."""
 
 _BYTES_PER_ROW: Final = 8
 _WORD: Final = 64
 
 
 def estimated_bytes(scan: Scan) -> int:
-    """Return about how much memory the bit sets of a scan take, without reading a deletion vector."""
+    """Return the approximate memory of a scan's bit sets, without reading deletion vectors."""
     files = scan.files.filter(pc.is_valid(scan.files["deletion_vector"]))
     guess = pc.divide(files["size"], _BYTES_PER_ROW)
     rows = pc.coalesce(files["num_records"], guess).to_numpy().astype(np.float64)
@@ -191,14 +191,14 @@ def estimated_bytes(scan: Scan) -> int:
 
 @dataclass(frozen=True)
 class VectorSource:
-    """Where tasks get deletion vectors from.
+    """The deletion vectors that tasks read themselves.
 
     Attributes:
-        location: the table's.
+        location: of the table.
         table: its name, for messages.
         version: of the table, for messages.
-        vectors: by file number the file's path and its deletion vector: a descriptor's JSON, or serialized.
-        roots: where they may lie.
+        vectors: by file number, the file's path and its deletion vector: descriptor JSON, or serialized.
+        roots: allowed locations.
     """
 
     location: str
@@ -211,7 +211,7 @@ class VectorSource:
     def of(
         cls, scan: Scan, numbers: list[int], deleted: Mapping[str, BitMap64] | None = None
     ) -> "VectorSource":
-        """Return the source for a scan's files, all with a deletion vector, or with the rows of ``deleted``."""
+        """Return the source for a scan whose files all have a deletion vector or an entry in ``deleted``."""
         paths = scan.files["path"].to_pylist()
         found: list[Any]
         if deleted is None:
@@ -244,7 +244,7 @@ class VectorSource:
                 allowed=self.roots.allows,
             )[path]
         except DelvecError as error:
-            # Retrying would not help; the driver makes the error of it again.
+            # Encoded, so that the driver can raise the typed error.
             raise RuntimeError(f"{TASK_ERROR}{json.dumps(error.to_wire())}") from error
 
 
@@ -255,8 +255,8 @@ def is_live_in_task(source: VectorSource, file: Column, row: Column, *, strict: 
         source: the files.
         file: the number of the row's file.
         row: the row's index in it.
-        strict: whether conditions that come later may only be evaluated for rows that are live, at the price of
-            not being pushed into the files.
+        strict: whether later filters may only be evaluated for live rows, which prevents their
+            pushdown.
     """
     function = F.pandas_udf(_function(source), "boolean")
     return (function.asNondeterministic() if strict else function)(file, row)
@@ -272,7 +272,7 @@ def _function(source: VectorSource) -> Callable[..., Any]:
 
 
 def _live(source: VectorSource, batches: Iterator[tuple[Any, Any]]) -> Iterator[Any]:
-    """Runs on executors. Rows come file by file, so the last file's rows are all that is kept."""
+    """Runs on executors. Rows arrive file by file, so only the last file's deletion vector is cached."""
     import pandas as pd
 
     forget_archives()

@@ -69,11 +69,11 @@ class SparkEngine:
     Args:
         spark: the session. Its settings stay as they are; see
             :func:`~delvec.engines.spark.session_python.use_this_python` for the Python of its workers.
-        manifests_in_table: put lists of files under the table, in ``_delvec/scans``, and not into a temporary
-            directory; always so with Spark Connect, whose driver does not see this machine.
+        manifests_in_table: write manifests under the table, in ``_delvec/scans``, instead of a temporary
+            directory; always with Spark Connect, whose driver cannot read this machine's files.
         max_rows_as_they_are: see :data:`~delvec.engines.spark.find_rows.MAX_ROWS_AS_THEY_ARE`.
         max_rows_for_words: see :data:`~delvec.engines.spark.find_rows.MAX_ROWS_FOR_WORDS`.
-        broadcast_limit: bytes of deleted rows, as bit sets, that are sent to all tasks; beyond it each task fetches
+        broadcast_limit: maximum bytes of bit sets of deleted rows that are sent to all tasks; above it, each task reads
             the deletion vectors of its own files, for which executors need the ``delvec`` package. By default
             ``DELVEC_SPARK_BROADCAST_BYTES``, or 128 MiB; 32 MiB with Spark Connect.
     """
@@ -105,7 +105,7 @@ class SparkEngine:
         return f"delvec-spark/{pyspark.__version__}"
 
     def bounded(self, max_memory: int) -> AbstractContextManager["SparkEngine"]:
-        """Refuse: Spark's executors have the memory that they were started with, and spill by themselves.
+        """Refuse: the memory of Spark's executors is configured at their start, and they spill by themselves.
 
         Raises:
             BadRequest: always.
@@ -122,13 +122,13 @@ class SparkEngine:
 
         Args:
             scan: what to read.
-            columns: which columns, in this order; all by default.
+            columns: the columns, in this order; all by default.
             predicate: only rows for which it is true.
 
         Raises:
             InvalidPredicate: Spark does not accept the predicate.
             CorruptDeletionVector: or a subclass; a deletion vector cannot be read.
-            UnsupportedTable: the session is set up so that rows would be read wrongly.
+            UnsupportedTable: with the session's settings, Spark would read wrong rows.
         """
         names = list(scan.schema.names if columns is None else scan.schema.select(columns).names)
         needed = [*names, *sorted((predicate.columns if predicate else set()) - set(names))]
@@ -183,7 +183,7 @@ class SparkEngine:
         return {paths[number]: rows for number, rows in found.items() if rows}
 
     def merge_source(self, data: Any) -> MergeSource:
-        """Take rows for the other side of a MERGE: what :meth:`write` takes, or another table's rows.
+        """Take the source of a MERGE: anything that :meth:`write` takes, or another table's rows.
 
         Raises:
             InvalidSchema: columns that have no Delta type, or two of one name.
@@ -196,13 +196,13 @@ class SparkEngine:
         changed = self._local.change_rows(scan, change, target)
         if changed is not None:
             return changed
-        # With Spark Connect this machine may not reach the table.
+        # With Spark Connect, this machine may not have access to the table.
         sends_few = not self._is_remote
         with described(self.spark, scan.name, "change rows"):
             return RowChanger(self.spark, self._frames, scan, change, target, sends_few=sends_few).run()
 
     def copy_rows(self, scan: Scan, gone: Mapping[str, BitMap64], target: WriteTarget) -> Sequence[AddFile]:
-        """Write the live rows of the scan's files again, without those in ``gone``.
+        """Copy the live rows of the scan's files, without those in ``gone``, to new files.
 
         Raises:
             CorruptTable: the files do not have the rows that their statistics say.
@@ -211,7 +211,7 @@ class SparkEngine:
             return copy_rows(self._frames, scan, gone, target)
 
     def compact(self, scan: Scan, bins: Sequence[Sequence[str]], target: WriteTarget) -> Compacted:
-        """Write the live rows of each bin's files together, a task for each bin.
+        """Write the live rows of each bin's files together, with one task per bin.
 
         Raises:
             CorruptTable: the files do not have the rows that their statistics say.
@@ -234,9 +234,9 @@ class SparkEngine:
     def write(self, data: Any, target: WriteTarget) -> Sequence[AddFile]:
         """Write ``data`` as new files: a Spark DataFrame on the executors, anything else from this process.
 
-        With Spark Connect everything goes through executors, because this machine may not reach the table.
+        With Spark Connect executors write everything, because this machine may not have access to the table.
 
-        Where Spark has to evaluate something, everything goes through executors, too.
+        They also do if Spark has to evaluate constraints or generated columns.
 
         Raises:
             SchemaMismatch: ``data`` has unknown columns or incompatible types.
@@ -254,7 +254,7 @@ class SparkEngine:
         check_schema(data, target, absent_columns(data, checks))
         data = rebalanced(with_moments(data, target), target)
         if target.identity:
-            # A task can give numbers that no other gives only where all know how many they are.
+            # Unique identity values require that all tasks know the number of tasks.
             writers = int(self.spark.conf.get("spark.sql.shuffle.partitions") or 1)
             data, target = data.repartition(writers), replace(target, writers=writers)
         with failures.of_source(), described(self.spark, _last_part(target.location), "write files"):
@@ -288,12 +288,12 @@ class SparkEngine:
         with failures.of_predicate(predicate):
             filtered = filter_rows(frame, predicate, schema)
             if self._is_remote:
-                filtered.schema  # noqa: B018 - Connect analyses here, and not with an error of a later action
+                filtered.schema  # noqa: B018 - makes Connect analyze now, so that errors are raised here
         return filtered
 
 
 def _last_part(location: str) -> str:
-    """Return what to call a table whose name the engine is not given."""
+    """Return the last part of a location, to describe a table whose name is unknown."""
     return unquote(location.rpartition("/")[2])
 
 
@@ -305,5 +305,5 @@ def _broadcast_limit(given: int | None, *, is_remote: bool) -> int:
         if not text.isdecimal():
             raise BadRequest(f"{_BROADCAST_SETTING} must be a number of bytes, not {text!r}")
         return int(text)
-    # Connect sends it from this process through one request.
+    # Connect sends it in one request from this process.
     return min(BROADCAST_LIMIT, _REMOTE_BROADCAST_LIMIT) if is_remote else BROADCAST_LIMIT

@@ -1,4 +1,4 @@
-"""Spark's failures whose cause is the table, the predicate or the session, as Delvec's errors."""
+"""Translates Spark's exceptions caused by the table, the predicate or the session into Delvec errors."""
 
 import json
 import re
@@ -46,14 +46,14 @@ _UNREADABLE: Final = re.compile(
 )
 _CAUSE: Final = re.compile(r"^Caused by: (?:[\w.$]+(?:Exception|Error): )?(.+)$", re.MULTILINE)
 _DATA_ERROR: Final = re.compile(r"\[[A-Z_.]+\] ([^\n]+?) SQLSTATE: 22\w{3}")
-"""SQL's class of errors about values: a cast, a division by zero, an overflow."""
+"""SQLSTATE class 22, data exceptions: a cast, a division by zero, an overflow."""
 _TASK_ERROR: Final = re.compile(rf"{TASK_ERROR}(\{{.*\}})")
 _FRAGMENT: Final = re.compile(r"== SQL[^\n]*==\n+(.+?)\n\^", re.DOTALL)
 _RAISED: Final = re.compile(
     r"^(?:.*: )?delvec_kernel\.errors\.\w+\.(\w+): (.+?)(?= SQLSTATE: |\n\s*\n|\n\s+at |\n\w[\w.]*: |\Z)",
     re.MULTILINE | re.DOTALL,
 )
-"""How a traceback ends: the process that raised it sends no more than text."""
+"""The last line of a Python traceback in an exception's text."""
 _NOT_FOUND: Final = re.compile(
     r"\[DATA_SOURCE_NOT_FOUND\] Failed to find the data source: delvec\b", re.IGNORECASE
 )
@@ -71,13 +71,13 @@ _HINT: Final = re.compile(r"\. (?=Use |Correct |If |To )")
 
 @contextmanager
 def of_scan(scan: Scan, predicate: Predicate | None = None) -> Iterator[None]:
-    """Turn a failed read of the scan's files into the error that names table, version and file.
+    """Translate errors of reading a scan's files into errors that name table, version and file.
 
     Raises:
         MissingDataFile: a file is missing from storage.
         CorruptTable: a file cannot be read.
         InvalidPredicate: evaluating ``predicate`` fails for a row.
-        UnsupportedTable: the session did not let Spark see the list of files.
+        UnsupportedTable: with the session's settings, Spark ignored the manifest.
         EngineUnavailable: Spark cannot read from that storage.
     """
     try:
@@ -93,7 +93,7 @@ def of_scan(scan: Scan, predicate: Predicate | None = None) -> Iterator[None]:
 
 @contextmanager
 def of_change(scan: Scan) -> Iterator[None]:
-    """Turn a failed pass of an UPDATE or a MERGE into the error that says what was wrong with which value.
+    """Translate errors of a pass of an UPDATE or a MERGE.
 
     Raises:
         SchemaMismatch: a value does not fit its column.
@@ -115,7 +115,7 @@ def of_change(scan: Scan) -> Iterator[None]:
 
 @contextmanager
 def of_source() -> Iterator[None]:
-    """Turn a failure of the other side of a MERGE, or of rows that are written, into an error of the one who gave them.
+    """Translate errors of computing a MERGE source, or rows to write, into errors about the user's input.
 
     Raises:
         SchemaMismatch: a value does not fit its column.
@@ -140,19 +140,19 @@ def of_source() -> Iterator[None]:
 def _is_sparks(error: Exception) -> bool:
     if isinstance(error, DelvecError):
         return False
-    # Collecting Arrow from classic Spark gives py4j's bare error; Connect comes without py4j.
+    # Classic Spark raises py4j's own error when collecting Arrow; Connect may be installed without py4j.
     return isinstance(error, PySparkException) or type(error).__name__ == "Py4JJavaError"
 
 
 def named_in(text: str) -> DelvecError | None:
-    """Return the error of Delvec's own that Spark's text has, raised in another process; None where there is none.
+    """Return the Delvec error from another process that Spark's text contains, or None.
 
-    That such a process does not have Delvec is one of them.
+    Includes the error that such a process cannot import Delvec.
     """
     sent = _TASK_ERROR.search(text)
     if sent:
         return from_wire(json.loads(sent[1]))
-    # What follows a chain of tracebacks are Java's frames, and after them the same again.
+    # The tracebacks are followed by Java frames, and then repeated.
     raised = [*_RAISED.finditer(text.partition("\n\tat ")[0])] or [*_RAISED.finditer(text)]
     kind = next((each for each in error_classes() if raised and each.__name__ == raised[-1][1]), None)
     if kind is not None:
@@ -231,7 +231,7 @@ def _unassignable(text: str, where: str, **facts: Any) -> SchemaMismatch | None:
 
 
 def _of_session(text: str, scan: Scan) -> DelvecError | None:
-    """Return the error for a session that cannot read the files, whatever is in them."""
+    """Return the error for a session that cannot read the files at all."""
     facts = {"table": scan.name, "version": scan.version}
     where = f"table '{scan.name}' (version {scan.version})"
     if GUARD in text:
@@ -268,7 +268,7 @@ def _translated(text: str, scan: Scan, predicate: Predicate | None) -> DelvecErr
                 **facts,
                 file=path,
             )
-        # Frames of a stack trace follow the last cause; the cause itself is one line.
+        # The last cause is a single line, followed by stack frames.
         causes = [cause for cause in _CAUSE.findall(text) if "[FAILED_READ_FILE." not in cause]
         reason = causes[-1].strip() if causes else "Spark gave no reason"
         return CorruptTable(f"The data file '{path}' of {where} cannot be read: {reason}", **facts, file=path)
@@ -286,7 +286,7 @@ def _translated(text: str, scan: Scan, predicate: Predicate | None) -> DelvecErr
 
 
 def _path_in_log(scan: Scan, url: str) -> str:
-    """Return what the log calls a file that Spark names; Spark's own name if it is none of the scan's."""
+    """Return the path in the log of a file named by Spark; Spark's own name if it is not in the scan."""
     wanted = _without_scheme(url)
     for path in scan.files["path"].to_pylist():
         if _without_scheme(locations.resolve(scan.location, path)) == wanted:
@@ -295,7 +295,7 @@ def _path_in_log(scan: Scan, url: str) -> str:
 
 
 def _without_scheme(url: str) -> str:
-    # Spark may be given s3a: for s3:, and writes file:/ for file:///.
+    # Spark may use s3a: for s3:, and writes file:/ for file:///.
     return unquote(url.partition(":")[2]).lstrip("/")
 
 
@@ -310,7 +310,7 @@ def unknown_file(scan: Scan) -> InternalError:
 
 @contextmanager
 def of_predicate(predicate: Predicate) -> Iterator[None]:
-    """Turn Spark's refusal of a predicate into InvalidPredicate.
+    """Translate Spark's analysis errors about a predicate into InvalidPredicate.
 
     Raises:
         InvalidPredicate: Spark cannot resolve a function in it, or its types do not match.
@@ -325,5 +325,5 @@ def of_predicate(predicate: Predicate) -> Iterator[None]:
 
 
 def refusal(error: AnalysisException) -> str:
-    """Return what Spark says is wrong, without the plan that it shows."""
+    """Return Spark's message without the query plan."""
     return str(error).partition("\n")[0].partition(" SQLSTATE:")[0]

@@ -1,9 +1,9 @@
-"""Tables that map columns by field id: by what name each file holds each column.
+"""Column mapping by field id: resolves the name of each column in each file.
 
-Spark finds columns by field id only while the session's ``spark.sql.parquet.fieldId.read.enabled`` is on, when the
-query runs and not when it is made; without it columns are silently NULL. With it, filters are still pushed into
-files by name (Spark 4.1), so that a file from before a renaming loses row groups by the statistics of another
-column. So ids are looked up here, in the files' footers, and Spark reads by name.
+Spark finds columns by field id only if the session's ``spark.sql.parquet.fieldId.read.enabled`` is on when the
+query runs, not when it is created; otherwise columns are silently NULL. Even then, filters are pushed into
+files by name (Spark 4.1), so that row groups of files from before a rename are skipped by the statistics of another
+column. So field ids are resolved here from footers, and Spark reads by name.
 """
 
 import threading
@@ -34,19 +34,19 @@ _schemas: Final[OrderedDict[_Key, pa.Schema]] = OrderedDict()
 
 
 def maps_by_id(scan: Scan) -> bool:
-    """Whether the scan's table finds columns in files by field id."""
+    """Whether the table maps columns by field id."""
     return scan.configuration.get("delta.columnMapping.mode", "none").lower() == "id"
 
 
 def named_as_in_files(scan: Scan, stored: StructType) -> list[tuple[Scan, StructType]]:
-    """Split a scan by how its files call the columns; nothing to do where they are not mapped by id.
+    """Split a scan by the names that its files have for the columns; one part if they are not mapped by id.
 
     Args:
         scan: not empty.
         stored: the columns that files hold.
 
     Returns:
-        Parts of the scan, and for each the same columns with physical names as they are in its files.
+        Parts of the scan, each with the columns under their names in its files.
 
     Raises:
         CorruptTable: or a subclass: a footer cannot be read, or a file has no field ids.
@@ -69,7 +69,7 @@ def named_as_in_files(scan: Scan, stored: StructType) -> list[tuple[Scan, Struct
 
 
 def named_as_in(schema: pa.Schema, stored: StructType) -> StructType:
-    """Return the columns with physical names as a file of this schema has them; others are not in the file."""
+    """Return the columns with their names in a file of this schema; missing columns get unused names."""
     return StructType(_named(stored.fields, schema))
 
 
@@ -83,7 +83,7 @@ def _named(fields: Sequence[StructField], found: Iterable[pa.Field]) -> tuple[St
         if field is not None:
             kind, name = _named_type(item.type, field.type), field.name
         else:
-            # Missing, even if another column has its name; then any name will do that no column has.
+            # Missing, even if another column has its name, so use a name that no column has.
             kind, name = item.type, item.physical_name
             if name.lower() in taken:
                 name = f"{_ABSENT}{item.field_id}"
@@ -137,12 +137,12 @@ def _schemas_of(scan: Scan) -> list[pa.Schema]:
 
 
 def _text(schema: pa.Schema) -> bytes:
-    # Arrow compares schemas without the field ids.
+    # Not schema equality, which ignores field ids.
     return bytes(schema.serialize())
 
 
 def _checked(schema: pa.Schema, scan: Scan, path: str) -> pa.Schema:
-    # Only what tells columns apart is kept, so that equal schemas are equal.
+    # Other metadata is dropped, so that schemas with the same names and ids compare equal.
     schema = schema.remove_metadata()
     if len(schema) and all(_field_id(field) is None for field in schema):
         raise CorruptTable(

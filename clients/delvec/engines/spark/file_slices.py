@@ -1,7 +1,7 @@
-"""What a task does with the files that it is given: reads them with pyarrow, without the rows that are deleted.
+"""Reads live rows of file slices with pyarrow, in tasks.
 
-Tasks need nothing but this package and access to storage. Deletion vectors that the plan did not bring along are
-fetched here, each task those of its own files.
+Tasks only need this package and access to storage. Each task reads the deletion vectors of its own files, unless
+they are part of the plan.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,16 +31,16 @@ _BATCH_ROWS: Final = 1 << 16
 
 @dataclass(frozen=True)
 class FileSlice:
-    """The row groups of a file whose middle lies in a range of bytes.
+    """The row groups of a file whose midpoints are in a byte range.
 
     Attributes:
         path: as in the log.
         start: first byte.
-        end: where the range ends; None for the file's end.
+        end: end of the range; None for the end of the file.
         values: partition values, serialized, by physical name.
-        descriptor: JSON of the deletion vector's, if there is one.
-        deleted: the deletion vector itself, serialized, where the plan has it.
-        occurrences: how often each row is read, where that is not once.
+        descriptor: JSON of the deletion vector descriptor, if any.
+        deleted: the serialized deletion vector, if the plan has it.
+        occurrences: how often each row is returned, if not once.
     """
 
     path: str
@@ -54,17 +54,17 @@ class FileSlice:
 
 @dataclass(frozen=True)
 class TableRead:
-    """What all tasks of a scan have in common.
+    """The common state of all tasks of a scan.
 
     Attributes:
-        location: the table's.
+        location: of the table.
         table: its name, for messages.
-        version: which is read.
+        version: the version to read.
         schema: the columns to return.
         partition_columns: names.
         mapping: ``delta.columnMapping.mode``.
-        marked_only: deletion vectors name the rows that there are, and not those that are gone.
-        roots: where files may lie.
+        marked_only: whether deletion vectors mark the rows to return instead of the deleted ones.
+        roots: allowed locations of files.
     """
 
     location: str
@@ -131,14 +131,14 @@ def _read_slice(read: TableRead, part: FileSlice, deleted: BitMap64 | None) -> I
 
 @dataclass(frozen=True)
 class _Columns:
-    """How one file's columns become the table's.
+    """Converts one file's columns to the table's.
 
     Attributes:
         target: the Arrow schema to return.
-        stored: the columns that files hold, as this file calls them, by name.
-        names: what the file calls those that it has.
-        partition: the others' value, as an array of one.
-        mapped: whether names are physical ones.
+        stored: the data columns with their names in this file, by table name.
+        names: the file's names of the columns that it has.
+        partition: values of the partition columns, as arrays of length one.
+        mapped: whether names are physical names.
     """
 
     target: pa.Schema
@@ -209,7 +209,7 @@ def _in_slice(group: pq.RowGroupMetaData, part: FileSlice) -> bool:
 
 
 def _live(gone: MarkedRows, first: int, count: int, *, marked_only: bool) -> npt.NDArray[np.bool_] | None:
-    """Return which of the rows from ``first`` on are read, or None where all are."""
+    """Return which of ``count`` rows from ``first`` are live; None if all are."""
     marked = gone.between(first, count)
     if not len(marked) and not marked_only:
         return None

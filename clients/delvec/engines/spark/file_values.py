@@ -1,12 +1,12 @@
-"""What rows need to know of their file: looked up by the file's number, and never silently absent.
+"""Values per file, looked up for each row by its file number, and never silently missing.
 
-Small facts are arrays with the file's number as index, each held by a scalar subquery: a query that does not need
-one does not pay for it, not even with a join. Large ones are a broadcast join. A row whose file has no facts fails
-the query either way: without its deletion vector it would pass for live.
+Small values are arrays indexed by file number, each in a scalar subquery: a query that does not need
+them has no cost, not even a join. Large ones are a broadcast join. In both cases a row of an unknown file fails
+the query, since without its deletion vector it would count as live.
 
-Partition values of a moderate number of files are literals in the query instead. A filter on them then depends on
-nothing but constants and the file's number, which Spark knows before it opens a file: it leaves files out, even
-where the filter comes long after the plan.
+Partition values of a moderate number of files are literals in the query instead. A filter on them then only depends on
+constants and the file number, which Spark knows before it opens a file, so it skips files even
+if the filter is added long after the plan.
 """
 
 import datetime as dt
@@ -40,11 +40,11 @@ __all__ = [
 FILE: Final = INTERNAL("file")
 """Column with the number of a row's file."""
 SUBQUERY_LIMIT: Final = 8 << 20
-"""Bytes of facts up to which scalar subqueries hold them: they travel with every task."""
+"""Maximum bytes of values in scalar subqueries, which are sent with every task."""
 LITERAL_LIMIT: Final = 64 << 10
-"""Characters up to which a fact is a literal: it is part of the query's text, and of what EXPLAIN shows."""
+"""Maximum characters of values as literals, which EXPLAIN shows."""
 UNKNOWN_FILE: Final = "Delvec does not know file number "
-"""Prefix of the message of a failed query."""
+"""Prefix of the error message."""
 
 _EXACT_TEXT: Final = (
     T.StringType,
@@ -71,12 +71,12 @@ _NUMBER: Final = INTERNAL("facts_file")
 
 @dataclass(frozen=True)
 class FileValue:
-    """One fact about every file of a scan, in the order of the files.
+    """One value per file of a scan, in the order of the files.
 
     Attributes:
         values: one per file.
-        type: Spark's type of them.
-        nullable: whether NULL is a fact too; otherwise there is none in ``values``.
+        type: their Spark type.
+        nullable: whether ``values`` may contain NULL.
     """
 
     values: pa.Array
@@ -92,10 +92,10 @@ def attach(
     *,
     subquery_limit: int = SUBQUERY_LIMIT,
 ) -> tuple[DataFrame, list[Column]]:
-    """Make facts available to the rows of ``frame``, which has the column FILE.
+    """Make values per file available to the rows of ``frame``, which has the column FILE.
 
     Returns:
-        The frame to go on with, possibly with more columns, and for each fact the expression for it.
+        The frame to use from now on, possibly with more columns, and the expression of each value.
     """
     if sum(fact.values.nbytes for fact in facts) <= subquery_limit:
         places = np.full(numbers[-1] + 1, -1)
@@ -117,7 +117,7 @@ def attach(
     schema = T.StructType([T.StructField(_NUMBER, T.IntegerType()), T.StructField(_FACTS, kind)])
     right = F.broadcast(spark.createDataFrame(table, schema))
     joined = frame.join(right, F.col(FILE) == F.col(_NUMBER), "left")
-    # Refers to both sides of the join, or the optimizer could drop the rows without a match.
+    # Refers to both sides of the join, or the optimizer could drop rows without a match, which must fail.
     found = F.coalesce(F.col(_FACTS), _failure(kind))
     return joined, [found[name] for name in names]
 
@@ -130,7 +130,7 @@ def _from_subquery(spark: SparkSession, fact: FileValue, spread: pa.Array) -> Co
 
 
 def constant(fact: FileValue) -> Column | None:
-    """Return a nullable fact that is the same for all files, as a constant; None where it is not, or has no exact text."""
+    """Return a nullable value that is equal for all files as a literal; None if it is not, or cannot be one exactly."""
     if fact.values.null_count == len(fact.values):
         return F.lit(None).cast(fact.type)
     text = _as_text(fact)
@@ -138,19 +138,19 @@ def constant(fact: FileValue) -> Column | None:
         return None
     kind, values, convert = text
     value = convert(F.lit(values[0].cast(pa.string()).as_py()).cast(kind))
-    # Whether a column may be NULL does not depend on the rows that it has; the optimizer takes this away again.
+    # Keep the column nullable, whatever its value; the optimizer removes this.
     return F.nullif(value, F.lit(None).cast(fact.type))
 
 
 def never_null(value: Column, kind: T.DataType) -> Column:
-    """Return a value that is known not to be NULL as one that Spark knows not to be; the same where it has no such literal."""
+    """Return a value that is never NULL as a non-nullable column; unchanged if Spark has no literal of its type."""
     stand_in = _STAND_INS.get(type(kind))
-    # The optimizer evaluates it with the value's own constants, before files are read.
+    # The optimizer folds it together with the value's constants, before files are read.
     return value if stand_in is None else F.coalesce(value, F.lit(stand_in).cast(kind))
 
 
 def _as_text(fact: FileValue) -> tuple[T.DataType, pa.Array, Callable[[Column], Column]] | None:
-    """Return a type whose values have an exact text, the values in it, and the way from it to the fact's own."""
+    """Return a type with exact literals, the values in this type, and the cast back to the original type."""
     kind, values = fact.type, fact.values
     if isinstance(kind, T.DateType):
         return T.IntegerType(), values.view(pa.int32()), F.date_from_unix_date
@@ -160,7 +160,7 @@ def _as_text(fact: FileValue) -> tuple[T.DataType, pa.Array, Callable[[Column], 
 
 
 def _literal(fact: FileValue, spread: pa.Array) -> Column | None:
-    """Return the fact as constants, or None where it is too long or its type has no exact text."""
+    """Return the values as literals; None if they are too long, or their type has no exact literals."""
     text = _as_text(fact)
     if text is None:
         return None
@@ -171,12 +171,12 @@ def _literal(fact: FileValue, spread: pa.Array) -> Column | None:
     if len(codes) + len(texts) > LITERAL_LIMIT:
         return None
     code = F.get(F.from_json(F.lit(codes), "array<int>"), F.col(FILE))
-    # The cast is of a constant too.
+    # Casting a literal is constant-folded, too.
     return convert(F.get(F.from_json(F.lit(texts), "array<string>").cast(T.ArrayType(kind)), code))
 
 
 def _checked(value: Column, fact: FileValue, last: int) -> Column:
-    """Return the value, or fail where the file is not one of those with facts."""
+    """Return the value, or fail if the file is unknown."""
     if not fact.nullable:
         return F.coalesce(value, _failure(fact.type))
     file = F.col(FILE)
@@ -205,7 +205,7 @@ def repeated(
         numbers: of its files.
     """
     found = RepeatedRows.of(scan.files, numbers)
-    # As numbers, because what a moment without its zone becomes depends on the session.
+    # As integers, because converting timestamps depends on the session's time zone.
     moments = {name for name, values in found.columns.items() if pa.types.is_timestamp(values.type)}
     columns = {name: v.cast(pa.int64()) if name in moments else v for name, v in found.columns.items()}
     listed = spark.createDataFrame(pa.table({_KEY: pa.array(found.keys), **columns}))

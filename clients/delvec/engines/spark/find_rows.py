@@ -1,11 +1,11 @@
-"""Which rows of which files satisfy a predicate, found where the files are read.
+"""Finds the rows that satisfy a predicate, on the executors that read the files.
 
-Of a scan that is small enough, rows come as they are: one stage, nothing is moved between executors. Otherwise Spark
-folds 64 neighbouring rows into one word: rows are grouped by file and word with a bitwise OR. That stays in
-generated code, needs no Python on the executors, and brings back at most 24 bytes for 64 rows. Of a scan so large
-that this may still be too much for the driver, each task makes Roaring bitmaps instead, which are as small as the
-deletion vectors that they become, but cost a Python worker and some more time per row. Where even these would be too
-large to bring together, they stay on the executors; see :mod:`delvec.engines.spark.vector_tasks`.
+For a small scan, row indexes are collected directly: one stage without a shuffle. Otherwise Spark
+folds 64 adjacent rows into one word: it groups by file and word with a bitwise OR. That stays in
+generated code, needs no Python on the executors, and returns at most 24 bytes per 64 rows. If that may still be too much
+for the driver, each task builds Roaring bitmaps instead, which are as small as the deletion vectors
+that they become, but need a Python worker and more time per row. If even these are too
+large for the driver, they stay on the executors; see :mod:`delvec.engines.spark.vector_tasks`.
 
 Deletion vectors are not applied: the service ignores rows that are deleted already.
 """
@@ -44,16 +44,16 @@ __all__ = [
 ]
 
 MAX_ROWS_AS_THEY_ARE: Final = 1 << 24
-"""Physical rows up to which the driver takes rows as they are: at most 200 MB, and only if every row matches."""
+"""Maximum physical rows of a scan whose row indexes are collected directly: 200 MB if every row matches."""
 
 MAX_ROWS_FOR_WORDS: Final = 1 << 28
-"""Physical rows up to which the driver takes words: at most 100 MB, and only if every row matches."""
+"""Maximum physical rows of a scan whose words are collected: 100 MB if every row matches."""
 
 _BYTES_PER_ROW: Final = 8
 
 
 def physical_rows(scan: Scan) -> int:
-    """Return the number of rows in the scan's files, an upper estimate where statistics are missing."""
+    """Return the number of physical rows in the scan's files, an upper estimate if statistics are missing."""
     guess = pc.divide(scan.files["size"], _BYTES_PER_ROW)
     return int(pc.sum(pc.coalesce(scan.files["num_records"], guess)).as_py() or 0)
 
@@ -67,7 +67,7 @@ def fold_on_driver(matches: DataFrame) -> dict[int, BitMap64]:
 
 
 def fold_to_words(matches: DataFrame) -> dict[int, BitMap64]:
-    """Return the same as :func:`fold_on_driver`, after a shuffle of far less."""
+    """Return the same as :func:`fold_on_driver`, with words instead of rows sent to the driver."""
     row = F.col(ROW)
     bit = F.call_function("shiftleft", F.lit(1).cast("long"), row.bitwiseAND(63).cast("int"))
     words = (
@@ -88,7 +88,7 @@ def fold_to_words(matches: DataFrame) -> dict[int, BitMap64]:
 
 
 def fold_on_executors(matches: DataFrame) -> dict[int, BitMap64]:
-    """Return the same as :func:`fold_to_words`, with one bitmap per file and task as the only traffic."""
+    """Return the same as :func:`fold_to_words`, with one bitmap per file and task sent to the driver."""
     table = folded(matches).toArrow()
     found = RowSets()
     for number, rows in zip(table["file"].to_pylist(), table["rows"], strict=True):
@@ -102,7 +102,7 @@ def folded(matches: DataFrame) -> DataFrame:
 
 
 def _fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Runs on executors: one bitmap per file of the task's rows."""
+    """Fold a task's rows into one bitmap per file; runs on executors."""
     forget_archives()
     found = RowSets()
     for batch in batches:
@@ -118,12 +118,12 @@ def _fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def filter_rows(frame: DataFrame, predicate: Predicate, schema: StructType) -> DataFrame:
     """Return the rows for which ``predicate``, over columns of ``schema``, is true.
 
-    Spark pushes comparisons into the Parquet reader, which goes by the bounds of row groups: NaN is not within them,
-    though Spark orders it above everything, and -0.0 is below them where they are 0.0, though Spark takes the two
-    for equal. So floating-point columns are compared in a form that is not pushed.
+    Spark pushes comparisons into the Parquet reader, which skips row groups by their bounds. These leave out NaN,
+    the greatest value in Spark, and -0.0 is below a bound of 0.0, although Spark treats the two
+    as equal. So floating-point columns are compared in a form that is not pushed.
 
     Raises:
-        InvalidPredicate: it has what Spark would replace by the value of a variable.
+        InvalidPredicate: it contains a variable reference (``${...}``), which Spark would substitute.
     """
     refuse_variables(predicate.text)
     hidden = {
@@ -137,5 +137,5 @@ def filter_rows(frame: DataFrame, predicate: Predicate, schema: StructType) -> D
 
 
 def opaque(column: Column, kind: DataType) -> Column:
-    """Return a column of floats, or of structs, of the same values that Spark does not recognise as one of the file."""
+    """Return a float or struct column with the same values, in a form that Spark does not push into the scan."""
     return F.when(column.isNotNull(), column) if isinstance(kind, StructType) else F.nanvl(column, column)

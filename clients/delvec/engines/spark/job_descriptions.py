@@ -1,4 +1,4 @@
-"""What Spark's UI shows of Delvec's jobs: ``delvec MERGE events: find rows``."""
+"""Job descriptions in Spark's UI, such as ``delvec MERGE events: find rows``."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,15 +18,15 @@ _BETWEEN: Final = ": "
 
 @contextmanager
 def described(spark: SparkSession, table: str | None, step: str) -> Iterator[None]:
-    """Describe the jobs that are started inside; afterwards the description is the program's own again.
+    """Describe the jobs started inside the block; restores the program's description afterwards.
 
-    A description of the program's stands before it. With Spark Connect, whose jobs cannot be described, it is a tag of the
-    operations: the UI shows it, and ``interruptTag`` takes it.
+    It is appended to the program's own description. Spark Connect has no job descriptions, so there it is a tag of the
+    operations: the UI shows it, and ``interruptTag`` accepts it.
     """
     what = operation() if table is None else f"{operation()} {table}"
     text = f"{_OF_DELVEC}{what}{_BETWEEN}{step}"
     if is_remote(spark):
-        # A tag must not have one.
+        # Tags must not contain commas.
         tag = text.replace(",", ";")
         fresh = tag not in spark.getTags()
         if fresh:

@@ -1,8 +1,8 @@
-"""Small row changes done in the driver: a job on a cluster costs more than the work that it does.
+"""Runs small row changes in the driver, where a job on the cluster would cost more than the work.
 
-What runs is the DuckDB engine, over the same plan, and only where the command means the same there
-(:mod:`~delvec.engines.spark.same_meaning`), the files are few bytes, and the driver sees the storage that the executors see.
-Whatever that engine refuses or fails at is done by Spark, as if nothing had been tried: errors are Spark's, too.
+It uses the DuckDB engine with the same plan, but only if the command has the same result there
+(:mod:`~delvec.engines.spark.same_meaning`), the files are small, and the driver can read the table's storage.
+If DuckDB refuses or fails, Spark runs the command from the start, so errors are always Spark's.
 """
 
 import logging
@@ -39,20 +39,19 @@ _LOCAL_FILES: Final = "file:"
 _OBJECT_STORES: Final = ("s3:", "gs:", "az:", "abfss:")
 _LOCAL_BYTES: Final = 512 << 20
 _REMOTE_BYTES: Final = 64 << 20
-"""Over the network, many executors are soon faster than one driver."""
+"""Limit for remote storage, where many executors are faster than one driver."""
 _SOURCE_BYTES: Final = 64 << 20
 _MEMORY: Final = 1 << 30
 _MEMORY_OF_CLUSTERS: Final = 256 << 20
-"""For drivers in containers with little memory next to the JVM."""
+"""DuckDB's memory on cluster drivers, whose containers often have little memory beside the JVM."""
 _PATIENCE: Final = 600.0
 _unreachable: Final[dict[str, float]] = {}
-"""Locations at which storage did not respond to this process, and when: finding out again would take seconds each
-time."""
+"""When storage last failed to respond to this process, by location; each new attempt would take seconds."""
 _Done = TypeVar("_Done")
 
 
 class LocalExecution:
-    """Runs commands of a session in its driver, where that is as good.
+    """Runs commands of a session in its driver if they are small enough.
 
     Args:
         spark: classic or Connect.
@@ -62,7 +61,7 @@ class LocalExecution:
         self._spark = spark
 
     def find_rows(self, scan: Scan, predicate: Predicate) -> Mapping[str, BitMap64] | None:
-        """Return what :meth:`delvec.engines.protocol.Engine.find_rows` does; None: it is for Spark to do.
+        """Run :meth:`delvec.engines.protocol.Engine.find_rows` in the driver; return None if Spark has to run it.
 
         Raises:
             BadRequest: a setting is not understood.
@@ -72,7 +71,7 @@ class LocalExecution:
         return self._try(scan, lambda engine: engine.find_rows(scan, predicate))
 
     def change_rows(self, scan: Scan, change: RowChange, target: WriteTarget) -> ChangedRows | None:
-        """Return what :meth:`delvec.engines.protocol.Engine.change_rows` does; None: it is for Spark to do.
+        """Run :meth:`delvec.engines.protocol.Engine.change_rows` in the driver; return None if Spark has to run it.
 
         Raises:
             BadRequest: a setting is not understood, or Spark cannot read the source.
@@ -101,7 +100,7 @@ class LocalExecution:
         return True
 
     def _unsuitable(self, scan: Scan) -> str | None:
-        """Return why the scan is no work for the driver, in words; None where it is."""
+        """Return why the driver cannot read the scan, for logs; None if it can."""
         spark = self._spark
         found = _turned_off(spark)
         if found is not None:
@@ -165,14 +164,14 @@ class LocalExecution:
 
 @lru_cache(maxsize=4)
 def _engine(threads: int, memory: int) -> Any:
-    """Return the engine of this process: making a database takes longer than a small change."""
+    """Return this process's engine, cached because creating a database takes longer than a small change."""
     from delvec.engines.duckdb import DuckDBEngine
 
     return DuckDBEngine(memory_limit=memory, threads=threads)
 
 
 def _turned_off(spark: SparkSession) -> str | None:
-    """Return why nothing of this session runs here, in words."""
+    """Return why local execution is off for this session, for logs; None if it is on."""
     if is_remote(spark):
         return "with Spark Connect, the driver is another process"
     enabled = str(spark.conf.get(ENABLED, "true")).strip().lower()
@@ -184,12 +183,12 @@ def _turned_off(spark: SparkSession) -> str | None:
 
 
 def _is_one_machine(spark: SparkSession) -> bool:
-    # Not "local-cluster[...]", whose executors are processes of their own, as elsewhere.
+    # "local-cluster[...]" has separate executor processes, so it does not count.
     return re.fullmatch(r"local(\[.*\])?", spark.sparkContext.master) is not None
 
 
 def _resources(spark: SparkSession) -> tuple[int, int]:
-    """Return how many cores, and how many bytes of memory beside the JVM's, are the driver's to use."""
+    """Return the cores, and the bytes of memory beside the JVM's, that the driver may use."""
     if _is_one_machine(spark):
         return max(1, int(spark.sparkContext.defaultParallelism)), _MEMORY
     return max(1, int(spark.conf.get("spark.driver.cores", "1") or 1)), _MEMORY_OF_CLUSTERS

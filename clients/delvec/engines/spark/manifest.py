@@ -1,20 +1,20 @@
-"""Manifests: the list of files that Spark reads, so that it lists no directory.
+"""Manifests: lists of files for Spark to read, so that it does not list directories.
 
-A manifest is a directory that looks like the output of Spark's streaming file sink: ``_spark_metadata/0`` lists
-the files, and Spark reads what is listed, wherever it lies. The driver reads the list, executors never do.
+A manifest is a directory in the format of Spark's streaming file sink: ``_spark_metadata/0`` lists
+the files, and Spark reads the listed files, wherever they are. Only the driver reads the list.
 
-Left to itself the trick fails open, so it is made to fail closed:
+By itself this fails open, so three measures make it fail closed:
 
-- A manifest is written once, under a name of its own, and removed whole.
-- Should Spark not see the list, because the session ignores such lists or because it was damaged, it would read
-  the directory itself and find no rows. A *guard* lies in the directory: a file that is no Parquet file, on which
-  every such read fails, whenever the query runs.
+- A manifest is written once, under a unique name, and deleted as a whole.
+- If Spark does not see the list, because the session ignores such lists or because it is damaged, it would read
+  the directory itself and find no rows. So the directory contains a *guard*, an invalid Parquet file, on which
+  every such read fails.
 - A listed size of 0 would read as no rows and is refused.
 
 The list also numbers the files. Spark passes the modification time of a listed file on to its rows unchanged, as
 ``_metadata.file_modification_time``, and does not compare it with the file. So milliseconds since the epoch are
-used as the file's number: a row then tells its file by an integer, whatever the spelling of its path. Multiples of
-1000 are not used: should a time ever be rounded to seconds, it is no file's number, and the query fails.
+used as the file number: each row identifies its file by an integer, regardless of the spelling of its path. Multiples of
+1000 are not used: if a time is ever rounded to seconds, it matches no file, and the query fails.
 """
 
 import atexit
@@ -44,10 +44,10 @@ from delvec_kernel.storage import files as storage
 __all__ = ["GUARD", "UNUSED_MULTIPLE", "ManifestStore", "file_numbers", "hadoop_path"]
 
 GUARD: Final = "spark-ignored-the-list-of-files.parquet"
-"""Name of the file that fails every read that does not follow the list."""
+"""Name of the guard file, on which every read without the list fails."""
 
 UNUSED_MULTIPLE: Final = 1000
-"""Multiples of this are no file's number."""
+"""Multiples of this are not used as file numbers."""
 
 _GUARD_TEXT: Final = (
     b"This is no Parquet file. A query that fails here did not see the list of files beside it; "
@@ -64,7 +64,7 @@ def file_numbers(count: int) -> list[int]:
 
 
 def _lines(scan: Scan, numbers: list[int]) -> pa.StringArray:
-    """Return one JSON object per file. Canonical URLs hold nothing that JSON would escape."""
+    """Return one JSON object per file. Canonical URLs need no JSON escapes."""
     files = scan.files
     bad = files.filter(pc.fill_null(pc.less_equal(files["size"], 0), fill_value=True))
     if bad.num_rows:
@@ -77,7 +77,7 @@ def _lines(scan: Scan, numbers: list[int]) -> pa.StringArray:
             file=path,
         )
     paths = canonical_log_paths(files["path"].combine_chunks(), scan.location)
-    # Only an absolute URL has a colon: relative paths have theirs encoded.
+    # Only absolute URLs contain a colon; in relative paths it is percent-encoded.
     inside = pc.binary_join_element_wise(scan.location, paths, "/")
     urls = pc.if_else(pc.match_substring(paths, ":"), paths, inside)
     urls = pc.replace_substring_regex(urls, "^s3://", "s3a://")
@@ -94,11 +94,11 @@ def _lines(scan: Scan, numbers: list[int]) -> pa.StringArray:
 
 
 class ManifestStore:
-    """Where one session's manifests go.
+    """Writes the manifests of one session.
 
     Args:
-        in_table: under the table's location, because the driver runs elsewhere (Spark Connect) or cannot read
-            this machine's temporary files. Otherwise in a temporary directory of this process.
+        in_table: write under the table's location, because the driver runs elsewhere (Spark Connect) or cannot read
+            this machine's temporary files. Otherwise write to a temporary directory of this process.
     """
 
     def __init__(self, *, in_table: bool) -> None:
@@ -106,12 +106,12 @@ class ManifestStore:
         self._swept: set[str] = set()
 
     def write(self, scan: Scan, numbers: list[int]) -> str:
-        """Write the manifest of a scan's files; return the path that Spark has to read.
+        """Write the manifest of a scan's files; return the path for Spark to read.
 
         Raises:
-            CorruptTable: the log gives a file no size.
-            UnusableFile: a file is no regular file.
-            EngineUnavailable: the table is where only this process can see it.
+            CorruptTable: the log has no size for a file.
+            UnusableFile: a file is not a regular file.
+            EngineUnavailable: only this process can read the table's storage.
             StorageError: storage did not answer.
         """
         if scan.location.startswith("memory:"):
@@ -124,7 +124,7 @@ class ManifestStore:
         if not self._in_table:  # the driver may run where the files are not
             storage.check_regular(scan.location, paths, allowed=scan.roots.allows)
         content = "\n".join(["v1", *_lines(scan, numbers).to_pylist()]).encode()
-        # The time in the name is what sweeping goes by; from the mark at its end the plan of a frame tells what it reads.
+        # The time is for the clean-up; the marker at the end shows in a frame's plan which version it reads.
         name = "-".join(filter(None, (f"{int(time.time())}-{uuid.uuid4()}", mark(scan))))
         if not self._in_table:
             return _temporary.write(name, content)
@@ -138,16 +138,16 @@ class ManifestStore:
 
 
 def hadoop_path(url: str) -> str:
-    """Return a canonical URL as the text that Hadoop takes for a path: not encoded, its storage's own scheme."""
+    """Return a canonical URL as a Hadoop path: not percent-encoded, with Hadoop's scheme."""
     scheme, rest = url.split("://", 1)
     authority, slash, path = rest.partition("/")
     return f"{'s3a' if scheme == 's3' else scheme}://{authority}{slash}{unquote(path)}"
 
 
 class _TemporaryManifests:
-    """Manifests on this machine: gone when the process ends, or a week after they were written.
+    """Manifests on this machine, removed when the process ends, or after a week.
 
-    Classic Spark reads a manifest once, when a DataFrame is made, so a week is long.
+    Classic Spark reads a manifest once, when a DataFrame is created, so a week is plenty.
     """
 
     def __init__(self) -> None:
@@ -175,13 +175,13 @@ _temporary: Final = _TemporaryManifests()
 
 
 def _remove_local(directory: Path) -> None:
-    # Renamed first: a directory of which only the list is gone, but not the list's folder, reads as no rows.
+    # Rename first: without its list, but with the list's folder, the directory would read as empty.
     with suppress(OSError):
         shutil.rmtree(directory.rename(directory.with_name(f".{directory.name}.removed")))
 
 
 def _sweep(location: str) -> None:
-    """Remove manifests in the table that are too old for any session to need them."""
+    """Remove manifests in the table that are too old to be in use."""
     oldest = time.time() - _MAX_AGE_SECONDS
     with suppress(OSError, DelvecError, BaseError):
         if local_path(location) is not None:
@@ -191,7 +191,7 @@ def _sweep(location: str) -> None:
         for prefix in obstore.list_with_delimiter(store, f"{_SCANS}/")["common_prefixes"]:
             if _is_older(prefix.rstrip("/").rpartition("/")[2], oldest):
                 paths = [meta["path"] for page in obstore.list(store, prefix) for meta in page]
-                # The guard goes last: until then a reader fails rather than finds nothing.
+                # Delete the guard last: until then, readers fail instead of finding no rows.
                 obstore.delete(store, [path for path in paths if not path.endswith(GUARD)])
                 obstore.delete(store, [path for path in paths if path.endswith(GUARD)])
 

@@ -1,8 +1,8 @@
-"""The other side of a MERGE as a Spark DataFrame whose rows are numbered and stay what they are.
+"""The source of a MERGE as a Spark DataFrame with numbered, pinned rows.
 
-A DataFrame may give other rows each time it is read: random values, a table that others write to meanwhile. A MERGE
-reads its source twice, for what matched and for what did not, so rows are pinned first: Spark keeps them at its
-executors, and fails, rather than reads again, where it lost them.
+A DataFrame may return different rows on each read: random values, a table with concurrent writers. A MERGE
+reads its source twice, for matched and unmatched rows, so rows are pinned first: Spark persists them on its
+executors, and fails instead of recomputing them if they are lost.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ from delvec_kernel.schema.types import (
 __all__ = ["SOURCE_ROW", "PinnedSource", "SourceRows", "merge_source"]
 
 SOURCE_ROW: Final = INTERNAL("source_row")
-"""The column that numbers the source's rows; numbers may have gaps."""
+"""Column with the number of a source row; numbers may have gaps."""
 
 _STEP: Final = "read the source"
 _TEXT_BYTES: Final = 40
@@ -51,7 +51,7 @@ _BOUNDED: Final = frozenset({"byte", "short", "integer", "long", "string", "date
 
 @runtime_checkable
 class _Table(Protocol):
-    """Another table; named by its methods, because its class is above the engines."""
+    """A Delvec table; a protocol, because engines must not import its class."""
 
     def plan(self) -> tuple[Scan, Any]: ...
 
@@ -60,12 +60,12 @@ class _Table(Protocol):
 
 @dataclass(frozen=True)
 class PinnedSource:
-    """Rows that are the same whenever they are read.
+    """Rows that are the same on every read.
 
     Attributes:
         frame: the source's columns and :data:`SOURCE_ROW`.
-        rows: how many.
-        nbytes: about how much memory they take.
+        rows: number of rows.
+        nbytes: approximate memory of the rows.
     """
 
     frame: DataFrame
@@ -74,12 +74,12 @@ class PinnedSource:
 
 
 class SourceRows:
-    """Rows as they came, pinned when they are first needed.
+    """Source rows, pinned on first use.
 
     Args:
         spark: the session.
         schema: their columns.
-        data: a frame that Spark reads, or a table in this process.
+        data: a DataFrame, or an Arrow table in this process.
     """
 
     def __init__(self, spark: SparkSession, schema: StructType, data: DataFrame | pa.Table) -> None:
@@ -94,7 +94,7 @@ class SourceRows:
 
     @cached_property
     def pinned(self) -> PinnedSource:
-        """The rows as they were then, numbered.
+        """The pinned rows, numbered.
 
         Raises:
             BadRequest: Spark cannot read them.
@@ -111,7 +111,7 @@ class SourceRows:
         return PinnedSource(kept, rows, rows * _row_bytes(self._schema))
 
     def collected(self, max_bytes: int) -> pa.Table | None:
-        """Return the rows, the same ones, in this process; None where they take more memory than that.
+        """Return the pinned rows in this process; None if they exceed ``max_bytes``.
 
         Raises:
             BadRequest: Spark cannot read them.
@@ -126,7 +126,7 @@ class SourceRows:
             return to_arrow(self.pinned.frame.drop(SOURCE_ROW), self._schema)
 
     def bounds(self, columns: Sequence[str]) -> dict[str, tuple[Any, Any]]:
-        """Return the least and the greatest value of columns, without those that have none or that do not tell."""
+        """Return the least and greatest value of each column that has usable ones."""
         names = [item.name for item in self._schema.select(columns).fields if _is_bounded(item.type)]
         if not names:
             return {}
@@ -145,12 +145,12 @@ class SourceRows:
 
 
 def merge_source(spark: SparkSession, data: Any, frame_of: Callable[[Scan], DataFrame]) -> MergeSource:
-    """Take rows for the other side of a MERGE.
+    """Return a source for rows.
 
     Args:
         spark: the session.
-        data: a DataFrame, classic or Connect; a :class:`~delvec.DeltaTable`, of which the version that is now the
-            newest is taken; or what :func:`~delvec.engines.input_data.to_arrow` takes.
+        data: a DataFrame, classic or Connect; a :class:`~delvec.DeltaTable`, pinned to its newest
+            version; or anything that :func:`~delvec.engines.input_data.to_arrow` takes.
         frame_of: makes the DataFrame of a scan.
 
     Raises:
@@ -167,7 +167,7 @@ def merge_source(spark: SparkSession, data: Any, frame_of: Callable[[Scan], Data
         return _source(spark, schema_from(data.schema), data)
     if isinstance(data, _Table):
         scan, _ = data.plan()
-        # Without the metadata of column mapping and of generated columns, which is the table's alone.
+        # Without metadata: column mapping and generated columns of the source table do not apply to the target.
         return _source(spark, StructType.from_arrow(scan.schema.to_arrow()), frame_of(scan))
     table = input_data.to_arrow(data)
     _check_names(table.column_names)
@@ -192,19 +192,19 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 def _conformed(table: pa.Table, schema: StructType) -> pa.Table:
-    """Return the rows with types that Spark takes, which are fewer than Arrow's."""
+    """Return the rows with types that Spark accepts, a subset of Arrow's."""
     target = schema.to_arrow()
     batches = [cast_batch(batch, schema, target, check_nulls=False) for batch in table.to_batches()]
     return pa.Table.from_batches(batches, target)
 
 
 def _is_bounded(kind: DataType) -> bool:
-    """Whether values compare alike everywhere: no NaN, no time zone, nothing that Python cannot hold."""
+    """Whether bounds of the type are safe: no NaN, no time zone, and exact in Python."""
     return isinstance(kind, DecimalType) or (isinstance(kind, PrimitiveType) and kind.name in _BOUNDED)
 
 
 def _row_bytes(kind: DataType) -> int:
-    """Return a guess of what a value takes in memory."""
+    """Return the estimated memory of a value."""
     if isinstance(kind, StructType):
         return sum((_row_bytes(item.type) for item in kind.fields), 8)
     if isinstance(kind, ArrayType):

@@ -1,8 +1,8 @@
-"""UPDATE and MERGE: one pass over the table's rows, which writes new rows and finds the old ones.
+"""UPDATE and MERGE on Spark: one pass over the table writes new rows and finds the old ones.
 
-A MERGE never joins outwards from the source: that would move the whole table between executors, where a source of a
-usual size can be sent to all of them. The pass over the table tells which rows of the source matched, and a second one,
-over the source alone, inserts the others.
+A MERGE never uses an outer join that keeps source rows: that would shuffle the whole table, where a typical
+source can be broadcast. The pass over the table reports which source rows matched, and a second pass
+over the source inserts the others.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +36,7 @@ from delvec_kernel.schema.types import has_float
 __all__ = ["RowChanger"]
 
 _BROADCAST_BYTES: Final = 64 << 20
-"""Bytes of a source up to which it is sent to all tasks, so that the table's rows stay where they are read."""
+"""Maximum bytes of a source that is broadcast, which avoids a shuffle of the table."""
 
 
 class RowChanger:
@@ -45,13 +45,13 @@ class RowChanger:
     Args:
         spark: classic or Connect.
         frames: of the session.
-        scan: the files whose rows may be touched.
+        scan: the files whose rows may change.
         change: the clauses.
-        target: the table as it will be.
-        sends_few: whether tasks may send few new rows here, to be written together.
+        target: the table after the commit.
+        sends_few: whether tasks may send small numbers of new rows to the driver, which writes them together.
 
     Raises:
-        UnsupportedWriterFeature: the table asks for what Spark cannot evaluate.
+        UnsupportedWriterFeature: Spark cannot evaluate a constraint or a generated column.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class RowChanger:
         self._unmatched = [each for each in numbered if each[1].match == "not-matched-by-source"]
 
     def run(self) -> ChangedRows:
-        """Do it; see :meth:`delvec.engines.protocol.Engine.change_rows`."""
+        """Run the change; see :meth:`delvec.engines.protocol.Engine.change_rows`."""
         with failures.of_change(self._scan):
             source = None if self._change.source is None else self._change.source.data.pinned
             if source is None:
@@ -120,7 +120,7 @@ class RowChanger:
         on = None if self._change.on is None else sql_column(self._change.on)
         joined = table.join(frame.alias(SOURCE), on, how)
         if self._change.may_match_twice and self._change.change_feed:
-            # A row that several source rows delete is reported once.
+            # Report a row once even if several source rows delete it.
             if keep:
                 self._run(self._passes.changed(joined, [], keep_matches=True))
             self._run(self._passes.changed(joined.dropDuplicates([FILE, ROW]), clauses, keep_matches=False))
@@ -128,7 +128,7 @@ class RowChanger:
         self._run(self._passes.changed(joined, clauses, keep_matches=keep))
 
     def _table(self) -> DataFrame:
-        """Return the live rows under the table's name, with what the passes read."""
+        """Return the live rows, aliased by the table's name, with the columns that the passes read."""
         columns = self._passes.columns()
         schema = self._scan.schema.select(columns)
         if not len(self._scan):
@@ -138,7 +138,7 @@ class RowChanger:
         located = self._frames.located(self._scan, columns, self._numbers, only_live=True)
         conditions = [each.condition for each in self._change.clauses] + [self._change.on]
         read = {name for each in conditions if each for name in each.columns.get(TARGET, ())}
-        # Of floats, what the files say about their bounds is not what Spark's comparisons go by.
+        # Bounds of float columns in files disagree with Spark's comparisons (NaN, -0.0), so prevent pushdown.
         floats = {
             item.name: opaque(F.col(backticked(item.name)), item.type)
             for item in schema.fields
@@ -165,7 +165,7 @@ class RowChanger:
             if self._inserts
             else {},
             rows_updated=updated,
-            # A row that several source rows delete is reported for each of them.
+            # A row is reported once per source row that deletes it.
             rows_deleted=sum(len(rows) for rows in row_deletes.values()) - updated,
             rows_inserted=outcome.rows["insert"],
             source_rows=source_rows,
@@ -190,7 +190,7 @@ class RowChanger:
 
 
 def _is_not_in(numbers: BitMap64, column: Column) -> Column:
-    """Return whether a number is not in a set; decided before anything else is computed of the row."""
+    """Return whether a number is not in a set; evaluated before other expressions of the row."""
     function = F.pandas_udf(_function(serialize_bitmap(numbers)), "boolean")
     return function.asNondeterministic()(column)
 

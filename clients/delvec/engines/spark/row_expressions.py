@@ -1,7 +1,7 @@
-"""A table's own expressions, evaluated by Spark in the pass that writes the rows.
+"""Evaluates a table's constraints and generated columns with Spark, in the pass that writes the rows.
 
-Spark adds what it found as one more column, because a row must be checked as it is written: a second look at the
-source could see other rows. The task that writes finds the column and refuses.
+Spark adds the result as a column, because the rows checked must be the rows written: a second read of the
+source could return other rows. The writing task reads the column and raises the error.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,19 +33,19 @@ __all__ = [
 ]
 
 BROKEN: Final = INTERNAL("broken")
-"""Column with the number of the first check that a row breaks."""
+"""Column with the number of the first check that a row violates."""
 _GIVEN: Final = INTERNAL("given") + "_"
 
 
 @dataclass(frozen=True)
 class TaskChecks:
-    """What a task does with the rows that it gets; travels to executors.
+    """Checks of rows in tasks; sent to executors.
 
     Attributes:
-        tests: the checks, in the order of their numbers in the column that Spark added.
-        given: names of columns as they came, by the name under which they come now: Spark evaluates the
-            expressions over values of the table's types, and what is written must not have been cast.
-        names: of the driver, for what it adds to the rows.
+        tests: the checks, in the order of their numbers in :data:`BROKEN`.
+        given: original names of columns by their present names: Spark evaluates the
+            expressions over values cast to the table's types, but the uncast values are written.
+        names: the driver's internal names of the columns that it adds.
     """
 
     target: WriteTarget
@@ -54,11 +54,11 @@ class TaskChecks:
     names: InternalNames = INTERNAL
 
     def checked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Give the rows without what Spark added.
+        """Check rows, and yield them without the columns that Spark added.
 
         Raises:
-            SchemaMismatch: they do not fit the table.
-            ConstraintViolation: a row breaks what the table asks.
+            SchemaMismatch: the rows do not fit the table.
+            ConstraintViolation: a row violates a constraint.
         """
         checks = RowChecks(self.target)
         for batch in batches:
@@ -83,22 +83,22 @@ class TaskChecks:
 
 @dataclass(frozen=True)
 class ExaminedFrame:
-    """Rows with what Spark found out about them."""
+    """Rows with the results of checks, and the checks for tasks."""
 
     frame: DataFrame
     checks: TaskChecks
 
 
 def examined(frame: DataFrame, target: WriteTarget, checks: RowChecks) -> ExaminedFrame:
-    """Return the table's columns, those with defaults and generated ones that were absent, and which check a row breaks.
+    """Return the table's columns, including missing default and generated columns, and the first violated check per row.
 
     Args:
         frame: columns of the table, in any order and case.
         target: the table.
-        checks: what it asks of rows.
+        checks: the table's constraints.
 
     Raises:
-        ExpressionNotAllowed: an expression holds what tables may not ask of an engine; names it.
+        ExpressionNotAllowed: an expression is not allowed in tables; names it.
         UnsupportedWriterFeature: Spark does not accept an expression; names it.
     """
     frame, given = _typed(frame, target)
@@ -111,8 +111,8 @@ def examined(frame: DataFrame, target: WriteTarget, checks: RowChecks) -> Examin
         frame = frame.select(
             "*", *(value.alias(rule.column) for value, rule in zip(values, defaults, strict=True))
         )
-    # A column that is absent is NULL, for the expressions too: a name that Spark does not find in the rows may be a
-    # variable of the session.
+    # Missing columns are added as NULL, for expressions, too: Spark would resolve a name that is not a column as a
+    # session variable.
     has_rule = {rule.column for rule in checks.constraints.computed}
     absent = [name for name in target.schema.names if name not in frame.columns and name not in has_rule]
     if absent:
@@ -131,13 +131,13 @@ def examined(frame: DataFrame, target: WriteTarget, checks: RowChecks) -> Examin
 
 
 def absent_columns(frame: DataFrame, checks: RowChecks) -> list[str]:
-    """Return the columns that a frame does not have and that Spark computes."""
+    """Return the columns missing in a frame that Spark computes."""
     given = {name.lower() for name in frame.columns}
     return [rule.column for rule in checks.constraints.computed if rule.column.lower() not in given]
 
 
 def _typed(frame: DataFrame, target: WriteTarget) -> tuple[DataFrame, tuple[tuple[str, str], ...]]:
-    """Return the columns under the table's names and with its types, and those that were cast as they came."""
+    """Return the columns with the table's names and types, and the original of each cast column."""
     wanted = {field.name.lower(): field for field in spark_schema(target.schema).fields}
     columns, given = [], []
     for number, field in enumerate(frame.schema.fields):
@@ -161,12 +161,12 @@ def _is_cast(found: T.DataType, wanted: T.DataType) -> bool:
 
 def _cast(field: T.StructField, wanted: T.DataType) -> Any:
     value = backticked(field.name)
-    # A value that does not fit is for the task to refuse.
+    # try_cast: the task raises the error for values that do not fit.
     return F.expr(f"try_cast({value} AS {wanted.simpleString()})")
 
 
 def as_stored(frame: DataFrame, checks: RowChecks) -> DataFrame:
-    """Return rows as they come back: an empty text that partitions the table is NULL."""
+    """Return rows as they will be read back: an empty string in a partition column is NULL."""
     if not checks.partition_texts:
         return frame
     names = ((name, F.col(backticked(name))) for name in frame.columns)
@@ -179,10 +179,10 @@ def as_stored(frame: DataFrame, checks: RowChecks) -> DataFrame:
 
 
 def first_broken(frame: DataFrame, tests: Sequence[Check], checks: RowChecks) -> Any:
-    """Return the number of the first test that a row of ``frame`` breaks, or NULL.
+    """Return the number of the first check that a row of ``frame`` violates, or NULL.
 
     Raises:
-        ExpressionNotAllowed: an expression holds what tables may not ask of an engine; names it.
+        ExpressionNotAllowed: an expression is not allowed in tables; names it.
         UnsupportedWriterFeature: Spark does not accept an expression; names it.
     """
     whens = []
@@ -194,16 +194,16 @@ def first_broken(frame: DataFrame, tests: Sequence[Check], checks: RowChecks) ->
             raise checks.refused(test, _reason(error), "Spark") from error
         if not isinstance(kind, T.BooleanType | T.NullType):
             raise checks.refused(test, f"its type is {kind.simpleString()}, not boolean", "Spark")
-        # NULL is as bad as false.
+        # NULL counts as a violation.
         whens.append(f"WHEN NOT coalesce({condition}, false) THEN {number}")
     return F.expr(f"CASE {' '.join(whens)} END")
 
 
 def generated_value(frame: DataFrame, rule: Generated, checks: RowChecks) -> Any:
-    """Return what a generated column's expression gives for a row of ``frame``, in the expression's own type.
+    """Return the value of a generated column's expression for a row of ``frame``, in the expression's type.
 
     Raises:
-        ExpressionNotAllowed: it holds what tables may not ask of an engine.
+        ExpressionNotAllowed: it is not allowed in tables.
         UnsupportedWriterFeature: Spark does not accept it.
     """
     try:

@@ -1,4 +1,4 @@
-"""Rows of files as bitmaps, collected where the rows are and brought together on the driver."""
+"""Bitmaps of rows by file, built in tasks and merged on the driver."""
 
 import sys
 from array import array
@@ -17,11 +17,11 @@ from delvec_kernel.errors import DelvecError
 __all__ = ["MOST_AT_ONCE", "MarkedRows", "RowSets", "forget_archives", "plainly"]
 
 MOST_AT_ONCE: Final = 1 << 24
-"""Rows of a bitmap that are held as numbers, of 8 bytes: half a megabyte of bitmap can mean 2^32 rows, whatever the file has."""
+"""Maximum rows expanded to 8-byte integers at once: a hostile bitmap of half a megabyte can have 2^32 rows."""
 
 
 class MarkedRows:
-    """The rows of a file that a deletion vector holds, however many it says that they are.
+    """Looks up the rows of a deletion vector in bounded memory.
 
     Args:
         bitmap: the rows.
@@ -43,7 +43,7 @@ class MarkedRows:
         return found
 
     def between(self, first: int, count: int) -> npt.NDArray[np.uint64]:
-        """Return the marked rows from ``first`` on, ascending; ``count`` is that of a batch."""
+        """Return the marked rows among ``count`` rows from ``first``, ascending."""
         if self._all is None:
             return _numbers(self._bitmap & BitMap64(range(first, first + count)))
         start, end = np.searchsorted(self._all, [first, first + count])
@@ -59,7 +59,7 @@ class RowSets:
 
     Attributes:
         found: the sets.
-        pairs: how many rows were added, by file number; more than the set has where a row came twice, in one task
+        pairs: number of rows added, by file number; exceeds the size of the set if a row was added twice, in one task
             or in several.
     """
 
@@ -68,7 +68,7 @@ class RowSets:
         self.pairs: dict[int, int] = {}
 
     def add(self, files: npt.NDArray[Any], rows: npt.NDArray[Any]) -> None:
-        """Add rows; few runs of equal ``files`` are quick."""
+        """Add rows; fastest if equal ``files`` are adjacent."""
         if not len(files):
             return
         cuts = np.flatnonzero(files[1:] != files[:-1]) + 1
@@ -83,11 +83,11 @@ class RowSets:
             )
 
     def merge(self, number: int, sent: bytes, pairs: int) -> None:
-        """Add what :meth:`serialized` of a task gave."""
+        """Add an entry of a task's :meth:`serialized`."""
         self._join(number, deserialize_bitmap(sent), pairs)
 
     def serialized(self) -> Iterator[tuple[int, bytes, int]]:
-        """Give for each file its number, its rows, and how many were added."""
+        """Yield for each file its number, serialized rows, and number of rows added."""
         for number, rows in self.found.items():
             yield number, serialize_bitmap(rows), self.pairs[number]
 
@@ -106,11 +106,11 @@ _T = TypeVar("_T")
 
 
 def forget_archives() -> None:
-    """Drop what the import system remembers of ZIP archives; it is found again when it is needed.
+    """Drop the import system's cached ZIP importers; they are recreated when needed.
 
-    Before each task Spark invalidates the import system's caches. Until Python 3.13 every importer of an archive then
-    reads its directory anew, and PySpark comes as an archive with an importer for each of its packages: a tenth of a
-    second and more for each task, in a process that has nothing to import.
+    Before each task Spark invalidates the import caches. Until Python 3.13, every ZIP importer then
+    rereads its archive's directory, and PySpark is an archive with one importer per package: 0.1
+    seconds or more per task, in a process that imports nothing.
     """
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter):
@@ -118,7 +118,7 @@ def forget_archives() -> None:
 
 
 def plainly(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Let Spark, which calls the function, show its errors without the frames and errors that they come from."""
+    """Decorate a function that Spark calls, so that its errors are shown without traceback and causes."""
 
     @wraps(function)
     def called(*args: _P.args, **kwargs: _P.kwargs) -> _T:

@@ -1,7 +1,7 @@
-"""Whether SQL means in this Spark session what the DuckDB engine makes of it: the same rows, and equal values.
+"""Checks that expressions have the same result in this Spark session and on the DuckDB engine.
 
-That engine translates a part of Spark's SQL, with Spark's default settings, its own functions, and UTC. What a session has
-otherwise is checked here; where in doubt, Spark runs the command.
+The DuckDB engine translates a part of Spark SQL, with Spark's default settings, built-in functions, and UTC. Other
+settings of the session are checked here; in doubt, Spark runs the command.
 """
 
 import re
@@ -35,7 +35,7 @@ _NEEDED: Final = {
     "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.timestampType": "timestamp_ltz",
 }
-"""Settings that change the meaning of SQL or the contents of files, and the values that the DuckDB engine assumes."""
+"""Settings that change results or file contents, and the values that the DuckDB engine assumes."""
 _OF_OTHER_TIMES: Final = re.compile(
     r"spark\.sql\.(?:legacy\.[\w.]+|[\w.]*(?:RebaseMode|collation)[\w.]*)", re.IGNORECASE
 )
@@ -71,10 +71,10 @@ class Asked:
     """An expression of a command.
 
     Attributes:
-        text: as it was given.
-        root: parsed.
-        schema: what it reads.
-        to: the type of the column that it is assigned to; None for a condition.
+        text: the original SQL.
+        root: the parsed expression.
+        schema: the columns that it may read.
+        to: type of the column it is assigned to; None for a condition.
     """
 
     text: str
@@ -84,12 +84,12 @@ class Asked:
 
     @classmethod
     def of(cls, predicate: Predicate) -> "Asked":
-        """Return a predicate."""
+        """Wrap a predicate."""
         return cls(predicate.text, predicate.expression, predicate.schema)
 
 
 def asked_by(change: RowChange, target: WriteTarget) -> Iterator[Asked]:
-    """Give the conditions and the values of a change."""
+    """Yield the conditions and values of a change."""
     conditions = [change.on, *(clause.condition for clause in change.clauses)]
     for condition in conditions:
         if condition is not None:
@@ -101,12 +101,12 @@ def asked_by(change: RowChange, target: WriteTarget) -> Iterator[Asked]:
 
 
 def difference(spark: SparkSession, asked: Sequence[Asked], target: WriteTarget | None = None) -> str | None:
-    """Return why expressions may mean something else on DuckDB, in words; None where they mean the same.
+    """Return why expressions may have another result on DuckDB, for logs; None if they have the same.
 
     Args:
         spark: a classic session.
         asked: the expressions.
-        target: where new rows go: what the table asks of them is evaluated, too.
+        target: the table of new rows, whose constraints are checked, too.
     """
     found = _setting(spark)
     if found is not None:
@@ -127,20 +127,20 @@ def difference(spark: SparkSession, asked: Sequence[Asked], target: WriteTarget 
 def _setting(spark: SparkSession) -> str | None:
     for name, needed in _NEEDED.items():
         try:
-            # Without a default of ours: Spark's own may come from an environment variable.
+            # Without a default here: Spark's own may come from an environment variable.
             value = str(spark.conf.get(name))
         except PySparkException:
             return f"{name} is not available"
         if value.lower() != needed:
             return f"{name} is {value}"
-    # As one text: names and values one by one would be hundreds of calls.
+    # As one string: reading settings one by one would take hundreds of JVM calls.
     given = spark.conf._jconf.getAll().toString()  # noqa: SLF001
     old = _OF_OTHER_TIMES.search(given)
     return None if old is None else f"{old[0]} is set"
 
 
 def _of_table(target: WriteTarget, texts: set[str], *, local: bool) -> str | None:
-    """Return why what the table asks of rows may mean something else; its expressions are added to ``texts``."""
+    """Return why the table's constraints may have another result; adds their SQL to ``texts``."""
     constraints = target.constraints
     try:
         texts.update(check.sql for check in constraints.checks)
@@ -170,7 +170,7 @@ def _unproven(asked: Asked) -> str | None:
 
 
 def _depends_on_zone(asked: Asked) -> bool:
-    """Whether it may make an instant of something else, or something else of an instant."""
+    """Whether an expression may convert between timestamps and other types, which depends on the time zone."""
     root, to = asked.root.unnest(), asked.to
     path = column_path(root)
     if path is not None:
@@ -184,7 +184,7 @@ def _depends_on_zone(asked: Asked) -> bool:
 
 
 def _brings_zone(node: exp.Expr, schema: StructType) -> bool:
-    # A date plus hours is an instant.
+    # A date plus hours is a timestamp.
     if isinstance(node, exp.CurrentDate | exp.CurrentTimestamp | exp.Interval | exp.Anonymous):
         return True
     path = column_path(node)
@@ -201,7 +201,7 @@ def _has_moment(kind: DataType | None) -> bool:
 
 
 def _replaced(spark: SparkSession, texts: set[str]) -> str | None:
-    """Return which function is, in this session, perhaps not Spark's own: a UDF may have the name of a built-in one."""
+    """Return a function that may be a UDF in this session, under the name of a built-in one; None if there is none."""
     names = {name.lower() for text in texts for name in _CALLS.findall(text)} - _SYNTAX
     for name in sorted(names):
         if not _is_built_in(spark, name):

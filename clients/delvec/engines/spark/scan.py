@@ -1,7 +1,7 @@
 """A planned scan as a Spark DataFrame of live rows.
 
-Files without a deletion vector never pay for those that have one: they are read in a branch of their own.
-Deletion vectors and partition values come to the rows as :mod:`~delvec.engines.spark.file_values`.
+Files without a deletion vector are read in a separate branch, without the cost of the filter.
+Deletion vectors and partition values are looked up as :mod:`~delvec.engines.spark.file_values`.
 """
 
 import json
@@ -60,19 +60,19 @@ from delvec_kernel.schema.types import (
 __all__ = ["BROADCAST_LIMIT", "ROW", "ScanFrames", "spark_schema"]
 
 ROW: Final = INTERNAL("row")
-"""Column with a row's physical index in its file."""
+"""Column with the physical row index."""
 BROADCAST_LIMIT: Final = 128 << 20
-"""Bytes of deleted rows, as bit sets, up to which the driver sends them to all tasks."""
+"""Maximum bytes of bit sets of deleted rows that the driver broadcasts."""
 
 _MOST_ROWS: Final = 1 << 28
-"""Deleted rows that the driver turns into bit sets; each takes 8 bytes meanwhile."""
+"""Maximum deleted rows that the driver converts to bit sets, which takes 8 bytes each temporarily."""
 _VOID: Final = PrimitiveType("void")
 _DIGITS: Final = {"byte": 10, "short": 10, "integer": 10, "long": 20}
 _IGNORE_METADATA: Final = "spark.sql.streaming.fileStreamSink.ignoreMetadata"
 
 
 def spark_schema(schema: StructType) -> T.StructType:
-    """Return Delta's schema as Spark's, with comments, and without what is for those who write the table."""
+    """Return the Spark schema, with comments, but without metadata for writers."""
     fields = [
         _logical(item) | {"metadata": _metadata(item)} | ({"type": "void"} if item.type == _VOID else {})
         for item in schema.fields
@@ -85,10 +85,10 @@ class ScanFrames:
 
     Args:
         spark: classic or Connect.
-        manifests: where file lists go.
-        subquery_limit: bytes of facts up to which a scalar subquery holds them.
-        dense_limit: bytes up to which deletion vectors stay dense.
-        broadcast_limit: bytes beyond which tasks fetch deletion vectors themselves.
+        manifests: writes file lists.
+        subquery_limit: maximum bytes of values per file in scalar subqueries.
+        dense_limit: maximum bytes of dense bit sets.
+        broadcast_limit: maximum bytes of broadcast bit sets; above it, tasks read deletion vectors themselves.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class ScanFrames:
         self._broadcast_limit = broadcast_limit
 
     def in_tasks(self, scan: Scan) -> bool:
-        """Whether tasks fetch the scan's deletion vectors, because all together are too large."""
+        """Whether tasks read the deletion vectors themselves, because they are too large for a broadcast."""
         return scan.has_deletion_vectors and estimated_bytes(scan) > self._broadcast_limit
 
     def live(
@@ -118,17 +118,17 @@ class ScanFrames:
         deleted: Mapping[str, BitMap64] | None = None,
         strict: bool = False,
     ) -> DataFrame:
-        """Return the live rows, with exactly these columns.
+        """Return the live rows with these columns.
 
         Args:
             scan: the files.
             columns: in this order.
-            deleted: row indexes to leave out, by path, in place of the scan's own deletion vectors.
-            strict: whether filters on the frame must not be evaluated for rows that are deleted.
+            deleted: rows to leave out, by path, instead of those in the scan's deletion vectors.
+            strict: whether filters on the frame may only be evaluated for live rows.
 
         Raises:
             CorruptDeletionVector: or a subclass; a deletion vector cannot be read.
-            UnsupportedTable: the session is set up so that rows would be read wrongly.
+            UnsupportedTable: with the session's settings, Spark would read wrong rows.
             EngineUnavailable: Spark cannot read from that storage.
         """
         schema = _as_is(scan, scan.schema.select(columns))
@@ -164,9 +164,9 @@ class ScanFrames:
 
         Args:
             scan: not empty.
-            columns: what a predicate needs.
-            numbers: the numbers that :data:`FILE` shall have, in the order of the scan's files.
-            only_live: leave out rows that are deleted, before any filter on the frame sees them.
+            columns: columns that the predicate reads.
+            numbers: file numbers for :data:`FILE`, in the order of the scan's files.
+            only_live: leave out deleted rows before any filter on the frame.
         """
         schema = _nullable(scan.schema.select(columns))
         deleted = _Deleted(None, strict=True) if only_live and scan.has_deletion_vectors else None
@@ -176,7 +176,7 @@ class ScanFrames:
         numbers = file_numbers(len(scan))
         fixed, repeats = _constants(scan, schema), bool(occurrence_columns(scan))
         varying = _partition_names(scan) - fixed.keys()
-        # Spark generates row indexes even where a later step drops them.
+        # Spark generates row indexes even if a later step drops them, so only request them if needed.
         located = (
             repeats
             or deleted is not None
@@ -191,7 +191,7 @@ class ScanFrames:
     def _files(
         self, scan: Scan, schema: StructType, numbers: list[int], *, located: bool = True
     ) -> DataFrame:
-        """Return the physical rows of the files: the data columns of ``schema``; if located, FILE and ROW."""
+        """Return the physical rows of the files with the data columns of ``schema``, and FILE and ROW if ``located``."""
         self._check_session(scan)
         partition = _partition_names(scan) | occurrence_columns(scan)
         stored = StructType(tuple(item for item in schema.fields if item.name not in partition))
@@ -223,7 +223,7 @@ class ScanFrames:
                     }
                 )
             )
-            # Keeps Spark from guessing partition columns from paths.
+            # Prevents partition discovery from paths.
             .option("recursiveFileLookup", "true")
             .option("ignoreMissingFiles", "false")
             .option("ignoreCorruptFiles", "false")
@@ -231,7 +231,7 @@ class ScanFrames:
         )
         columns: list[Column | str] = [_as_logical(item, mode) for item in stored]
         if located:
-            # By way of the method, because a table may have a column called _metadata.
+            # metadataColumn(), because a table may have a column named _metadata.
             metadata = frame.metadataColumn("_metadata")
             columns.append(F.unix_millis(metadata["file_modification_time"]).cast("int").alias(FILE))
             columns.append(metadata["row_index"].alias(ROW))
@@ -246,7 +246,7 @@ class ScanFrames:
         deleted: "_Deleted | None",
         fixed: Mapping[str, Column],
     ) -> DataFrame:
-        """Add partition columns, and leave out deleted rows; ``fixed`` are those that are the same for all files."""
+        """Add partition columns, and filter deleted rows; ``fixed`` has partition columns equal for all files."""
         if fixed:
             kinds = {item.name: item for item in schema.fields}
             frame = frame.select(
@@ -297,14 +297,14 @@ class ScanFrames:
         return frame.select(*(ids.get(name, backticked(name)) for name in present), *named)
 
     def _bit_sets(self, scan: Scan, deleted: "_Deleted") -> BitSets | None:
-        """Return what the driver sends to tasks, or None where that would be too large."""
+        """Return the bit sets to broadcast; None if they are too large."""
         rows = deleted.rows
         if rows is None:
             if self.in_tasks(scan):
                 return None
             rows = scan.deletion_vectors
         if sum(map(len, rows.values())) > _MOST_ROWS:
-            # By numbers of rows that the log gives: what they come to is known only now, and tasks ask row by row.
+            # The estimate came from row counts in the log; the real size is only known now.
             return None
         paths = scan.files["path"].to_pylist()
         sets = BitSets.of([rows.get(path, BitMap64()) for path in paths], dense_limit=self._dense_limit)
@@ -318,7 +318,7 @@ class ScanFrames:
                 table=scan.name,
                 setting=_IGNORE_METADATA,
             )
-        # Said here, because a lazy frame would say it as Spark does: with a class that is not found, on an executor.
+        # Check now: later, the lazy frame would fail with a ClassNotFoundException on an executor.
         scheme = hadoop_path(scan.location).partition("://")[0]
         if scheme not in ("file", "memory") and not is_remote(self.spark):
             self._check_file_system(scan, scheme)
@@ -332,11 +332,11 @@ class ScanFrames:
 
 @dataclass(frozen=True)
 class _Deleted:
-    """Which rows to leave out.
+    """The rows to leave out.
 
     Attributes:
-        rows: by path; None for those of the files' own deletion vectors.
-        strict: whether later filters must not see them.
+        rows: by path; None for those in the files' deletion vectors.
+        strict: whether later filters may only be evaluated for live rows.
     """
 
     rows: Mapping[str, BitMap64] | None
@@ -344,7 +344,7 @@ class _Deleted:
 
 
 def _with_fact(item: StructField, fact: Column) -> Column:
-    """Return a column that has, where a row has no value of its own, what its file says of it."""
+    """Return a column whose NULLs are replaced by the file's default, see ``row_ids.file_default``."""
     found = fact + F.col(ROW) if file_default(item) == BASE_ROW_ID else fact
     return F.coalesce(_column(item.name), found).alias(item.name)
 
@@ -354,9 +354,9 @@ def _mapping(scan: Scan) -> str:
 
 
 def _as_is(scan: Scan, schema: StructType) -> StructType:
-    """Return the columns, NOT NULL only those that surely have no NULL in these files.
+    """Return the columns, as NOT NULL only if statistics prove that these files have no NULL.
 
-    Spark goes by it, and computes wrong values of a NULL that is there; a writer that checks nothing may have left one.
+    Spark relies on NOT NULL and computes wrong results if a NULL is present; a careless writer may have written one.
     """
     wanted = [item.name for item in schema.fields if not item.nullable]
     if not wanted:
@@ -378,7 +378,7 @@ def _as_is(scan: Scan, schema: StructType) -> StructType:
 
 
 def _null_counts(scan: Scan) -> list[Mapping[str, Any]]:
-    """Return how many NULLs each file has of each column, as far as its statistics say so."""
+    """Return the nullCount of each column in each file's statistics."""
     texts = scan.files["stats"].to_pylist()
     return [json.loads(text).get("nullCount") or {} if text else {} for text in texts]
 
@@ -392,12 +392,12 @@ def _partition_names(scan: Scan) -> set[str]:
 
 
 def _constants(scan: Scan, schema: StructType) -> dict[str, Column]:
-    """Return the partition columns that have one value in all files: nothing has to be looked up by a row's file."""
+    """Return the partition columns with a single value in all files, which need no lookup by file."""
     names = _partition_names(scan)
     found = {
         item.name: constant(_partition_fact(scan, item))
         for item in schema.fields
-        # The texts tell before the values are made of them.
+        # Compare the texts first, which avoids parsing the values.
         if item.name in names and len(_partition_texts(scan, item).unique()) == 1
     }
     return {name: value for name, value in found.items() if value is not None}
@@ -414,7 +414,7 @@ def _partition_texts(scan: Scan, item: StructField) -> pa.StringArray:
 
 
 def _told(item: StructField) -> Column | str:
-    """Return a column with the metadata that its readers see."""
+    """Return a column with the metadata for readers."""
     metadata = _metadata(item)
     return _column(item.name).alias(item.name, metadata=metadata) if metadata else backticked(item.name)
 
@@ -448,20 +448,20 @@ def _logical_type(kind: DataType) -> Any:
 
 
 def _physical(item: StructField, mode: str) -> dict[str, Any]:
-    """Return the field as files have it: physical names where columns are mapped, and ids to find them by."""
+    """Return the field as stored in files: with physical names if column mapping is on, and field ids."""
     name = item.name if mode == "none" else item.physical_name
     by_id = mode == "id" and item.field_id is not None
     return {
         "name": name,
         "type": _mapped_type(_readable(item), lambda inner: _physical(replace(inner, nullable=True), mode)),
-        # Kept by Spark for files that a manifest lists, and not for those of a folder.
+        # Spark keeps NOT NULL for files in a manifest, but not for those of a directory.
         "nullable": item.nullable,
         "metadata": {"parquet.field.id": item.field_id} if by_id else {},
     }
 
 
 def _readable(item: StructField) -> DataType:
-    """Return the type to read a column as: of integers that became decimals, Spark wants to hold all of them."""
+    """Return the type for reading: Spark requires decimals that can hold every value of a widened integer column."""
     before = [change.get("fromType") for change in item.metadata.get("delta.typeChanges") or ()]
     digits = max((_DIGITS.get(str(name), 0) for name in before), default=0)
 
@@ -494,18 +494,18 @@ def _mapped_type(kind: DataType, field: Any) -> Any:
             "valueContainsNull": kind.value_contains_null,
         }
     if isinstance(kind, GeospatialType):
-        # Spark's own types want Well-Known Binary in a form of its own, and its reader of files does not know them.
+        # As binary: Spark's geospatial types use their own form of WKB, and its Parquet reader does not support them.
         return kind.name
-    # No column of files has the type void, so inside other types any type does for what is never there.
+    # Files have no void columns, so any type will do for void nested in other types.
     return "integer" if kind == _VOID else kind.to_json()
 
 
 def _as_logical(item: StructField, mode: str) -> Column | str:
-    """Return the stored column under its name; nested names change by a cast, which goes by position."""
+    """Return the stored column under its logical name; a positional cast renames nested fields."""
     if item.type == _VOID:
         return F.lit(None).alias(item.name)
     stored = item.name if mode == "none" else item.physical_name
     if _physical(item, mode)["type"] != _logical(item)["type"]:
         return _column(stored).cast(_spark_type(item.type)).alias(item.name)
-    # As text where that will do: each step of a Column is several calls of the JVM.
+    # As a string if possible: each operation on a Column takes several JVM calls.
     return backticked(stored) if stored == item.name else _column(stored).alias(item.name)

@@ -1,4 +1,4 @@
-"""Spark Connect: sessions, frames and columns whose JVM is elsewhere."""
+"""Properties of a Spark session: Connect or classic, time zone, variable substitution."""
 
 import re
 import time
@@ -19,7 +19,7 @@ __all__ = ["in_local_time", "is_remote", "is_utc", "refuse_variables", "zone_of_
 
 
 def is_remote(given: Any) -> bool:
-    """Return whether a session, a DataFrame or a Column is one of Spark Connect; none of it is imported for that."""
+    """Return whether a session, a DataFrame or a Column belongs to Spark Connect, without importing Connect."""
     return type(given).__module__.startswith("pyspark.sql.connect.")
 
 
@@ -44,15 +44,15 @@ _COMPARISONS: Final = (
 
 
 def in_local_time(constraints: Constraints, schema: StructType, given: Collection[str]) -> Check | None:
-    """Return the first of a table's expressions that may give something else in another time zone; None if none does.
+    """Return the first of a table's expressions whose result may depend on the time zone; None if there is none.
 
     Args:
         constraints: of the table.
         schema: the table's.
-        given: columns of the rows, lower-case: their defaults are not evaluated.
+        given: columns of the rows in lower case, whose defaults are not evaluated.
 
     Raises:
-        ExpressionNotAllowed: one holds what tables may not ask of an engine.
+        ExpressionNotAllowed: an expression is not allowed in tables.
     """
     asked = [(check, check.sql) for check in constraints.checks]
     asked += [(rule.check, rule.sql) for rule in constraints.generated]
@@ -60,7 +60,7 @@ def in_local_time(constraints: Constraints, schema: StructType, given: Collectio
         if rule.column.lower() in given:
             continue
         kind = schema.field(rule.column).type.to_json()
-        # As it is evaluated: text becomes a timestamp.
+        # With the cast of its evaluation, which may convert a string to a timestamp.
         cast = f"CAST(({rule.sql}) AS {kind})" if kind in ("timestamp", "date", "string") else None
         asked.append((rule.check, cast or rule.sql))
     return next((check for check, text in asked if _is_local(text, schema)), None)
@@ -70,17 +70,17 @@ def zone_of_session(rows: pa.Schema | None) -> str:
     """Return the session's time zone; runs in tasks.
 
     Args:
-        rows: as Spark gives them to the task: timestamps are in the session's zone. None where there are none.
+        rows: schema of the task's Arrow rows, whose timestamps have the session's time zone; None without rows.
     """
     found = next((kind.tz for kind in _timestamps(rows) if kind.tz), None)
     context = TaskContext.get()
     told = context.getLocalProperty(_PROPERTY) if found is None and context is not None else None
-    # Where nothing is set, that is the machine's.
+    # If nothing is set, it is the machine's time zone.
     return found or told or ("/".join(time.tzname) if time.timezone or time.daylight else "UTC")
 
 
 def is_utc(zone: str) -> bool:
-    """Whether that is UTC, all the year."""
+    """Whether a time zone is UTC, all year."""
     return _UTC.fullmatch(zone.strip()) is not None
 
 
@@ -92,12 +92,12 @@ def _is_local(text: str, schema: StructType) -> bool:
     try:
         root = parse(f"(\n{text}\n) IS NULL", schema).expression
     except (InvalidPredicate, UnknownColumn):
-        return True  # refused before, by what evaluates it
+        return True  # evaluation refuses it anyway
     return any(_depends(node, schema) for node in root.walk())
 
 
 def _depends(node: exp.Expr, schema: StructType) -> bool:
-    """Whether it brings the zone in: makes an instant of something else, or something else of an instant."""
+    """Whether a node converts between timestamps and other types, which depends on the time zone."""
     if isinstance(node, exp.CurrentDate):
         return True
     kind = kind_of(node, schema)
@@ -137,13 +137,13 @@ def _same(cast: exp.Cast) -> bool:
 
 
 def refuse_variables(text: str) -> None:
-    """Refuse an expression in which Spark would put the value of a setting or an environment variable.
+    """Refuse an expression in which Spark would substitute a setting or an environment variable.
 
-    Spark does so before it reads the text, even inside strings (``spark.sql.variable.substitute``), so it would look for other
-    rows than those by which the service chose the files.
+    Spark substitutes before parsing, even inside string literals (``spark.sql.variable.substitute``), so it would find other
+    rows than those for which the service planned the files.
 
     Raises:
-        InvalidPredicate: it has ``${``.
+        InvalidPredicate: it contains ``${``.
     """
     if "${" in text:
         raise InvalidPredicate(

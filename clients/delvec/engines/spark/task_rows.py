@@ -1,6 +1,6 @@
-"""Rows of a task that are few enough to be sent to the driver, which makes one file of all that it is sent.
+"""Sends small numbers of rows from tasks to the driver, which writes them to one file.
 
-A change that touches a few rows in each of many tasks would otherwise leave a tiny file for each task.
+Otherwise, a change of a few rows in each of many tasks would write a tiny file per task.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +20,7 @@ _MOST_TOGETHER: Final = 24 << 20
 
 
 class _Writer(Protocol):
-    """A writer of files of one kind."""
+    """A writer of data files or change files."""
 
     def __enter__(self) -> Self: ...
 
@@ -37,20 +37,20 @@ _Kind = TypeVar("_Kind", bound=_Writer)
 
 
 def sendable_bytes(task: int) -> int:
-    """Return how many bytes of rows a task may send.
+    """Return the maximum bytes of rows that a task may send.
 
-    No task knows how many there are. What all of them send together grows with the logarithm of their number: 24 MiB
-    of three tasks, 180 MiB of a thousand.
+    Tasks do not know how many they are. The total grows with the logarithm of their number: 24 MiB
+    for three tasks, 180 MiB for a thousand.
     """
     return min(_MOST_OF_A_TASK, _MOST_TOGETHER // (1 + task))
 
 
 class FewRows(Generic[_Kind]):
-    """Takes rows as a writer does, and makes files of them only when they are too many; a context manager.
+    """A writer that buffers rows, and opens files only above a limit; a context manager.
 
     Args:
-        limit: bytes up to which rows are held.
-        open_writer: makes the writer of files.
+        limit: maximum bytes of buffered rows.
+        open_writer: opens the file writer.
     """
 
     def __init__(self, limit: int, open_writer: Callable[[], _Kind]) -> None:
@@ -70,7 +70,7 @@ class FewRows(Generic[_Kind]):
         self._stack.__exit__(kind, error, trace)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take rows; the writer's errors."""
+        """Buffer or write rows; raises the writer's errors."""
         self._size += bytes_in(batch)
         if self._writer is None and self._size <= self._limit:
             self._held.append(batch)
@@ -78,7 +78,7 @@ class FewRows(Generic[_Kind]):
             self.opened().write(batch)
 
     def opened(self) -> _Kind:
-        """Return the writer, which rows go to from now on."""
+        """Open the file writer, which receives all rows; return it."""
         if self._writer is None:
             opened = self._open_writer()
             self._stack.enter_context(opened)
@@ -88,10 +88,10 @@ class FewRows(Generic[_Kind]):
         return self._writer
 
     def finish(self) -> tuple[list[Any], list[bytes]]:
-        """Complete the files; return their actions, or the rows as streams of Arrow's."""
+        """Complete the files; return their actions, or the buffered rows as Arrow IPC streams."""
         if self._writer is not None:
             return self._writer.finish(), []
-        # Rows as they were may have NULLs where new ones cannot, which is another schema.
+        # One stream per schema: old rows may allow NULLs where new ones do not.
         return [], [_stream(schema, list(batches)) for schema, batches in groupby(self._held, _schema)]
 
 
@@ -118,11 +118,11 @@ _BYTES: Final = 64 << 20
 
 
 class KeptRows:
-    """Rows that can be iterated again, as long as :attr:`is_whole`.
+    """Rows that can be iterated again while :attr:`is_whole`.
 
     Args:
-        batches: read once, and no further than the rows are asked for.
-        limit: bytes above which nothing is kept any more.
+        batches: read once and lazily.
+        limit: bytes above which rows are no longer kept.
     """
 
     def __init__(self, batches: Iterable[pa.RecordBatch], limit: int = _BYTES) -> None:
@@ -134,7 +134,7 @@ class KeptRows:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all rows that went by are here."""
+        """Whether all rows read so far are kept."""
         return self._nbytes <= self._limit and not self._is_broken
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -147,7 +147,7 @@ class KeptRows:
         try:
             return next(self._coming, None)
         except BaseException:
-            # Asked again, what has failed would say that it has no more.
+            # A failed generator would end silently if it were asked again.
             self._is_broken = True
             raise
 

@@ -1,10 +1,10 @@
-"""Errors of Delvec that come back from Spark, as themselves.
+"""Raises Delvec's errors with their types when they come back through Spark.
 
-What ``format("delvec")`` raises, or a stream, goes through the JVM and arrives as the text of a traceback within an
-exception of PySpark's. PySpark makes its exceptions in one function for classic sessions, and in another for Spark Connect.
-There is no hook: both are wrapped as soon as PySpark is imported, and nothing of PySpark is imported for that.
+Errors of ``format("delvec")`` and of streams pass through the JVM and arrive as the text of a traceback in an
+exception of PySpark. PySpark converts exceptions in one function for classic sessions and another for Spark Connect.
+It has no hook, so both functions are wrapped when PySpark is imported; this module does not import PySpark.
 
-An exception that is made of Delvec's belongs to PySpark's class, too: ``except AnalysisException`` goes on working.
+The typed error is also an instance of PySpark's class, so ``except AnalysisException`` still works.
 """
 
 import sys
@@ -25,12 +25,12 @@ _MADE_BY: Final = {
     "pyspark.sql.streaming.query": ("StreamingQuery", "exception"),
     "pyspark.sql.connect.streaming.query": ("StreamingQuery", "exception"),
 }
-"""Where PySpark makes exceptions: modules, and what returns them there."""
+"""The PySpark functions that convert exceptions, by module."""
 _classes: Final[dict[tuple[type[DelvecError], type[Exception]], type[DelvecError]]] = {}
 
 
 def install() -> None:
-    """Let PySpark raise Delvec's errors as what they are, in this process."""
+    """Make PySpark raise Delvec's errors with their types in this process."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
     for name in _MADE_BY:
@@ -39,7 +39,7 @@ def install() -> None:
 
 
 def typed(error: Any) -> Any:
-    """Return the error of Delvec's that an exception of PySpark's is about; the exception itself where it is about none."""
+    """Return the Delvec error in an exception of PySpark; the exception itself if there is none."""
     from delvec.engines.spark.failures import named_in
 
     if error is None or isinstance(error, DelvecError):
@@ -50,24 +50,24 @@ def typed(error: Any) -> Any:
     )
     if found is None:
         return error
-    # PySpark shows py4j's error in place of an UnknownException.
+    # PySpark raises py4j's error instead of an UnknownException.
     base = next(each for each in type(error).__mro__ if each.__name__ != "UnknownException")
     kind = _class_of_both(type(found), base)
     both = kind.__new__(kind, found.message)
-    # Neither is initialized again: those of PySpark ask the JVM.
+    # Without __init__: PySpark's would call the JVM.
     both.__dict__.update(error.__dict__)
     both.__dict__.update(found.__dict__)
     return both
 
 
 def also(error: DelvecError, theirs: type[Exception]) -> DelvecError:
-    """Return an error that programs written for delta-spark catch as PySpark's, too."""
+    """Return an error that is also an instance of PySpark's class, for programs written for delta-spark."""
     return _class_of_both(type(error), theirs)(error.message, **error.details)
 
 
 def _class_of_both(ours: type[DelvecError], theirs: type[Exception]) -> type[DelvecError]:
     if (ours, theirs) not in _classes:
-        # PySpark's classes show what they were made of, which has every frame of every process.
+        # PySpark's __str__ would show the traceback of every process.
         shown = {
             "__str__": lambda self: self.message,
             "__reduce__": lambda self: (_alone, (ours, self.message, self.details)),
@@ -97,7 +97,7 @@ def _wrap(module: ModuleType) -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Finds those modules as the others do, and wraps what they have when they were executed."""
+    """Wraps the functions of these modules once they are executed; other finders locate them."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -1,8 +1,8 @@
-"""Deletion vectors written by executors, of scans that may find more rows than driver and service have memory for.
+"""Writes deletion vectors on executors, for scans whose rows may exceed the memory of driver and service.
 
-What tasks found is brought together by file, as bitmaps, and the task that has all of a file's rows decides: a few are sent to
-the driver, of many the deletion vector is written, and its descriptor is sent. Each task has a file of its own, which the
-service gave out before the job began.
+Bitmaps are shuffled by file, and the task with all rows of a file decides: small bitmaps are sent to
+the driver; large ones are written as a deletion vector, whose descriptor is sent. Each task writes its own file, which the
+service reserved before the job.
 """
 
 import json
@@ -51,19 +51,19 @@ _ANSWER_SCHEMA: Final = pa.schema(
 def find_into_vectors(
     matches: DataFrame, scan: Scan, numbers: list[int], places: DeletionVectorFiles
 ) -> FoundRows:
-    """Return the rows of a DataFrame with the columns FILE and ROW; many of a file come as a written deletion vector.
+    """Return the rows of a DataFrame with the columns FILE and ROW; large sets are written as deletion vectors.
 
     Args:
-        matches: the rows that were found.
+        matches: the rows found.
         scan: the files.
         numbers: of the files.
-        places: where to write.
+        places: target of deletion vectors.
 
     Raises:
-        CorruptDeletionVector: or a subclass: one that a file has already cannot be read.
+        CorruptDeletionVector: or a subclass: an existing deletion vector cannot be read.
         StorageError: a file cannot be written.
     """
-    # At the worst there is a bit for each row.
+    # The worst case is one bit per row.
     tasks = min(_MOST_TASKS, len(scan), 1 + physical_rows(scan) // 8 // _FILE_BYTES)
     files = places.files(tasks)
     has_vector = pc.is_valid(scan.files["deletion_vector"])
@@ -99,13 +99,13 @@ def find_into_vectors(
 
 @dataclass(frozen=True)
 class _Work:
-    """What all tasks have in common; travels to executors.
+    """The common state of all tasks; sent to executors.
 
     Attributes:
-        source: the deletion vectors that files have.
-        totals: physical rows, by file number, where they are known.
-        files: one for each task.
-        budget: bytes of bitmaps that a task may send.
+        source: existing deletion vectors.
+        totals: physical rows by file number, if known.
+        files: one file per task.
+        budget: maximum bytes of bitmaps that a task may send.
     """
 
     source: VectorSource
@@ -123,7 +123,7 @@ def _gather(work: _Work, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Recor
     try:
         yield _sent(_gathered(work, batches, context.partitionId() if context else 0))
     except DelvecError as error:
-        # Retrying would not help, and a raised error would reach the driver as text.
+        # Not raised: Spark would retry in vain, and the error would reach the driver as text.
         yield _sent([{"error": json.dumps(error.to_wire())}])
         for _ in batches:
             pass
@@ -161,10 +161,10 @@ def _gathered(work: _Work, batches: Iterator[pa.RecordBatch], task: int) -> list
 
 
 def _anew(rows: BitMap64) -> BitMap64:
-    """Return the same rows made anew, so that a task that is run again writes the same bytes.
+    """Return the rows in a newly built bitmap, so that a retried task writes the same bytes.
 
     Raises:
-        CorruptDeletionVector: a deletion vector holds rows beyond all that a file has.
+        CorruptDeletionVector: a deletion vector has rows beyond the end of a file.
     """
     if len(rows) <= MOST_AT_ONCE:
         return BitMap64(rows.to_array())

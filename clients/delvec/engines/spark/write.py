@@ -1,8 +1,8 @@
-"""Data files written by executors, straight to where the table is.
+"""Writes data files on executors, directly to the table's location.
 
-Each task writes the final files of its rows and returns their actions as JSON rows; nothing is moved, renamed or
-listed afterwards. What a failed task leaves behind carries the transaction's id in its name and is never
-referred to. A task that finds data that does not fit answers with the error, so that it arrives typed.
+Each task writes the final files of its rows and returns their actions as JSON rows; files are not moved, renamed or
+listed afterwards. Files of failed tasks carry the transaction's id in their names and are never
+referred to. A task returns errors about data as rows, so that they arrive typed.
 """
 
 import json
@@ -65,7 +65,7 @@ _BINS_AT_ONCE: Final = 15
 
 
 def is_spark_frame(data: Any) -> bool:
-    """Whether ``data`` is a Spark DataFrame, classic or Connect; told without importing either."""
+    """Whether ``data`` is a Spark DataFrame, classic or Connect; imports neither."""
     return isinstance(data, DataFrame) or is_remote(data)
 
 
@@ -73,7 +73,7 @@ def check_schema(frame: DataFrame, target: WriteTarget, computed: Sequence[str] 
     """Compare names and types before a job starts; columns that are ``computed`` may be absent.
 
     Raises:
-        SchemaMismatch: the frame has columns that the table lacks, or the other way round.
+        SchemaMismatch: the frame has columns that the table lacks, or vice versa.
     """
     try:
         arrow = schema_from(frame.schema).to_arrow()
@@ -89,9 +89,9 @@ def check_schema(frame: DataFrame, target: WriteTarget, computed: Sequence[str] 
 
 
 def with_moments(frame: DataFrame, target: WriteTarget) -> DataFrame:
-    """Return a frame whose timestamps without a time zone are moments where the table has those, as Spark casts them.
+    """Cast TIMESTAMP_NTZ to TIMESTAMP where the table has that type, in the session's time zone.
 
-    In tasks they would be taken for UTC, whatever the session's time zone is.
+    Tasks would take them for UTC, regardless of the session's time zone.
     """
     wanted = {field.name.lower(): field.dataType for field in spark_schema(target.schema).fields}
     kinds = [
@@ -124,9 +124,9 @@ def _with_moments(found: T.DataType, wanted: T.DataType | None) -> T.DataType:
 
 
 def rebalanced(frame: DataFrame, target: WriteTarget) -> DataFrame:
-    """Return the rows in tasks of about equal size, each with few partitions, where the table asks for optimized writes.
+    """Rebalance rows into tasks of similar size with few partitions, if the table has optimized writes enabled.
 
-    Without that each task writes a file for each partition that its rows are in.
+    Otherwise each task writes a file for each partition of its rows.
     """
     if target.configuration.get("delta.autoOptimize.optimizeWrite", "").strip().lower() != "true":
         return frame
@@ -141,7 +141,7 @@ def write_frame(frame: DataFrame, target: WriteTarget, checks: TaskChecks | None
     Args:
         frame: the rows.
         target: the table.
-        checks: what tasks look at, of rows that are new.
+        checks: checks that tasks run on new rows.
 
     Raises:
         SchemaMismatch: a value does not fit the table.
@@ -158,7 +158,7 @@ def write_frame(frame: DataFrame, target: WriteTarget, checks: TaskChecks | None
 
 
 def in_tasks(frame: DataFrame, function: _OverBatches, answer: str | T.StructType) -> DataFrame:
-    """Return what a function makes of a frame's rows: ``mapInArrow``, which does not take every name of a column."""
+    """Apply a function to a frame's rows with ``mapInArrow``, under safe column names, as it does not accept all."""
     names = list(frame.columns)
     plain = frame.toDF(*(f"c{position}" for position in range(len(names))))
     return plain.mapInArrow(partial(_named, function, names), answer)
@@ -183,7 +183,7 @@ def _write_task(
     try:
         adds = _write(batches if checks is None else checks.checked(batches), target, task)
     except DelvecError as error:
-        # Retrying would not help, and a raised error would reach the driver as text.
+        # Not raised: Spark would retry in vain, and the error would reach the driver as text.
         yield _answer([], [json.dumps(error.to_wire())])
         for _ in batches:
             pass
@@ -210,15 +210,15 @@ def _answer(adds: list[str], errors: list[str]) -> pa.RecordBatch:
 def copy_rows(
     frames: ScanFrames, scan: Scan, gone: Mapping[str, BitMap64], target: WriteTarget
 ) -> list[AddFile]:
-    """Write the live rows of the scan's files again, without those in ``gone``.
+    """Copy the live rows of the scan's files, without those in ``gone``, to new files.
 
-    Rows are not held against the table's constraints: they were when they were new.
+    Constraints are not checked again.
 
     Args:
         frames: of the session.
         scan: the files.
-        gone: by path; rows that the file's deletion vector holds already may be among them.
-        target: the table as it will be.
+        gone: by path; may include rows that are already deleted.
+        target: the table after the commit.
 
     Raises:
         CorruptTable: the files do not have the rows that their statistics say.
@@ -236,8 +236,8 @@ def copy_rows(
 def compact(frames: ScanFrames, scan: Scan, bins: Sequence[Sequence[str]], target: WriteTarget) -> Compacted:
     """Write the live rows of each bin's files together; see :meth:`delvec.engines.protocol.Engine.compact`.
 
-    A bin is a job with one task, and several jobs run at once, as delta-spark's do: no row is shuffled, and a row's place
-    in the new file is where the task put it. Not one job over a union of the bins: Spark 4.1 may run that as one task.
+    Each bin is a job with one task, and several jobs run at once, as in delta-spark: no shuffle, and a row's position
+    in the new file is known. Not one job over a union of the bins: Spark 4.1 may run that as a single task.
 
     Raises:
         CorruptTable: the files do not have the rows that their statistics say.
@@ -284,7 +284,7 @@ def _write_bin(
 def _compact_task(
     target: WriteTarget, width: int, number: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Runs on executors; ``width`` columns are the table's, behind them stand file and row."""
+    """Write a task's rows; runs on executors. The first ``width`` columns are the table's, then file and row."""
     order, error = ReadOrder(), None
     adds: list[AddFile] = []
     try:
@@ -308,12 +308,12 @@ def _compact_task(
 
 
 def num_records(add: AddFile) -> int:
-    """Return the rows of a file that was just written."""
+    """Return the number of rows of a new file."""
     return int(json.loads(add.stats or "{}")["numRecords"])
 
 
 def _absent_rows(scan: Scan, gone: Mapping[str, BitMap64]) -> dict[str, BitMap64]:
-    """Return all rows to leave out, of the files that have any: those that go, and those that went before."""
+    """Return all rows to leave out, by path: those in ``gone``, and those already deleted."""
     absent = dict(scan.deletion_vectors)
     for path in scan.files["path"].to_pylist():
         if gone.get(path):
@@ -322,13 +322,13 @@ def _absent_rows(scan: Scan, gone: Mapping[str, BitMap64]) -> dict[str, BitMap64
 
 
 def _keeps_rows(scan: Scan, absent: Mapping[str, BitMap64]) -> pa.Array:
-    """Return which files keep a row, as far as statistics say."""
+    """Return which files keep rows, according to statistics; true if unknown."""
     deleted = [len(absent.get(path, ())) for path in scan.files["path"].to_pylist()]
     return pc.fill_null(pc.greater(scan.files["num_records"], pa.array(deleted, pa.int64())), fill_value=True)
 
 
 def _check_all_read(scan: Scan, absent: Mapping[str, BitMap64], copied: int) -> None:
-    """Prove that every row that stays was read, before files are removed for good."""
+    """Check that every remaining row was copied, before the old files are removed."""
     numbers = scan.files["num_records"].to_pylist()
     if None in numbers:
         return
