@@ -26,7 +26,7 @@ class VectorFile:
 
     Attributes:
         path: relative to the table's location, URL-encoded.
-        path_or_inline_dv: how descriptors name it.
+        path_or_inline_dv: its value in descriptors.
     """
 
     path: str
@@ -54,10 +54,10 @@ class DeletionVectorFiles:
     """The files that a command may write deletion vectors to before it commits.
 
     Attributes:
-        service: gives out the places; its ledger knows of the files before they are written.
+        service: assigns the files, and records them in its ledger before they are written.
         table_id: the table.
         location: of the table.
-        transaction_id: of the commit that will name them.
+        transaction_id: of the commit that will refer to them.
     """
 
     service: ServiceClient
@@ -91,7 +91,7 @@ def write(
     """Write deletion vectors, several to a file, durably; return their descriptors by data file.
 
     Args:
-        service: gives out the places; its ledger knows of the files before they are written.
+        service: assigns the files, and records them in its ledger before they are written.
         table_id: the table.
         location: of the table.
         transaction_id: of the commit that will name them.

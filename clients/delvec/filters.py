@@ -81,7 +81,7 @@ def of_polars(expression: Any, schema: StructType) -> str | None:
     """
     try:
         tree = json.loads(expression.meta.serialize(format="json"))
-    except Exception:  # noqa: BLE001 - any expression may be of a kind that has no such form
+    except Exception:  # noqa: BLE001 - some expressions cannot be serialized
         return None
     return " AND ".join(_conjuncts(tree, schema)) or None
 

@@ -174,7 +174,7 @@ class Maintenance:
         for identifier, name in chosen:
             try:
                 results += self._maintain(self._lake.table(identifier), policies, dry_run=dry_run)
-            except Exception as error:  # noqa: BLE001 - the other tables are to be looked after, too
+            except Exception as error:  # noqa: BLE001 - continue with the other tables
                 results.append(MaintenanceResult(name, None, None, "failed", _told(error, name)))
         return results
 

@@ -62,7 +62,7 @@ class Task(Protocol):
 
 
 class _Rewrite:
-    """What OPTIMIZE and PURGE have in common."""
+    """Shared steps of OPTIMIZE and PURGE."""
 
     def _run(self, table: "DeltaTable", config: Any, budget: int | None, *, dry_run: bool = False) -> Any:
         raise NotImplementedError

@@ -36,7 +36,7 @@ from delvec_kernel.wire.access import StorageOperation
 __all__ = ["ReadableTable", "partitions"]
 
 _INTERNAL: Final = frozenset({"change_from_itself", "check_source_version", "source_version", "replace_with"})
-"""Called by other parts of Delvec, and not offered by completion."""
+"""Methods for other parts of Delvec, hidden from completion."""
 _FILES_TO_ASK_ABOUT: Final = 10_000
 
 
@@ -513,7 +513,7 @@ class ReadableTable:
 
 
 def _asks_for_statistics(scan: Scan) -> bool:
-    """Whether it matters for a frame's schema what statistics say."""
+    """Whether statistics affect the nullability of a frame's schema."""
     return 0 < len(scan) <= _FILES_TO_ASK_ABOUT and any(
         not item.nullable and item.name not in scan.partition_columns for item in scan.schema.fields
     )
@@ -540,7 +540,7 @@ def partitions(scan: Scan) -> list[dict[str, Any]]:
         "rows": pc.subtract(scan.files["num_records"], gone),
         "size": scan.files["size"],
     }
-    # One number that is not known makes the sum not known.
+    # One unknown count makes the sum unknown.
     whole = pc.ScalarAggregateOptions(skip_nulls=False)
     sums = [("size", "count"), ("rows", "sum", whole), ("size", "sum")]
     grouped = pa.table(facts).group_by(keys).aggregate(sums)

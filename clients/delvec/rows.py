@@ -33,7 +33,7 @@ class Rows:
         self._engine = engine
         self._scan = scan
         self._predicate = predicate
-        # As the schema spells them, each once.
+        # Spelled as in the schema, without duplicates.
         self._columns = (
             None if columns is None else list(dict.fromkeys(scan.schema.field(name).name for name in columns))
         )
@@ -48,7 +48,7 @@ class Rows:
 
     @property
     def reads(self) -> frozenset[tuple[str, int]]:
-        """The table's id and the version, where that was the newest when the rows were asked for, and not chosen."""
+        """(table id, version) if these rows are of the newest version at the time; empty for a chosen version."""
         return frozenset({(self._scan.table_id, self.version)} if self._scan.is_newest else ())
 
     @property
@@ -160,8 +160,8 @@ class Rows:
         def batches(
             columns: list[str] | None, predicate: Any, n_rows: int | None, _batch_size: int | None
         ) -> Iterator[Any]:
-            # polars applies the whole filter. What of it means the same in SQL leaves out files, and no rows: the two
-            # compare some values differently.
+            # polars applies the whole filter itself. The parts with an SQL equivalent only skip files: the two
+            # compare some values differently, so they must not filter rows.
             condition = None if predicate is None else of_polars(predicate, schema)
             left = n_rows
             for batch in read(columns or None, condition).to_batches():
@@ -222,7 +222,7 @@ def _live_rows(scan: Scan) -> int:
 
 
 def _nullable_integers(pd: Any, rows: pa.Table) -> dict[pa.DataType, Any]:
-    """Return pandas' nullable types for those of columns with NULLs."""
+    """Return pandas' nullable types for integer columns with NULLs."""
     sizes = {pa.int8(): "Int8", pa.int16(): "Int16", pa.int32(): "Int32", pa.int64(): "Int64"}
     found = {column.type for column in rows.columns if column.null_count}
     return {kind: getattr(pd, f"{name}Dtype")() for kind, name in sizes.items() if kind in found}

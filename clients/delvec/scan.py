@@ -99,7 +99,7 @@ class Scan:
         return replace(self, files=self.files.filter(mask))
 
     def slice(self, start: int, count: int | None = None) -> "Scan":
-        """Return the scan of ``count`` files from ``start`` on; by default of all that follow."""
+        """Return the scan of ``count`` files from ``start``; by default of all remaining files."""
         return replace(self, files=self.files.slice(start, count))
 
     def only(self, paths: Iterable[str]) -> "Scan":
@@ -127,7 +127,7 @@ class Scan:
 
     @property
     def partition_keys(self) -> list[str]:
-        """The names of the partition columns in the files' partition values: physical ones, where columns are mapped."""
+        """The keys of the files' partition values: physical names if column mapping is on."""
         mapped = is_mapped(self.configuration)
         fields = [self.schema.field(name) for name in self.partition_columns]
         return [item.physical_name if mapped else item.name for item in fields]

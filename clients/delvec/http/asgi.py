@@ -156,10 +156,10 @@ class _Exchange:
                 self._events.put(_END)
 
     def finished(self, task: asyncio.Task[None]) -> None:
-        """Take note that the application returned, raised or was cancelled."""
+        """Record that the application returned, raised or was cancelled."""
         failure = None if task.cancelled() else task.exception()
         if self._response_done.is_set():
-            return  # the reader has a whole response; what came after it is the application's to log
+            return  # the response is complete; the application logs later errors
         self._response_done.set()
         if task.cancelled():
             error: httpx.TransportError = httpx.ReadError("the embedded service was closed")
@@ -200,7 +200,7 @@ class _Exchange:
             self.leave()
 
     def leave(self) -> None:
-        """Tell the application that nobody listens any more; without effect on a complete response."""
+        """Tell the application that the reader has left; no effect on a complete response."""
         self._call(self._hang_up)
 
     def _next(self) -> Any:
@@ -219,7 +219,7 @@ class _Exchange:
                 return event
 
     def _call(self, function: Callable[..., object], *arguments: Any) -> None:
-        # A closed loop has put every exchange's end or failure into its queue before; that is what counts.
+        # If the loop is closed, the end or failure of this exchange is in its queue already.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function, *arguments)
 
@@ -314,7 +314,7 @@ class _Server:
 
 
 class _Lifespan:
-    """The lifespan protocol; an application that does not speak it is run without."""
+    """The lifespan protocol; applications that do not support it run without it."""
 
     def __init__(self, app: ASGIApp, state: dict[str, Any]) -> None:
         self._to_app: asyncio.Queue[_Message] = asyncio.Queue()
@@ -332,7 +332,7 @@ class _Lifespan:
         if answer is None:
             self._supported = False
         elif answer["type"] == "lifespan.startup.failed":
-            # Starlette raises again what made the startup fail, which says more than its message.
+            # Starlette re-raises the startup error, which says more than the lifespan message.
             (failure,) = await asyncio.gather(self._task, return_exceptions=True)
             raise failure or InternalError(f"the embedded service could not start: {answer.get('message')}")
 
@@ -342,7 +342,7 @@ class _Lifespan:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _tell(self, kind: str) -> _Message | None:
-        """Return the answer, or None where the application ended without one."""
+        """Return the answer, or None if the application ended without one."""
         self._to_app.put_nowait({"type": kind})
         answer = asyncio.ensure_future(self._from_app.get())
         await asyncio.wait({answer, self._task}, return_when=asyncio.FIRST_COMPLETED)

@@ -24,7 +24,7 @@ def pause(error: DelvecError, attempt: int) -> float:
     asked = _retry_after(error.details.get("retry_after"))
     span = min(_LONGEST_SECONDS, _BASE_SECONDS * 2**attempt)
     if asked is not None:
-        # All that share a limit are told the same moment, and only some of them find room then.
+        # Clients that share a rate limit get the same Retry-After, so spread their retries.
         spread = random.uniform(0, span) if isinstance(error, TooManyRequests) else 0  # noqa: S311
         return min(asked + spread, _LONGEST_ASKED_SECONDS)
     return random.uniform(0, span)  # noqa: S311 - spreads load, protects nothing

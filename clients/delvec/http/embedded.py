@@ -1,6 +1,6 @@
-"""The service in this process: what ``connect()`` without a URL runs.
+"""The embedded service: ``connect()`` without a URL runs the service in this process.
 
-This is the one module of the client that imports the service, and only when it is asked to run it.
+Only this module of the client imports the service, and only to run it.
 """
 
 import os
@@ -20,13 +20,13 @@ __all__ = [
 
 
 def state_directory() -> Path:
-    """Where the embedded service keeps its database: ``$XDG_STATE_HOME/delvec`` or ``~/.local/state/delvec``.
+    """Return the directory of the embedded service's database: ``$XDG_STATE_HOME/delvec`` or ``~/.local/state/delvec``.
 
     Raises:
-        InvalidLocation: the directory cannot be made.
+        InvalidLocation: the directory cannot be created.
     """
     configured = os.environ.get("XDG_STATE_HOME", "")
-    # The XDG specification says that a relative path is to be ignored.
+    # The XDG specification requires relative paths to be ignored.
     base = Path(configured) if Path(configured).is_absolute() else Path.home() / ".local" / "state"
     directory = base / "delvec"
     try:
@@ -46,11 +46,11 @@ def embedded_service(
 
     Args:
         database_url: an SQLAlchemy URL; by default an SQLite file in :func:`state_directory`.
-        warehouse: whose names these are, and where tables that are created by name go.
-        roots: paths or URLs that tables, and the files that their logs name, must lie in; without any, everywhere.
+        warehouse: location of tables that are created by name.
+        roots: paths or URLs that tables, and the files in their logs, must be under; if empty, any location is allowed.
 
     Raises:
-        InvalidLocation: a root is no location.
+        InvalidLocation: a root is not a valid location.
         EngineUnavailable: the service is not installed.
     """
     try:
@@ -72,14 +72,14 @@ def embedded_service(
 
 
 def service_of_database(database_url: str | None = None) -> EmbeddedTransport:
-    """Start, in this process, the service of a database, for those who administer it: it asks for no token.
+    """Start the service of a database in this process without authentication, for its administrators.
 
     Args:
-        database_url: an SQLAlchemy URL; by default ``DELVEC_DATABASE_URL``, or where ``delvec serve`` keeps its own.
+        database_url: an SQLAlchemy URL; by default ``DELVEC_DATABASE_URL``, or the database of ``delvec serve``.
 
     Raises:
         EngineUnavailable: the service is not installed.
-        BadRequest: the URL is none, or a setting in the environment is wrong.
+        BadRequest: the URL or a setting in the environment is invalid.
     """
     try:
         from delvec_service.startup import garbage_collection_paused

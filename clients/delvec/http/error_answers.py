@@ -1,4 +1,4 @@
-"""Answers that are not a success, as typed errors."""
+"""Converts error responses to typed errors."""
 
 from http import HTTPStatus
 from typing import Any, Final
@@ -28,7 +28,7 @@ RETRYABLE: Final = frozenset(
 
 
 def error_of(response: httpx.Response, request_id: str) -> DelvecError:
-    """Return what an answer that is not a success says; its body has been read."""
+    """Return the error in an error response whose body has been read."""
     try:
         body = response.json()
     except ValueError:
@@ -47,7 +47,7 @@ def error_of(response: httpx.Response, request_id: str) -> DelvecError:
 
 
 def not_delvec(response: httpx.Response) -> DelvecError:
-    """Return the error for an answer without an envelope: a proxy, or another program on that port."""
+    """Return the error for a response without an error envelope: from a proxy, or another program on that port."""
     status = response.status_code
     text = " ".join(response.text.split())[:200]
     message = (

@@ -1,4 +1,4 @@
-"""A plan as it comes over the wire: an Arrow stream of files, with the description in its schema."""
+"""Reads plans: an Arrow stream of files, with the plan's other fields in the schema metadata."""
 
 import io
 from collections.abc import Iterator
@@ -44,11 +44,11 @@ class _Chunks(io.RawIOBase):
 
 
 def read_plan(response: httpx.Response, kind: type[Plan]) -> tuple[Plan, pa.Table]:
-    """Return a plan without its files, and the files.
+    """Return a plan, and its files as a table.
 
     Raises:
-        ServiceUnavailable: the stream broke off; fewer files than announced are never taken for a scan.
-        InternalError: the plan has no description.
+        ServiceUnavailable: the stream ended early; a truncated list of files is never returned.
+        InternalError: the schema metadata has no plan.
     """
     if response.headers.get("Content-Type", "").partition(";")[0] != ARROW_STREAM:
         response.read()
@@ -67,7 +67,7 @@ def read_plan(response: httpx.Response, kind: type[Plan]) -> tuple[Plan, pa.Tabl
         raise InternalError(
             f"the plan from {url} lacks its description: {error.errors()[0]['msg']}"
         ) from error
-    # Arrow reads a stream that ends between two batches as complete; a file less is rows lost silently.
+    # Arrow takes a stream that ends between two batches as complete, which would lose rows silently.
     if files.num_rows != plan.num_files:
         raise ServiceUnavailable(
             f"the plan from {url} broke off: only {files.num_rows} of {plan.num_files} files arrived"

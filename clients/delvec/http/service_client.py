@@ -101,7 +101,7 @@ class ServiceClient:
     ) -> None:
         headers = {"User-Agent": f"delvec-python/{distribution_version('delvec')}"}
         if token:
-            token = token.strip()  # what a file holds ends in a newline
+            token = token.strip()  # a token from a file ends in a newline
             if not token.isascii() or not token.isprintable():
                 raise BadRequest(
                     "the token has characters that are not allowed in an HTTP header; use printable ASCII only"
@@ -113,7 +113,7 @@ class ServiceClient:
             raise BadRequest(f"the service's URL {base_url!r} is invalid: {error}") from error
         if url.scheme not in ("http", "https") or not url.host:
             raise BadRequest(f"the service's URL {base_url!r} must start with http:// or https:// and a host")
-        # What pickle takes along.
+        # The state for pickle.
         self.roots = roots or Roots()
         self._given: dict[str, Any] = {"base_url": base_url, "token": token, "timeout": timeout}
         self._given["roots"] = self.roots
@@ -148,14 +148,14 @@ class ServiceClient:
         self._http.close()
 
     def opens(self, resource: TableResource) -> None:
-        """Note that the files of a table may be opened: from now on with credentials for it, where these are handed out."""
+        """Use vended credentials for the files of a table from now on, if the service issues them."""
         location = resource.location
         if self._vended and location.startswith("s3:") and location not in self._credentials:
             provider = self._credentials.setdefault(location, TableCredentials(self, resource.id))
             use_credentials(location, provider)
 
     def wait(self, seconds: float) -> None:
-        """Let time pass between two attempts."""
+        """Wait between two attempts."""
         self._sleep(seconds)
 
     def get(self, path: str, parameters: Mapping[str, Any] | None = None) -> Any:
@@ -163,7 +163,7 @@ class ServiceClient:
         return self._json("GET", path, parameters=parameters, repeatable=True)
 
     def post(self, path: str, body: BaseModel, *, harmless: bool = False) -> Any:
-        """POST a wire model, by alias and without unset fields; takes effect once, however often it is sent.
+        """POST a wire model, by alias and without unset fields; takes effect once even if it is sent repeatedly.
 
         Args:
             path: the resource.
@@ -190,9 +190,9 @@ class ServiceClient:
                 failure = error
             if _is_lost(failure):
                 lost = failure
-            # Until an answer is lost, a refusal means that nothing was done. Afterwards it says nothing about
-            # the request whose answer was lost, which may still be under way: not even that there is no such
-            # table, for the service may have lost its database.
+            # While no response was lost, an error means that nothing was done. Afterwards, it says nothing about
+            # the request whose response was lost, which may still be running. Not even TableNotFound does,
+            # as the service may have lost its database.
             if lost is None and isinstance(failure, _GIVEN_UP):
                 raise failure
             if self._http.is_closed or (lost is None and number == _COMMIT_RETRIES):
@@ -207,10 +207,10 @@ class ServiceClient:
         raise failure if lost is None else _outcome_unknown(lost, transaction_id)
 
     def _outcome(self, path: str, read_version: int, transaction_id: str) -> Any:
-        """Return the answer of a commit that took effect, or None where that is not known.
+        """Return the response of a commit that took effect, or None if its outcome is unknown.
 
         Raises:
-            DelvecError: what the commit was refused with.
+            DelvecError: the error of a refused commit.
         """
         parameters = {"transaction-id": transaction_id, "read-version": read_version}
         try:
@@ -222,7 +222,7 @@ class ServiceClient:
         return None if found.commit is None else found.commit.model_dump(by_alias=True)
 
     def delete(self, path: str, parameters: Mapping[str, Any] | None = None) -> None:
-        """DELETE a resource; once, however often it has to be sent."""
+        """DELETE a resource; takes effect once even if it is sent repeatedly."""
 
         def send() -> None:
             with self._send("DELETE", path, parameters=parameters, headers=headers):
@@ -232,10 +232,10 @@ class ServiceClient:
         self._repeat(send)
 
     def plan(self, path: str, request: PlanRequest) -> tuple[PlanResponse, pa.Table]:
-        """POST a plan request; return the answer without files, and the files as an Arrow table.
+        """POST a plan request; return the plan, and its files as an Arrow table.
 
         Raises:
-            ServiceUnavailable: the stream broke off; fewer files than announced are never taken for a scan.
+            ServiceUnavailable: the stream ended early; a truncated list of files is never returned.
         """
         return self._files(path, request, PlanResponse)
 
@@ -293,7 +293,7 @@ class ServiceClient:
         headers: Mapping[str, str] | None = None,
         accept: str = "application/json",
     ) -> Iterator[httpx.Response]:
-        """Yield a successful answer; its body is read unless an Arrow stream was asked for."""
+        """Yield a successful response; its body is read unless it is an Arrow stream."""
         request_id = str(uuid.uuid4())
         sent = {"Accept": accept, "X-Request-Id": request_id, **(headers or {})}
         content: bytes | None = None
@@ -378,14 +378,14 @@ def request(model: type[_Model], **values: Any) -> _Model:
     """Return the body of a request.
 
     Raises:
-        BadRequest: a value is not what the service takes; in one sentence, not in pydantic's many lines.
+        BadRequest: a value is invalid; one sentence instead of pydantic's report.
     """
     try:
         return model(**values)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
-    # Raised out here, unchained: pydantic's error may hold, in a way that the garbage collector cannot follow,
-    # the traceback of a validator, and with it everything that the caller's frames refer to.
+    # Raised outside the except block, unchained: pydantic's error may keep, invisible to the garbage collector,
+    # a validator's traceback alive, and with it all objects of the caller's frames.
     field = ".".join(str(part) for part in first["loc"]).replace("_", "-")
     given = "" if not field or isinstance(first["input"], dict) else f" (given: {first['input']!r})"
     reason = first["msg"].removeprefix("Value error, ")
@@ -393,10 +393,10 @@ def request(model: type[_Model], **values: Any) -> _Model:
 
 
 def answer(model: type[_Model], body: Any) -> _Model:
-    """Return the answer that a JSON document holds.
+    """Parse a JSON response.
 
     Raises:
-        InternalError: the service and this client do not speak the same protocol.
+        InternalError: it does not match the model: service and client have incompatible versions.
     """
     try:
         return model.model_validate(body)
@@ -418,18 +418,18 @@ def listed(
     *,
     limit: int | None = None,
 ) -> list[_Entry]:
-    """Return what a resource lists, page by page.
+    """Return the entries of a paginated resource.
 
     Args:
         service: to ask.
         path: of the resource.
-        model: of a page, which has ``next_page_token``.
+        model: of a page; has ``next_page_token``.
         entries: of a page.
-        parameters: of the query, without those about pages.
-        limit: only so many; None for all.
+        parameters: query parameters, except those for pagination.
+        limit: maximum number of entries; None for all.
 
     Raises:
-        DelvecError: what the service answered.
+        DelvecError: the service's error.
     """
     found: list[_Entry] = []
     token: str | None = None

@@ -1,4 +1,4 @@
-"""Credentials of the object store that the service hands out, for one table each."""
+"""Short-lived object store credentials, issued by the service for one table each."""
 
 import os
 import threading
@@ -16,7 +16,7 @@ from delvec_kernel.wire.access import StorageOperation
 __all__ = ["StorageCredentials", "TableCredentials", "storage_credentials"]
 
 _SPARE_SECONDS: Final = 300.0
-"""Credentials are not used this long before they expire: running reads need time to end."""
+"""Credentials are renewed this long before they expire, so that running reads can finish."""
 _TEMPORARY: Final = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
 
 
@@ -26,10 +26,10 @@ class _Service(Protocol):
 
 @dataclass(frozen=True)
 class StorageCredentials:
-    """What opens the files of one table, for a while.
+    """Short-lived credentials for the files of one table.
 
     Attributes:
-        prefix: URL that the files begin with.
+        prefix: URL prefix of the files.
         operation: ``READ`` or ``READ_WRITE``.
         expires_at: in UTC.
         config: the secrets, by the names of Iceberg REST: ``s3.access-key-id``, ``s3.secret-access-key``, ``s3.session-token``.
@@ -64,9 +64,9 @@ def storage_credentials(service: _Service, table_id: str, operation: StorageOper
 
 
 class TableCredentials:
-    """Keys for the files of one table, asked for when they are needed and again before they expire. Safe to share.
+    """Keys for the files of one table, requested on demand and renewed before they expire. Thread-safe.
 
-    They are for writing where the connection's token may write, and else for reading.
+    They allow writing if the connection's token does, otherwise only reading.
     """
 
     def __init__(self, service: _Service, table_id: str) -> None:
@@ -76,7 +76,7 @@ class TableCredentials:
         self._found: StorageCredentials | None = None
 
     def __call__(self) -> S3Keys:
-        """Return keys that hold for some minutes."""
+        """Return keys that are valid for some minutes."""
         found = self._current()
         return {
             "access_key_id": found.config["s3.access-key-id"],
@@ -86,7 +86,7 @@ class TableCredentials:
         }
 
     def settings(self) -> Mapping[str, Any]:
-        """Return region and endpoint where the service says them and the environment does not."""
+        """Return the service's region and endpoint, unless the environment sets them."""
         config, found = self._current().config, {}
         for option, key, variable in (
             ("region", "client.region", "AWS_REGION"),

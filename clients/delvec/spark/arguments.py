@@ -51,7 +51,7 @@ def check_source(given: Any) -> None:
 
     Raises:
         ValueError: it is None.
-        TypeError: it has no rows.
+        TypeError: it is not tabular.
     """
     if given is None:
         raise ValueError("source cannot be None")
@@ -67,13 +67,13 @@ def check_source(given: Any) -> None:
 
 def check_value(given: Any, kind: type, name: str, wanted: str) -> None:
     """Raise ValueError, as delta-spark does for some arguments, if the type is wrong; see :func:`check_kind`."""
-    # In Python a bool is an int.
+    # bool is a subclass of int.
     if not isinstance(given, kind) or (kind is int and isinstance(given, bool)):
         raise ValueError(f"{name} needs to be {wanted}, not {_shown(given)}")
 
 
 def _is_expression(given: Any) -> bool:
-    # A Column of Connect is another class than one of classic Spark.
+    # Connect has its own class Column.
     return isinstance(given, str | Column) or hasattr(given, "_expr")
 
 

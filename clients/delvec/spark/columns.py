@@ -1,8 +1,8 @@
 """Conditions and values given as Spark Columns, as SQL text.
 
 The service plans and records conditions as text, and PySpark has no public way from a Column to SQL. A Column of
-classic Spark is a tree of the JVM's, one of Connect a tree of Python's; both are exact. What has no equivalent in text
-is refused: columns of a given DataFrame (``df.id`` does not say which table it belongs to), aliases, lambdas, Python
+classic Spark is a tree of JVM objects, one of Connect a tree of Python objects; both are exact. Nodes without an SQL
+equivalent are refused: columns of a given DataFrame (``df.id`` does not say which table it belongs to), aliases, lambdas, Python
 functions, aggregates over distinct values. Prefer text.
 """
 
@@ -81,7 +81,7 @@ def _refuse(given: Any) -> NoReturn:
 
 
 def _of_classic(node: Any, given: Any) -> str:
-    """Render a node of the JVM's."""
+    """Render a JVM node."""
     kind = node.getClass().getSimpleName()
     if kind == "UnresolvedAttribute":
         parts = node.nameParts()
@@ -121,7 +121,7 @@ def _java_value(node: Any, given: Any) -> Any:
 
 
 def _of_connect(node: Any, given: Any) -> str:
-    """Render an expression of Connect's."""
+    """Render a Connect expression."""
     # ruff: noqa: SLF001 - there is nothing public
     kind = type(node).__name__
     if kind == "ColumnReference" and node._plan_id is None:
@@ -164,7 +164,7 @@ def _literal(value: Any, given: Any) -> str:
 
 
 def _raw(text: str) -> str:
-    # A comment at its end would take what follows with it.
+    # The newline ends a trailing comment.
     return f"({text}\n)" if "--" in text else f"({text})"
 
 

@@ -1,4 +1,4 @@
-"""The connections of a Python process of Spark's driver."""
+"""Connections of the Python processes that Spark starts on the driver."""
 
 import gc
 from collections.abc import Iterator
@@ -12,16 +12,16 @@ __all__ = ["driver_connection"]
 
 @lru_cache(maxsize=4)
 def driver_connection(url: str | None, token: str | None) -> Connection:
-    """Return a connection that stays: Spark uses the process again, and a service in it takes a while to start."""
+    """Return a cached connection: Spark reuses the process, and an embedded service takes time to start."""
     with _nothing_collected():
         return connect(url, token=token)
 
 
 @contextmanager
 def _nothing_collected() -> Iterator[None]:
-    """Spare what is made meanwhile the search for garbage, now and later: imports make much, and all of it stays.
+    """Exclude objects created in the block from garbage collection, now and later: imports create many, which all stay.
 
-    It would be a fifth of the time in which a service starts. Not for processes of users, whose garbage would stay too.
+    Collection takes a fifth of the startup time of a service. Not for users' processes, whose garbage would stay, too.
     """
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""A scan cut into what single tasks of a Python data source read."""
+"""Splits a scan into input partitions of a Python data source."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -14,11 +14,11 @@ from delvec_kernel.schema.types import ArrayType, DataType, MapType, StructType
 __all__ = ["FilesOfTask", "cut"]
 
 _OPENING_BYTES: Final = 4 << 20
-"""Bytes that opening a file counts as, so that many small files are not one task."""
+"""Cost in bytes of opening a file, so that a task does not get too many small files."""
 
 
 class FilesOfTask(InputPartition):  # type: ignore[misc]
-    """What one task reads."""
+    """The input partition of one task."""
 
     def __init__(self, read: TableRead, slices: Sequence[FileSlice]) -> None:
         super().__init__(None)
@@ -30,11 +30,11 @@ class FilesOfTask(InputPartition):  # type: ignore[misc]
 
 
 def cut(scan: Scan, columns: Sequence[str], size: int) -> Iterator[FilesOfTask]:
-    """Cut large files into slices, and put small ones together, so that tasks have about ``size`` bytes each.
+    """Split large files and combine small ones, so that tasks have about ``size`` bytes each.
 
     Args:
         scan: the files.
-        columns: to be read, by the scan's spelling.
+        columns: the columns to read, spelled as in the scan.
         size: bytes.
     """
     read = TableRead(
@@ -52,7 +52,7 @@ def cut(scan: Scan, columns: Sequence[str], size: int) -> Iterator[FilesOfTask]:
 
 
 def _nullable(schema: StructType) -> StructType:
-    """Return the columns as ``spark_schema`` has them: any may be NULL. PySpark 4.2 and later refuse rows that differ."""
+    """Return the columns as nullable, as in ``_spark_schema``: PySpark 4.2 and later refuse rows with another schema."""
     fields = (replace(item, type=_nullable_type(item.type), nullable=True) for item in schema.fields)
     return StructType(tuple(fields))
 
@@ -89,7 +89,7 @@ def _slices(scan: Scan, size: int) -> Iterator[tuple[FileSlice, int]]:
     for place, (path, length, values, descriptor, deleted) in enumerate(zip(*columns, strict=True)):
         occurrences = RepeatedRowsOfFile(scan.files, place) if repeats else None
         part = FileSlice(path, 0, None, dict(values or ()), descriptor, deleted, occurrences)
-        # Each slice of a file would carry the occurrences of all its rows.
+        # Not split: each slice would carry the occurrences of the whole file.
         count = 1 if repeats else max(1, round(length / size))
         cuts = [length * i // count for i in range(count)]
         for start, end in zip(cuts, [*cuts[1:], None], strict=True):

@@ -1,8 +1,8 @@
-"""``df.write.format("delvec")``: rows that Spark hands to a Python data source become files of a table, and a commit.
+"""``df.write.format("delvec")``: the batch writer of the Python data source.
 
-Spark calls the parts in processes of their own: one on the driver makes the writer, which begins the transaction;
-tasks write final files; another one on the driver commits what the tasks say they wrote. Only that one and the first
-ask the service. What a failed job leaves carries the id of a transaction that the service has in its ledger.
+Spark runs the steps in separate processes: one on the driver creates the writer, which begins the transaction;
+tasks write final files; another one on the driver commits the files that tasks report. Only the two on the driver
+send requests. Files of a failed job carry the id of a transaction in the service's ledger.
 """
 
 import json
@@ -33,17 +33,17 @@ __all__ = ["DelvecWriter", "Written", "written"]
 
 @dataclass
 class Written(WriterCommitMessage):  # type: ignore[misc]
-    """What a task did: files, as JSON, or the error that it met."""
+    """The result of a task: files as JSON, or an error."""
 
     adds: list[str]
     error: str | None = None
 
     @classmethod
     def by(cls, begun: WriteTransaction, batches: Iterator[pa.RecordBatch]) -> "Written":
-        """Write the rows of this task; an error is an answer: raised here, it would be tried again, and become text.
+        """Write the rows of this task; errors are returned: if raised, Spark would retry, and turn them into text.
 
         Raises:
-            StorageError: where that is right, because it may pass: Spark runs the task again, elsewhere perhaps.
+            StorageError: raised, because a retry by Spark, perhaps on another executor, may succeed.
         """
         context = TaskContext.get()
         forget_archives()
@@ -57,7 +57,7 @@ class Written(WriterCommitMessage):  # type: ignore[misc]
 
 
 def written(messages: Sequence[Written]) -> list[AddFile] | DelvecError:
-    """Return the files of all tasks, or what one of them met."""
+    """Return the files of all tasks, or the error of one."""
     for message in messages:
         if message.error:
             return from_wire(json.loads(message.error))
@@ -75,7 +75,7 @@ class DelvecWriter(DataSourceArrowWriter):  # type: ignore[misc]
         self._secret = _Secret(request.token)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Tasks get this object, too, and need no token.
+        # Without the token: this object is sent to tasks.
         return {**self.__dict__, "_request": self._request.without_token()}
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -87,7 +87,7 @@ class DelvecWriter(DataSourceArrowWriter):  # type: ignore[misc]
         """Commit what tasks wrote, in a process of the driver's.
 
         Raises:
-            DelvecError: what a task met, or the commit.
+            DelvecError: the error of a task or of the commit.
         """
         token = self._secret.take()
         if self._begun.already_applied:
@@ -97,15 +97,15 @@ class DelvecWriter(DataSourceArrowWriter):  # type: ignore[misc]
             self._begun.commit(lake, found, self._request.options, self._replacement)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002
-        """Leave the files: the service has the transaction in its ledger, and nothing refers to them."""
+        """Leave the files to VACUUM: the service's ledger has the transaction, and nothing refers to them."""
         self._secret.take()
 
 
 class _Secret:
-    """The token on its way from one process of the driver's to another.
+    """Passes the token from one driver process to another.
 
-    A file holds it mixed with random bytes, which travel with the writer. So the file that a crash leaves behind tells
-    nothing, and neither does the writer to tasks, which do not get the file.
+    A file contains it XORed with random bytes, which are part of the writer. So neither a file left by a crash reveals
+    the token, nor the writer, which is sent to tasks.
     """
 
     def __init__(self, token: str | None) -> None:

@@ -1,4 +1,4 @@
-"""What ``option()`` may say to ``df.write.format("delvec")`` and ``df.writeStream.format("delvec")``."""
+"""Options of ``df.write.format("delvec")`` and ``df.writeStream.format("delvec")``."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -35,7 +35,7 @@ _KNOWN_TO_STREAMS: Final = (
 
 @dataclass(frozen=True)
 class WriteRequest:
-    """What ``option()`` was given."""
+    """The parsed options of a write."""
 
     path: str
     url: str | None = None
@@ -53,16 +53,16 @@ class WriteRequest:
     def of(
         cls, given: Mapping[str, str], *, overwrite: bool = True, streaming: bool = False
     ) -> "WriteRequest":
-        """Return the options as they are meant.
+        """Parse options.
 
         Args:
-            given: by name, in any case.
-            overwrite: whether rows are replaced: ``mode("overwrite")``, or a stream's ``outputMode("complete")``.
-            streaming: whether a stream is written.
+            given: values by case-insensitive name.
+            overwrite: ``mode("overwrite")``, or ``outputMode("complete")`` of a stream.
+            streaming: whether this is a streaming write.
 
         Raises:
-            BadRequest: there is no such option, it has no such value, or it does not go with the mode.
-            UnsupportedOperation: Spark asks for a table of its catalog.
+            BadRequest: an option is unknown, has an invalid value, or does not apply to the mode.
+            UnsupportedOperation: the write is to a table in Spark's catalog.
         """
         refuse_catalog(given)
         values: dict[str, Any] = {}
@@ -87,14 +87,14 @@ class WriteRequest:
         return request
 
     def without_token(self) -> "WriteRequest":
-        """Return the same for tasks, which need none."""
+        """Return the request without the token, for tasks."""
         return replace(self, token=None)
 
     def replacement(self, *, overwrite: bool) -> Replacement | None:
-        """Return which rows the new ones replace; None for none.
+        """Return which rows to replace; None for an append.
 
         Raises:
-            BadRequest: the options say something else than the mode, or contradict each other.
+            BadRequest: the options contradict the mode or each other.
         """
         if overwrite:
             found = Replacement(self.replace_where, self.partitions)  # type: ignore[arg-type]
@@ -107,7 +107,7 @@ class WriteRequest:
 
     @property
     def options(self) -> WriteOptions:
-        """What the commands take; a stream's transaction is not among them, as each batch has its own."""
+        """The options for commands; without ``txn`` of a stream, which differs per batch."""
         txn = (
             None
             if self.txn_version is None or self.txn_app is None
@@ -149,10 +149,10 @@ _PROPERTIES: Final = frozenset({"owner", "provider", "is_managed_location"})
 
 
 def refuse_catalog(options: Iterable[str]) -> None:
-    """Refuse what Spark asks on behalf of its catalog, which the properties of tables there give away.
+    """Refuse reads and writes of tables in Spark's catalog, recognized by the catalog's table properties.
 
     Raises:
-        UnsupportedOperation: says what to do instead.
+        UnsupportedOperation: the message says what to do instead.
     """
     if _PROPERTIES & {name.lower() for name in options}:
         raise UnsupportedOperation(NOT_IN_CATALOGS)

@@ -1,4 +1,4 @@
-"""Connections of the processes that Spark keeps on the driver to plan and to commit."""
+"""``spark.read.format("delvec")``: the data source, and its readers of tables and of the change data feed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,7 +46,7 @@ _OPTIONS: Final = {
     "endingtimestamp": "ending_timestamp",
 }
 _OF_CHANGES: Final = frozenset({"readchangefeed", "readchangedata", "startingversion", "startingtimestamp"})
-"""What ``spark.read`` has of the options of streams."""
+"""Options of streams that ``spark.read`` also has."""
 _PARTITION_BYTES: Final = 64 << 20
 
 
@@ -99,12 +99,12 @@ class _Options:
 
     @property
     def has_end(self) -> bool:
-        """Whether it is said where changes end."""
+        """Whether the options give an end of the change data feed."""
         return self.ending_version is not None or self.ending_timestamp is not None
 
     @property
     def stream(self) -> StreamOptions:
-        """Those that ``readStream`` has."""
+        """The options for ``readStream``."""
         return default_limits(StreamOptions.of(self.of_streams))
 
 
@@ -135,7 +135,7 @@ class DelvecSource(DataSource):  # type: ignore[misc]
         self._planned = False
 
     def __getstate__(self) -> dict[str, Any]:
-        # Spark sends the source to tasks too, along with what it planned; they have no use for the token.
+        # Without options: Spark also sends the source to tasks, which do not need the token.
         return {"options": {}, "_pin": None, "_planned": True} if self._planned else self.__dict__
 
     @classmethod
@@ -148,7 +148,7 @@ class DelvecSource(DataSource):  # type: ignore[misc]
         """Return the table's schema, and pin the version.
 
         Raises:
-            TableNotFound: or another error of the service, as the cause that Spark shows.
+            TableNotFound: or another error of the service.
         """
         pin = self._pinned()
         columns = pin.options.columns
@@ -164,10 +164,10 @@ class DelvecSource(DataSource):  # type: ignore[misc]
 
     @plainly
     def reader(self, schema: T.StructType) -> DataSourceReader:
-        """Return what plans the tasks.
+        """Return the batch reader.
 
         Args:
-            schema: the columns to read: those of :meth:`schema`, or the ones that ``.schema()`` was given.
+            schema: the columns to read: those of :meth:`schema`, or of the user's ``.schema()``.
         """
         if self._pin is None and _Options.of(self.options).version is None:
             raise BadRequest(
@@ -191,7 +191,7 @@ class DelvecSource(DataSource):  # type: ignore[misc]
 
     @plainly
     def streamReader(self, schema: T.StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Return what reads rows as they are added; see :mod:`delvec.spark_datasource.stream_source`."""
+        """Return the stream reader; see :mod:`delvec.spark_datasource.stream_source`."""
         from delvec.change_feed.stream import TableStream
 
         pin = self._pinned()
@@ -211,7 +211,7 @@ class DelvecSource(DataSource):  # type: ignore[misc]
 
     @plainly
     def writer(self, schema: T.StructType, overwrite: bool) -> DataSourceWriter:
-        """Return what writes rows with these columns; see :mod:`delvec.spark_datasource.sink`."""
+        """Return the batch writer for rows with these columns; see :mod:`delvec.spark_datasource.sink`."""
         from delvec.spark_datasource.sink import DelvecWriter
         from delvec.spark_datasource.sink_options import WriteRequest
 
@@ -219,10 +219,10 @@ class DelvecSource(DataSource):  # type: ignore[misc]
 
     @plainly
     def streamWriter(self, schema: T.StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's
-        """Return what writes batches of a stream; see :mod:`delvec.spark_datasource.stream_sink`.
+        """Return the stream writer; see :mod:`delvec.spark_datasource.stream_sink`.
 
         Raises:
-            UnsupportedOperation: PySpark 4.0, which does not give rows as Arrow.
+            UnsupportedOperation: PySpark 4.0, which does not pass rows as Arrow.
         """
         from delvec.spark_datasource.sink_options import WriteRequest
 
@@ -248,7 +248,7 @@ class DelvecSource(DataSource):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class _Pin:
-    """What a source reads from the moment when it is first asked."""
+    """The table and version of a source, pinned on first use."""
 
     options: _Options
     snapshot: "SnapshotResponse"
@@ -256,7 +256,7 @@ class _Pin:
 
     @property
     def version(self) -> int:
-        """Which is read."""
+        """The pinned version."""
         return self.snapshot.version
 
 
@@ -266,7 +266,7 @@ def _table(options: _Options) -> "DeltaTable":
 
 
 class _TaskSide:
-    """Stands in for an engine: rows are read by tasks."""
+    """A placeholder engine that refuses everything: tasks read the rows."""
 
     name = "delvec-spark-source"
 
@@ -283,12 +283,12 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
         self._names = _checked_names(pin, schema)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Executors get the reader too, and need neither the service nor the token.
+        # Without connection and token, which executors do not need.
         return {}
 
     @plainly
     def partitions(self) -> Sequence[InputPartition]:
-        """Ask the service for files, and group them by bytes."""
+        """Plan the scan, and group its files by bytes."""
         options = self._pin.options
         scan, _ = _table(options).plan(self._names, options.skip_files_unless, self._pin.version)
         return list(cut(scan, self._names, options.partition_bytes))
@@ -296,17 +296,17 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs on executors."""
         if not isinstance(partition, FilesOfTask):
-            # Of no partitions PySpark makes one task, whose partition is its own.
+            # Without partitions, PySpark runs one task with a partition of its own class.
             return iter(())
         return read_slices(partition.read, partition.slices)
 
 
 class _ChangesReader(_Reader):
-    """Reads what versions changed, up to the one that was the newest when the schema was asked for."""
+    """Reads the change data feed, up to the version that was the newest when the schema was requested."""
 
     @plainly
     def partitions(self) -> Sequence[InputPartition]:
-        """Ask the service for the files that hold changed rows."""
+        """Plan the change data feed."""
         from delvec.change_feed.feed import plan_changes
 
         given, table = self._pin.options, _table(self._pin.options)
@@ -341,7 +341,7 @@ class _ChangesReader(_Reader):
 
 
 def _checked_names(pin: _Pin, schema: T.StructType) -> list[str]:
-    """Return the table's names for the columns asked for."""
+    """Return the requested columns, spelled as in the table."""
     names = pin.schema.select(schema.names).names
     wanted = _spark_schema(pin.schema.select(names))
     for item, given in zip(wanted.fields, schema.fields, strict=True):

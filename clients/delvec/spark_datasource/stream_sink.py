@@ -1,11 +1,11 @@
-"""``df.writeStream.format("delvec")``: each batch of a stream becomes one version of a table, once.
+"""``df.writeStream.format("delvec")``: commits each micro-batch of a stream exactly once, as one version.
 
-A batch that Spark runs again after a crash is recognized by the query's id, which the checkpoint keeps, and the number of the
-batch: the table's log has them as an application's transaction. Only tasks know the query's id, so that it travels
-to the commit with what they wrote.
+A batch that Spark repeats after a crash is recognized by the query id, which the checkpoint keeps, and the batch
+id: the log records them as ``txn``. Only tasks know the query id, so they return it
+to the commit with their files.
 
-For each batch Spark makes the writer twice: once to send it to tasks, and once more to commit. The first begins the
-transaction; the second gets what it needs from the first task.
+For each batch Spark creates the writer twice: once to send it to tasks, and once to commit. The first begins the
+transaction; the second receives it from the first task.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ _BATCH: Final = "streaming.sql.batchId"
 
 @dataclass
 class _Part(WriterCommitMessage):  # type: ignore[misc]
-    """What a task did with its part of a batch.
+    """The result of a task of a batch.
 
     Attributes:
         begun: the transaction, from the first task only.
@@ -54,7 +54,7 @@ class DelvecStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         self._begun: WriteTransaction | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # The writer that commits goes nowhere. Tasks need no token.
+        # Called only for the writer that is sent to tasks, so begin here. Tasks do not need the token.
         return {"_begun": self._begin(), "_request": self._request.without_token()}
 
     def _begin(self) -> WriteTransaction:
@@ -74,7 +74,7 @@ class DelvecStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
                 "Spark does not tell tasks which query they belong to; write with foreachBatch"
             )
         done = begun.begun.app_transactions.get(self._request.txn_app or query, -1)
-        # A batch that was committed before a crash need not be written again.
+        # The batch was committed before a crash: nothing to write.
         found = Written([]) if batch is not None and int(batch) <= done else Written.by(begun, iterator)
         return _Part(query, found, begun if context.partitionId() == 0 else None)
 
@@ -83,7 +83,7 @@ class DelvecStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         """Commit what tasks wrote, in a process of the driver's.
 
         Raises:
-            DelvecError: what a task met, or the commit.
+            DelvecError: the error of a task or of the commit.
         """
         parts = [message for message in messages if isinstance(message, _Part)]
         begun = next((part.begun for part in parts if part.begun is not None), None)
@@ -108,4 +108,4 @@ class DelvecStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         )
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Leave the files: the service has the transaction in its ledger, and nothing refers to them."""
+        """Leave the files to VACUUM: the service's ledger has the transaction, and nothing refers to them."""

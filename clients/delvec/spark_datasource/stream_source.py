@@ -1,10 +1,10 @@
-"""``spark.readStream.format("delvec")``: a table's rows as they are added, in micro-batches.
+"""``spark.readStream.format("delvec")``: the stream reader, which reads new rows in micro-batches.
 
-One process on the driver answers for a query as long as it runs: how far the next batch goes, and which files it has.
-Only the query's checkpoint says what it has read, as positions; a batch that is planned again has the same files.
+One process on the driver serves a query while it runs: it plans the end and the files of each batch.
+The query's progress is only in its checkpoint, as positions; planning a batch again gives the same files.
 
-PySpark 4.2 and later say where a batch starts, and that it may be limited. Before, Spark only asks for the newest
-offset: the reader remembers where it is, and learns it after a restart from the empty range that Spark then plans.
+PySpark 4.2 and later pass the start and the limit of a batch. Earlier versions only ask for the newest
+offset: the reader remembers its position, and after a restart learns it from the empty range that Spark plans first.
 """
 
 import math
@@ -35,18 +35,18 @@ __all__ = ["StreamReader", "default_limits", "reader_of"]
 _FILES: Final = 1000
 _IDLE_SECONDS: Final = 0.1
 _BEHIND_SECONDS: Final = 3600.0
-"""How long versions that added nothing are skipped without a batch, which would record them in the checkpoint.
+"""How long versions without new rows are skipped without a batch, which would record them in the checkpoint.
 A checkpoint that stays behind for longer than the log's retention cannot be resumed."""
 
 
 class StreamReader(DataSourceStreamReader):  # type: ignore[misc]
-    """What answers Spark for one query.
+    """The stream reader of one query.
 
     Args:
         stream: the table.
-        options: what to read; the limits among them are the stream's.
-        columns: to read, by the spelling of the stream's schema.
-        partition_bytes: about what a task reads.
+        options: what to read, with limits.
+        columns: the columns to read, spelled as in the stream's schema.
+        partition_bytes: approximate bytes per task.
     """
 
     def __init__(
@@ -64,16 +64,16 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc]
         self._noted_at = -math.inf
 
     def __getstate__(self) -> dict[str, Any]:
-        # Executors get the reader too, and need neither the service nor the token.
+        # Without connection and token, which executors do not need.
         return {}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return that nothing was read; where that is, the first batch's end says."""
+        """Return the position of a stream that has read nothing; the end of the first batch records the real start."""
         return dict(self._stream.beginning)
 
     @plainly
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
-        """Return where the next batch ends; the start where nothing is to be read.
+        """Return the end of the next batch; the start if there is nothing to read.
 
         Args:
             start: from PySpark 4.2 on.
@@ -88,7 +88,7 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc]
         return dict(self._at)
 
     def _end_of_batch(self, start: Mapping[str, Any], *, limited: bool) -> dict[str, Any]:
-        """Return where a batch ends; versions that added nothing make one when a query starts, and now and then."""
+        """Return the end of a batch; versions without new rows are a batch only at the query's start and now and then."""
         time.sleep(max(0.0, self._looked_at + _IDLE_SECONDS - time.monotonic()))
         begin = start if self._passed is None or self._passed[0] != start else self._passed[1]
         step = self._stream.step(begin, limited=limited, last_version=self._last_version)
@@ -97,13 +97,13 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc]
         if step.found or start == self._stream.beginning or is_due:
             self._passed, self._noted_at = None, now
             return dict(step.end)
-        # Spark asks again at once, and the whole time.
+        # Spark polls continuously: remember the answer, and plan again only after a pause.
         self._passed, self._looked_at = (start, step.end), now
         return dict(start)
 
     @plainly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return the tasks of a batch; nothing where it is empty."""
+        """Return the tasks of a batch; none if it is empty."""
         if start == end:
             self._go_on_at(end)
             return []
@@ -111,7 +111,7 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc]
         return [part for scan in scans for part in cut(scan, self._columns, self._partition_bytes)]
 
     def _go_on_at(self, position: Mapping[str, Any]) -> None:
-        """Take note of where a query was that is started again."""
+        """Record the position of a restarted query."""
         if self._guessed and self._at != position:
             raise UnsupportedOperation(
                 "Spark asked for the latest offset before it gave the query's position: format('delvec') does not work "
@@ -129,23 +129,23 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc]
 if limits is not None:
 
     class _LimitedReader(StreamReader, limits.SupportsTriggerAvailableNow):  # type: ignore[misc]
-        """The same for a Spark that limits batches, and stops at what there was when it began."""
+        """A reader with rate limits and Trigger.AvailableNow, for PySpark 4.2 and later."""
 
         def getDefaultReadLimit(self) -> Any:  # noqa: N802 - Spark's name
-            """Return what tells Spark that there are limits; those that count are the options."""
+            """Return a placeholder limit: the real limits are in the options."""
             if self._options.max_files is None and self._options.max_bytes is not None:
                 return limits.ReadMaxBytes(self._options.max_bytes)
             return limits.ReadMaxFiles(self._options.max_files)
 
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-            """Take note of what there is now."""
+            """Record the newest version, at which the query will stop."""
             self._last_version = self._stream.newest()
 
 
 def default_limits(options: StreamOptions) -> StreamOptions:
-    """Return options with Delta's limit where none is given.
+    """Return options with Delta's default limit if none is given.
 
-    Before PySpark 4.2 there is none: Trigger.AvailableNow would stop after one batch, and not after all that there is.
+    Before PySpark 4.2 there is no limit: Trigger.AvailableNow would stop after the first batch.
     """
     if limits is None or options.max_files is not None or options.max_bytes is not None:
         return options
@@ -155,6 +155,6 @@ def default_limits(options: StreamOptions) -> StreamOptions:
 def reader_of(
     stream: "TableStream", options: StreamOptions, columns: Sequence[str], partition_bytes: int
 ) -> StreamReader:
-    """Return what this PySpark can work with."""
+    """Return the reader class for the installed PySpark."""
     kind = StreamReader if limits is None else _LimitedReader
     return kind(stream, options, columns, partition_bytes)

@@ -1,8 +1,8 @@
-"""A write by ``format("delvec")`` from the transaction that is begun for it to the commit.
+"""The transaction of a write by ``format("delvec")``.
 
-It is begun in one process of the driver, written by tasks, and committed in another process of the driver, so that it
-travels. Tasks cannot evaluate Spark's SQL: what a table asks of rows beyond types is evaluated with DuckDB there, where
-that is known to give Spark's answer.
+It begins in one driver process, tasks write its files, and another driver process commits it, so it is
+pickled. Tasks cannot evaluate Spark SQL: they evaluate constraints and generated columns with DuckDB if
+that is known to give Spark's result.
 """
 
 import time
@@ -48,14 +48,14 @@ _NUMBERS_AT_ONCE: Final = 1 << 16
 
 @dataclass(frozen=True)
 class WriteTransaction:
-    """Rows that tasks are to write.
+    """The transaction that tasks write.
 
     Attributes:
         begun: the transaction.
         target: where and how tasks write.
-        columns: of the rows.
-        changes: what the table has to become.
-        already_applied: the table has the application's transaction: nothing is to be done.
+        columns: columns of the rows.
+        changes: schema changes to commit with the rows.
+        already_applied: the table has this ``txn`` already; nothing to do.
     """
 
     begun: BeginResponse
@@ -68,15 +68,15 @@ class WriteTransaction:
     def begin(
         cls, lake: Connection, request: WriteRequest, columns: StructType, options: WriteOptions
     ) -> "WriteTransaction":
-        """Begin it; a table that is not there is created, as delta-spark does.
+        """Begin the transaction; creates a missing table, as delta-spark does.
 
         Raises:
-            SchemaMismatch: the columns cannot be the table's.
-            BadRequest: the table is partitioned otherwise than the request says.
-            UnsupportedWriterFeature: tasks cannot evaluate what the table asks of rows.
+            SchemaMismatch: the columns do not fit the table.
+            BadRequest: the request's partition columns differ from the table's.
+            UnsupportedWriterFeature: tasks cannot evaluate a constraint or a generated column.
         """
         table = _table(request, lake, columns)
-        # Not empty_table(): Arrow imports pandas to make an array of a list, which takes a quarter of a second.
+        # Not empty_table(): it imports pandas, which takes 0.25 seconds.
         nothing = pa.Table.from_batches([], columns.to_arrow())
         rows = NewRows.begin(table._service, table, nothing, options)  # noqa: SLF001
         _check_partitions(request, rows.target)
@@ -84,10 +84,10 @@ class WriteTransaction:
         if request.replace_where is not None:
             target = replace(target, replace_where=request.replace_where)
         if target.identity:
-            # Spark does not say how many tasks there will be: each gets blocks of numbers.
+            # The number of tasks is unknown, so each generates blocks of identity values.
             target = replace(target, writers=_MOST_TASKS, numbers_at_once=_NUMBERS_AT_ONCE)
         found = cls(rows.begun, target, columns, rows.changes, rows.already_applied)
-        # What tasks cannot do is said before there are any.
+        # Fail now instead of in tasks if they cannot evaluate the checks.
         with found._checked([]) as batches:
             list(batches)
         return found
@@ -95,10 +95,10 @@ class WriteTransaction:
     def write(self, batches: Iterable[pa.RecordBatch], task: int) -> list[AddFile]:
         """Write the rows of a task; runs on executors.
 
-        Where storage fails, they are written again, as other files: nothing refers to those of before.
+        If storage fails, they are rewritten to other files; nothing refers to the first ones.
 
         Raises:
-            DelvecError: they do not fit the table, or storage did not answer.
+            DelvecError: the rows do not fit the table, or storage did not answer.
         """
         rows = KeptRows(batches)
         for attempt in range(_RETRIES):
@@ -137,17 +137,17 @@ class WriteTransaction:
         replacement: Replacement | None,
         stream: Mapping[str, str] | None = None,
     ) -> None:
-        """Commit what tasks wrote.
+        """Commit the files of tasks.
 
         Args:
             lake: the service.
-            written: the files of all tasks, or what one of them met.
+            written: the files of all tasks, or the error of one.
             options: of the write.
-            replacement: which rows the new ones replace.
-            stream: what history says of the batch of a stream that the rows are.
+            replacement: the rows to replace.
+            stream: for a micro-batch, the operation parameters for the table's history.
 
         Raises:
-            DelvecError: what a task met, or the commit.
+            DelvecError: the error of a task or of the commit.
         """
         with closing(_WrittenFiles(written)) as engine:
             table = lake.table(self.target.location, engine=engine)
@@ -161,7 +161,7 @@ class WriteTransaction:
                 replace_rows(rows, replacement)
 
     def _check_zone(self, rows: pa.Schema | None) -> None:
-        """Refuse what would be evaluated in another time zone than the session's."""
+        """Refuse expressions that tasks would evaluate in another time zone than the session's."""
         given = {name.lower() for name in self.columns.names}
         local = in_local_time(self.target.constraints, self.target.schema, given)
         zone = "UTC" if local is None else zone_of_session(rows)
@@ -207,7 +207,7 @@ class WriteTransaction:
 
 
 class _WrittenFiles:
-    """Stands in for an engine: new rows are in files already. Other rows are read with DuckDB, in this process."""
+    """An engine whose new rows are already written by tasks; it reads and copies other rows with DuckDB."""
 
     name = "delvec-spark-sink"
 
@@ -222,16 +222,16 @@ class _WrittenFiles:
         return self._written
 
     def close(self) -> None:
-        """Release what was used."""
+        """Close the DuckDB engine, if it was used."""
         if self._duckdb is not None:
             self._duckdb.close()
 
     def find_rows(self, *given: Any) -> Any:
-        """Find the rows of files of which only some are replaced."""
+        """Find the replaced rows of files that are replaced in part."""
         return self._reader().find_rows(*given)
 
     def copy_rows(self, *given: Any) -> Any:
-        """Write the other rows of such files again."""
+        """Copy the other rows of such files."""
         return self._reader().copy_rows(*given)
 
     def _reader(self) -> Engine:

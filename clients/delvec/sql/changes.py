@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["OpenTable", "RunQuery", "delete", "insert", "merge", "update"]
 
 _DIGITS: Final = 20
-"""Of the largest whole number."""
+"""Digits of the largest integer."""
 
 OpenTable: TypeAlias = "Callable[[TableName], DeltaTable]"
 RunQuery: TypeAlias = Callable[[Query], Any]
@@ -124,7 +124,7 @@ def _with_rows(
     run: RunQuery,
     change: Callable[["DeltaTable", Any], Metrics],
 ) -> Metrics:
-    """Change a table with the rows of a query; where the query reads the table, both see one version of it."""
+    """Change a table with the rows of a query; if the query reads the table, both use the same version."""
     query = parse_query(text, "spark")
     own = [each.name for each in query.newest() if opened(each).id == table.id]
     if not own:
@@ -138,14 +138,14 @@ def _with_rows(
 
 
 def _source(cursor: Cursor) -> tuple[str, str]:
-    """Return the query that gives the rows of a MERGE's source, and what they are called."""
+    """Return the query of a MERGE's source, and its alias."""
     if cursor.word() == "(":
         start = cursor.position
         cursor.take("(")
         cursor.anything()
         cursor.expect(")")
         text = cursor.text[start : cursor.position]
-        # Parentheses around it are no part of a query.
+        # Without the parentheses around the query.
         return text.strip()[1:-1], cursor.alias("ON") or "source"
     start = cursor.position
     name = cursor.table()
@@ -194,7 +194,7 @@ def _insertion(cursor: Cursor, condition: str | None) -> Callable[[Any], Any]:
 
 
 def _unqualified(text: str | None, name: TableName, alias: str | None) -> str | None:
-    """Return an expression whose columns may stand behind the table's name, without it."""
+    """Return an expression with the table's name removed from qualified columns."""
     return None if text is None else _without(text, alias or name.last)
 
 
@@ -224,7 +224,7 @@ def _is_frame(rows: Any) -> bool:
 
 
 def _assigned(rows: Any, schema: pa.Schema) -> Any:
-    """Return rows with numbers, and columns of nothing but NULL, in the table's types: SQL's literals have their own.
+    """Cast numbers and all-NULL columns to the table's types, since SQL literals have their own.
 
     Raises:
         SchemaMismatch: a number does not fit.
@@ -246,7 +246,7 @@ def _cast(name: str, column: pa.ChunkedArray, kind: pa.DataType | None) -> pa.Ch
         return column
     try:
         if pa.types.is_integer(column.type) and pa.types.is_decimal(kind):
-            # Arrow asks for room for all numbers of the one type, not for those that there are.
+            # Arrow demands a precision for any value of the source type, so convert by the values.
             column = column.cast(pa.decimal256(_DIGITS + kind.scale, kind.scale))
         return column.cast(kind)
     except pa.ArrowException as error:

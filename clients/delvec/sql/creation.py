@@ -1,4 +1,4 @@
-"""CREATE TABLE ... CLONE and CONVERT TO DELTA: statements that make a table of what is there."""
+"""CREATE TABLE ... CLONE and CONVERT TO DELTA."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +64,7 @@ def convert(lake: Catalog, cursor: Cursor, engine: Any) -> Metrics:
 
     Raises:
         InvalidStatement: it is another statement.
-        UnsupportedOperation: the Iceberg table has what Delta does not have.
+        UnsupportedOperation: the Iceberg table has features that Delta lacks.
     """
     cursor.expect("CONVERT", "TO", "DELTA")
     at = cursor.position
@@ -78,7 +78,7 @@ def convert(lake: Catalog, cursor: Cursor, engine: Any) -> Metrics:
     path = cursor.name("a path in backticks")
     collects = not cursor.take("NO", "STATISTICS")
     partitions = None
-    # To the tokenizer the two are one word.
+    # The tokenizer returns the two as one word.
     if cursor.word().split() == ["PARTITIONED", "BY"]:
         cursor.take(cursor.word())
         cursor.expect("(")
@@ -97,7 +97,7 @@ def convert(lake: Catalog, cursor: Cursor, engine: Any) -> Metrics:
 
 
 def table_properties(cursor: Cursor) -> dict[str, str]:
-    """Take ``(key = value, ...)``; keys are texts, or names with dots.
+    """Parse ``(key = value, ...)``; keys are string literals or dotted names.
 
     Raises:
         InvalidStatement: it is another statement.

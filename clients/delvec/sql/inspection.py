@@ -1,4 +1,4 @@
-"""DESCRIBE, SHOW TABLES: what tables are there, and what they are."""
+"""DESCRIBE and SHOW TABLES."""
 
 import json
 from typing import Any
@@ -56,7 +56,7 @@ def show(lake: Catalog, namespace: str | None = None) -> pa.Table:
 
 
 def _rows(entries: list[dict[str, Any]]) -> pa.Table:
-    """Return dictionaries as rows; what is nested in them becomes JSON, because each has its own keys."""
+    """Return dictionaries as rows; nested values become JSON, because their keys differ."""
     names = list(dict.fromkeys(name for entry in entries for name in entry))
     return pa.table({name: [_flat(entry.get(name)) for entry in entries] for name in names})
 

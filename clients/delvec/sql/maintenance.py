@@ -33,7 +33,7 @@ def optimize(cursor: Cursor, opened: "OpenTable") -> Metrics:
 
 
 def _zorder_by(cursor: Cursor) -> list[str]:
-    """Take BY and columns, with parentheses around them or without."""
+    """Parse BY and columns, with or without parentheses."""
     cursor.expect("BY")
     in_parentheses = cursor.take("(")
     found = [cursor.column()]
@@ -69,12 +69,12 @@ def vacuum(statement: Cursor, opened: "OpenTable", rows: "RunQuery") -> pa.Table
     """Run VACUUM table [FULL | LITE] [USING INVENTORY table | (query)] [RETAIN n HOURS] [DRY RUN].
 
     Returns:
-        One column ``path``, as of delta-spark: of a dry run the files, else the table's location.
+        One column ``path``, as in delta-spark: the files of a dry run, otherwise the table's location.
 
     Raises:
         InvalidStatement: it is another statement.
     """
-    # To the tokenizer all that follows VACUUM is one word.
+    # The tokenizer returns everything after VACUUM as one word.
     start, end = statement.position, statement.position + len("VACUUM")
     cursor = Cursor(statement.text[:start] + " " * (end - start) + statement.text[end:])
     name = newest_version(cursor)
@@ -108,7 +108,7 @@ def vacuum(statement: Cursor, opened: "OpenTable", rows: "RunQuery") -> pa.Table
 
 
 def _inventory(cursor: Cursor) -> str:
-    """Take a table or a query in parentheses; return the query."""
+    """Parse a table or a query in parentheses; return the query."""
     start = cursor.position
     if cursor.take("("):
         cursor.anything()
@@ -139,7 +139,7 @@ def fsck(cursor: Cursor, opened: "OpenTable") -> pa.Table:
     """Run FSCK REPAIR TABLE table [METADATA ONLY] [DRY RUN]: as on Databricks, METADATA ONLY keeps missing files.
 
     Returns:
-        A row for each finding: what is done and why, or why it is left.
+        A row for each finding: the repair and its reason, or why it is not repaired.
     """
     cursor.expect("FSCK", "REPAIR", "TABLE")
     name = newest_version(cursor)
@@ -158,7 +158,7 @@ def generate(cursor: Cursor, opened: "OpenTable") -> pa.Table:
     """Run GENERATE symlink_format_manifest FOR TABLE table.
 
     Returns:
-        No column and no row, as of delta-spark.
+        No column and no row, as in delta-spark.
     """
     cursor.expect("GENERATE")
     at, mode = cursor.position, cursor.name("symlink_format_manifest")

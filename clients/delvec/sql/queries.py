@@ -1,4 +1,4 @@
-"""Queries: which tables they read, and that they read nothing else."""
+"""Parses queries: finds the tables they read, and checks that they read nothing else."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -42,12 +42,12 @@ _CONSTANT: Final = (*_PRUNES, exp.Identifier, exp.Literal, exp.Null, exp.Neg, ex
 
 @dataclass(frozen=True)
 class Total:
-    """A value of all rows of a table.
+    """An aggregate over a whole table.
 
     Attributes:
         kind: ``count``, ``min`` or ``max``.
-        column: of which, in small letters; None: of rows.
-        alias: what it is called in the result, if the query says so.
+        column: its column in lower case; None for ``count(*)``.
+        alias: its alias in the query, if any.
     """
 
     kind: str
@@ -57,12 +57,12 @@ class Total:
 
 @dataclass(frozen=True)
 class Query:
-    """A query that reads tables only.
+    """A query that only reads tables.
 
     Attributes:
-        text: as it was given.
-        tree: parsed.
-        versions: that tables are read at where the text does not say one, by the names in it.
+        text: the original SQL.
+        tree: the parsed query.
+        versions: pinned versions of tables without a version in the text, by name.
     """
 
     text: str
@@ -70,18 +70,18 @@ class Query:
     versions: Mapping[str, int] = field(default_factory=dict)
 
     def tables(self) -> Iterator[exp.Table]:
-        """Yield the tables that it reads, names of its own WITH left out."""
+        """Yield the tables it reads, without CTEs."""
         for each in self.tree.find_all(exp.Table):
             if each.find_ancestor(exp.Hint) is None and not _is_cte(each):
                 yield each
 
     def newest(self) -> list[TableName]:
-        """Return the names of the tables of which it reads the newest version, each once."""
+        """Return the distinct names of tables read at their newest version."""
         names = dict.fromkeys(table_name(self.text, each) for each in self.tables())
         return [each for each in names if each.version is None and each.timestamp is None]
 
     def totals(self) -> tuple[TableName, list[Total]] | None:
-        """Return the table of ``SELECT count(*), min(a), max(b) FROM table`` and what is asked for; None of other queries."""
+        """Return table and aggregates of ``SELECT count(*), min(a), max(b) FROM table``; None for other queries."""
         tree = self.tree
         if not isinstance(tree, exp.Select) or any(
             tree.args[name] for name in tree.args if name not in _OF_TOTALS
@@ -100,10 +100,10 @@ class Query:
         return table, totals
 
     def check_functions(self, named: Collection[str]) -> None:
-        """Refuse functions that are neither Spark's own nor among ``named``, those of the caller's session.
+        """Refuse functions that are neither built into Spark nor in ``named``, the session's functions.
 
         Raises:
-            InvalidStatement: says which.
+            InvalidStatement: names the function.
         """
         known = _KNOWN | {name.lower() for name in named}
         for node in self.tree.walk():
@@ -117,12 +117,12 @@ class Query:
                 )
 
     def on(self, dialect: str, rename: Callable[[TableName, str | None], str]) -> str:
-        """Return the query as another dialect's text, over other names.
+        """Return the query in another dialect, with other table names.
 
         Args:
             dialect: of the engine.
-            rename: gives the name for a table, and for the condition in Spark's SQL that its rows must satisfy to
-                have a part in the result, if that is known.
+            rename: returns the new name of a table, given a condition in Spark SQL that its rows must satisfy to
+                affect the result, if known.
         """
         copy = Query(self.text, self.tree.copy())
         if dialect == "duckdb":
@@ -134,7 +134,7 @@ class Query:
             if found.version is None and found.timestamp is None:
                 pinned = replace(found, version=self.versions.get(found.name))
             name = rename(pinned, _condition(copy.tree, table))
-            # Joins in its parentheses, PIVOT and TABLESAMPLE hang on the node, which therefore stays.
+            # Keep the node, to which joins in its parentheses, PIVOT and TABLESAMPLE are attached.
             for part in ("db", "catalog", "version"):
                 table.set(part, None)
             table.set("this", exp.to_identifier(name, quoted=True))
@@ -147,7 +147,7 @@ def parse_query(text: str, dialect: str) -> Query:
     """Parse a SELECT, VALUES or WITH.
 
     Raises:
-        InvalidStatement: it is none, or it reads something else than tables.
+        InvalidStatement: it is another statement, or reads anything but tables.
     """
     try:
         parsed = DIALECTS[dialect].parse(text)
@@ -176,16 +176,18 @@ def parse_query(text: str, dialect: str) -> Query:
 
 
 def _is_source(node: exp.Expr) -> bool:
-    """Whether what a clause reads rows from is a table, a query, or the elements of a value; True of other nodes."""
+    """Whether the source of a clause is a table, a query, or the elements of a value; true for other nodes."""
     if isinstance(node, exp.From | exp.Join):
         return isinstance(node.this, _SOURCES)
-    if isinstance(node, exp.Lateral) and not node.args.get("view"):  # a view's function makes rows of its row
+    if isinstance(node, exp.Lateral) and not node.args.get(
+        "view"
+    ):  # LATERAL VIEW only expands values of its row
         return isinstance(node.this, _OF_LATERAL)
     return True
 
 
 def table_name(text: str, table: exp.Table) -> TableName:
-    """Return what a query calls a table.
+    """Return the name of a table in a query.
 
     Raises:
         InvalidStatement: it is a function or a file, or a version is not a constant.
@@ -220,7 +222,7 @@ def table_name(text: str, table: exp.Table) -> TableName:
 
 
 def _scanned(text: str, function: exp.Anonymous) -> TableName:
-    """Return the table of ``delta_scan('/path')``, as DuckDB's extension for Delta spells it."""
+    """Return the table of ``delta_scan('/path')``, the syntax of DuckDB's Delta extension."""
     given = function.expressions
     if len(given) != 1 or not isinstance(given[0], exp.Literal) or not given[0].is_string:
         at = int(function.meta.get("start", 0))
@@ -229,7 +231,7 @@ def _scanned(text: str, function: exp.Anonymous) -> TableName:
 
 
 def _is_plain(source: exp.Expr) -> bool:
-    """Whether a clause reads all rows of a table, once, with its own columns."""
+    """Whether a FROM clause reads exactly one table, unsampled and unpivoted."""
     if not isinstance(source, exp.Table) or any(
         value and name not in _PLAIN_TABLE for name, value in source.args.items()
     ):
@@ -239,7 +241,7 @@ def _is_plain(source: exp.Expr) -> bool:
 
 
 def _total(column: exp.Expr) -> Total | None:
-    """Return what one column of a query is, if it is the number of all rows, or the least or greatest value of a column."""
+    """Return a select-list entry as an aggregate if it is ``count(*)``, or min or max of a column; else None."""
     value = column.unalias()
     if value.args.get("expressions"):
         return None
@@ -259,12 +261,12 @@ def _total(column: exp.Expr) -> Total | None:
 
 
 def _folded(name: str) -> str:
-    """Return a name in small letters: only those of ASCII, as DuckDB compares names; the Kelvin sign is no k there."""
+    """Return a name with ASCII letters in lower case, as DuckDB compares names; there, the Kelvin sign is not k."""
     return name.translate(_SMALL)
 
 
 def _is_cte(table: exp.Table) -> bool:
-    """Whether a name is one of WITH: of those before it where it stands in a WITH itself."""
+    """Whether a name refers to a CTE; inside a WITH, only to an earlier one."""
     if len(table.parts) != 1 or table.args.get("version") is not None:
         return False
     name = _folded(table.name)
@@ -276,7 +278,7 @@ def _is_cte(table: exp.Table) -> bool:
             known = node.expressions[: at + 1 if node.args.get("recursive") else at]
             if any(_folded(each.alias) == name for each in known):
                 return True
-            # The query of this WITH is not in sight from inside.
+            # A CTE cannot see itself.
             node = node.parent
             inside = node if node is not None else inside
         else:
@@ -289,7 +291,7 @@ def _is_cte(table: exp.Table) -> bool:
 
 
 def _condition(tree: exp.Expr, table: exp.Table) -> str | None:
-    """Return what rows must satisfy, by the simple comparisons of a query over one table."""
+    """Return a condition on rows made of the simple comparisons of a query over one table."""
     if (
         not isinstance(tree, exp.Select)
         or not isinstance(table.parent, exp.From)
@@ -312,13 +314,13 @@ def _condition(tree: exp.Expr, table: exp.Table) -> str | None:
 
 
 def _is_simple(comparison: exp.Expr, table: str) -> bool:
-    """Whether one column is compared with constants; takes the table's name off the column."""
+    """Whether a comparison has one column and constants; removes the column's table qualifier."""
     columns = 0
     for node in comparison.walk():
         if isinstance(node, exp.Column):
             columns += 1
             if _folded(node.table) not in ("", table) or node.args.get("db"):
-                return False  # a field of a struct
+                return False  # a struct field
             node.set("table", None)
         elif isinstance(node, exp.Cast):
             if not isinstance(node.this, exp.Literal):

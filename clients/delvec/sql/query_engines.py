@@ -1,4 +1,4 @@
-"""Queries on DuckDB, in a database of their own that can open the files of the tables in question and nothing else."""
+"""Runs queries on Spark, or on a DuckDB database that can only open the files of the tables it reads."""
 
 import re
 import uuid
@@ -58,7 +58,7 @@ def query_duckdb(lake: Catalog, query: Query) -> pa.Table:
     known = None if asked is None else _totals(lake, *asked)
     if known is not None:
         return known
-    # Where DuckDB filters while it reads, it gets such conditions wrong.
+    # DuckDB evaluates such conditions wrongly when it pushes them into the scan.
     config = _CONFIG | ({"disabled_optimizers": "filter_pushdown"} if mentions_null(query.text) else {})
     with duckdb.connect(":memory:", config=config) as database:
         database.execute("SET TimeZone = 'UTC'")
@@ -79,7 +79,7 @@ def query_duckdb(lake: Catalog, query: Query) -> pa.Table:
 
 
 def _totals(lake: Catalog, name: TableName, totals: Sequence[Total]) -> pa.Table | None:
-    """Return what is known of a whole table, as one row; None where data files have to be read for the range of a column."""
+    """Answer aggregates from the log, as one row; None if the range of a column requires reading data files."""
     names = [each.alias or _default_name(each) for each in totals]
     if len({each.lower() for each in names}) < len(names):
         return None
@@ -92,12 +92,12 @@ def _totals(lake: Catalog, name: TableName, totals: Sequence[Total]) -> pa.Table
     try:
         snapshot = table.snapshot(name.version, name.timestamp, ranges=columns)
     except UnknownColumn:
-        return None  # DuckDB says where in the query it is
+        return None  # DuckDB's error has the position in the query
     if snapshot.num_rows is None or len(snapshot.column_ranges) < len(columns):
         return None
     schema = StructType.from_json(snapshot.table_schema)
     if any(schema.field(name).name != name for name in columns):
-        return None  # DuckDB names the result by the schema's spelling
+        return None  # DuckDB would name the result as the schema spells it
     values = []
     for each in totals:
         if each.column is None:
@@ -111,7 +111,7 @@ def _totals(lake: Catalog, name: TableName, totals: Sequence[Total]) -> pa.Table
 
 
 def _default_name(total: Total) -> str:
-    """Return what DuckDB calls such a column of a result."""
+    """Return DuckDB's default name of an aggregate in the result."""
     if total.column is None:
         return "count_star()"
     is_keyword = duckdb.tokenize(total.column)[0][1] == duckdb.token_type.keyword
@@ -131,7 +131,7 @@ def _explained(error: Exception, scans: list[Scan], query: str) -> DelvecError:
 
 
 def _located(reason: str, text: str, query: str) -> InvalidStatement:
-    """Return the error about the word of a query that DuckDB's message names; DuckDB counts in its own translation."""
+    """Return an error with the position of the word that DuckDB's message names; DuckDB's own refers to the translation."""
     named = _NAMED.search(reason)
     word = next(filter(None, named.groups()), "") if named else ""
     at = (
@@ -163,17 +163,17 @@ def _planned(lake: Catalog, table: TableName, condition: str | None) -> Scan:
         try:
             scan, parsed = source.plan(None, condition, table.version, table.timestamp)
         except DelvecError:
-            # It only leaves files out; what is wrong with the query, the engine says.
+            # It only skips files; the engine reports errors in the query.
             pass
         else:
-            # DuckDB compares a FLOAT with 0.1 as FLOATs, and files are left out as Spark compares: as DOUBLEs.
+            # DuckDB compares FLOAT with 0.1 as FLOATs, but data skipping follows Spark and compares as DOUBLEs.
             if parsed is None or not any(scan.schema.field(name).type == _FLOAT for name in parsed.columns):
                 return scan
     return source.plan(None, None, table.version, table.timestamp)[0]
 
 
 def _lock(database: Any, scans: list[Scan]) -> None:
-    """Let the database open the files of the scans, and nothing else."""
+    """Restrict the database to the files of the scans."""
     names = [
         name
         for scan in scans
@@ -207,12 +207,12 @@ def query_spark(lake: Catalog, query: Query, spark: Any) -> Any:
     text = query.on("spark", view)
     try:
         frame = spark.sql(text)
-        frame.schema  # noqa: B018 - Connect analyses here
+        frame.schema  # noqa: B018 - makes Connect analyze now
     except (AnalysisException, ParseException) as error:
         reason = str(error).partition("\n")[0]
         raise InvalidStatement(f"Spark cannot run the query: {reason}", line=1, column=1) from error
     if not is_remote(spark):
-        # A DataFrame of classic Spark is analysed; Connect looks its views up again with every action.
+        # Classic Spark has resolved the views; Connect resolves them again with every action.
         for name in views:
             spark.catalog.dropTempView(name)
     return frame

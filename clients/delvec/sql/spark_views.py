@@ -12,7 +12,7 @@ from delvec_kernel.schema.column_paths import backticked
 __all__ = ["SparkViews"]
 
 _made: Final["WeakKeyDictionary[Any, set[str]]"] = WeakKeyDictionary()
-"""The views made here, by session: making one again, as rerunning a notebook cell does, replaces it."""
+"""The views created here, by session; creating one again, as when a notebook cell is rerun, replaces it."""
 
 
 class SparkViews:
@@ -30,7 +30,7 @@ class SparkViews:
 
     @classmethod
     def of(cls, lake: Catalog, spark: Any, tables: Sequence[str] | Mapping[str, str] | None) -> "SparkViews":
-        """Make the views; see :meth:`delvec.Connection.register_views`."""
+        """Create the views; see :meth:`delvec.Connection.register_views`."""
         if isinstance(tables, str):
             raise BadRequest(
                 f"tables must be a list of names, or a dict from views to tables, not the string {tables!r}"

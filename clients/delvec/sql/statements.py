@@ -1,4 +1,4 @@
-"""Runs SQL statements, ALTER TABLE ... SYNC IDENTITY among them."""
+"""Runs SQL statements, including ALTER TABLE ... SYNC IDENTITY."""
 
 import re
 from collections.abc import Collection

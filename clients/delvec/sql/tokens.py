@@ -1,4 +1,4 @@
-"""The words of a statement, taken one after the other; errors name line and column."""
+"""A cursor over the tokens of a statement; errors have line and column."""
 
 import re
 from collections.abc import Collection
@@ -36,12 +36,12 @@ _PLACE: Final = re.compile(r" from (\d+):(\d+)")
 
 
 def is_path(text: str) -> bool:
-    """Whether a text in quotes is a table's path."""
+    """Whether a quoted string is a table's path."""
     return "/" in text
 
 
 def invalid(text: str, at: int, reason: str) -> InvalidStatement:
-    """Return the error for what is wrong at a position."""
+    """Return the error for a position in the text."""
     line, column = place(text, at)
     error = InvalidStatement(f"Line {line}, column {column}: {reason}", line=line, column=column)
     word = re.compile(r"\w*").match(text, at)
@@ -49,7 +49,7 @@ def invalid(text: str, at: int, reason: str) -> InvalidStatement:
 
 
 def parse_error(error: ParseError | TokenError, text: str) -> InvalidStatement:
-    """Return the error for what sqlglot cannot parse."""
+    """Return the error for a parse error of sqlglot."""
     errors = getattr(error, "errors", None)
     first = errors[0] if errors else {}
     line, column = first.get("line"), first.get("col")
@@ -59,7 +59,7 @@ def parse_error(error: ParseError | TokenError, text: str) -> InvalidStatement:
         line, column = int(found[1]), int(found[2])
     if line is None or column is None:
         return InvalidStatement(f"The statement cannot be parsed: {reason}.", line=1, column=1)
-    # sqlglot counts to the end of the word.
+    # sqlglot's column is the end of the word.
     width = len(str(first.get("highlight") or " "))
     column = max(1, int(column) - width + 1)
     invalid = InvalidStatement(
@@ -73,11 +73,11 @@ def parse_error(error: ParseError | TokenError, text: str) -> InvalidStatement:
 
 @dataclass(frozen=True)
 class TableName:
-    """A table as a statement calls it.
+    """A table name in a statement.
 
     Attributes:
         name: a name, or a location.
-        last: what columns may be qualified by, where it has no alias.
+        last: the last part, by which columns may be qualified if there is no alias.
         version: of ``VERSION AS OF``.
         timestamp: of ``TIMESTAMP AS OF``.
     """
@@ -94,22 +94,22 @@ class TableName:
 
     @classmethod
     def of(cls, parts: list[str]) -> "TableName":
-        """Return the name of these parts; ``delta.`/path` `` is a location."""
+        """Return the name with these parts; ``delta.`/path` `` is a location."""
         if len(parts) == _PATHS and parts[0].lower() == "delta":
             return cls(parts[1], parts[1])
         return cls(".".join(parts), parts[-1])
 
 
 class Cursor:
-    """A place in a statement.
+    """A position in a statement's tokens.
 
     Args:
         text: the statement.
-        functions: those of the caller's session that expressions may call beside Spark's own; None: expressions are not
-            looked at, as the engine knows only what it translates.
+        functions: the session's functions that expressions may call besides Spark's own; None: functions are not
+            checked, because the engine only translates functions it knows.
 
     Raises:
-        InvalidStatement: it is empty, cannot be cut into words, or is several.
+        InvalidStatement: it is empty, cannot be tokenized, or has several statements.
     """
 
     def __init__(self, text: str, functions: Collection[str] | None = None) -> None:
@@ -130,57 +130,57 @@ class Cursor:
 
     @property
     def at_end(self) -> bool:
-        """Whether nothing follows."""
+        """Whether the cursor is at the end."""
         return self._at >= len(self._tokens)
 
     @property
     def position(self) -> int:
-        """Where the next word starts in the text."""
+        """Offset of the next word."""
         return len(self.text) if self.at_end else self._tokens[self._at].start
 
     def word(self, ahead: int = 0) -> str:
-        """Return a word that follows, in capitals; empty where none does."""
+        """Return the word ``ahead`` tokens from here in upper case; empty at the end."""
         at = self._at + ahead
         if at >= len(self._tokens) or self._tokens[at].token_type in _NOT_WORDS:
             return ""
         return self._tokens[at].text.upper()
 
     def take(self, *words: str) -> bool:
-        """Move on if these words follow."""
+        """Skip these words if they come next; return whether they do."""
         if any(self.word(number) != word for number, word in enumerate(words)):
             return False
         self._at += len(words)
         return True
 
     def expect(self, *words: str) -> None:
-        """Move on over these words.
+        """Skip these words.
 
         Raises:
-            InvalidStatement: they do not follow.
+            InvalidStatement: other words come next.
         """
         for word in words:
             if not self.take(word):
                 self.fail(f"{word} is expected")
 
     def end(self) -> None:
-        """Accept the end.
+        """Check that the cursor is at the end.
 
         Raises:
-            InvalidStatement: something follows.
+            InvalidStatement: it is not.
         """
         if not self.at_end:
             self.fail("the end of the statement is expected")
 
     def fail(self, reason: str) -> NoReturn:
-        """Raise InvalidStatement for what is here."""
+        """Raise InvalidStatement for the current position."""
         found = "the end" if self.at_end else repr(self._tokens[self._at].text)
         raise invalid(self.text, self.position, f"{reason}, not {found}.")
 
     def literal(self, what: str) -> str:
-        """Take a number or a text.
+        """Parse a number or a string.
 
         Raises:
-            InvalidStatement: none follows.
+            InvalidStatement: something else comes next.
         """
         if self.at_end or self._tokens[self._at].token_type not in _LITERALS:
             self.fail(f"{what} is expected")
@@ -188,20 +188,20 @@ class Cursor:
         return str(self._tokens[self._at - 1].text)
 
     def number(self, what: str) -> float:
-        """Take a number.
+        """Parse a number.
 
         Raises:
-            InvalidStatement: none follows.
+            InvalidStatement: something else comes next.
         """
         if self.at_end or self._tokens[self._at].token_type != TokenType.NUMBER:
             self.fail(f"{what} is expected")
         return float(self.literal(what))
 
     def whole_number(self, what: str) -> int:
-        """Take a whole number.
+        """Parse an integer.
 
         Raises:
-            InvalidStatement: none follows.
+            InvalidStatement: something else comes next.
         """
         found = self.literal(what)
         if not found.isdecimal():
@@ -210,10 +210,10 @@ class Cursor:
         return int(found)
 
     def name(self, what: str = "a name") -> str:
-        """Take one part of a name.
+        """Parse one part of a name.
 
         Raises:
-            InvalidStatement: none follows.
+            InvalidStatement: something else comes next.
         """
         if self.at_end:
             self.fail(f"{what} is expected")
@@ -225,10 +225,10 @@ class Cursor:
         return str(token.text)
 
     def text_or_path(self, what: str) -> str:
-        """Take a text in quotes, a number, or names with dots between them.
+        """Parse a string, a number, or a dotted name.
 
         Raises:
-            InvalidStatement: none follows.
+            InvalidStatement: something else comes next.
         """
         if not self.at_end and self._tokens[self._at].token_type in _LITERALS:
             return self.literal(what)
@@ -238,10 +238,10 @@ class Cursor:
         return ".".join(parts)
 
     def table(self) -> TableName:
-        """Take a table's name, with its version if there is one.
+        """Parse a table's name, with its version if given.
 
         Raises:
-            InvalidStatement: none follows.
+            InvalidStatement: something else comes next.
         """
         if not self.at_end and self._tokens[self._at].token_type == TokenType.STRING:
             at, path = self.position, self.literal("a table's path")
@@ -263,13 +263,13 @@ class Cursor:
         return found
 
     def alias(self, *keywords: str) -> str | None:
-        """Take an alias, unless one of these keywords follows."""
+        """Parse an alias, unless one of these keywords comes next."""
         if self.take("AS"):
             return self.name("an alias")
         return None if self.at_end or self.word() in keywords else self.name("an alias")
 
     def column(self) -> str:
-        """Take a column's name, or that of a struct's field, as it is written."""
+        """Parse the name of a column or struct field; returns the original text."""
         start = self.position
         self.name("a column")
         while self.take("."):
@@ -277,7 +277,7 @@ class Cursor:
         return self._since(start)
 
     def names(self) -> list[str]:
-        """Take a list of columns in parentheses."""
+        """Parse a list of columns in parentheses."""
         self.expect("(")
         found = [self.name("a column")]
         while self.take(","):
@@ -286,10 +286,10 @@ class Cursor:
         return found
 
     def expression(self, *stops: str) -> str:
-        """Take an expression up to one of these words, a closing parenthesis, or the end.
+        """Parse an expression up to one of these words, a closing parenthesis, or the end.
 
         Raises:
-            InvalidStatement: there is none, or it calls what it may not.
+            InvalidStatement: it is empty, or calls a function that is not allowed.
         """
         start = self.position
         found = self.anything(*stops)
@@ -301,10 +301,10 @@ class Cursor:
         return found
 
     def anything(self, *stops: str) -> str:
-        """Take what :meth:`expression` takes, whatever it is.
+        """Like :meth:`expression`, but without checking functions.
 
         Raises:
-            InvalidStatement: there is nothing.
+            InvalidStatement: it is empty.
         """
         start, depth = self.position, 0
         while not self.at_end:
@@ -321,10 +321,10 @@ class Cursor:
         return found
 
     def columns(self) -> str:
-        """Take columns with their types, as far as the parenthesis that they are in is open.
+        """Parse columns with their types, up to the closing parenthesis around them.
 
         Raises:
-            InvalidStatement: there is nothing.
+            InvalidStatement: it is empty.
         """
         start, depth = self.position, 0
         while not self.at_end and not (depth == 0 and self.word() == ")"):
@@ -335,7 +335,7 @@ class Cursor:
         return self._since(start)
 
     def expressions(self) -> list[str]:
-        """Take a list of expressions in parentheses."""
+        """Parse a list of expressions in parentheses."""
         self.expect("(")
         found = [self.expression(",")]
         while self.take(","):
@@ -344,7 +344,7 @@ class Cursor:
         return found
 
     def assignments(self, *stops: str) -> dict[str, str]:
-        """Take ``column = expression, ...``."""
+        """Parse ``column = expression, ...``."""
         found: dict[str, str] = {}
         while True:
             at = self.position
@@ -358,7 +358,7 @@ class Cursor:
                 return found
 
     def rest(self) -> str:
-        """Take all that is left."""
+        """Return the rest of the text."""
         start = self.position
         self._at = len(self._tokens)
         return self.text[start:].rstrip().rstrip(";")
@@ -368,20 +368,20 @@ class Cursor:
 
 
 def _tokens(text: str) -> list[Token]:
-    """Cut a statement into words; what follows a word that sqlglot takes for a command, as OPTIMIZE, too."""
+    """Tokenize a statement, including the text after words that sqlglot treats as commands, such as OPTIMIZE."""
     found = list(SPARK.tokenize(text))
     if not found or found[0].token_type != TokenType.COMMAND:
         return found
     end = found[0].end + 1
-    # Spaces replace the command, so that positions stay those of the statement.
+    # Replace the command by spaces, which keeps the offsets.
     return [found[0], *SPARK.tokenize(re.sub(r"[^\n]", " ", text[:end]) + text[end:])]
 
 
 def newest_version(cursor: Cursor) -> TableName:
-    """Take the name of a table that is changed, which is its newest version.
+    """Parse the name of a table to change, without a version.
 
     Raises:
-        InvalidStatement: another version is asked for.
+        InvalidStatement: a version is given.
     """
     at = cursor.position
     name = cursor.table()
