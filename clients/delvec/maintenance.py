@@ -175,7 +175,7 @@ class Maintenance:
             try:
                 results += self._maintain(self._lake.table(identifier), policies, dry_run=dry_run)
             except Exception as error:  # noqa: BLE001 - continue with the other tables
-                results.append(MaintenanceResult(name, None, None, "failed", _told(error, name)))
+                results.append(MaintenanceResult(name, None, None, "failed", _message_of(error, name)))
         return results
 
     def _maintain(
@@ -207,16 +207,16 @@ class Maintenance:
                 return replace(found, reason=waits)
             decision = task.decide(table, config)
         except Exception as error:  # noqa: BLE001 - the other policies are to be looked at, too
-            return replace(found, state="failed", reason=_told(error, table.name, policy.name))
+            return replace(found, state="failed", reason=_message_of(error, table.name, policy.name))
         found = _predicted(found, decision)
         if dry_run or not decision.is_due:
             return found
         try:
             outcome = task.perform(table, config)
         except Exception as error:  # noqa: BLE001 - the other policies are to be looked at, too
-            told = _told(error, table.name, policy.name)
-            unrecorded = self._record(table, found, started, error=told)
-            return replace(found, state="failed", reason=told + unrecorded)
+            message = _message_of(error, table.name, policy.name)
+            unrecorded = self._record(table, found, started, error=message)
+            return replace(found, state="failed", reason=message + unrecorded)
         unrecorded = self._record(table, found, started, outcome)
         return replace(
             found,
@@ -284,7 +284,7 @@ class Maintenance:
             )
             self._service.post(table_path(table.id, "maintenance-runs"), body)
         except Exception as failure:  # noqa: BLE001 - the other policies are to be looked at, too
-            return f"; the run could not be recorded: {_told(failure, table.name, found.policy)}"
+            return f"; the run could not be recorded: {_message_of(failure, table.name, found.policy)}"
         return ""
 
     @contextmanager
@@ -323,7 +323,7 @@ def _wanted(held: Mapping[PolicyType, Policy]) -> list[Policy]:
     return [held[kind] for kind in TASKS if kind in held and held[kind].content.enable]
 
 
-def _told(error: Exception, table: str, policy: str | None = None) -> str:
+def _message_of(error: Exception, table: str, policy: str | None = None) -> str:
     """Return the message of an error; unexpected errors are logged with a traceback."""
     if isinstance(error, DelvecError):
         return error.message

@@ -272,8 +272,8 @@ class ReadableTable:
         """
         planned, condition = self.plan(columns, predicate, version, timestamp)
         if _asks_for_statistics(planned):
-            told, _ = self.plan(columns, predicate, planned.version, stats=True)
-            planned = replace(planned, files=told.files)
+            with_statistics, _ = self.plan(columns, predicate, planned.version, stats=True)
+            planned = replace(planned, files=with_statistics.files)
         return Rows(self.engine, planned, columns, condition).to_df()
 
     def count(

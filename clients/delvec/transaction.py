@@ -237,16 +237,16 @@ class Transaction:
             rows: removing these rows is a conflict: row indexes by path. If they are too many to send, only the files
                 are sent, and removing any of their rows is a conflict.
         """
-        told: list[FileRows] = []
+        rows_read: list[FileRows] = []
         named, room = list(files), SENT_BYTES
         for path, indexes in (rows or {}).items():
             if room > 0:
                 for _, sent in _sent({path: indexes}):
-                    told.append(FileRows(path=path, rows=sent))
+                    rows_read.append(FileRows(path=path, rows=sent))
                     room -= len(sent)
             elif _rows(indexes):
                 named.append(path)
-        self._reads = CommitReads(whole_table=whole_table, files=named, rows=told)
+        self._reads = CommitReads(whole_table=whole_table, files=named, rows=rows_read)
 
     def record_rewrite(self, path: str, runs: Iterable[RowRun]) -> None:
         """Record the origin of each row of an added file, so that compactions and row-level changes do not conflict."""

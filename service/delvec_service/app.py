@@ -186,12 +186,12 @@ def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
         redirect_slashes=False,  # a redirect would not have the error envelope
     )
     app.state.service = service
-    app.state.is_behind_the_door = False
+    app.state.skips_authorization = False
     app.state.readiness = probes.Readiness(service.database)
     app.router.routes.extend(_routes())
     reference.install(app)
     problems.install(app)
-    service.row_commands.over(_without_door(service))
+    service.row_commands.over(_internal_app(service))
     app.add_middleware(
         RequestMiddleware,
         authorizer=Authorizer(
@@ -216,7 +216,7 @@ def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
 
 
 def _warm(service: Service) -> None:
-    """Do in advance what the first requests would wait for, while serving."""
+    """Warm up in the background, so that the first requests do not wait."""
     with suppress(ServiceUnavailable):  # the service should run even if the database fails now
         warm_up(service.loader.store)
     for route in _routes():
@@ -251,11 +251,11 @@ def _provider(settings: Settings) -> "IdentityProvider | None":
     )
 
 
-def _without_door(service: Service) -> FastAPI:
+def _internal_app(service: Service) -> FastAPI:
     """Return the same routes for the service's own requests, which skip authorization."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     app.state.service = service
-    app.state.is_behind_the_door = True
+    app.state.skips_authorization = True
     app.router.routes.extend(_routes())
     problems.install(app)
     return app

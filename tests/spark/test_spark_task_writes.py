@@ -17,7 +17,7 @@ import pytest
 import delvec
 from delvec.engines.spark import task_rows as kept_rows
 from delvec.engines.spark.scan import spark_schema
-from delvec.engines.spark.task_rows import KeptRows
+from delvec.engines.spark.task_rows import ReplayableRows
 from delvec.spark_datasource import sink
 from delvec.spark_datasource import write_transaction as begun_write
 from delvec.spark_datasource.sink import DelvecWriter
@@ -112,7 +112,7 @@ def test_what_goes_on_failing_is_left_to_spark_which_may_run_the_task_again(lake
 
 
 def test_rows_that_are_too_many_to_be_kept_are_left_to_spark(lake, tmp_path, monkeypatch):
-    monkeypatch.setattr(begun_write, "KeptRows", lambda batches: KeptRows(batches, limit=20))
+    monkeypatch.setattr(begun_write, "ReplayableRows", lambda batches: ReplayableRows(batches, limit=20))
     place = tmp_path / "people"
     lake.create_table(place, "id long")
     job = Job(place)
@@ -131,14 +131,14 @@ def test_kept_rows_are_given_again_and_read_once():
             read.append(number)
             yield batch(number)
 
-    rows = KeptRows(coming())
+    rows = ReplayableRows(coming())
     first = iter(rows)
     assert [next(first)["id"][0].as_py() for _ in range(2)] == [0, 1]
     assert [each["id"][0].as_py() for each in rows] == [0, 1, 2, 3]
     assert [each["id"][0].as_py() for each in rows] == [0, 1, 2, 3]
     assert read == [0, 1, 2, 3]
     assert rows.is_whole
-    assert kept_rows.KeptRows([batch(*range(10))], limit=8).is_whole  # nothing went by yet
+    assert kept_rows.ReplayableRows([batch(*range(10))], limit=8).is_whole  # nothing went by yet
 
 
 def test_rows_that_broke_off_are_not_all_there_were():
@@ -146,7 +146,7 @@ def test_rows_that_broke_off_are_not_all_there_were():
         yield batch(1)
         raise OSError("the stream ended in the middle of a batch")
 
-    rows = KeptRows(coming())
+    rows = ReplayableRows(coming())
     with pytest.raises(OSError, match="in the middle"):
         list(rows)
     assert not rows.is_whole

@@ -152,9 +152,10 @@ def _planned(files: pa.Table, partition_values: pa.Array, vectors: pa.Array) -> 
 def _with_feed(files: pa.Table) -> pa.MapArray:
     """Return the partition values, extended by the values of the feed's columns."""
     own = files["partition_values"].combine_chunks()
-    told = [files[name].to_pylist() for name in ("commit_version", "commit_timestamp", "change_type")]
+    feed_columns = [files[name].to_pylist() for name in ("commit_version", "commit_timestamp", "change_type")]
     values = [
-        dict(before or ()) | feed_values(*each) for before, *each in zip(own.to_pylist(), *told, strict=True)
+        dict(before or ()) | feed_values(*each)
+        for before, *each in zip(own.to_pylist(), *feed_columns, strict=True)
     ]
     return pa.array([list(each.items()) for each in values], own.type)
 

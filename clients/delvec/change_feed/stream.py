@@ -32,7 +32,7 @@ __all__ = ["BEGINNING", "StreamStep", "TableStream"]
 BEGINNING: Final[Mapping[str, Any]] = {"beginning": True}
 """The position of a stream that has read nothing."""
 
-_FED: Final = "readChangeFeed"
+_READ_CHANGE_FEED: Final = "readChangeFeed"
 """Key of a position for this option: with it, the same position means other rows."""
 
 
@@ -99,7 +99,9 @@ class TableStream:
         if limited:
             limits = {"max_files": self._options.max_files, "max_bytes": self._options.max_bytes}
         answer, _ = self._ask(self._position(start), last_version=last_version, list_files=False, **limits)
-        return StreamStep(self._told(answer.end, start, answer.start), answer.num_found > 0, answer.version)
+        return StreamStep(
+            self._serialized(answer.end, start, answer.start), answer.num_found > 0, answer.version
+        )
 
     def scans(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Scan]:
         """Return the scans between two positions, the same on each call; no scan lists a path twice.
@@ -141,28 +143,30 @@ class TableStream:
 
     # --- positions ------------------------------------------------------------------------------------------
 
-    def _position(self, told: Mapping[str, Any]) -> StreamPosition | None:
-        if told == BEGINNING:
+    def _position(self, stored: Mapping[str, Any]) -> StreamPosition | None:
+        if stored == BEGINNING:
             return None
-        self._check_meaning(told)
+        self._check_read_change_feed(stored)
         try:
-            if told.get("table", self._pinned.metadata_id) != self._pinned.metadata_id:
+            if stored.get("table", self._pinned.metadata_id) != self._pinned.metadata_id:
                 raise SourceRowsChanged(
                     f"The checkpoint belongs to a different table than the one now at {self._pinned.location}; start a new "
                     "query with a new checkpoint.",
                     table=self._pinned.name,
                     location=self._pinned.location,
                 )
-            return StreamPosition(version=told["version"], index=told["index"], snapshot=told["snapshot"])
+            return StreamPosition(
+                version=stored["version"], index=stored["index"], snapshot=stored["snapshot"]
+            )
         except (KeyError, ValueError) as error:
             raise BadRequest(
-                f"The checkpoint has {dict(told)} for table '{self._pinned.name}', which is not a position of a Delvec "
+                f"The checkpoint has {dict(stored)} for table '{self._pinned.name}', which is not a position of a Delvec "
                 "stream. A checkpoint of another source cannot be resumed; start with a new checkpoint."
             ) from error
 
-    def _check_meaning(self, told: Mapping[str, Any]) -> None:
+    def _check_read_change_feed(self, stored: Mapping[str, Any]) -> None:
         """Refuse a position of a stream with another readChangeFeed; positions of older releases do not record it."""
-        fed = told.get(_FED, self._options.read_change_feed)
+        fed = stored.get(_READ_CHANGE_FEED, self._options.read_change_feed)
         if fed == self._options.read_change_feed:
             return
         name = self._pinned.name
@@ -180,7 +184,7 @@ class TableStream:
             option="readChangeFeed",
         )
 
-    def _told(
+    def _serialized(
         self, position: StreamPosition, start: Mapping[str, Any], begun: StreamPosition
     ) -> Mapping[str, Any]:
         here = position.model_dump()
@@ -191,7 +195,11 @@ class TableStream:
         return self._signed(here)
 
     def _signed(self, position: Mapping[str, Any]) -> dict[str, Any]:
-        return {"table": self._pinned.metadata_id, _FED: self._options.read_change_feed, **position}
+        return {
+            "table": self._pinned.metadata_id,
+            _READ_CHANGE_FEED: self._options.read_change_feed,
+            **position,
+        }
 
     # --- files ----------------------------------------------------------------------------------------------
 
@@ -252,8 +260,8 @@ class TableStream:
 
 def _as_inserts(files: pa.Table, answer: AdditionsResponse) -> pa.Table:
     """Return all files of a version as inserts of that version."""
-    told = feed_values(answer.start.version, answer.snapshot_timestamp or 0, "insert")
-    values = [list((dict(each or ()) | told).items()) for each in files["partition_values"].to_pylist()]
+    constants = feed_values(answer.start.version, answer.snapshot_timestamp or 0, "insert")
+    values = [list((dict(each or ()) | constants).items()) for each in files["partition_values"].to_pylist()]
     place = files.schema.get_field_index("partition_values")
     return files.set_column(
         place, files.schema.field(place), pa.array(values, files.schema.field(place).type)

@@ -59,9 +59,9 @@ def create_token(
 
     Once a service has a token or a grant, it requires authentication.
     """
-    moment = None if expires is None else _moment("--expires", expires)
+    time = None if expires is None else _time("--expires", expires)
     with _access(context, database_url) as access:
-        made = access.create_token(name, principal=principal, expires=moment)
+        made = access.create_token(name, principal=principal, expires=time)
     if session(context).as_json:
         print_json(made)
         return
@@ -188,13 +188,13 @@ def audit(
 
     [bold]delvec audit --outcome denied[/bold]
     """
-    moment = None if since is None else _moment("--since", since)
+    time = None if since is None else _time("--since", since)
     with _access(context, database_url) as access:
         found = access.audit(
             table=table,
             principal=principal,
             outcome=cast(AuditOutcome | None, outcome),
-            since=moment,
+            since=time,
             limit=limit,
         )
     if session(context).as_json:
@@ -225,14 +225,14 @@ def _access(context: typer.Context, database_url: str | None) -> Iterator[Access
         client.close()
 
 
-def _moment(option: str, text: str) -> datetime | timedelta:
+def _time(option: str, text: str) -> datetime | timedelta:
     """Parse a date or a duration."""
     if found := re.fullmatch(r"([0-9]{1,6})([hdwy])", text.strip()):
         return timedelta(days=int(found[1]) * _UNITS[found[2]])
     try:
-        moment = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(
             f"{option} {text!r} is neither a duration (90d, 12h) nor a date (2027-01-01)"
         ) from None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)

@@ -81,9 +81,9 @@ def detail(context: typer.Context, table: Table) -> None:
     if now.as_json:
         print_json(found)
         return
-    for moment in ("createdAt", "lastModified"):
-        if isinstance(found.get(moment), int):
-            found[moment] = f"{instant(found[moment])} UTC"
+    for field in ("createdAt", "lastModified"):
+        if isinstance(found.get(field), int):
+            found[field] = f"{instant(found[field])} UTC"
     print_pairs({name: _listed(value) for name, value in found.items()})
 
 

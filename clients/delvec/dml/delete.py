@@ -51,8 +51,8 @@ def delete(
     if condition is not None and len(rest) and feed and not vectors and not dry_run:
         return _with_change_files(service, table, scan, condition, user_metadata, clock)
     transaction = _transaction(service, table, scan, predicate, user_metadata)
-    places = transaction.deletion_vector_files(scan.location) if vectors and not dry_run else None
-    gone = table.engine.find_rows(rest, condition, places) if condition is not None and len(rest) else {}
+    dv_files = transaction.deletion_vector_files(scan.location) if vectors and not dry_run else None
+    gone = table.engine.find_rows(rest, condition, dv_files) if condition is not None and len(rest) else {}
     clock.scanned()
     # Without change files, readers of the feed would take copied rows for changes.
     files = touched_files.touched_files(rest, gone, vectors=vectors, may_rewrite=not feed)

@@ -43,8 +43,11 @@ def reached(table: ReadableTable, column: str, version: int) -> int | None:
     rises = step > 0
     furthest = max if rises else min
     mark = high_water_mark(field)
-    told = [*_told(scan, field, rises=rises), *([] if mark is None or (mark - start) * step < 0 else [mark])]
-    known = furthest(told, default=None)
+    ends = [
+        *_exact_ends(scan, field, rises=rises),
+        *([] if mark is None or (mark - start) * step < 0 else [mark]),
+    ]
+    known = furthest(ends, default=None)
     quoted = backticked(field.name)
     beyond = f"{quoted} IS NOT NULL" if known is None else f"{quoted} {'>' if rises else '<'} {known}"
     for batch in table.scan([field.name], beyond, version).to_batches():
@@ -53,7 +56,7 @@ def reached(table: ReadableTable, column: str, version: int) -> int | None:
     return known
 
 
-def _told(scan: Scan, field: StructField, *, rises: bool) -> Iterator[int]:
+def _exact_ends(scan: Scan, field: StructField, *, rises: bool) -> Iterator[int]:
     """Yield the last value of each file with exact statistics, that is without deleted rows."""
     for text, vector in zip(
         *(scan.files[name].to_pylist() for name in ("stats", "deletion_vector")), strict=True

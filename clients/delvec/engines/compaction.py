@@ -17,7 +17,7 @@ from delvec_kernel.errors import CorruptTable
 from delvec_kernel.statistics.file_statistics import num_records
 from delvec_kernel.wire import AddFile, RowMapFile, RowRun
 
-__all__ = ["Compacted", "ReadOrder", "ReadRows", "Stretch", "check_complete", "check_rows", "row_runs"]
+__all__ = ["Compacted", "ReadOrder", "ReadRows", "RowRange", "check_complete", "check_rows", "row_runs"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Compacted:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class RowRange:
     """A run of rows that were read from one file in file order.
 
     Attributes:
@@ -55,14 +55,14 @@ class Stretch:
 
 
 class ReadOrder:
-    """Records the order of the rows read, as stretches."""
+    """Records the order of the rows read, as row ranges."""
 
     def __init__(self) -> None:
-        self._stretches: list[Stretch] = []
+        self._stretches: list[RowRange] = []
 
     @property
-    def stretches(self) -> Sequence[Stretch]:
-        """The stretches in the order of reading."""
+    def row_ranges(self) -> Sequence[RowRange]:
+        """The row ranges in the order of reading."""
         return self._stretches
 
     def add(self, files: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> None:
@@ -73,12 +73,12 @@ class ReadOrder:
         starts = np.append(0, np.flatnonzero(breaks) + 1)
         ends = np.append(starts[1:], len(rows))
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-            self._append(Stretch(int(files[start]), int(rows[start]), int(rows[end - 1]), end - start))
+            self._append(RowRange(int(files[start]), int(rows[start]), int(rows[end - 1]), end - start))
 
-    def _append(self, more: Stretch) -> None:
+    def _append(self, more: RowRange) -> None:
         before = self._stretches[-1] if self._stretches else None
         if before is not None and before.file == more.file and before.last < more.first:
-            self._stretches[-1] = Stretch(more.file, before.first, more.last, before.count + more.count)
+            self._stretches[-1] = RowRange(more.file, before.first, more.last, before.count + more.count)
         else:
             self._stretches.append(more)
 
@@ -121,18 +121,18 @@ class ReadRows:
             found.update(rows[start:end].astype(np.uint64))
 
 
-def check_complete(scan: Scan, stretches: Sequence[Stretch]) -> None:
+def check_complete(scan: Scan, row_ranges: Sequence[RowRange]) -> None:
     """Prove that each live row of a scan was read once.
 
     Args:
-        scan: the files that were read; stretches number them in its order.
-        stretches: of the rows, in any order.
+        scan: the files that were read; row ranges number them in its order.
+        row_ranges: of the rows, in any order.
 
     Raises:
         CorruptTable: one was not; nothing may be removed.
     """
     deleted = scan.deletion_vectors if scan.has_deletion_vectors else {}
-    _check_complete(scan, scan.files["path"].to_pylist(), stretches, deleted)
+    _check_complete(scan, scan.files["path"].to_pylist(), row_ranges, deleted)
 
 
 def check_rows(scan: Scan, count: int, rows: Mapping[int, BitMap64]) -> None:
@@ -159,13 +159,13 @@ def check_rows(scan: Scan, count: int, rows: Mapping[int, BitMap64]) -> None:
 
 
 def row_runs(
-    scan: Scan, stretches: Sequence[Stretch], adds: Sequence[AddFile]
+    scan: Scan, row_ranges: Sequence[RowRange], adds: Sequence[AddFile]
 ) -> dict[str, Sequence[RowRun]]:
     """Return the row map of each new file.
 
     Args:
-        scan: the files that were read; stretches number them in its order.
-        stretches: of the rows in the order they were written.
+        scan: the files that were read; row ranges number them in its order.
+        row_ranges: of the rows in the order they were written.
         adds: the new files in the order they were written.
 
     Raises:
@@ -173,13 +173,13 @@ def row_runs(
     """
     paths = scan.files["path"].to_pylist()
     deleted = scan.deletion_vectors if scan.has_deletion_vectors else {}
-    _check_complete(scan, paths, stretches, deleted)
+    _check_complete(scan, paths, row_ranges, deleted)
     outputs = [(add.path, num_records(add.stats) or 0) for add in adds]
-    if sum(count for _, count in outputs) != sum(each.count for each in stretches):
+    if sum(count for _, count in outputs) != sum(each.count for each in row_ranges):
         raise _lost(scan, "the new files do not have the rows that were read")
     found: dict[str, list[RowRun]] = {path: [] for path, _ in outputs}
     output, room, place = -1, 0, 0
-    for each in stretches:
+    for each in row_ranges:
         rank = each.first - _deleted_below(deleted.get(paths[each.file]), each.first)
         left = each.count
         while left:
@@ -195,12 +195,12 @@ def row_runs(
 
 
 def _check_complete(
-    scan: Scan, paths: Sequence[str], stretches: Sequence[Stretch], deleted: Mapping[str, BitMap64]
+    scan: Scan, paths: Sequence[str], row_ranges: Sequence[RowRange], deleted: Mapping[str, BitMap64]
 ) -> None:
-    """Check that each live row was read once: stretches only skip deleted rows and do not overlap."""
+    """Check that each live row was read once: row ranges only skip deleted rows and do not overlap."""
     counts = scan.files["num_records"].to_pylist()
-    by_file: dict[int, list[Stretch]] = {}
-    for each in stretches:
+    by_file: dict[int, list[RowRange]] = {}
+    for each in row_ranges:
         by_file.setdefault(each.file, []).append(each)
     for number, path in enumerate(paths):
         gone = deleted.get(path)

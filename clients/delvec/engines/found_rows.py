@@ -62,15 +62,15 @@ class RowCollector:
 
     Args:
         scan: the files.
-        places: target for deletion vectors; None keeps all rows in memory.
+        dv_files: target for deletion vectors; None keeps all rows in memory.
         max_bytes: maximum bytes of bitmaps in memory.
     """
 
     def __init__(
-        self, scan: Scan, places: DeletionVectorFiles | None = None, max_bytes: int = SENT_BYTES
+        self, scan: Scan, dv_files: DeletionVectorFiles | None = None, max_bytes: int = SENT_BYTES
     ) -> None:
         self._scan = scan
-        self._places = places
+        self._dv_files = dv_files
         self._max_bytes = max_bytes
         self._held: dict[str, BitMap64] = {}
         self._written: dict[str, DeletionVectorDescriptor] = {}
@@ -85,9 +85,9 @@ class RowCollector:
             if path in self._written:
                 rows |= _read(self._scan, path, self._written.pop(path))
             self._held[path] = rows
-        if self._places is not None and self._room < 0:
+        if self._dv_files is not None and self._room < 0:
             # Keep the latest file, which is likely to get more rows.
-            self._make_room(self._places, [each for each in self._held if each != path])
+            self._make_room(self._dv_files, [each for each in self._held if each != path])
 
     def found(self) -> FoundRows:
         """Return the rows."""
@@ -95,14 +95,14 @@ class RowCollector:
             rows.run_optimize()
         return FoundRows(self._scan, self._held, self._written)
 
-    def _make_room(self, places: DeletionVectorFiles, paths: list[str]) -> None:
+    def _make_room(self, dv_files: DeletionVectorFiles, paths: list[str]) -> None:
         if serialized_bytes(self._held.values()) > self._max_bytes and paths:
-            self._write(places, paths)
+            self._write(dv_files, paths)
         held = serialized_bytes(self._held.values())
         # Not 0 even if the current file, which stays in memory, fills the limit: sizing after each batch takes time.
         self._room = max(self._max_bytes - held, self._max_bytes // 4)
 
-    def _write(self, places: DeletionVectorFiles, paths: list[str]) -> None:
+    def _write(self, dv_files: DeletionVectorFiles, paths: list[str]) -> None:
         for part in self._scan.only(paths).parts(self._max_bytes):
             before = part.deletion_vectors if part.has_deletion_vectors else {}
             complete: dict[str, BitMap64] = {}
@@ -113,7 +113,7 @@ class RowCollector:
                     self._held[path] = rows  # tiny: the whole file is deleted
                 else:
                     complete[path] = rows
-            self._written |= places.write(complete)
+            self._written |= dv_files.write(complete)
             for path in complete:
                 del self._held[path]
 

@@ -96,12 +96,12 @@ class Engine(Protocol):
         ...
 
     def find_rows(
-        self, scan: Scan, predicate: Predicate, places: DeletionVectorFiles | None = None
+        self, scan: Scan, predicate: Predicate, dv_files: DeletionVectorFiles | None = None
     ) -> Mapping[str, BitMap64]:
         """Return, per path of the scan, the physical indexes of the live rows that satisfy ``predicate``.
 
         Files without such a row are absent. Indexes that the file's deletion vector already holds may be
-        included: the service ignores them. With ``places``, if there are too many rows for memory, they are returned as
+        included: the service ignores them. With ``dv_files``, if there are too many rows for memory, they are returned as
         deletion vectors written there; see :class:`~delvec.engines.found_rows.FoundRows`.
         """
         ...

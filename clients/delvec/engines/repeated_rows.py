@@ -89,10 +89,10 @@ class RepeatedRowsOfFile:
         """
         starts, ends = (np.searchsorted(self._rows, rows, side) for side in ("left", "right"))
         counts = ends - starts
-        told = np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        places = np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
         taken = batch.take(pa.array(np.repeat(np.arange(len(rows)), counts)))
         columns = [
-            self._columns[name].take(pa.array(told)) if name in self._columns else taken.column(place)
+            self._columns[name].take(pa.array(places)) if name in self._columns else taken.column(place)
             for place, name in enumerate(batch.schema.names)
         ]
         return pa.RecordBatch.from_arrays(columns, schema=batch.schema)

@@ -349,8 +349,8 @@ class ServiceClient:
 
 def _is_lost(failure: DelvecError) -> bool:
     """Whether a commit may have taken effect although it failed."""
-    told = not isinstance(failure, CommitOutcomeUnknown | InternalError)
-    return bool(failure.details.pop("answer_lost", False)) or not told
+    is_definite = not isinstance(failure, CommitOutcomeUnknown | InternalError)
+    return bool(failure.details.pop("answer_lost", False)) or not is_definite
 
 
 def _outcome_unknown(lost: DelvecError, transaction_id: str) -> CommitOutcomeUnknown:

@@ -13,7 +13,7 @@ from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 
 from delvec.ddl import parse_type
 from delvec.dml.table_definition import TableDefinition
-from delvec.engines.spark.typed_errors import also
+from delvec.engines.spark.typed_errors import with_base
 from delvec.spark.arguments import check_kind
 from delvec.spark.catalog import catalog_entry, place_of, short_name
 from delvec.spark.connections import current
@@ -119,7 +119,7 @@ class DeltaTableBuilder:
             try:
                 field = parse_type(dataType, colName)
             except InvalidSchema as error:
-                raise also(error, ParseException) from None
+                raise with_base(error, ParseException) from None
         else:
             # Not as DDL text, which loses nested comments and nullability.
             (field,) = schema_from(T.StructType([T.StructField("x", dataType)])).fields
@@ -127,7 +127,7 @@ class DeltaTableBuilder:
         if isinstance(generatedAlwaysAs, str):
             metadata[GENERATION] = generatedAlwaysAs
         if identity is not None and field.type != _LONG:
-            raise also(
+            raise with_base(
                 InvalidSchema(f"Identity column '{colName}' must be of type long, not {field.type}."),
                 UnsupportedOperationException,
             )
@@ -183,7 +183,7 @@ class DeltaTableBuilder:
         try:
             return self._execute()
         except (TableAlreadyExists, TableNotFound) as error:
-            raise also(error, AnalysisException) from None
+            raise with_base(error, AnalysisException) from None
 
     def _execute(self) -> Any:
         if self._location is None:

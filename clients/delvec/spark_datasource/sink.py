@@ -21,7 +21,7 @@ from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from delvec.connection import connect
-from delvec.engines.spark.row_sets import forget_archives, plainly
+from delvec.engines.spark.row_sets import drop_zip_importers, without_traceback
 from delvec.spark_datasource.sink_options import WriteRequest
 from delvec.spark_datasource.write_transaction import WriteTransaction
 from delvec_kernel.errors import DelvecError, from_wire
@@ -46,7 +46,7 @@ class Written(WriterCommitMessage):  # type: ignore[misc]
             StorageError: raised, because a retry by Spark, perhaps on another executor, may succeed.
         """
         context = TaskContext.get()
-        forget_archives()
+        drop_zip_importers()
         try:
             adds = begun.write(batches, context.partitionId() if context else 0)
         except DelvecError as error:
@@ -82,7 +82,7 @@ class DelvecWriter(DataSourceArrowWriter):  # type: ignore[misc]
         """Runs on executors."""
         return Written([]) if self._begun.already_applied else Written.by(self._begun, iterator)
 
-    @plainly
+    @without_traceback
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Commit what tasks wrote, in a process of the driver's.
 

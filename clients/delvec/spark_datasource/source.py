@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
 
 from delvec.change_feed.stream_options import FORMAT, VERSION_OPTIONS, StreamOptions
 from delvec.engines.spark.file_slices import read_slices
-from delvec.engines.spark.row_sets import plainly
+from delvec.engines.spark.row_sets import without_traceback
 from delvec.spark_datasource.driver_connection import driver_connection
 from delvec.spark_datasource.partitions import FilesOfTask, cut
 from delvec.spark_datasource.sink_options import NOT_IN_CATALOGS, refuse_catalog
@@ -143,7 +143,7 @@ class DelvecSource(DataSource):  # type: ignore[misc]
         """Return the name for ``format()``."""
         return FORMAT
 
-    @plainly
+    @without_traceback
     def schema(self) -> T.StructType:
         """Return the table's schema, and pin the version.
 
@@ -162,7 +162,7 @@ class DelvecSource(DataSource):  # type: ignore[misc]
             )
         return _spark_schema(schema)
 
-    @plainly
+    @without_traceback
     def reader(self, schema: T.StructType) -> DataSourceReader:
         """Return the batch reader.
 
@@ -189,7 +189,7 @@ class DelvecSource(DataSource):  # type: ignore[misc]
             )
         return _ChangesReader(pin, schema) if is_feed else _Reader(pin, schema)
 
-    @plainly
+    @without_traceback
     def streamReader(self, schema: T.StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return the stream reader; see :mod:`delvec.spark_datasource.stream_source`."""
         from delvec.change_feed.stream import TableStream
@@ -209,7 +209,7 @@ class DelvecSource(DataSource):  # type: ignore[misc]
         stream = TableStream(_table(given)._service, pin.snapshot, given.stream)  # noqa: SLF001
         return reader_of(stream, given.stream, _checked_names(pin, schema), given.partition_bytes)
 
-    @plainly
+    @without_traceback
     def writer(self, schema: T.StructType, overwrite: bool) -> DataSourceWriter:
         """Return the batch writer for rows with these columns; see :mod:`delvec.spark_datasource.sink`."""
         from delvec.spark_datasource.sink import DelvecWriter
@@ -217,7 +217,7 @@ class DelvecSource(DataSource):  # type: ignore[misc]
 
         return DelvecWriter(WriteRequest.of(self.options, overwrite=overwrite), schema, overwrite=overwrite)
 
-    @plainly
+    @without_traceback
     def streamWriter(self, schema: T.StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's
         """Return the stream writer; see :mod:`delvec.spark_datasource.stream_sink`.
 
@@ -262,10 +262,10 @@ class _Pin:
 
 def _table(options: _Options) -> "DeltaTable":
 
-    return driver_connection(options.url, options.token).table(options.path, engine=_TaskSide())
+    return driver_connection(options.url, options.token).table(options.path, engine=_NoEngine())
 
 
-class _TaskSide:
+class _NoEngine:
     """A placeholder engine that refuses everything: tasks read the rows."""
 
     name = "delvec-spark-source"
@@ -286,7 +286,7 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
         # Without connection and token, which executors do not need.
         return {}
 
-    @plainly
+    @without_traceback
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the scan, and group its files by bytes."""
         options = self._pin.options
@@ -304,7 +304,7 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
 class _ChangesReader(_Reader):
     """Reads the change data feed, up to the version that was the newest when the schema was requested."""
 
-    @plainly
+    @without_traceback
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the change data feed."""
         from delvec.change_feed.feed import plan_changes

@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from delvec.engines.spark.row_sets import plainly
+from delvec.engines.spark.row_sets import without_traceback
 from delvec.spark_datasource.driver_connection import driver_connection
 from delvec.spark_datasource.sink import Written, written
 from delvec.spark_datasource.sink_options import WriteRequest
@@ -78,7 +78,7 @@ class DelvecStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         found = Written([]) if batch is not None and int(batch) <= done else Written.by(begun, iterator)
         return _Part(query, found, begun if context.partitionId() == 0 else None)
 
-    @plainly
+    @without_traceback
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
         """Commit what tasks wrote, in a process of the driver's.
 

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from delvec.change_feed.stream_options import StreamOptions
 from delvec.engines.spark.file_slices import read_slices
-from delvec.engines.spark.row_sets import plainly
+from delvec.engines.spark.row_sets import without_traceback
 from delvec.spark_datasource.partitions import FilesOfTask, cut
 from delvec_kernel.errors import UnsupportedOperation
 
@@ -71,7 +71,7 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc]
         """Return the position of a stream that has read nothing; the end of the first batch records the real start."""
         return dict(self._stream.beginning)
 
-    @plainly
+    @without_traceback
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
         """Return the end of the next batch; the start if there is nothing to read.
 
@@ -101,7 +101,7 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc]
         self._passed, self._looked_at = (start, step.end), now
         return dict(start)
 
-    @plainly
+    @without_traceback
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of a batch; none if it is empty."""
         if start == end:

@@ -21,7 +21,7 @@ from delvec.engines.parquet_writer import write_data_files
 from delvec.engines.protocol import Engine, WriteTarget
 from delvec.engines.row_checks import RowChecks
 from delvec.engines.spark.session import in_local_time, is_utc, zone_of_session
-from delvec.engines.spark.task_rows import KeptRows
+from delvec.engines.spark.task_rows import ReplayableRows
 from delvec.http.backoff import pause
 from delvec.spark_datasource.sink_options import WriteRequest
 from delvec.table import DeltaTable
@@ -100,7 +100,7 @@ class WriteTransaction:
         Raises:
             DelvecError: the rows do not fit the table, or storage did not answer.
         """
-        rows = KeptRows(batches)
+        rows = ReplayableRows(batches)
         for attempt in range(_RETRIES):
             try:
                 return self._written(rows, task)

@@ -1,4 +1,4 @@
-"""FSCK REPAIR: commits the fixes for what a check finds and can be repaired.
+"""FSCK REPAIR: commits the fixes for findings of a check that have one.
 
 It is planned from the newest version, and again if another commit touched one of its files in the meantime: the right
 fix for a file depends on everything that was done to it.

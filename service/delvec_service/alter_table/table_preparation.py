@@ -1,4 +1,4 @@
-"""What must be in the log before a table can be changed: separate versions, each of them valid on its own.
+"""Commits that must precede a table change; each is a valid version by itself.
 
 They are derived from the table as it is, so that the next preparation continues one that was interrupted.
 """

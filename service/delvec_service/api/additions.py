@@ -67,8 +67,8 @@ def _answer(
         name=table.name,
         location=table.location,
         version=planned.version,
-        start=_told(planned.start),
-        end=_told(planned.end),
+        start=_stream_position(planned.start),
+        end=_stream_position(planned.end),
         snapshot_timestamp=planned.snapshot_timestamp,
         files=files or [],
         num_files=planned.files.num_rows,
@@ -76,5 +76,5 @@ def _answer(
     )
 
 
-def _told(position: Position) -> StreamPosition:
+def _stream_position(position: Position) -> StreamPosition:
     return StreamPosition(version=position.version, index=position.index, snapshot=position.snapshot)

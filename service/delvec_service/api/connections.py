@@ -16,7 +16,7 @@ _CONNECTIONS: Final = 2000
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP/1.1 with limits: on its own it waits for headers for ever and accepts any number of them.
+    """uvicorn's HTTP/1.1 with limits: by default, it waits for headers forever and accepts any number of them.
 
     The request line and headers must arrive within a time limit and may be no larger than common proxies accept.
     Connections beyond the maximum are closed at once.

@@ -87,7 +87,7 @@ async def _access(request: Request) -> Access:
     access = request.scope.get(ACCESS)
     if access is None:
         # The service's own requests, on behalf of commands already authorized, do not pass through the authorizer.
-        assert request.app.state.is_behind_the_door  # noqa: S101 - set by create_app
+        assert request.app.state.skips_authorization  # noqa: S101 - set by create_app
         return Access()
     assert isinstance(access, Access)  # noqa: S101 - set by the authorizer
     return access

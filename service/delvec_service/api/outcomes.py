@@ -39,7 +39,7 @@ def find_commit(
 ) -> CommitOutcome:
     """Return the outcome of a commit by its transaction id. An unknown outcome is also an answer."""
     found = service.outcomes.find(table, transaction_id, read_version)
-    result, commit, error = _told(found)
+    result, commit, error = _outcome_fields(found)
     return CommitOutcome(
         transaction_id=transaction_id,
         result=result,
@@ -62,7 +62,7 @@ def committed_response(done: Committed) -> CommitResponse:
     )
 
 
-def _told(found: Outcome) -> tuple[_Result, CommitResponse | None, ErrorBody | None]:
+def _outcome_fields(found: Outcome) -> tuple[_Result, CommitResponse | None, ErrorBody | None]:
     done = found.committed
     if done is not None:
         return "committed", committed_response(done), None

@@ -96,7 +96,7 @@ class RequestMiddleware:
             finally:
                 if permit is not None:
                     permit.end()
-                answering.tell()
+                answering.report()
 
     def _check_length(self, headers: Headers) -> None:
         length = headers.get("content-length", "")
@@ -143,7 +143,7 @@ class _Answering:
         self._scope, self._send, self._request_id, self._observed = scope, send, request_id, observed
         self._audit = audit
         self._begun = time.perf_counter()
-        self._is_told = False
+        self._is_reported = False
 
     async def send(self, message: Message) -> None:
         """Send a part of the answer."""
@@ -153,14 +153,14 @@ class _Answering:
             self.status = message["status"]
             MutableHeaders(scope=message)["X-Request-Id"] = self._request_id
         elif not message.get("more_body"):
-            self.tell()  # before it is sent: a client with the answer finds it counted
+            self.report()  # before it is sent: a client with the answer finds it counted
         await self._send(message)
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Count the request, write its log line and its audit entry, unless that is done."""
-        if self._is_told:
+        if self._is_reported:
             return
-        self._is_told = True
+        self._is_reported = True
         self._observed.answered(self.status, _route(self._scope))
         logger.info(
             "request",

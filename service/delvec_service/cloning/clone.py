@@ -155,7 +155,7 @@ def clone(
         raise
     except DelvecError:
         if made is None and not request.shallow:
-            remove_copies(files, canonical)  # in a folder without a table they would stay for ever
+            remove_copies(files, canonical)  # without a table there, VACUUM would never delete them
         raise
     _check_again(table, source, loader, request)
     return Cloned(record, version, source.version, False, _metrics(source, request, removed=()))

@@ -193,7 +193,7 @@ def check_files(table: OpenTable, changes: Changes, max_age_seconds: float) -> N
     sizes |= {file.path: file.size for file in changes.change_files}
     places = (vector.relative_path() for vector in changes.written_vectors.values())
     sizes |= dict.fromkeys(place for place in places if place is not None)
-    for (path, size), found in zip(sizes.items(), _looked_up(table, list(sizes)), strict=True):
+    for (path, size), found in zip(sizes.items(), _metadata_of(table, list(sizes)), strict=True):
         if found is None:
             what = f"does not exist in storage under {table.location}; write it, then commit"
             raise _refused(FileNotInStorage, table, path, what)
@@ -201,7 +201,7 @@ def check_files(table: OpenTable, changes: Changes, max_age_seconds: float) -> N
             what = f"has {found.size} bytes in storage, but {size} in the request"
             raise _refused(FileSizeMismatch, table, path, what)
         if found.last_modified_ms < oldest:
-            written, here = _moment(found.last_modified_ms), _moment(now)
+            written, here = _utc_text(found.last_modified_ms), _utc_text(now)
             raise FileTooOld(
                 f"File '{path}' was written {round((now - found.last_modified_ms) / 1000)} s ago (at {written} by "
                 f"the storage's clock; this service's clock says {here}), but a commit only accepts files of the "
@@ -216,12 +216,12 @@ def check_files(table: OpenTable, changes: Changes, max_age_seconds: float) -> N
             )
 
 
-def _moment(milliseconds: int) -> str:
+def _utc_text(milliseconds: int) -> str:
     moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
     return moment.isoformat(timespec="milliseconds")
 
 
-def _looked_up(table: OpenTable, paths: Sequence[str]) -> Iterable[ObjectMeta | None]:
+def _metadata_of(table: OpenTable, paths: Sequence[str]) -> Iterable[ObjectMeta | None]:
     if locations.local_path(table.location) is not None or len(paths) < 2:  # noqa: PLR2004
         return map(table.objects.head, paths)
     with ThreadPoolExecutor(min(_CONCURRENT_HEADS, len(paths)), "delvec-head") as pool:

@@ -145,7 +145,7 @@ class CommitLoop:
     def run(self, table: OpenTable, members: Sequence[Member]) -> Run:
         """Give each member its result or its error, unless the run is refused; they must be of one group.
 
-        Only what is a defect is raised.
+        Only defects are raised.
         """
         key = members[0].key if len(members) == 1 else str(uuid.uuid4())
         writer = VectorWriter(

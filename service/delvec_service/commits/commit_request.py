@@ -214,9 +214,9 @@ def _added_deletes(request: CommitRequest, table: OpenTable) -> dict[str, BitMap
         return {}
     if request.data_change:
         raise InvalidCommit("`added-deletes` are for a commit with `data-change: false`.")
-    told = {entry.path for entry in request.rewritten}
+    listed = {entry.path for entry in request.rewritten}
     for entry in given:
-        if entry.path not in told:
+        if entry.path not in listed:
             raise InvalidCommit(
                 f"`added-deletes` lists '{entry.path[:300]}', of which `rewritten` does not tell where its rows come from.",
                 file=entry.path[:300],

@@ -92,14 +92,14 @@ class StoredRows(Mapping[str, BitMap64]):
     The deletion vectors of a large DELETE may not fit in memory. If they are accessed in order, each is read once.
 
     Args:
-        cache: holds those that were asked for last.
+        cache: keeps the most recently used ones.
         table: the table.
         vectors: the descriptors.
         version: for errors.
         held: rows of other files, that are in memory anyway.
 
     Raises:
-        CorruptDeletionVector: or a subclass, where rows are asked for: one cannot be read.
+        CorruptDeletionVector: or a subclass, on access: a deletion vector cannot be read.
         LocationNotAllowed: likewise: a descriptor points outside the table.
         StorageError: likewise: storage did not answer.
     """

@@ -73,7 +73,7 @@ class GroupCommit(Generic[_Member]):
     Args:
         run: commits the members of one group, and gives each its result. It may be called for one table on several
             threads at once.
-        configuration: returns the properties of a table as far as they are known without access to storage.
+        configuration: returns a table's properties if they are known without access to storage.
         max_members: of a group.
         max_bytes: approximate size of the requests in a group; a single one may be larger.
         patience: how many seconds a commit waits for those ahead.
@@ -151,7 +151,7 @@ class GroupCommit(Generic[_Member]):
                 other = line.waiting.popleft()
                 size += weight(other.member.changes)
                 if size > self._max_bytes:
-                    # Those behind it must not overtake it, or it would wait for ever.
+                    # Commits behind it must not overtake it, or it could starve.
                     left.append(other)
                     break
                 if together.admit(other.member.changes):

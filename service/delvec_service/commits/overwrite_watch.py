@@ -275,8 +275,8 @@ class OverwriteWatch:
                 found = self._replacement(reader, one, listing)
                 gone += [] if found is None else [(one, found)]
             one.modified = file.last_modified_ms
-        told = {(one.version, one.key) for one in self.overwritten(objects.location)} if gone else set()
-        gone = [one for one in gone if (one[1].version, one[1].key) not in told]
+        reported = {(one.version, one.key) for one in self.overwritten(objects.location)} if gone else set()
+        gone = [one for one in gone if (one[1].version, one[1].key) not in reported]
         if gone:
             self._report(objects, table, gone)
 

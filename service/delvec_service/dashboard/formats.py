@@ -177,15 +177,15 @@ def _chart(
     bars: int = 0,
 ) -> dict[str, str]:
     written = {"bytes": size, "percent": percent}.get(unit, count)
-    told = []
+    summaries = []
     for name, values in zip(names, series, strict=True):
         known = [value for value in values if value is not None]
         if known:
             ends = f"{written(known[0])} to {written(known[-1])}, at most {written(max(known))}"
-            told.append(f"{name}: {written(sum(known))} in total" if bars else f"{name}: from {ends}")
+            summaries.append(f"{name}: {written(sum(known))} in total" if bars else f"{name}: from {ends}")
     return {
         "title": title,
-        "words": f"{title}. {'; '.join(told)}.",
+        "words": f"{title}. {'; '.join(summaries)}.",
         "data": json.dumps({"names": names, "unit": unit, "bars": bars, "data": [times, *series]}),
     }
 

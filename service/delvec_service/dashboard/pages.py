@@ -194,19 +194,21 @@ class Dashboard:
     async def _tables(self, request: Request, session: Session) -> Response:
         order = request.query_params.get("order-by", "score")
         search = request.query_params.get("search", "")[:128]
-        asked = {"order-by": order if order in _ORDERS else "score", "page-size": str(_PAGE_SIZE)}
-        asked |= {"search": search} if search else {}
+        parameters = {"order-by": order if order in _ORDERS else "score", "page-size": str(_PAGE_SIZE)}
+        parameters |= {"search": search} if search else {}
         token = request.query_params.get("page-token", "")[:200]
-        found = await self._get(session, "/v1/health", **asked, **({"page-token": token} if token else {}))
+        found = await self._get(
+            session, "/v1/health", **parameters, **({"page-token": token} if token else {})
+        )
         after = found["next-page-token"]
-        following = {"order-by": asked["order-by"], "search": search, "page-token": after}
+        following = {"order-by": parameters["order-by"], "search": search, "page-token": after}
         return self._page(
             "tables.html",
             session,
             tables=found["tables"],
             orders=_ORDERS,
             columns=_COLUMNS,
-            order=asked["order-by"],
+            order=parameters["order-by"],
             search=search,
             is_first=not token,
             following=f"/?{urlencode(following)}" if after else None,
@@ -351,8 +353,8 @@ class Dashboard:
         except _Refused:
             return None
 
-    async def _get(self, session: Session, path: str, **asked: str) -> Any:
-        answer = await self._service.get(path, params=asked, headers=session.headers)
+    async def _get(self, session: Session, path: str, **parameters: str) -> Any:
+        answer = await self._service.get(path, params=parameters, headers=session.headers)
         if not answer.is_success:
             raise _Refused(answer)
         return answer.json()

@@ -88,11 +88,11 @@ class IcebergTable:
 
 
 class _ConvertWhole(Exception):
-    """The commits since the last conversion are not enough; ``anew``: older snapshots would no longer be correct."""
+    """An incremental conversion is impossible; ``from_scratch``: older snapshots must be dropped, too."""
 
-    def __init__(self, reason: str, *, anew: bool = False) -> None:
+    def __init__(self, reason: str, *, from_scratch: bool = False) -> None:
         super().__init__(reason)
-        self.anew = anew
+        self.from_scratch = from_scratch
 
 
 class IcebergConversion:
@@ -242,24 +242,24 @@ class IcebergConversion:
             work = _Increment(self._loader, table, directory, manifests, snapshot)
             return work.after(base, squash=squash)
         except (_ConvertWhole, CorruptIcebergMetadata) as error:
-            anew = isinstance(error, CorruptIcebergMetadata) or error.anew
+            from_scratch = isinstance(error, CorruptIcebergMetadata) or error.from_scratch
             logger.info(
                 "Iceberg metadata converted as a whole",
                 table=table.name,
                 version=snapshot.version,
                 reason=str(error),
             )
-        start = {**fresh, "metadata-log": log} if anew else base
+        start = {**fresh, "metadata-log": log} if from_scratch else base
         return self._whole(table, directory, manifests, start, snapshot)
 
     @staticmethod
     def _check_same_table(base: Mapping[str, Any], snapshot: Snapshot, directory: IcebergDirectory) -> None:
         if base["properties"][DELTA_TABLE_ID] != snapshot.metadata.id:
-            raise _ConvertWhole("the location now has another table", anew=True)
+            raise _ConvertWhole("the location now has another table", from_scratch=True)
         if base["location"] != directory.location:
-            raise _ConvertWhole("the table was moved", anew=True)
+            raise _ConvertWhole("the table was moved", from_scratch=True)
         if delta_version(base) > snapshot.version:
-            raise _ConvertWhole("the log is older than the converted version", anew=True)
+            raise _ConvertWhole("the log is older than the converted version", from_scratch=True)
 
     def _whole(
         self,
@@ -364,7 +364,7 @@ class _Increment:
         definition = definition_of(metadata, base, self._directory.format_version, self._table, version)
         if not is_continued_by(base, definition.schema, metadata.configuration):
             raise _ConvertWhole(
-                "columns changed in a way that older snapshots cannot be read with", anew=True
+                "columns changed in a way that older snapshots cannot be read with", from_scratch=True
             )
         if changes_types(base, definition.schema):
             raise _ConvertWhole("a column's type was widened")

@@ -43,7 +43,7 @@ class PlannedChanges:
     files: pa.Table
 
 
-def plan_changes(loader: SnapshotLoader, table: OpenTable, asked: ChangesRequest) -> PlannedChanges:
+def plan_changes(loader: SnapshotLoader, table: OpenTable, request: ChangesRequest) -> PlannedChanges:
     """Plan a read of the change data feed, by the rules of delta-spark.
 
     Raises:
@@ -60,14 +60,14 @@ def plan_changes(loader: SnapshotLoader, table: OpenTable, asked: ChangesRequest
     latest = loader.load(table.objects, table.name)
     reader = LogReader(table.objects, table.name)
     times = reader.list_all().times
-    start, end = _range(asked, reader, times, latest)
+    start, end = _range(request, reader, times, latest)
     first = loader.load(table.objects, table.name, version=start) if start <= end else latest
     last = loader.load(table.objects, table.name, version=end) if start <= end else latest
     # Mapped column names may later refer to other columns, and files lack other columns if the partitioning differs.
     mapped = any(is_mapped(each.configuration) for each in (latest, first, last))
     moved = latest.partition_columns != last.partition_columns
     shape = last if mapped or moved else latest
-    predicate = _parsed(asked, table.name, shape)
+    predicate = _parsed(request, table.name, shape)
     if start > end:
         return PlannedChanges(shape, start, end, CHANGES_SCHEMA.empty_table())
     if not first.cdf_enabled:
@@ -93,14 +93,17 @@ def plan_changes(loader: SnapshotLoader, table: OpenTable, asked: ChangesRequest
 
 
 def _range(
-    asked: ChangesRequest, reader: LogReader, times: dict[int, int], latest: Snapshot
+    request: ChangesRequest, reader: LogReader, times: dict[int, int], latest: Snapshot
 ) -> tuple[int, int]:
     for name in ("start", "end"):
-        if getattr(asked, f"{name}_version") is not None and getattr(asked, f"{name}_timestamp") is not None:
+        if (
+            getattr(request, f"{name}_version") is not None
+            and getattr(request, f"{name}_timestamp") is not None
+        ):
             raise BadRequest(f"Give either {name}-version or {name}-timestamp, not both.")
-    since, until = asked.start_timestamp, asked.end_timestamp
-    if asked.start_version is not None:
-        start = asked.start_version
+    since, until = request.start_timestamp, request.end_timestamp
+    if request.start_version is not None:
+        start = request.start_version
     elif since is not None:
         start = first_since(since, reader, times, latest)
     else:
@@ -112,7 +115,7 @@ def _range(
             version=start,
             latest=latest.version,
         )
-    end = latest.version if asked.end_version is None else asked.end_version
+    end = latest.version if request.end_version is None else request.end_version
     if until is not None:
         end = version_at(reader, until, latest)
     between = since is not None and until is not None and milliseconds(since) <= milliseconds(until)
@@ -161,22 +164,22 @@ def _timestamp(actions: Sequence[Action], version: int, times: dict[int, int]) -
 
 
 def _check_metadata(
-    table: str, actions: Sequence[Action], version: int, asked: tuple[int, int], shape: Snapshot
+    table: str, actions: Sequence[Action], version: int, version_range: tuple[int, int], shape: Snapshot
 ) -> None:
     for action in actions:
         if not isinstance(action, Metadata):
             continue
         if not replace(shape, metadata=action).cdf_enabled:
-            raise _not_recorded(table, version, *asked)
-        if version > asked[0]:
-            _check_schema(table, shape, action, version, asked)
+            raise _not_recorded(table, version, *version_range)
+        if version > version_range[0]:
+            _check_schema(table, shape, action, version, version_range)
 
 
 def _check_schema(
-    table: str, shape: Snapshot, metadata: Metadata, version: int, asked: tuple[int, int]
+    table: str, shape: Snapshot, metadata: Metadata, version: int, version_range: tuple[int, int]
 ) -> None:
     if not is_readable_with(shape.metadata, shape.version, metadata, version):
-        raise _incompatible(table, shape, version, asked)
+        raise _incompatible(table, shape, version, version_range)
 
 
 def _is_repartitioned(
@@ -205,17 +208,17 @@ def _is_repartitioned(
 
 
 def _incompatible(
-    table: str, shape: Snapshot, version: int, asked: tuple[int, int]
+    table: str, shape: Snapshot, version: int, version_range: tuple[int, int]
 ) -> IncompatibleSchemaChange:
     return IncompatibleSchemaChange(
-        f"The changes of versions {asked[0]} to {asked[1]} of table '{table}' are read with the schema of version "
+        f"The changes of versions {version_range[0]} to {version_range[1]} of table '{table}' are read with the schema of version "
         f"{shape.version}, but the rows of version {version} cannot be: a column was renamed, dropped, or changed "
         "its type or nullability, or the partitioning changed. Request the versions before that change and those "
         "from it on separately.",
         table=table,
         version=version,
-        start_version=asked[0],
-        end_version=asked[1],
+        start_version=version_range[0],
+        end_version=version_range[1],
         schema_version=shape.version,
     )
 
@@ -231,12 +234,12 @@ def _not_recorded(table: str, version: int, start: int, end: int) -> ChangeDataN
     )
 
 
-def _parsed(asked: ChangesRequest, table: str, shape: Snapshot) -> Predicate | None:
+def _parsed(request: ChangesRequest, table: str, shape: Snapshot) -> Predicate | None:
     with naming(table, shape.version):
         schema = feed_schema(shape.schema)
-        for name in asked.columns or ():
+        for name in request.columns or ():
             schema.field(name)
-        return None if asked.predicate is None else predicates.parse(asked.predicate, schema)
+        return None if request.predicate is None else predicates.parse(request.predicate, schema)
 
 
 # --- files --------------------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ class PlannedAdditions:
     num_found: int
 
 
-def plan_additions(loader: SnapshotLoader, table: OpenTable, asked: AdditionsRequest) -> PlannedAdditions:
+def plan_additions(loader: SnapshotLoader, table: OpenTable, request: AdditionsRequest) -> PlannedAdditions:
     """Plan a step of a stream of added rows.
 
     An error of a version is raised if the step begins with that version; a step with files before it ends before it.
@@ -84,10 +84,10 @@ def plan_additions(loader: SnapshotLoader, table: OpenTable, asked: AdditionsReq
         LocationNotAllowed: a file to read lies outside the table and is not allowed.
     """
     latest = loader.load(table.objects, table.name)
-    _check_same_table(asked, table, latest)
-    last = latest.version if asked.last_version is None else min(latest.version, asked.last_version)
-    start = _position(asked.start) or _beginning(asked, table, latest, last)
-    end = _position(asked.end)
+    _check_same_table(request, table, latest)
+    last = latest.version if request.last_version is None else min(latest.version, request.last_version)
+    start = _position(request.start) or _beginning(request, table, latest, last)
+    end = _position(request.end)
     if start.version > latest.version + 1 or (end is not None and end.version > latest.version + 1):
         raise VersionNotFound(
             f"A stream of table '{table.name}' continues at version "
@@ -96,20 +96,20 @@ def plan_additions(loader: SnapshotLoader, table: OpenTable, asked: AdditionsReq
             table=table.name,
             latest=latest.version,
         )
-    step = _Step(loader, table, asked, latest, last, end)
+    step = _Step(loader, table, request, latest, last, end)
     try:
         at = step.begin(start)
     except VersionNotFound as error:
         earliest = error.details.get("earliest")
         if start.snapshot or earliest is None or error.details.get("version") != start.version:
             raise
-        if not asked.pass_lost_versions:
+        if not request.pass_lost_versions:
             raise _lost(table.name, start.version, earliest) from error
         if end is not None and (end.version, end.index) <= (earliest, 0):
             # Nothing is left of a batch that was planned before.
             return PlannedAdditions(last, end, end, None, PLAN_SCHEMA.empty_table(), 0)
         start = Position(earliest)
-        step = _Step(loader, table, asked, latest, last, end)
+        step = _Step(loader, table, request, latest, last, end)
         at = step.begin(start)
     files = pa.concat_tables(step.tables) if step.tables else PLAN_SCHEMA.empty_table()
     check_paths(files["path"], table.location, table.name, table.roots.allows)
@@ -121,28 +121,28 @@ def _position(given: StreamPosition | None) -> Position | None:
     return None if given is None else Position(given.version, given.index, given.snapshot)
 
 
-def _beginning(asked: AdditionsRequest, table: OpenTable, latest: Snapshot, last: int) -> Position:
+def _beginning(request: AdditionsRequest, table: OpenTable, latest: Snapshot, last: int) -> Position:
     """Return the start of a stream that has not read anything."""
-    if asked.starting_version == "latest":
+    if request.starting_version == "latest":
         return Position(last + 1)
-    if asked.starting_timestamp is not None:
+    if request.starting_timestamp is not None:
         reader = LogReader(table.objects, table.name)
-        return Position(first_since(asked.starting_timestamp, reader, reader.list_all().times, latest))
-    if asked.starting_version is None:
+        return Position(first_since(request.starting_timestamp, reader, reader.list_all().times, latest))
+    if request.starting_version is None:
         return Position(last, snapshot=True)
-    if asked.starting_version > last:
+    if request.starting_version > last:
         raise VersionNotFound(
-            f"Table '{table.name}' has no version {asked.starting_version} to start a stream from; its newest "
+            f"Table '{table.name}' has no version {request.starting_version} to start a stream from; its newest "
             f"version is {last}. Use 'latest' to start with the next one.",
             table=table.name,
-            version=asked.starting_version,
+            version=request.starting_version,
             latest=last,
         )
-    return Position(asked.starting_version)
+    return Position(request.starting_version)
 
 
-def _check_same_table(asked: AdditionsRequest, table: OpenTable, latest: Snapshot) -> None:
-    if asked.metadata_id not in (None, latest.metadata.id):
+def _check_same_table(request: AdditionsRequest, table: OpenTable, latest: Snapshot) -> None:
+    if request.metadata_id not in (None, latest.metadata.id):
         raise SourceRowsChanged(
             f"The table that the stream read at {table.location} was replaced by another one, '{table.name}', so "
             "its new rows cannot be distinguished from those already read. Start a new query with a new "
@@ -158,7 +158,7 @@ class _Step:
 
     loader: SnapshotLoader
     table: OpenTable
-    asked: AdditionsRequest
+    request: AdditionsRequest
     latest: Snapshot
     last: int
     end: Position | None
@@ -167,12 +167,12 @@ class _Step:
     snapshot_timestamp: int | None = None
 
     def __post_init__(self) -> None:
-        asked = self.asked
-        self._limits = StepLimits() if self.end else StepLimits(asked.max_files, asked.max_bytes)
+        request = self.request
+        self._limits = StepLimits() if self.end else StepLimits(request.max_files, request.max_bytes)
 
     def begin(self, start: Position) -> Position:
         """Take all files from the start on, if the schema can be read; see :meth:`take_all`."""
-        if self.asked.check_start and not start.snapshot:
+        if self.request.check_start and not start.snapshot:
             self.check_start(min(start.version, self.latest.version))
         return self.take_all(start)
 
@@ -192,14 +192,14 @@ class _Step:
 
         def taken(snapshot: Snapshot) -> tuple[pa.Table, int, int]:
             self._check_metadata(snapshot.metadata, snapshot.version)
-            names = _LISTED if self.asked.list_files else _ORDERED
+            names = _LISTED if self.request.list_files else _ORDERED
             files = snapshot.live.columns(names)
             order = pc.sort_indices(files, _ORDER)
             sizes = (
                 files["size"].take(order).to_numpy()[at.index : files.num_rows if end is None else end.index]
             )
             chosen = files.take(order.slice(at.index, self._limits.room_for(sizes))).combine_chunks()
-            listed = self._listed(chosen, snapshot) if self.asked.list_files else chosen
+            listed = self._listed(chosen, snapshot) if self.request.list_files else chosen
             return listed, files.num_rows, snapshot.timestamp
 
         files, total, self.snapshot_timestamp = self.loader.reading(
@@ -228,7 +228,7 @@ class _Step:
     def _take(self, count: int, nbytes: int, files: pa.Table | None) -> None:
         self._limits.spend(count, nbytes)
         self.num_found += count
-        if files is not None and count and self.asked.list_files:
+        if files is not None and count and self.request.list_files:
             self.tables.append(files)
 
     # --- what versions added --------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ class _Step:
                 self._check_metadata(action, version)
             elif isinstance(action, Protocol):
                 check_readable(action, self.latest.metadata, self.table.name)
-        if self.asked.change_feed:
+        if self.request.change_feed:
             changed = list(changes_in(actions, self.table.location))
             self._take(len(changed), sum(file.size or 0 for file in changed), None)
             return at.after_version
@@ -263,7 +263,7 @@ class _Step:
         count = self._limits.room_for(sizes)
         files = (
             self._listed(table_from_adds(added[at.index : at.index + count]))
-            if self.asked.list_files and count
+            if self.request.list_files and count
             else None
         )
         self._take(count, int(sizes[:count].sum()), files)
@@ -274,7 +274,7 @@ class _Step:
         rows = committed_rows(actions, self.table.location)
         if rows.lost is None:
             return rows.added
-        if self.asked.skip_change_commits or (rows.only_lost and self.asked.ignore_deletes):
+        if self.request.skip_change_commits or (rows.only_lost and self.request.ignore_deletes):
             return ()
         name, facts = self.table.name, {"table": self.table.name, "version": version, "file": rows.lost}
         if rows.only_lost:
@@ -301,14 +301,14 @@ class _Step:
 
     def _check_metadata(self, metadata: Metadata, version: int) -> None:
         name = self.table.name
-        if self.asked.change_feed and not replace(self.latest, metadata=metadata).cdf_enabled:
+        if self.request.change_feed and not replace(self.latest, metadata=metadata).cdf_enabled:
             raise ChangeDataNotRecorded(
                 f"Table '{name}' does not record changes in version {version}, but the stream has to read them from "
                 "that version. Start after the version that set delta.enableChangeDataFeed=true (startingVersion).",
                 table=name,
                 version=version,
             )
-        read = self.asked.read_with
+        read = self.request.read_with
         if read is None:
             return
         fit = schema_fit(_metadata(read), read.version, metadata, version)

@@ -351,17 +351,17 @@ class StatisticsBacklog:
         self._closed = False
 
     def begin(self, close: Callable[[], None], is_local: bool) -> DeferredStatistics | None:
-        """Return where a checkpoint may leave its statistics; None where too much waits already."""
-        # Of one that is not on local disk all bytes are in memory.
+        """Return a placeholder for a checkpoint's statistics; None if too many reads are queued already."""
+        # A remote checkpoint is held in memory until its statistics are read.
         room = self._worker.backlog < _MOST_WAITING if is_local else self._worker.is_idle
         return DeferredStatistics(threading.RLock(), close) if room else None
 
     def later(self, deferred: DeferredStatistics) -> None:
-        """Have statistics read in a moment."""
+        """Schedule a background read of the statistics."""
         self._worker.schedule(str(next(self._numbers)), deferred, after=self._delay)
 
     def wait(self, timeout: float) -> bool:
-        """Read now what waits; return whether that was done in time."""
+        """Read all queued statistics now; return whether that finished in time."""
         return self._worker.wait(timeout)
 
     def close(self) -> None:
@@ -370,7 +370,7 @@ class StatisticsBacklog:
         self._worker.close()
 
     def _read(self, deferred: DeferredStatistics) -> None:
-        # Whatever needs what is lost says so, and has the log read again.
+        # Readers of lost segments raise SegmentsLost themselves, and the log is read again.
         with suppress(SegmentsLost):
             deferred.complete(lambda: self._closed)
 

@@ -47,7 +47,7 @@ class Replayed:
 def replayed(reader: LogReader, listing: LogListing, version: int | None = None) -> Replayed:
     """Return the snapshot of a version, by default the newest listed, read from checkpoint and commits.
 
-    The log is listed once more before anything in it counts as missing.
+    The log is listed again before anything in it counts as missing.
 
     Raises:
         VersionNotFound: it is newer than the newest version, or older than the oldest readable one.

@@ -34,7 +34,7 @@ def milliseconds(text: str) -> int:
     if _MILLISECONDS.fullmatch(text):
         return int(text)
     try:
-        moment = _moment(text)
+        moment = _parse_time(text)
     except (ValueError, OverflowError, ZoneInfoNotFoundError, OSError):
         raise BadRequest(
             f"'{text[:100]}' is not a valid timestamp; give ISO 8601, such as 2026-01-31T08:00:00Z, or milliseconds "
@@ -68,7 +68,7 @@ def moment_of(parameter: str, text: str) -> DateTime:
         ) from None
 
 
-def _moment(text: str) -> DateTime:
+def _parse_time(text: str) -> DateTime:
     if text.isdigit():
         raise ValueError  # too many digits; ISO 8601 without separators is not intended
     time, _, zone = text.rpartition(" ")

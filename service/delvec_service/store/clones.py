@@ -41,7 +41,7 @@ class CloneStore:
         self._database = database
 
     def record(self, location: str, source_location: str, source_version: int) -> CloneRecord:
-        """Record a clone before it is created: for its source, and for every table that the source is a clone of.
+        """Record a clone before it is created: for its source, and for all tables of which the source is a clone.
 
         Args:
             location: the canonical location of the clone.

@@ -52,7 +52,7 @@ class StoredSnapshot:
 
 @dataclass(frozen=True)
 class Head:
-    """A summary of what is saved of a table: enough to decide whether, and what, to save."""
+    """A summary of a table's saved snapshot: enough to decide whether, and what, to save."""
 
     generation: str
     version: int
@@ -94,7 +94,7 @@ class SnapshotStore:
         return StoredSnapshot(snapshot, _mark(row), row.generation)
 
     def head(self, location: str) -> Head | None:
-        """Return a summary of what is saved of the table at a location.
+        """Return a summary of the saved snapshot of the table at a location.
 
         Raises:
             ServiceUnavailable: the database does not answer.

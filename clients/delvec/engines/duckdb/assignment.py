@@ -93,7 +93,7 @@ def _attempt(value: str, found: str, kind: DataType, target: str) -> str | None:
         return f"CAST({value} AS VARCHAR)" if found in _AS_TEXT else None
     if name == "binary":
         return f"CAST(encode({value}) AS BLOB)" if found == "varchar" else None
-    return _moment(value, found, target) if target.lower() in _TIMES else None
+    return _time(value, found, target) if target.lower() in _TIMES else None
 
 
 def _decimal(value: str, found: str, target: str) -> str | None:
@@ -117,7 +117,7 @@ def _floating(value: str, found: str, target: str) -> str | None:
     return f"TRY_CAST({value} AS {target})" if found in _FRACTIONS else None
 
 
-def _moment(value: str, found: str, target: str) -> str | None:
+def _time(value: str, found: str, target: str) -> str | None:
     if found == "varchar":
         return f"TRY_CAST({_text(value, _DAY)} AS {target})"
     return f"CAST({value} AS {target})" if found in _TIMES else None

@@ -14,7 +14,7 @@ from delvec.engines.duckdb.file_columns import sql_type
 from delvec.engines.duckdb.merge_source import SOURCE_ROW, SOURCE_TABLE
 from delvec.engines.duckdb.row_expressions import refuse_inexact
 from delvec.engines.duckdb.scan import FILE_HASH, FILE_INDEX, LIVE, ROW_INDEX, ScanSource, quoted
-from delvec.engines.duckdb.statements import Question, errors
+from delvec.engines.duckdb.statements import ChangeExpressions, errors
 from delvec.engines.internal_names import INTERNAL
 from delvec.engines.protocol import WriteTarget
 from delvec.engines.row_changes import SOURCE, TARGET, Clause, RowChange
@@ -62,7 +62,7 @@ class ChangeStatements:
         target: the table after the commit.
 
     Attributes:
-        question: all expressions over the table's rows.
+        expressions_read: all expressions over the table's rows.
         is_joined: whether rows of the table are read, not only those of the source.
 
     Raises:
@@ -89,7 +89,7 @@ class ChangeStatements:
         self._inserts = [rule for rule in rules if rule.clause.match == "not-matched"]
         read = [each for each in self._expressions() if each is not None]
         computed = [each for each in read if not _is_plain(each)]
-        self.question = Question(
+        self.expressions_read = ChangeExpressions(
             list(dict.fromkeys(each.text for each in computed)),
             frozenset().union(*(self._target_columns(each) for each in read)) & set(scan.schema.names),
         )
@@ -288,7 +288,7 @@ class ChangeStatements:
         )
         kinds: dict[str, Any] = {}
         for sql, value in values.items():
-            with errors(self._scan, None, Question([value.text], frozenset())):
+            with errors(self._scan, None, ChangeExpressions([value.text], frozenset())):
                 kinds[sql] = connection.sql(f"SELECT {sql} AS v FROM {relations}").types[0]  # noqa: S608
         return kinds
 

@@ -63,8 +63,8 @@ def _cluster_bin(
                 size += rows.nbytes
                 with errors(scan, source, None):
                     _insert(cursor, rows.append_column("key", keys(rows)))
-        check_complete(scan, order.stretches)
-        read = sum(each.count for each in order.stretches)
+        check_complete(scan, order.row_ranges)
+        read = sum(each.count for each in order.row_ranges)
         if source is None or not read:
             return Compacted([], {})
         # DuckDB's batches have at least 2048 rows.

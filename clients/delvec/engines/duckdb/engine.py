@@ -107,7 +107,7 @@ class DuckDBEngine:
             yield engine
 
     def find_rows(
-        self, scan: Scan, predicate: Predicate, places: DeletionVectorFiles | None = None
+        self, scan: Scan, predicate: Predicate, dv_files: DeletionVectorFiles | None = None
     ) -> Mapping[str, BitMap64]:
         """Return, per path, the physical indexes of the rows that satisfy ``predicate``.
 
@@ -115,7 +115,7 @@ class DuckDBEngine:
             InvalidPredicate: evaluating the predicate fails for a live row.
             CorruptTable: or a subclass: a file cannot be read.
         """
-        return find_rows(self._session, scan, predicate, places)
+        return find_rows(self._session, scan, predicate, dv_files)
 
     def merge_source(self, data: Any) -> MergeSource:
         """Take the source of a MERGE: anything that :meth:`write` takes, or a table, read at its newest version.

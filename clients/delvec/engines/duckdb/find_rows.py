@@ -24,7 +24,7 @@ _POSITION = f"{FILE_INDEX}, {FILE_HASH}, {ROW_INDEX}"
 
 
 def find_rows(
-    session: Session, scan: Scan, predicate: Predicate, places: DeletionVectorFiles | None = None
+    session: Session, scan: Scan, predicate: Predicate, dv_files: DeletionVectorFiles | None = None
 ) -> FoundRows:
     """Return the matching rows by path; may include rows that are already deleted.
 
@@ -32,7 +32,7 @@ def find_rows(
         session: reads the files.
         scan: the files.
         predicate: of the rows to find.
-        places: target for deletion vectors if there are too many rows to hold in memory.
+        dv_files: target for deletion vectors if there are too many rows to hold in memory.
 
     Raises:
         InvalidPredicate: evaluating the predicate fails for a live row.
@@ -40,18 +40,23 @@ def find_rows(
     """
     try:
         # The service ignores rows that are already deleted; checking each row here would cost more.
-        return _find_rows(session, scan, predicate, places, strictly=False)
+        return _find_rows(session, scan, predicate, dv_files, strictly=False)
     except InvalidPredicate:
         if not scan.has_deletion_vectors:
             raise
         # The predicate may fail for deleted rows only: try again on live rows.
-        return _find_rows(session, scan, predicate, places, strictly=True)
+        return _find_rows(session, scan, predicate, dv_files, strictly=True)
 
 
 def _find_rows(
-    session: Session, scan: Scan, predicate: Predicate, places: DeletionVectorFiles | None, *, strictly: bool
+    session: Session,
+    scan: Scan,
+    predicate: Predicate,
+    dv_files: DeletionVectorFiles | None,
+    *,
+    strictly: bool,
 ) -> FoundRows:
-    found = RowCollector(scan, places)
+    found = RowCollector(scan, dv_files)
     condition = filter_sql(predicate)
     for source in sources(scan, (), predicate, deletion_vectors=strictly, positions=True):
         paths = source.files["path"].to_pylist()

@@ -34,7 +34,7 @@ from delvec.engines.duckdb.change_statements import (
 from delvec.engines.duckdb.find_rows import check_positions
 from delvec.engines.duckdb.merge_source import SOURCE_ROW, LoadedSource, load
 from delvec.engines.duckdb.scan import FILE_INDEX, ROW_INDEX, ScanSource, quoted, sources
-from delvec.engines.duckdb.statements import Question, Session, errors
+from delvec.engines.duckdb.statements import ChangeExpressions, Session, errors
 from delvec.engines.duckdb.write import NewRows
 from delvec.engines.protocol import WriteTarget
 from delvec.engines.row_changes import TARGET, ChangedRows, RowChange
@@ -106,7 +106,7 @@ class _Run:
         clauses = self.change.clauses
         found = _Found(np.zeros(self.source.rows, np.bool_), np.zeros(len(clauses), np.int64))
         with (
-            _one_moment(self.connection),
+            _one_timestamp(self.connection),
             NewRows(
                 self.session,
                 self.target,
@@ -135,8 +135,8 @@ class _Run:
         )
 
     @property
-    def _question(self) -> Question:
-        return replace(self.statements.question, early=self.source.early)
+    def _read_expressions(self) -> ChangeExpressions:
+        return replace(self.statements.expressions_read, early=self.source.early)
 
     @property
     def _touches_rows(self) -> bool:
@@ -157,7 +157,7 @@ class _Run:
         paths = part.files["path"].to_pylist()
         hashes = self.session.hashes(part.names).to_numpy()
         sql = self.statements.changes(part, strictly=strictly)
-        for batch in self.session.batches(self.scan, part, sql, self._question, on=self.connection):
+        for batch in self.session.batches(self.scan, part, sql, self._read_expressions, on=self.connection):
             files, names, indexes = (batch.column(place).to_numpy() for place in range(3))
             check_positions(self.scan, part, hashes, files, names)
             clauses = batch[CLAUSE].to_numpy()
@@ -269,7 +269,7 @@ class _Run:
         if not len(missing):
             return
         self.connection.register(UNMATCHED, pa.table({SOURCE_ROW: pa.array(missing, pa.int64())}))
-        with errors(self.scan, None, self._question):
+        with errors(self.scan, None, self._read_expressions):
             for batch in self.connection.sql(self.statements.inserts()).to_arrow_reader(_BATCH_ROWS):
                 clauses = batch[CLAUSE].to_numpy()
                 for number in np.unique(clauses).tolist():
@@ -280,7 +280,7 @@ class _Run:
 
 
 @contextmanager
-def _one_moment(connection: Any) -> Iterator[None]:
+def _one_timestamp(connection: Any) -> Iterator[None]:
     """Give several statements the same current timestamp: one transaction, rolled back at the end."""
     connection.begin()
     try:

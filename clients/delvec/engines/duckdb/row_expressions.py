@@ -152,12 +152,12 @@ class RowExpressions:
         try:
             value = _parsed_value(text, self._schema)
             refuse_inexact(value, self._schema)
-            value = value.transform(self._at_moment)
+            value = value.transform(self._at_write_time)
             return to_duckdb(value, self._schema, {}, rule.expression)
         except (InvalidPredicate, UnknownColumn) as error:
             raise self._checks.refused(rule.check, error.message, "DuckDB") from error
 
-    def _at_moment(self, node: exp.Expr) -> exp.Expr:
+    def _at_write_time(self, node: exp.Expr) -> exp.Expr:
         """Replace current_timestamp by the time of the write, since each batch is a statement of its own."""
         moment = self._checks.moment
         if isinstance(node, exp.CurrentDate):

@@ -34,7 +34,7 @@ from delvec_kernel.locations import resolve
 from delvec_kernel.schema.types import DataType
 from delvec_kernel.storage import files as storage
 
-__all__ = ["Asked", "Question", "Session", "damage", "errors"]
+__all__ = ["ChangeExpressions", "Evaluated", "Session", "damage", "errors"]
 
 _CONFIG: Final = {
     # Extensions would be downloaded; none is needed.
@@ -55,7 +55,7 @@ _MOST_LOOKED_UP: Final = 100
 
 
 @dataclass(frozen=True)
-class Question:
+class ChangeExpressions:
     """All expressions of an UPDATE or MERGE.
 
     Attributes:
@@ -74,7 +74,7 @@ class Question:
         return "; ".join(self.texts)
 
 
-Asked = Predicate | Question
+Evaluated = Predicate | ChangeExpressions
 """The expressions that a statement evaluates."""
 
 
@@ -119,11 +119,11 @@ class Session:
             if self._cursors is None:
                 self._cursors = weakref.WeakSet()
             running = list(self._cursors)
-        told: list[float] = []
+        percentages: list[float] = []
         for cursor in running:
             with suppress(duckdb.Error):  # closed meanwhile
-                told.append(cursor.query_progress())
-        return min((percent / 100 for percent in told if percent >= 0), default=None)
+                percentages.append(cursor.query_progress())
+        return min((percent / 100 for percent in percentages if percent >= 0), default=None)
 
     def close(self) -> None:
         """Close the database, unless it was passed in."""
@@ -137,7 +137,7 @@ class Session:
             yield cursor
 
     def table(
-        self, scan: Scan, source: ScanSource, sql: str, predicate: Asked | None, *, on: Any = None
+        self, scan: Scan, source: ScanSource, sql: str, predicate: Evaluated | None, *, on: Any = None
     ) -> pa.Table:
         """Run a statement over ``source`` and return all of its rows.
 
@@ -155,7 +155,7 @@ class Session:
             return found
 
     def batches(
-        self, scan: Scan, source: ScanSource, sql: str, predicate: Asked | None, *, on: Any = None
+        self, scan: Scan, source: ScanSource, sql: str, predicate: Evaluated | None, *, on: Any = None
     ) -> Iterator[pa.RecordBatch]:
         """Run a statement over ``source`` and yield its rows in batches; see :meth:`table`.
 
@@ -197,7 +197,9 @@ class Session:
         return cursor
 
     @contextmanager
-    def _prepared(self, scan: Scan, source: ScanSource, predicate: Asked | None, on: Any) -> Iterator[Any]:
+    def _prepared(
+        self, scan: Scan, source: ScanSource, predicate: Evaluated | None, on: Any
+    ) -> Iterator[Any]:
         self.mount(source)
         given = closing(self._cursor()) if on is None else nullcontext(on)
         with given as cursor, errors(scan, source, predicate):
@@ -256,10 +258,10 @@ class Session:
             self._connection.register_filesystem(StorageFileSystem())
 
 
-def _may_ask_for_early(asked: Asked, kinds: Sequence[DataType]) -> bool:
-    if isinstance(asked, Question) and asked.early:
+def _may_ask_for_early(evaluated: Evaluated, kinds: Sequence[DataType]) -> bool:
+    if isinstance(evaluated, ChangeExpressions) and evaluated.early:
         return any(holds_times(kind) for kind in kinds)
-    return may_ask_for_early(asked.text, kinds)
+    return may_ask_for_early(evaluated.text, kinds)
 
 
 def _check_calendar(cursor: Any, scan: Scan, source: ScanSource) -> None:
@@ -285,7 +287,7 @@ def _text(value: Any) -> str:
 
 
 @contextmanager
-def errors(scan: Scan, source: ScanSource | None, predicate: Asked | None) -> Iterator[None]:
+def errors(scan: Scan, source: ScanSource | None, predicate: Evaluated | None) -> Iterator[None]:
     """Translate DuckDB's exceptions into errors that name table, version and file.
 
     Args:
@@ -322,7 +324,7 @@ def _everything(scan: Scan) -> ScanSource:
 
 
 def _translated(
-    error: Exception, scan: Scan, source: ScanSource | None, predicate: Asked | None
+    error: Exception, scan: Scan, source: ScanSource | None, predicate: Evaluated | None
 ) -> DelvecError:
     text = str(error)
     reason = text.partition("\n")[0]
@@ -344,7 +346,7 @@ def _translated(
         return StorageError(f"Reading {where} failed: {reason}; retry, or check storage.", **facts)
     if predicate is not None:
         what = f"The predicate {predicate.text!r}"
-        if isinstance(predicate, Question):
+        if isinstance(predicate, ChangeExpressions):
             texts = predicate.texts[:5]
             several = f"One of the expressions {', '.join(map(repr, texts))}"
             what = f"The expression {texts[0]!r}" if len(texts) == 1 else several

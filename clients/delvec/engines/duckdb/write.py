@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 
 from delvec.engines.arrow_conversion import cast_batch
 from delvec.engines.change_files import CHANGE_TYPE, ChangeFileWriter
-from delvec.engines.compaction import Compacted, ReadOrder, Stretch, row_runs
+from delvec.engines.compaction import Compacted, ReadOrder, RowRange, row_runs
 from delvec.engines.duckdb.find_rows import check_positions
 from delvec.engines.duckdb.row_expressions import RowExpressions
 from delvec.engines.duckdb.scan import (
@@ -70,15 +70,15 @@ def compact(session: Session, scan: Scan, bins: Sequence[Sequence[str]], target:
     rewritten: dict[str, Sequence[RowRun]] = {}
     for number, paths in enumerate(bins):
         part = scan.only(paths)
-        written, stretches = _compact_bin(session, part, target, number)
-        rewritten |= row_runs(part, stretches, written)
+        written, row_ranges = _compact_bin(session, part, target, number)
+        rewritten |= row_runs(part, row_ranges, written)
         adds += written
     return Compacted(adds, rewritten)
 
 
 def _compact_bin(
     session: Session, scan: Scan, target: WriteTarget, number: int
-) -> tuple[list[AddFile], Sequence[Stretch]]:
+) -> tuple[list[AddFile], Sequence[RowRange]]:
     columns = [quoted(name) for name in scan.schema.names]
     selected = ", ".join([*columns, FILE_INDEX, FILE_HASH, ROW_INDEX])
     places = {path: place for place, path in enumerate(scan.files["path"].to_pylist())}
@@ -92,7 +92,7 @@ def _compact_bin(
                 check_positions(scan, source, hashes, files, names)
                 order.add(in_scan[files], rows)
                 writer.write(batch.select(range(len(columns))))
-        return writer.finish(), order.stretches
+        return writer.finish(), order.row_ranges
 
 
 def _check_all_read(scan: Scan, gone: Mapping[str, BitMap64], rows: int) -> None:

@@ -104,7 +104,7 @@ class ChangeFrames:
         try:
             schema = both.selectExpr(*(f"{text} AS e{i}" for i, text in enumerate(texts))).schema
         except AnalysisException as error:
-            raise _culprit(both, texts, error) from error
+            raise _refused_expression(both, texts, error) from error
         self._types = {text: field.dataType for text, field in zip(texts, schema.fields, strict=True)}
 
     def changed(self, frame: DataFrame, clauses: Sequence[Numbered], *, keep_matches: bool) -> Pass:
@@ -288,7 +288,9 @@ def _sql(expression: Expression) -> str:
     return f"(\n{expression.sql()}\n)"
 
 
-def _culprit(frame: DataFrame, texts: Mapping[str, Expression], error: AnalysisException) -> InvalidPredicate:
+def _refused_expression(
+    frame: DataFrame, texts: Mapping[str, Expression], error: AnalysisException
+) -> InvalidPredicate:
     for text, expression in texts.items():
         try:
             frame.select(F.expr(text).alias("e")).schema  # noqa: B018 - Connect analyses here

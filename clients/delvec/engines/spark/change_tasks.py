@@ -21,7 +21,7 @@ from delvec.engines.parquet_writer import DataFileWriter
 from delvec.engines.protocol import WriteTarget
 from delvec.engines.spark.row_expressions import TaskChecks
 from delvec.engines.spark.row_sets import RowSets
-from delvec.engines.spark.task_rows import FewRows, batches_in, sendable_bytes
+from delvec.engines.spark.task_rows import BufferedWriter, batches_in, sendable_bytes
 from delvec.engines.spark.write import in_tasks
 from delvec_kernel.constraints.declared import Check
 from delvec_kernel.errors import DelvecError, StorageError, from_wire
@@ -43,8 +43,8 @@ _UPDATE, _DELETE, _INSERT = _CODES.values()
 
 _Codes = npt.NDArray[np.int8]
 _Answer = tuple[str, int, int, bytes]
-_NewRows = FewRows[DataFileWriter]
-_Changes = FewRows[ChangeFileWriter]
+_NewRows = BufferedWriter[DataFileWriter]
+_Changes = BufferedWriter[ChangeFileWriter]
 
 
 @dataclass(frozen=True)
@@ -202,8 +202,8 @@ class _Work:
         limit = sendable_bytes(number) // (3 if self._feeds else 1) if task.sends_few else 0
         try:
             with (
-                FewRows(limit, lambda: DataFileWriter(task.target, task=number)) as writer,
-                FewRows(limit, lambda: ChangeFileWriter(task.target, task=number)) as feed,
+                BufferedWriter(limit, lambda: DataFileWriter(task.target, task=number)) as writer,
+                BufferedWriter(limit, lambda: ChangeFileWriter(task.target, task=number)) as feed,
             ):
                 for batch in batches:
                     if batch.num_rows:
@@ -282,8 +282,8 @@ def _filtered(batch: pa.RecordBatch, mask: npt.NDArray[np.bool_]) -> pa.RecordBa
 
 def _tell(feed: _Changes, rows: pa.RecordBatch, mask: npt.NDArray[np.bool_], kind: str) -> None:
     if mask.any():
-        told = _filtered(rows, mask)
-        feed.write(told.append_column(CHANGE_TYPE, pa.array([kind] * told.num_rows, pa.string())))
+        changed = _filtered(rows, mask)
+        feed.write(changed.append_column(CHANGE_TYPE, pa.array([kind] * changed.num_rows, pa.string())))
 
 
 def _json(action: AddFile | ChangeFile) -> bytes:

@@ -20,7 +20,7 @@ from delvec.engines.space_filling_curves import SAMPLE_ROWS, CurveKeys
 from delvec.engines.spark.file_values import FILE
 from delvec.engines.spark.job_descriptions import described
 from delvec.engines.spark.manifest import file_numbers
-from delvec.engines.spark.row_sets import forget_archives
+from delvec.engines.spark.row_sets import drop_zip_importers
 from delvec.engines.spark.scan import ROW, ScanFrames
 from delvec.engines.spark.write import in_tasks
 from delvec.scan import Scan
@@ -139,7 +139,7 @@ def _write_task(
     """
     from pyspark import TaskContext
 
-    forget_archives()
+    drop_zip_importers()
     context = TaskContext.get()
     read = ReadRows()
     try:

@@ -23,7 +23,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 
 from delvec.engines.spark.file_values import UNKNOWN_FILE
-from delvec.engines.spark.row_sets import MarkedRows, forget_archives
+from delvec.engines.spark.row_sets import MarkedRows, drop_zip_importers
 from delvec.scan import Scan
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deserialize_bitmap, serialize_bitmap
 from delvec_kernel.errors import DelvecError
@@ -275,7 +275,7 @@ def _live(source: VectorSource, batches: Iterator[tuple[Any, Any]]) -> Iterator[
     """Runs on executors. Rows arrive file by file, so only the last file's deletion vector is cached."""
     import pandas as pd
 
-    forget_archives()
+    drop_zip_importers()
     current, deleted = None, MarkedRows(BitMap64())
     for files, rows in batches:
         numbers, indexes = files.to_numpy(), rows.to_numpy().astype(np.uint64)

@@ -46,8 +46,8 @@ from delvec.engines.spark.write import (
     compact,
     copy_rows,
     is_spark_frame,
+    ntz_to_timestamp,
     rebalanced,
-    with_moments,
     write_frame,
 )
 from delvec.scan import Scan
@@ -138,7 +138,7 @@ class SparkEngine:
         return frame if needed == names else frame.select(*(backticked(name) for name in names))
 
     def find_rows(
-        self, scan: Scan, predicate: Predicate, places: DeletionVectorFiles | None = None
+        self, scan: Scan, predicate: Predicate, dv_files: DeletionVectorFiles | None = None
     ) -> Mapping[str, BitMap64]:
         """Return, per path of the scan, the physical indexes of the rows that satisfy ``predicate``."""
         if not predicate.is_deterministic:
@@ -153,15 +153,15 @@ class SparkEngine:
         if found is not None:
             return found
         try:
-            return self._find_rows(scan, predicate, places, only_live=False)
+            return self._find_rows(scan, predicate, dv_files, only_live=False)
         except InvalidPredicate:
             if not scan.has_deletion_vectors:
                 raise
             # The predicate may fail for deleted rows only: try again on live rows.
-            return self._find_rows(scan, predicate, places, only_live=True)
+            return self._find_rows(scan, predicate, dv_files, only_live=True)
 
     def _find_rows(
-        self, scan: Scan, predicate: Predicate, places: DeletionVectorFiles | None, *, only_live: bool
+        self, scan: Scan, predicate: Predicate, dv_files: DeletionVectorFiles | None, *, only_live: bool
     ) -> Mapping[str, BitMap64]:
         numbers = file_numbers(len(scan))
         physical = physical_rows(scan)
@@ -169,8 +169,8 @@ class SparkEngine:
         with self._reading(scan, predicate, "find rows"):
             rows = self._frames.located(scan, sorted(predicate.columns), numbers, only_live=only_live)
             matches = self._filter(rows, predicate, scan.schema)
-            if is_large and places is not None:
-                return find_into_vectors(matches, scan, numbers, places)
+            if is_large and dv_files is not None:
+                return find_into_vectors(matches, scan, numbers, dv_files)
             if is_large:
                 found = fold_on_executors(matches)
             elif physical > self._max_rows_as_they_are:
@@ -252,7 +252,7 @@ class SparkEngine:
             rows = checks.conformed(reader).read_all()
             data = frame_of(self.spark, rows, StructType.from_arrow(rows.schema))
         check_schema(data, target, absent_columns(data, checks))
-        data = rebalanced(with_moments(data, target), target)
+        data = rebalanced(ntz_to_timestamp(data, target), target)
         if target.identity:
             # Unique identity values require that all tasks know the number of tasks.
             writers = int(self.spark.conf.get("spark.sql.shuffle.partitions") or 1)

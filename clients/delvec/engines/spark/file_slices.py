@@ -17,7 +17,7 @@ from pyroaring import BitMap64
 from delvec.engines.data_file import DataFile, open_data_file, position_of, to_table_type
 from delvec.engines.repeated_rows import RepeatedRowsOfFile
 from delvec.engines.spark.field_ids import named_as_in
-from delvec.engines.spark.row_sets import MarkedRows, forget_archives
+from delvec.engines.spark.row_sets import MarkedRows, drop_zip_importers
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deserialize_bitmap
 from delvec_kernel.schema import partition_values
 from delvec_kernel.schema.types import StructField, StructType
@@ -84,7 +84,7 @@ def read_slices(read: TableRead, slices: Sequence[FileSlice]) -> Iterator[pa.Rec
         CorruptTable: or a subclass: a data file or a deletion vector is damaged or missing.
         StorageError: storage did not answer.
     """
-    forget_archives()
+    drop_zip_importers()
     deleted = _deleted(read, slices)
     for each in slices:
         yield from _read_slice(read, each, deleted.get(each.path))
@@ -158,8 +158,8 @@ class _Columns:
             for item in read.schema.fields
             if item.name in read.partition_columns
         }
-        told = part.occurrences.names() if part.occurrences is not None else ()
-        absent = {*partition, *told}
+        varying = part.occurrences.names() if part.occurrences is not None else ()
+        absent = {*partition, *varying}
         stored = StructType(tuple(item for item in read.schema.fields if item.name not in absent))
         if read.mapping == "id":
             stored = named_as_in(found, stored)

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 from delvec.engines.internal_names import INTERNAL
 from delvec.engines.spark.dv_filter import bitmap_from_words
 from delvec.engines.spark.file_values import FILE
-from delvec.engines.spark.row_sets import RowSets, forget_archives
+from delvec.engines.spark.row_sets import RowSets, drop_zip_importers
 from delvec.engines.spark.scan import ROW
 from delvec.engines.spark.session import refuse_variables
 from delvec.scan import Scan
@@ -103,7 +103,7 @@ def folded(matches: DataFrame) -> DataFrame:
 
 def _fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Fold a task's rows into one bitmap per file; runs on executors."""
-    forget_archives()
+    drop_zip_importers()
     found = RowSets()
     for batch in batches:
         found.add(batch.column(0).to_numpy(), batch.column(1).to_numpy())

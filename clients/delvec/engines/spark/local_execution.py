@@ -1,7 +1,7 @@
 """Runs small row changes in the driver, where a job on the cluster would cost more than the work.
 
 It uses the DuckDB engine with the same plan, but only if the command has the same result there
-(:mod:`~delvec.engines.spark.same_meaning`), the files are small, and the driver can read the table's storage.
+(:mod:`~delvec.engines.spark.engine_equivalence`), the files are small, and the driver can read the table's storage.
 If DuckDB refuses or fails, Spark runs the command from the start, so errors are always Spark's.
 """
 
@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from delvec.engines.operation import operation
 from delvec.engines.protocol import WriteTarget
 from delvec.engines.row_changes import ChangedRows, RowChange
-from delvec.engines.spark.same_meaning import Asked, asked_by, difference
+from delvec.engines.spark.engine_equivalence import UsedExpression, difference, expressions_of
 from delvec.engines.spark.session import is_remote
 from delvec.scan import Scan
 from delvec_kernel.errors import BadRequest, DelvecError, StorageError
@@ -66,7 +66,7 @@ class LocalExecution:
         Raises:
             BadRequest: a setting is not understood.
         """
-        if self._is_for_spark(scan, [Asked.of(predicate)]):
+        if self._is_for_spark(scan, [UsedExpression.of(predicate)]):
             return None
         return self._try(scan, lambda engine: engine.find_rows(scan, predicate))
 
@@ -76,7 +76,7 @@ class LocalExecution:
         Raises:
             BadRequest: a setting is not understood, or Spark cannot read the source.
         """
-        if self._is_for_spark(scan, list(asked_by(change, target)), target):
+        if self._is_for_spark(scan, list(expressions_of(change, target)), target):
             return None
         source = change.source
         if source is not None:
@@ -92,8 +92,10 @@ class LocalExecution:
             change = replace(change, source=replace(merge_source(rows), schema=source.schema))
         return self._try(scan, lambda engine: engine.change_rows(scan, change, target))
 
-    def _is_for_spark(self, scan: Scan, asked: Sequence[Asked], target: WriteTarget | None = None) -> bool:
-        reason = self._unsuitable(scan) or difference(self._spark, asked, target)
+    def _is_for_spark(
+        self, scan: Scan, expressions: Sequence[UsedExpression], target: WriteTarget | None = None
+    ) -> bool:
+        reason = self._unsuitable(scan) or difference(self._spark, expressions, target)
         if reason is None:
             return False
         self._left(scan, reason)

@@ -25,7 +25,7 @@ from delvec.engines.spark.find_rows import opaque
 from delvec.engines.spark.job_descriptions import described
 from delvec.engines.spark.manifest import file_numbers
 from delvec.engines.spark.merge_source import SOURCE_ROW, PinnedSource
-from delvec.engines.spark.row_sets import forget_archives
+from delvec.engines.spark.row_sets import drop_zip_importers
 from delvec.engines.spark.scan import ROW, ScanFrames, spark_schema
 from delvec.scan import Scan
 from delvec_kernel.deletion_vectors.deletion_vector import deserialize_bitmap, serialize_bitmap
@@ -175,13 +175,13 @@ class RowChanger:
         if self._change.may_match_twice:
             return
         are_marked = self._change.refuses_several and self._change.marks
-        told = self._outcome.matched if are_marked else self._outcome.changed
-        for number, rows in told.found.items():
-            if told.pairs[number] > len(rows):
+        rows_by_file = self._outcome.matched if are_marked else self._outcome.changed
+        for number, rows in rows_by_file.found.items():
+            if rows_by_file.pairs[number] > len(rows):
                 scan = self._scan
                 raise MultipleMatches(
                     f"Multiple source rows match one row of table '{scan.name}' (version {scan.version}); the MERGE is "
-                    f"ambiguous: {told.pairs[number]} source rows match {len(rows)} rows of file '{paths[number]}'. "
+                    f"ambiguous: {rows_by_file.pairs[number]} source rows match {len(rows)} rows of file '{paths[number]}'. "
                     "Nothing was committed; deduplicate the source, or add a condition that selects one row.",
                     table=scan.name,
                     version=scan.version,
@@ -208,7 +208,7 @@ def _absent(sent: bytes, batches: Iterator[Any]) -> Iterator[Any]:
     """Runs on executors."""
     import pandas as pd
 
-    forget_archives()
+    drop_zip_importers()
     members: npt.NDArray[np.uint64] = np.frombuffer(deserialize_bitmap(sent).to_array(), np.uint64)
     for batch in batches:
         numbers = batch.to_numpy().astype(np.uint64)

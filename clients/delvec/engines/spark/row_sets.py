@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 from delvec_kernel.deletion_vectors.deletion_vector import deserialize_bitmap, serialize_bitmap
 from delvec_kernel.errors import DelvecError
 
-__all__ = ["MOST_AT_ONCE", "MarkedRows", "RowSets", "forget_archives", "plainly"]
+__all__ = ["MOST_AT_ONCE", "MarkedRows", "RowSets", "drop_zip_importers", "without_traceback"]
 
 MOST_AT_ONCE: Final = 1 << 24
 """Maximum rows expanded to 8-byte integers at once: a hostile bitmap of half a megabyte can have 2^32 rows."""
@@ -105,7 +105,7 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-def forget_archives() -> None:
+def drop_zip_importers() -> None:
     """Drop the import system's cached ZIP importers; they are recreated when needed.
 
     Before each task Spark invalidates the import caches. Until Python 3.13, every ZIP importer then
@@ -117,7 +117,7 @@ def forget_archives() -> None:
             del sys.path_importer_cache[path]
 
 
-def plainly(function: Callable[_P, _T]) -> Callable[_P, _T]:
+def without_traceback(function: Callable[_P, _T]) -> Callable[_P, _T]:
     """Decorate a function that Spark calls, so that its errors are shown without traceback and causes."""
 
     @wraps(function)

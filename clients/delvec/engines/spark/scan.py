@@ -150,7 +150,7 @@ class ScanFrames:
         if len(having):
             branches.append(self._branch(having, schema, _Deleted(deleted, strict=strict)))
         frame = branches[0] if len(branches) == 1 else branches[0].union(branches[1])
-        return frame.select(*map(_told, schema.fields))
+        return frame.select(*map(_with_metadata, schema.fields))
 
     def located(
         self,
@@ -413,7 +413,7 @@ def _partition_texts(scan: Scan, item: StructField) -> pa.StringArray:
     return pc.map_lookup(scan.files["partition_values"].combine_chunks(), pa.scalar(name), "first")
 
 
-def _told(item: StructField) -> Column | str:
+def _with_metadata(item: StructField) -> Column | str:
     """Return a column with the metadata for readers."""
     metadata = _metadata(item)
     return _column(item.name).alias(item.name, metadata=metadata) if metadata else backticked(item.name)

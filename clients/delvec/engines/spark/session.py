@@ -74,9 +74,9 @@ def zone_of_session(rows: pa.Schema | None) -> str:
     """
     found = next((kind.tz for kind in _timestamps(rows) if kind.tz), None)
     context = TaskContext.get()
-    told = context.getLocalProperty(_PROPERTY) if found is None and context is not None else None
+    setting = context.getLocalProperty(_PROPERTY) if found is None and context is not None else None
     # If nothing is set, it is the machine's time zone.
-    return found or told or ("/".join(time.tzname) if time.timezone or time.daylight else "UTC")
+    return found or setting or ("/".join(time.tzname) if time.timezone or time.daylight else "UTC")
 
 
 def is_utc(zone: str) -> bool:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from delvec.engines.arrow_conversion import bytes_in
 
-__all__ = ["FewRows", "KeptRows", "batches_in", "sendable_bytes"]
+__all__ = ["BufferedWriter", "ReplayableRows", "batches_in", "sendable_bytes"]
 
 _MOST_OF_A_TASK: Final = 8 << 20
 _MOST_TOGETHER: Final = 24 << 20
@@ -45,7 +45,7 @@ def sendable_bytes(task: int) -> int:
     return min(_MOST_OF_A_TASK, _MOST_TOGETHER // (1 + task))
 
 
-class FewRows(Generic[_Kind]):
+class BufferedWriter(Generic[_Kind]):
     """A writer that buffers rows, and opens files only above a limit; a context manager.
 
     Args:
@@ -117,7 +117,7 @@ def batches_in(sent: bytes) -> Iterator[pa.RecordBatch]:
 _BYTES: Final = 64 << 20
 
 
-class KeptRows:
+class ReplayableRows:
     """Rows that can be iterated again while :attr:`is_whole`.
 
     Args:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from delvec_kernel.errors import DelvecError
 
-__all__ = ["also", "install", "typed"]
+__all__ = ["install", "typed", "with_base"]
 
 _MADE_BY: Final = {
     "pyspark.errors.exceptions.captured": (None, "convert_exception"),
@@ -60,7 +60,7 @@ def typed(error: Any) -> Any:
     return both
 
 
-def also(error: DelvecError, theirs: type[Exception]) -> DelvecError:
+def with_base(error: DelvecError, theirs: type[Exception]) -> DelvecError:
     """Return an error that is also an instance of PySpark's class, for programs written for delta-spark."""
     return _class_of_both(type(error), theirs)(error.message, **error.details)
 

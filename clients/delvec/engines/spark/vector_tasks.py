@@ -21,7 +21,7 @@ from delvec.engines.found_rows import FoundRows
 from delvec.engines.spark import failures
 from delvec.engines.spark.dv_filter import VectorSource
 from delvec.engines.spark.find_rows import folded, physical_rows
-from delvec.engines.spark.row_sets import MOST_AT_ONCE, RowSets, forget_archives
+from delvec.engines.spark.row_sets import MOST_AT_ONCE, RowSets, drop_zip_importers
 from delvec.scan import Scan
 from delvec_kernel.deletion_vectors.deletion_vector import deserialize_bitmap, encode, serialize_bitmap
 from delvec_kernel.errors import CorruptDeletionVector, DelvecError, from_wire
@@ -49,7 +49,7 @@ _ANSWER_SCHEMA: Final = pa.schema(
 
 
 def find_into_vectors(
-    matches: DataFrame, scan: Scan, numbers: list[int], places: DeletionVectorFiles
+    matches: DataFrame, scan: Scan, numbers: list[int], dv_files: DeletionVectorFiles
 ) -> FoundRows:
     """Return the rows of a DataFrame with the columns FILE and ROW; large sets are written as deletion vectors.
 
@@ -57,7 +57,7 @@ def find_into_vectors(
         matches: the rows found.
         scan: the files.
         numbers: of the files.
-        places: target of deletion vectors.
+        dv_files: target of deletion vectors.
 
     Raises:
         CorruptDeletionVector: or a subclass: an existing deletion vector cannot be read.
@@ -65,7 +65,7 @@ def find_into_vectors(
     """
     # The worst case is one bit per row.
     tasks = min(_MOST_TASKS, len(scan), 1 + physical_rows(scan) // 8 // _FILE_BYTES)
-    files = places.files(tasks)
+    files = dv_files.files(tasks)
     has_vector = pc.is_valid(scan.files["deletion_vector"])
     with_vector = [number for number, has in zip(numbers, has_vector.to_pylist(), strict=True) if has]
     work = _Work(
@@ -118,7 +118,7 @@ def _gather(work: _Work, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Recor
     """Runs on executors."""
     from pyspark import TaskContext
 
-    forget_archives()
+    drop_zip_importers()
     context = TaskContext.get()
     try:
         yield _sent(_gathered(work, batches, context.partitionId() if context else 0))
@@ -143,7 +143,7 @@ def _gathered(work: _Work, batches: Iterator[pa.RecordBatch], task: int) -> list
         if len(rows) == work.totals.get(number):
             few.append({"number": number, "rows": serialize_bitmap(rows)})  # next to nothing: the file goes
         else:
-            many.append((number, len(rows), encode(_anew(rows))))
+            many.append((number, len(rows), encode(_rebuilt(rows))))
     if sum(len(payload) for _, _, payload in many) <= work.budget:
         few += [{"number": number, "rows": payload[4:]} for number, _, payload in many]
         return few
@@ -160,7 +160,7 @@ def _gathered(work: _Work, batches: Iterator[pa.RecordBatch], task: int) -> list
     ]
 
 
-def _anew(rows: BitMap64) -> BitMap64:
+def _rebuilt(rows: BitMap64) -> BitMap64:
     """Return the rows in a newly built bitmap, so that a retried task writes the same bytes.
 
     Raises:

@@ -20,14 +20,14 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 from pyspark.sql import types as T  # noqa: N812
 
 from delvec.engines.arrow_conversion import cast_batch
-from delvec.engines.compaction import Compacted, ReadOrder, Stretch, row_runs
+from delvec.engines.compaction import Compacted, ReadOrder, RowRange, row_runs
 from delvec.engines.parquet_writer import DataFileWriter, write_data_files
 from delvec.engines.protocol import WriteTarget
 from delvec.engines.spark.file_values import FILE
 from delvec.engines.spark.job_descriptions import described
 from delvec.engines.spark.manifest import file_numbers
 from delvec.engines.spark.row_expressions import TaskChecks
-from delvec.engines.spark.row_sets import forget_archives
+from delvec.engines.spark.row_sets import drop_zip_importers
 from delvec.engines.spark.scan import ROW, ScanFrames, spark_schema
 from delvec.engines.spark.session import is_remote
 from delvec.scan import Scan
@@ -49,17 +49,17 @@ __all__ = [
     "copy_rows",
     "in_tasks",
     "is_spark_frame",
+    "ntz_to_timestamp",
     "num_records",
     "rebalanced",
-    "with_moments",
     "write_frame",
 ]
 
 _OverBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _RESULT: Final = "add string, error string"
 _RESULT_SCHEMA: Final = pa.schema([("add", pa.string()), ("error", pa.string())])
-_COMPACTED: Final = "adds string, stretches string, error string"
-_COMPACTED_SCHEMA: Final = pa.schema([(name, pa.string()) for name in ("adds", "stretches", "error")])
+_COMPACTED: Final = "adds string, row_ranges string, error string"
+_COMPACTED_SCHEMA: Final = pa.schema([(name, pa.string()) for name in ("adds", "row_ranges", "error")])
 _BINS_AT_ONCE: Final = 15
 """As delta-spark's ``spark.databricks.delta.optimize.maxThreads``."""
 
@@ -88,14 +88,14 @@ def check_schema(frame: DataFrame, target: WriteTarget, computed: Sequence[str] 
     )
 
 
-def with_moments(frame: DataFrame, target: WriteTarget) -> DataFrame:
+def ntz_to_timestamp(frame: DataFrame, target: WriteTarget) -> DataFrame:
     """Cast TIMESTAMP_NTZ to TIMESTAMP where the table has that type, in the session's time zone.
 
     Tasks would take them for UTC, regardless of the session's time zone.
     """
     wanted = {field.name.lower(): field.dataType for field in spark_schema(target.schema).fields}
     kinds = [
-        (field, _with_moments(field.dataType, wanted.get(field.name.lower())))
+        (field, _ntz_to_timestamp(field.dataType, wanted.get(field.name.lower())))
         for field in frame.schema.fields
     ]
     if all(kind == field.dataType for field, kind in kinds):
@@ -104,19 +104,21 @@ def with_moments(frame: DataFrame, target: WriteTarget) -> DataFrame:
     return frame.select(*(column.cast(kind).alias(name) for name, kind, column in columns))
 
 
-def _with_moments(found: T.DataType, wanted: T.DataType | None) -> T.DataType:
+def _ntz_to_timestamp(found: T.DataType, wanted: T.DataType | None) -> T.DataType:
     match found, wanted:
         case T.TimestampNTZType(), T.TimestampType():
             return wanted
         case T.ArrayType(), T.ArrayType():
-            return T.ArrayType(_with_moments(found.elementType, wanted.elementType), found.containsNull)
+            return T.ArrayType(_ntz_to_timestamp(found.elementType, wanted.elementType), found.containsNull)
         case T.MapType(), T.MapType():
-            key = _with_moments(found.keyType, wanted.keyType)
-            return T.MapType(key, _with_moments(found.valueType, wanted.valueType), found.valueContainsNull)
+            key = _ntz_to_timestamp(found.keyType, wanted.keyType)
+            return T.MapType(
+                key, _ntz_to_timestamp(found.valueType, wanted.valueType), found.valueContainsNull
+            )
         case T.StructType(), T.StructType():
             inner = {field.name.lower(): field.dataType for field in wanted.fields}
             kinds = (
-                (field, _with_moments(field.dataType, inner.get(field.name.lower())))
+                (field, _ntz_to_timestamp(field.dataType, inner.get(field.name.lower())))
                 for field in found.fields
             )
             return T.StructType([T.StructField(field.name, kind, field.nullable) for field, kind in kinds])
@@ -168,7 +170,7 @@ def _named(
     function: _OverBatches, names: list[str], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Runs on executors."""
-    forget_archives()
+    drop_zip_importers()
     return function(batch.rename_columns(names) for batch in batches)
 
 
@@ -253,8 +255,8 @@ def compact(frames: ScanFrames, scan: Scan, bins: Sequence[Sequence[str]], targe
         ]
         try:
             for part, job in zip(parts, jobs, strict=True):
-                written, stretches = job.result()
-                rewritten |= row_runs(part, stretches, written)
+                written, row_ranges = job.result()
+                rewritten |= row_runs(part, row_ranges, written)
                 adds += written
         finally:
             for job in jobs:
@@ -264,7 +266,7 @@ def compact(frames: ScanFrames, scan: Scan, bins: Sequence[Sequence[str]], targe
 
 def _write_bin(
     frames: ScanFrames, scan: Scan, target: WriteTarget, number: int
-) -> tuple[list[AddFile], list[Stretch]]:
+) -> tuple[list[AddFile], list[RowRange]]:
     names, numbers = scan.schema.names, file_numbers(len(scan))
     located = frames.located(scan, names, numbers, only_live=True).coalesce(1)
     wanted = located.select(*(backticked(name) for name in (*names, FILE, ROW)))
@@ -272,13 +274,13 @@ def _write_bin(
         answers = in_tasks(wanted, partial(_compact_task, target, len(names), number), _COMPACTED).toArrow()
     places = {file: place for place, file in enumerate(numbers)}
     adds: list[AddFile] = []
-    stretches: list[Stretch] = []
+    row_ranges: list[RowRange] = []
     for answer in answers.to_pylist():
         if answer["error"]:
             raise from_wire(json.loads(answer["error"]))
         adds += [AddFile.model_validate_json(add) for add in json.loads(answer["adds"])]
-        stretches += [Stretch(places[file], *rest) for file, *rest in json.loads(answer["stretches"])]
-    return adds, stretches
+        row_ranges += [RowRange(places[file], *rest) for file, *rest in json.loads(answer["row_ranges"])]
+    return adds, row_ranges
 
 
 def _compact_task(
@@ -298,10 +300,10 @@ def _compact_task(
         error = json.dumps(failed.to_wire())
         for _ in batches:
             pass
-    stretches = [[each.file, each.first, each.last, each.count] for each in order.stretches]
+    row_ranges = [[each.file, each.first, each.last, each.count] for each in order.row_ranges]
     answer = {
         "adds": json.dumps([add.model_dump_json(by_alias=True) for add in adds]),
-        "stretches": json.dumps(stretches),
+        "row_ranges": json.dumps(row_ranges),
         "error": error,
     }
     yield pa.RecordBatch.from_pylist([answer], schema=_COMPACTED_SCHEMA)

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from delvec.engines.spark.task_rows import FewRows, batches_in, sendable_bytes
+from delvec.engines.spark.task_rows import BufferedWriter, batches_in, sendable_bytes
 
 pytestmark = pytest.mark.unit
 
@@ -33,7 +33,7 @@ def _batch(*values):
 
 def test_few_rows_are_sent_and_no_file_is_opened():
     writer = _Writer()
-    with FewRows(100, lambda: writer) as few:
+    with BufferedWriter(100, lambda: writer) as few:
         few.write(_batch(1, 2))
         few.write(_batch(3))
         few.write(_batch(4).rename_columns(["y"]))
@@ -46,13 +46,13 @@ def test_few_rows_are_sent_and_no_file_is_opened():
 
 
 def test_no_rows_are_nothing_to_send():
-    with FewRows(100, _Writer) as few:
+    with BufferedWriter(100, _Writer) as few:
         assert few.finish() == ([], [])
 
 
 def test_too_many_rows_go_to_a_file_in_their_order():
     writer = _Writer()
-    with FewRows(20, lambda: writer) as few:
+    with BufferedWriter(20, lambda: writer) as few:
         for value in range(5):
             few.write(_batch(value))
         assert few.finish() == (["a file"], [])
@@ -64,7 +64,7 @@ def test_a_writer_that_was_opened_learns_of_an_error():
     writer = _Writer()
 
     def fail():
-        with FewRows(0, lambda: writer) as few:
+        with BufferedWriter(0, lambda: writer) as few:
             few.write(_batch(1))
             raise ValueError("broken")
 

@@ -7,7 +7,7 @@ from zipimport import zipimporter
 
 import pytest
 
-from delvec.engines.spark.row_sets import forget_archives
+from delvec.engines.spark.row_sets import drop_zip_importers
 
 pytestmark = pytest.mark.unit
 
@@ -21,7 +21,7 @@ def test_archives_are_forgotten_and_found_again(tmp_path, monkeypatch):
     importlib.import_module("first_in_archive")
     assert isinstance(sys.path_importer_cache[str(archive)], zipimporter)
 
-    forget_archives()
+    drop_zip_importers()
 
     assert not any(isinstance(finder, zipimporter) for finder in sys.path_importer_cache.values())
     assert importlib.import_module("second_in_archive").x == 2

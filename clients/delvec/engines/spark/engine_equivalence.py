@@ -21,7 +21,7 @@ from delvec_kernel.expressions.expression_kinds import column_path, column_type,
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.types import DataType, PrimitiveType, StructType
 
-__all__ = ["Asked", "asked_by", "difference"]
+__all__ = ["UsedExpression", "difference", "expressions_of"]
 
 _ZONE: Final = "spark.sql.session.timeZone"
 _NEEDED: Final = {
@@ -67,7 +67,7 @@ _UNPROVEN: Final = (exp.Rand, exp.RegexpLike)
 
 
 @dataclass(frozen=True)
-class Asked:
+class UsedExpression:
     """An expression of a command.
 
     Attributes:
@@ -83,37 +83,39 @@ class Asked:
     to: DataType | None = None
 
     @classmethod
-    def of(cls, predicate: Predicate) -> "Asked":
+    def of(cls, predicate: Predicate) -> "UsedExpression":
         """Wrap a predicate."""
         return cls(predicate.text, predicate.expression, predicate.schema)
 
 
-def asked_by(change: RowChange, target: WriteTarget) -> Iterator[Asked]:
+def expressions_of(change: RowChange, target: WriteTarget) -> Iterator[UsedExpression]:
     """Yield the conditions and values of a change."""
     conditions = [change.on, *(clause.condition for clause in change.clauses)]
     for condition in conditions:
         if condition is not None:
-            yield Asked(condition.text, condition.root, condition.relations)
+            yield UsedExpression(condition.text, condition.root, condition.relations)
     for clause in change.clauses:
         for item, value in zip(target.schema.fields, clause.values, strict=bool(clause.values)):
             if value is not None:
-                yield Asked(value.text, value.root, value.relations, item.type)
+                yield UsedExpression(value.text, value.root, value.relations, item.type)
 
 
-def difference(spark: SparkSession, asked: Sequence[Asked], target: WriteTarget | None = None) -> str | None:
+def difference(
+    spark: SparkSession, expressions: Sequence[UsedExpression], target: WriteTarget | None = None
+) -> str | None:
     """Return why expressions may have another result on DuckDB, for logs; None if they have the same.
 
     Args:
         spark: a classic session.
-        asked: the expressions.
+        expressions: the expressions.
         target: the table of new rows, whose constraints are checked, too.
     """
     found = _setting(spark)
     if found is not None:
         return found
-    texts = {each.text for each in asked if column_path(each.root) is None}
+    texts = {each.text for each in expressions if column_path(each.root) is None}
     local = not is_utc(str(spark.conf.get(_ZONE)))
-    for each in asked:
+    for each in expressions:
         reason = _unproven(each)
         if reason is None and local and _depends_on_zone(each):
             reason = "depends on the session's time zone, which is not UTC"
@@ -153,14 +155,14 @@ def _of_table(target: WriteTarget, texts: set[str], *, local: bool) -> str | Non
     return f"the table's expression {found.expression[:200]!r} depends on the session's time zone"
 
 
-def _unproven(asked: Asked) -> str | None:
+def _unproven(expression: UsedExpression) -> str | None:
     from delvec.engines.duckdb.row_expressions import refuse_inexact
 
-    for node in asked.root.walk():
+    for node in expression.root.walk():
         if isinstance(node, _UNPROVEN) or (isinstance(node, exp.Anonymous) and node.name.lower() == "regexp"):
             return "may not mean the same on both engines"
     try:
-        refuse_inexact(asked.root, asked.schema)
+        refuse_inexact(expression.root, expression.schema)
     except DelvecError as error:
         return f"is not exact on DuckDB: {error.message}"
     return None
@@ -169,18 +171,18 @@ def _unproven(asked: Asked) -> str | None:
 # --- time zones ---------------------------------------------------------------------------------------------
 
 
-def _depends_on_zone(asked: Asked) -> bool:
+def _depends_on_zone(expression: UsedExpression) -> bool:
     """Whether an expression may convert between timestamps and other types, which depends on the time zone."""
-    root, to = asked.root.unnest(), asked.to
+    root, to = expression.root.unnest(), expression.to
     path = column_path(root)
     if path is not None:
-        found = column_type(path, asked.schema)
+        found = column_type(path, expression.schema)
         return to is not None and found != to and (_has_moment(found) or _has_moment(to))
     if isinstance(root, exp.Null):
         return False
     if isinstance(root, exp.CurrentTimestamp):
         return to != _TIMESTAMP
-    return _has_moment(to) or any(_brings_zone(node, asked.schema) for node in root.walk())
+    return _has_moment(to) or any(_brings_zone(node, expression.schema) for node in root.walk())
 
 
 def _brings_zone(node: exp.Expr, schema: StructType) -> bool:
