@@ -1,1 +1,1 @@
-"""Benchmarks with a peer beside each figure, measured in one run; ``make bench`` writes docs/benchmarks.md."""
+"""Benchmarks against peers, measured in one run; ``make bench`` writes docs/benchmarks.md."""

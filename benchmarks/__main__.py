@@ -28,7 +28,7 @@ KEPT = Path(".build/benchmarks")
 
 
 def say(message: str) -> None:
-    """Print at once, so that a long run can be followed."""
+    """Print and flush, so that a long run can be followed."""
     print(message, flush=True)
 
 
@@ -125,7 +125,7 @@ def _with_spark(arguments: argparse.Namespace, scratch: Path, kept: Path) -> Non
 
 
 def _templates(spark: Any, scratch: Path, rows: int) -> dict[str, Path]:
-    """Return the tables that scans are measured on, with and without deletion vectors."""
+    """Return the tables for scans, with and without deletion vectors."""
     source = scratch / "people.parquet"
     write_people(source, rows)
     templates = {}

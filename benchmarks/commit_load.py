@@ -1,4 +1,4 @@
-"""Clients that commit without a pause, each in a process of its own, over HTTP."""
+"""Clients that commit in a loop over HTTP, each in its own process."""
 
 import base64
 import json
@@ -22,15 +22,15 @@ _PATIENCE = 120.0
 
 @dataclass(frozen=True)
 class Target:
-    """A table that is committed to.
+    """A table to commit to.
 
     Attributes:
         table: its id.
-        version: the newest when the load begins.
-        paths: live files that rows are deleted from, in turn; or files that are to be added.
-        size: bytes of each file that is to be added.
+        version: the newest version when the load begins.
+        paths: live files to delete rows from, in turn; or files to add.
+        size: bytes of each file to add.
         rows: of each file.
-        partition_values: of what is added.
+        partition_values: of the added files.
     """
 
     table: str
@@ -43,12 +43,12 @@ class Target:
 
 @dataclass(frozen=True)
 class Load:
-    """What clients do: one-row deletes whose row indexes they hold, or appends of one file that is there already.
+    """The work of the clients: one-row deletes with known row indexes, or appends of one existing file.
 
     Attributes:
-        targets: tables; each client takes them in turn. Clients never delete the same row or add the same file.
-        seconds: until no further request is sent.
-        most: requests of each client.
+        targets: tables, which each client uses in turn. Clients never delete the same row or add the same file.
+        seconds: duration of the load.
+        most: maximum requests per client.
     """
 
     url: str
@@ -61,13 +61,13 @@ class Load:
 
 @dataclass
 class Measured:
-    """What came of it.
+    """The result of a load.
 
     Attributes:
-        latencies: seconds of each request that was acknowledged.
-        elapsed: seconds from the first request to the last answer.
-        answers: how many there were of each kind.
-        done: requests of the client that made most of them; the next load on the same tables begins there.
+        latencies: seconds of each successful request.
+        elapsed: seconds from the first request to the last response.
+        answers: number of responses by kind.
+        done: maximum requests of a client, where the next load on the same tables continues.
     """
 
     latencies: list[float] = field(default_factory=list)
@@ -77,7 +77,7 @@ class Measured:
 
 
 def run_load(load: Load) -> Measured:
-    """Run the clients, all from the same moment on; return what all of them saw."""
+    """Start all clients at the same time; return their combined results."""
     spawn = multiprocessing.get_context("spawn")
     barrier, answers = spawn.Barrier(load.clients), spawn.SimpleQueue()
     processes = [
@@ -102,7 +102,7 @@ def _client(load: Load, number: int, barrier: Any, answers: Any) -> None:
     kinds: Counter[str] = Counter()
     started = ended = time.monotonic()
     try:
-        # The transport alone: a client's redirects, cookies and encodings would be most of its work.
+        # Only the transport: httpx.Client would spend most time on redirects, cookies and encodings.
         with httpx.HTTPTransport() as transport:
             requests = _requests(load, number)
             _send(transport, httpx.Request("GET", f"{load.url}/livez"))

@@ -1,4 +1,4 @@
-"""Tables that are committed to: with one file, with many, and files that wait to be added."""
+"""Tables for commit benchmarks: with one file, with many, and with files to add."""
 
 import json
 import os
@@ -15,11 +15,11 @@ __all__ = ["FIRST_FILE", "NewFiles", "enable_vectors", "live_paths", "new_files"
 
 FIRST_FILE = "part-00000.snappy.parquet"
 _LINKS = 10_000
-"""Hard links of one file; file systems allow some tens of thousands."""
+"""Maximum hard links per file; file systems allow some tens of thousands."""
 
 
 class NewFiles:
-    """Files that lie in a table's folder and are no part of it yet.
+    """Files in a table's directory that are not part of it yet.
 
     Attributes:
         rows: of each.
@@ -31,7 +31,7 @@ class NewFiles:
 
 
 def new_files(table: Path, count: int, folder: str = "") -> NewFiles:
-    """Put files there that can be added: ``count`` links to a few."""
+    """Create files to add: ``count`` hard links to a few files."""
     made = table / "_new"
     many_files(made, 1)
     data = (made / FIRST_FILE).read_bytes()
@@ -47,7 +47,7 @@ def new_files(table: Path, count: int, folder: str = "") -> NewFiles:
 
 
 def live_paths(table: LargeTable, count: int) -> list[str]:
-    """Return files of a large table, spread over it."""
+    """Return files spread over a large table."""
     gaps = set(table.gaps)
     numbers = range(0, table.files, max(1, table.files // (2 * count)))
     kept = [number for number in numbers if number not in gaps][:count]
@@ -55,7 +55,7 @@ def live_paths(table: LargeTable, count: int) -> list[str]:
 
 
 def enable_vectors(location: Path, version: int) -> Mapping[str, str]:
-    """Let deletion vectors be written to a copy of a large table; return the partition that appends go to."""
+    """Enable deletion vectors on a copy of a large table; return the partition for appends."""
     features = ["deletionVectors"]
     protocol = {
         "minReaderVersion": 3,

@@ -1,7 +1,7 @@
-"""Commits by several clients at once: how many succeed, how many a second, how long each takes.
+"""Concurrent commits: success rate, throughput and latency.
 
-Delvec is a service in a process of its own, on local disk with every commit synced. "Ready" rows are such whose
-indexes the clients hold already; where it says DuckDB, each client finds its row first.
+Delvec is a service in its own process, on local disk, with every commit synced. For "ready" rows, clients know
+the row indexes in advance; with "DuckDB", each client finds its row first.
 """
 
 import multiprocessing
@@ -39,13 +39,13 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class CommitEffort:
-    """How much is measured.
+    """The size of the measurement.
 
     Attributes:
-        seconds: of each load.
-        sizes: live files of the tables on which latency is measured.
-        runs: commits on each of them.
-        minutes: of the load under which memory is watched.
+        seconds: duration of each load.
+        sizes: live files of the tables for latency.
+        runs: commits per table.
+        minutes: duration of the memory measurement.
     """
 
     seconds: float = 20.0
@@ -62,10 +62,10 @@ def measure_commits(spark: Any, tables: Path, scratch: Path, effort: CommitEffor
 
     Args:
         spark: a session with delta-spark.
-        tables: where generated tables are kept from run to run.
-        scratch: an empty folder.
+        tables: directory that keeps generated tables between runs.
+        scratch: an empty directory.
         effort: how much to measure.
-        say: is told what has been measured.
+        say: reports progress.
     """
     figures: list[Figure] = []
 
@@ -103,10 +103,10 @@ def _line(figure: Figure) -> str:
 
 
 class _Bench:
-    """A service, and tables that are made for it. A context manager.
+    """A service and its tables. A context manager.
 
     Args:
-        folder: for the tables and the store; removed at the end.
+        folder: directory of tables and database; removed at the end.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -129,12 +129,12 @@ class _Bench:
         return self.registered(name, [FIRST_FILE], rows)
 
     def registered(self, name: str, paths: Sequence[str], rows: int, size: int | None = None) -> Target:
-        """Make a table that is there known to the service."""
+        """Register an existing table."""
         table = self.lake.table(str(self.folder / name))
         return Target(table.id, table.version(), paths, rows, size)
 
     def load(self, targets: Sequence[Target], seconds: float, **more: Any) -> Measured:
-        """Run clients on tables, after an untimed run."""
+        """Run a load after an untimed warm-up."""
         clients = more.pop("clients", CLIENTS)
         warm = run_load(Load(self.service.url, targets, clients, min(_UNTIMED, seconds), **more))
         return run_load(Load(self.service.url, targets, clients, seconds, first=warm.done, **more))
@@ -189,7 +189,7 @@ def _one_file(bench: _Bench, _effort: CommitEffort) -> list[Figure]:
 
 
 def _deleting(bench: _Bench, name: str, seconds: float, turns: int) -> Measured:
-    """Delete rows by their ids from processes that use the Python client and DuckDB."""
+    """Delete rows by id, with the Python client on DuckDB in several processes."""
     spawn = multiprocessing.get_context("spawn")
     barrier, answers = spawn.Barrier(CLIENTS), spawn.SimpleQueue()
     location = str(bench.folder / name)
@@ -243,7 +243,7 @@ def _deleter(
 
 
 def _on_spark(spark: Any, folder: Path, effort: CommitEffort) -> list[Figure]:
-    """Measure delta-spark in one session, a thread per client: each row tried once, and until it is gone."""
+    """Measure delta-spark in one session with a thread per client: one attempt per row, and with retries."""
     folder.mkdir(parents=True)
     many_files(folder / "warm", 1, rows=ROWS)
     for row in range(_SPARK_WARM):
@@ -289,7 +289,7 @@ def _spark_load(
                     ended = time.monotonic()
                     latencies.append(ended - began)
                 except Exception as error:
-                    # A class of delta-spark's Python package, which is not needed for anything else.
+                    # By name: the classes are in delta-spark's Python package, which is not installed.
                     if "Concurrent" not in str(error):
                         raise
                     if again:
@@ -309,7 +309,7 @@ def _spark_load(
 
 
 def _latency(tables: Path, folder: Path, files: int, effort: CommitEffort) -> list[Figure]:
-    """Measure one client's commits to a table of a number of files: each deletes a row of another file."""
+    """Measure one client's commits to a table with many files; each deletes a row of a different file."""
     made = large_table(tables / f"large-{files}-both", files)
     with _Bench(folder) as bench:
         table = clone(made.location, folder / "table")
@@ -332,7 +332,7 @@ def _one_client(bench: _Bench, job: str, target: Target, files: int, effort: Com
 
 
 def _memory(bench: _Bench, effort: CommitEffort) -> Figure:
-    """Watch the service's memory while rows are deleted from one table without a pause."""
+    """Measure the service's memory while a client deletes rows of one table in a loop."""
     target = bench.table("grouped", rows=10 * ROWS)
     samples: list[int] = []
     ended = threading.Event()

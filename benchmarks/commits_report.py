@@ -1,4 +1,4 @@
-"""The part of the page about commits: goals, rates and latencies beside delta-spark's, and how they were measured."""
+"""The report's section about commits: goals, rates and latencies compared with delta-spark, and the method."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,12 +24,12 @@ of another file each time, or appends. `make bench-commits` measures this part."
 
 @dataclass(frozen=True)
 class _Row:
-    """A line of the table.
+    """A row of the report's table.
 
     Attributes:
         ours: Delvec's job.
-        theirs: delta-spark's, the faster of several.
-        goal: successes a second, at least.
+        theirs: delta-spark's job; the faster of several.
+        goal: minimum successful commits per second.
     """
 
     name: str
@@ -54,7 +54,7 @@ _ROWS = (
 
 
 def commits(figures: Sequence[Figure]) -> list[str]:
-    """Return the section's lines; nothing where nothing was measured."""
+    """Return the section's lines; empty without measurements."""
     by = {(figure.contender, figure.job, figure.files): figure for figure in figures}
     if not by:
         return []

@@ -1,4 +1,4 @@
-"""The systems that are compared: one class each, the same four jobs."""
+"""The compared systems: one class each, with the same four jobs."""
 
 from pathlib import Path
 from typing import Any, Protocol
@@ -6,21 +6,21 @@ from typing import Any, Protocol
 import delvec
 
 CODEC = "zstd"
-"""The Parquet codec of all contenders, so that bytes and seconds compare."""
+"""The Parquet codec of all contenders, so that sizes and times are comparable."""
 
 
 def read_all_of(relation: Any) -> None:
-    """Read every column of a DuckDB relation, and bring one number back."""
+    """Read every column of a DuckDB relation; return one number."""
     relation.query("rows", "SELECT bit_xor(hash(COLUMNS(*))) FROM rows").fetchall()
 
 
 def read_all(frame: Any) -> None:
-    """Read every column of a Spark DataFrame, and bring one number back."""
+    """Read every column of a Spark DataFrame; return one number."""
     frame.selectExpr("bit_xor(xxhash64(*)) as hash").collect()
 
 
 def sums(frame: Any) -> tuple[int, ...]:
-    """Read every column of a Spark DataFrame; return what the rows add up to: two readers of one table agree."""
+    """Read every column of a Spark DataFrame; return a checksum, which must be equal for all readers."""
     row = frame.selectExpr("count(1)", "sum(id)", "cast(sum(value) as long)", "bit_xor(xxhash64(*))").first()
     return tuple(row)
 
@@ -33,7 +33,7 @@ class Contender(Protocol):
     on_spark: bool
 
     def touch(self, table: Path) -> None:
-        """Look at the table once, so that opening it is not part of the measured job."""
+        """Open the table, so that this is not part of the measured job."""
         ...
 
     def delete(self, table: Path, predicate: str) -> None:
@@ -41,7 +41,7 @@ class Contender(Protocol):
         ...
 
     def scan(self, table: Path) -> None:
-        """Read every column of every live row and throw them away."""
+        """Read every column of every live row, and discard them."""
         ...
 
     def count(self, table: Path) -> int:
@@ -50,7 +50,7 @@ class Contender(Protocol):
 
 
 class DelvecOnSpark:
-    """Delvec, its service embedded, PySpark as the engine."""
+    """Delvec on PySpark, with an embedded service."""
 
     name, template, on_spark = "Delvec on Spark", "dv", True
 
@@ -78,7 +78,7 @@ class DelvecOnSpark:
 
 
 class DelvecOnDuckDB(DelvecOnSpark):
-    """Delvec, its service embedded, DuckDB as the engine."""
+    """Delvec on DuckDB, with an embedded service."""
 
     name, template, on_spark = "Delvec on DuckDB", "dv", False
 
@@ -93,7 +93,7 @@ class DelvecOnDuckDB(DelvecOnSpark):
 
 
 class DeltaSpark:
-    """delta-spark, with or without deletion vectors as the template says."""
+    """delta-spark, with or without deletion vectors, depending on the template."""
 
     on_spark = True
 
@@ -120,7 +120,7 @@ class DeltaSpark:
 
 
 def spark_session(jars: Path, scratch: Path, cores: int) -> Any:
-    """Return a session with delta-spark on it, tuned for a machine of ``cores`` cores."""
+    """Return a session with delta-spark, tuned for ``cores`` cores."""
     from pyspark.sql import SparkSession
 
     wanted = ("delta-spark", "delta-storage", "delta-kernel", "unitycatalog", "jts-core")

@@ -1,4 +1,4 @@
-"""The cost of planning by the number of files, drawn."""
+"""Plots the cost of planning by the number of files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ _LOOKS = {
 
 
 def draw(figures: Sequence[Figure], path: Path) -> None:
-    """Write an SVG: one panel per job, both axes logarithmic, one line per contender; same figures, same bytes."""
+    """Write an SVG with one panel per job, logarithmic axes and one line per contender; reproducible byte for byte."""
     import matplotlib as mpl
 
     mpl.use("svg")

@@ -1,7 +1,7 @@
 """Row changes side by side: ``python -m benchmarks.dml [--only PART ...] [--quick] [--out FILE]``.
 
-Every contender has a process of its own, and the jobs go from one to the next, so that what the machine does
-meanwhile is nobody's alone.
+Every contender has its own process, and jobs alternate between them, so that other load on the
+machine affects all of them.
 """
 
 import argparse
@@ -43,18 +43,18 @@ _SWEEP_RUNS, _SWEEP_LIMIT = 3, 6.0
 
 @dataclass(frozen=True)
 class Bench:
-    """What all parts share.
+    """The shared state of all parts.
 
     Attributes:
-        workers: by contender.
-        templates: by layout and kind, as ``1 file/dv``.
-        sources: what is merged and appended.
-        small: tables and sources of few rows, likewise, for untimed runs of contenders that rewrite.
-        figures: what was found.
-        effort: how much to measure.
-        scratch: a folder.
-        hurry: a moment of time.monotonic() after which each job has one run.
-        wrong: jobs after which contenders had different rows.
+        workers: worker processes by contender.
+        templates: tables by layout and kind, such as ``1 file/dv``.
+        sources: rows to merge and append.
+        small: small tables and sources for warm-ups of contenders that rewrite files.
+        figures: the results.
+        effort: the size of the measurement.
+        scratch: an empty directory.
+        hurry: time.monotonic() after which each job runs only once.
+        wrong: jobs after which the contenders' rows differ.
     """
 
     workers: Mapping[str, Worker]
@@ -69,7 +69,7 @@ class Bench:
 
 
 def say(message: str) -> None:
-    """Print at once, with the time, so that a long run can be followed."""
+    """Print with the time and flush, so that a long run can be followed."""
     print(time.strftime("%H:%M:%S"), message, flush=True)
 
 
@@ -113,7 +113,7 @@ def main() -> None:
 
 
 def _write(out: Path, figures: Figures, kept: Path, effort: DmlEffort) -> None:
-    """Write the section from all that has been measured so far, this time or before."""
+    """Write the section from all results so far, including those of earlier runs."""
     cells = kept / "sweep.json"
     write_page(out, figures, json.loads(cells.read_text()) if cells.exists() else [], effort)
     say(f"written to {out}")
@@ -122,7 +122,7 @@ def _write(out: Path, figures: Figures, kept: Path, effort: DmlEffort) -> None:
 def _measure(
     arguments: argparse.Namespace, effort: DmlEffort, figures: Figures, scratch: Path, kept: Path
 ) -> list[str]:
-    """Measure; return the jobs after which contenders had different rows."""
+    """Measure; return the jobs after which the contenders' rows differ."""
     with ExitStack() as stack:
         workers = {
             name: stack.enter_context(Worker(name, scratch / name.replace(" ", "-")))
@@ -157,7 +157,7 @@ def _measure(
 
 
 def _templates(kept: Path, scratch: Path, rows: int) -> dict[str, Path]:
-    """Return tables of ``rows`` people, by layout and kind, as ``1 file/dv``; delta-spark wrote their files."""
+    """Return tables of ``rows`` people by layout and kind, such as ``1 file/dv``; delta-spark writes their files."""
     made = kept / f"people-{rows}-{CODEC}"
     if not (made / "_generated").exists():
         shutil.rmtree(made, ignore_errors=True)
@@ -173,7 +173,7 @@ def _templates(kept: Path, scratch: Path, rows: int) -> dict[str, Path]:
 
 
 def _write_people(contender: Contender, scratch: Path, made: Path, rows: int) -> None:
-    """Write the tables of all layouts, rows in the order of their ids; runs in a worker."""
+    """Write the tables of all layouts, ordered by id; runs in a worker."""
     source = scratch / "people.parquet"
     write_people(source, rows)
     for files in LAYOUTS.values():
@@ -203,7 +203,7 @@ def _sweep(bench: Bench, *, kept: Path) -> None:
 
 
 def _job(bench: Bench, job: Job, layout: str) -> None:
-    """Measure a job with all contenders; their tables must have the same rows in the end."""
+    """Measure a job with all contenders, and check that their tables have the same rows afterwards."""
     states = {}
     for name, worker in bench.workers.items():
         if CLASSES[name].only_changes and job.kind not in _CHANGES:
@@ -214,7 +214,7 @@ def _job(bench: Bench, job: Job, layout: str) -> None:
             _keep(bench, DmlFigure(job.title, layout, name, failure=str(error)))
             continue
         if job.kind == "changes":
-            # It reads: what is in storage comes from the UPDATE before.
+            # This job only reads; the objects are from the UPDATE that prepared the table.
             runs.puts = []
         _keep(bench, DmlFigure.of(job.title, layout, name, runs))
         states[name] = _state(runs.table)
@@ -228,7 +228,7 @@ def _order(bench: Bench, job: Job, layout: str, name: str) -> Order:
     rewrites = contender.rewrites
     feed = job.kind == "changes"
     argument: Any = 1 if feed else bench.sources.get(job.argument, job.argument)
-    # What rewrites the large table would take minutes to get warm on it.
+    # Contenders that rewrite would take minutes to warm up on the large table.
     small = bench.small.get(job.argument, argument)
     return Order(
         method=job.kind,
@@ -244,18 +244,18 @@ def _order(bench: Bench, job: Job, layout: str, name: str) -> Order:
 
 
 def _state(table: Path) -> tuple[int, int]:
-    """Return the number of rows, and the sum of a hash over all columns of each."""
+    """Return the number of rows, and the sum of a hash over all columns per row."""
     with delvec.connect() as lake:
         rows = lake.table(str(table)).to_duckdb()
         columns = ", ".join(f'"{name}"' for name in rows.columns)
-        # A sum and not an exclusive or, in which a row that is there twice would vanish.
+        # A sum, because a duplicate row would cancel out in an exclusive or.
         query = f"SELECT count(*), sum(CAST(hash({columns}) AS HUGEINT)) FROM rows"
         ((count, total),) = rows.query("rows", query).fetchall()
     return int(count), int(total or 0)
 
 
 def _compare(bench: Bench, title: str, layout: str, states: Mapping[str, tuple[int, int]]) -> None:
-    """Throw away what was measured where contenders left other rows than most."""
+    """Discard results of contenders whose rows differ from the majority's."""
     if len(set(states.values())) > 1:
         counts = Counter(states.values())
         for name, state in states.items():
@@ -275,7 +275,7 @@ def _keep(bench: Bench, figure: DmlFigure) -> None:
 
 
 def _streams(bench: Bench) -> None:
-    """Measure a stream of small batches into a table, and out of one."""
+    """Measure streams of small batches to and from a table."""
     effort = bench.effort
     batches = write_batches(bench.scratch / "batches", effort.batches, effort.batch)
     few = write_batches(bench.scratch / "few-batches", 3, effort.batch)
@@ -291,7 +291,7 @@ def _streams(bench: Bench) -> None:
     states = {}
     for name, worker in bench.workers.items():
         if name == REWRITER or CLASSES[name].only_changes:
-            # A stream only adds rows, so that it would do the same as another.
+            # A stream only adds rows, so this contender would do the same as another one.
             continue
         template = templates[CLASSES[name].template]
         try:
@@ -312,7 +312,7 @@ def _streams(bench: Bench) -> None:
 
 
 def _reading(bench: Bench) -> None:
-    """Measure scans after ten deletes, beside scans of the same rows written afresh."""
+    """Measure scans after ten deletes, compared with scans of the same rows rewritten."""
     if not {DUCKDB, PEER} <= bench.workers.keys():
         return
     template = bench.templates["1 file/dv"]

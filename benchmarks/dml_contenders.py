@@ -1,4 +1,4 @@
-"""The systems whose row changes are compared: one class each, the same jobs. Each lives in a process of its own."""
+"""The systems compared for row changes: one class each, with the same jobs, each in its own process."""
 
 import os
 from collections.abc import Mapping
@@ -22,12 +22,12 @@ class Contender:
     """A system that changes rows of a Delta table.
 
     Attributes:
-        name: as the page calls it.
-        template: ``dv`` or ``plain``: the tables that it is given.
-        rewrites: whether it writes files again, which takes so long that it gets warm on a small table.
-        on_spark: whether it has a session.
-        only_changes: whether all but its row changes are those of another contender.
-        spark: its session, where it has one.
+        name: its name in the report.
+        template: ``dv`` or ``plain``: the kind of its tables.
+        rewrites: whether it rewrites files, which is so slow that it warms up on a small table.
+        on_spark: whether it uses Spark.
+        only_changes: whether it differs from another contender only in row changes.
+        spark: its session, if any.
     """
 
     name = ""
@@ -38,14 +38,14 @@ class Contender:
     spark: Any = None
 
     def close(self) -> None:
-        """Release what it holds."""
+        """Release all resources."""
 
     def settle(self) -> None:
-        """Give back memory that earlier jobs took, as far as it goes."""
+        """Release memory of earlier jobs if possible."""
         pa.default_memory_pool().release_unused()
 
     def touch(self, table: Path) -> None:
-        """Look at the table once, so that opening it is no part of what is measured."""
+        """Open the table, so that this is not measured."""
         raise NotImplementedError
 
     def delete(self, table: Path, predicate: str) -> None:
@@ -57,24 +57,24 @@ class Contender:
         raise NotImplementedError
 
     def merge(self, table: Path, source: Path) -> None:
-        """Update the rows whose id a row of the source has, and insert the others."""
+        """Update rows with matching ids in the source, and insert the others."""
         raise NotImplementedError
 
     def append(self, table: Path, source: Path) -> None:
-        """Add the rows of the source."""
+        """Append the rows of the source."""
         raise NotImplementedError
 
     def changes(self, table: Path, version: int) -> None:
-        """Read all that the version changed, and throw it away."""
+        """Read the changes of a version, and discard them."""
         raise NotImplementedError
 
     def scan(self, table: Path) -> None:
-        """Read every column of every live row, and throw it away."""
+        """Read every column of every live row, and discard them."""
         raise NotImplementedError
 
 
 class _OnSpark(Contender):
-    """What the contenders on Spark have in common: a session of their own."""
+    """Base of the contenders on Spark, each with its own session."""
 
     on_spark = True
 
@@ -90,7 +90,7 @@ class _OnSpark(Contender):
 
 
 class DelvecOnSpark(_OnSpark):
-    """Delvec, its service embedded, PySpark as the engine."""
+    """Delvec on PySpark, with an embedded service."""
 
     name = "Delvec on Spark"
 
@@ -132,7 +132,7 @@ class DelvecOnSpark(_OnSpark):
 
 
 class DelvecAsSparkJobs(DelvecOnSpark):
-    """The same, with nothing done in the driver."""
+    """Delvec on PySpark, without local execution in the driver."""
 
     name = "Delvec on Spark, as jobs"
     only_changes = True
@@ -143,7 +143,7 @@ class DelvecAsSparkJobs(DelvecOnSpark):
 
 
 class DelvecOnDuckDB(DelvecOnSpark):
-    """Delvec, its service embedded, DuckDB as the engine."""
+    """Delvec on DuckDB, with an embedded service."""
 
     name = "Delvec on DuckDB"
     on_spark = False
@@ -211,7 +211,7 @@ class DeltaSparkRewriting(DeltaSpark):
 
 
 class DeltaLake(Contender):
-    """deltalake, which writes no deletion vectors."""
+    """deltalake, which does not write deletion vectors."""
 
     name = "deltalake"
     template = "plain"
@@ -275,5 +275,5 @@ NAMES = tuple(CLASSES)
 
 
 def make(name: str, scratch: Path) -> Contender:
-    """Return the contender of that name; ``scratch`` is for its session."""
+    """Return the contender with this name; ``scratch`` is a directory for its session."""
     return CLASSES[name](scratch)

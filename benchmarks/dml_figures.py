@@ -1,4 +1,4 @@
-"""What was found out about row changes, kept from run to run."""
+"""Results about row changes, kept between runs."""
 
 import json
 import statistics
@@ -18,15 +18,15 @@ class DmlFigure:
 
     Attributes:
         job: title.
-        layout: of the table, or what else the job is done on.
-        contender: who.
+        layout: of the table, or another description of the input.
+        contender: its name.
         seconds: of each measured run.
-        objects: put into the table's storage by each.
+        objects: objects written to storage per run.
         written: their bytes.
         peak: bytes of memory.
-        batches: of a stream that was read.
-        failure: why there is no figure.
-        run: in which the figure was measured; see ``provenance.this_run``.
+        batches: batches of a stream.
+        failure: why there is no result.
+        run: the run that measured it; see ``provenance.this_run``.
     """
 
     job: str
@@ -42,7 +42,7 @@ class DmlFigure:
 
     @classmethod
     def of(cls, job: str, layout: str, contender: str, runs: Runs) -> "DmlFigure":
-        """Return the figure of measured runs."""
+        """Build a figure from measured runs."""
         return cls(
             job,
             layout,
@@ -56,25 +56,25 @@ class DmlFigure:
 
     @property
     def median(self) -> float | None:
-        """The middle run, in seconds."""
+        """The median of the runs, in seconds."""
         return statistics.median(self.seconds) if self.seconds else None
 
     @property
     def puts(self) -> int | None:
-        """The middle number of objects."""
+        """The median number of objects."""
         return round(statistics.median(self.objects)) if self.objects else None
 
     @property
     def bytes(self) -> int | None:
-        """The middle number of bytes."""
+        """The median number of bytes."""
         return round(statistics.median(self.written)) if self.written else None
 
 
 class Figures:
-    """Figures in a file, which is written whenever one comes.
+    """Figures in a file, which is updated with each new figure.
 
     Args:
-        path: the file; what is in it is kept until the same is measured again.
+        path: the file; an entry is kept until it is measured again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -83,7 +83,7 @@ class Figures:
         self._by = {_key(each): each for each in (DmlFigure(**entry) for entry in found)}
 
     def put(self, figure: DmlFigure) -> None:
-        """Keep a figure of this run in place of an earlier one of the same job, table and contender."""
+        """Store a figure of this run, replacing an earlier one of the same job, table and contender."""
         figure.run = this_run()
         self._by.pop(_key(figure), None)
         self._by[_key(figure)] = figure
@@ -91,16 +91,16 @@ class Figures:
         self._path.write_text(json.dumps([asdict(each) for each in self._by.values()], indent=1))
 
     def all(self) -> Sequence[DmlFigure]:
-        """Return all of them."""
+        """Return all figures."""
         return list(self._by.values())
 
     def get(self, job: str, layout: str, contender: str) -> DmlFigure | None:
-        """Return one that was measured, or None."""
+        """Return a figure, or None if it was not measured."""
         found = self._by.get((job, layout, contender))
         return found if found is not None and found.seconds else None
 
     def pairs(self) -> Iterable[tuple[str, str]]:
-        """Return jobs with their layouts, in the order in which they came first."""
+        """Return pairs of job and layout, in the order of their first appearance."""
         return dict.fromkeys((each.job, each.layout) for each in self._by.values())
 
 

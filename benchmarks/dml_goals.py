@@ -1,4 +1,4 @@
-"""What row changes should cost, and whether they do."""
+"""Goals for the cost of row changes, and whether they are met."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ _READING = 1.3
 
 @dataclass(frozen=True)
 class Goal:
-    """A goal, and what was found.
+    """A goal and its result.
 
     Attributes:
         text: the goal.
-        misses: what misses it, in words; None where it could not be looked at.
-        found: the figure that matters most.
+        misses: descriptions of what misses the goal; None if it was not measured.
+        found: the decisive figure.
     """
 
     text: str

@@ -1,4 +1,4 @@
-"""What is asked of every contender: rows deleted, updated, merged, appended, and read as a change feed."""
+"""The jobs of every contender: delete, update, merge, append, and read the change feed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,18 +10,18 @@ LAYOUTS: Mapping[str, int] = {"1 file": 1, "32 files": 32}
 
 @dataclass(frozen=True)
 class DmlEffort:
-    """How much is measured.
+    """The size of the measurement.
 
     Attributes:
         rows: of the table.
-        warm: untimed runs of a command that changes one row.
-        untimed: of the others.
+        warm: untimed runs of one-row commands.
+        untimed: untimed runs of other commands.
         runs: measured runs.
-        limit: seconds for the untimed runs of a job, and again for the measured ones; at least one is measured.
-        small: rows of the table on which contenders that rewrite files get warm.
-        batches: of a stream.
-        batch: rows of each.
-        sweep_rows: rows of a file, each for a part of the sweep.
+        limit: maximum seconds for the untimed runs of a job, and again for the measured ones; at least one is measured.
+        small: rows of the warm-up table of contenders that rewrite files.
+        batches: number of batches of a stream.
+        batch: rows per batch.
+        sweep_rows: rows per file, for each part of the sweep.
     """
 
     rows: int = 10_000_000
@@ -51,15 +51,15 @@ QUICK = DmlEffort(
 
 @dataclass(frozen=True)
 class Job:
-    """One thing to do with a table.
+    """One job on a table.
 
     Attributes:
-        title: as the page calls it.
+        title: its name in the report.
         kind: the contender's method: delete, update, merge, append or changes.
-        argument: the condition of a DELETE or an UPDATE, or the name of a source.
-        untimed: runs before the first that counts.
-        layouts: the tables that it is measured on.
-        feed: whether the table keeps a change data feed.
+        argument: the condition of a DELETE or UPDATE, or the name of a source.
+        untimed: number of untimed runs.
+        layouts: the tables to measure it on.
+        feed: whether the table has the change data feed enabled.
     """
 
     title: str
@@ -71,7 +71,7 @@ class Job:
 
 
 def jobs(effort: DmlEffort) -> list[Job]:
-    """Return what is measured; the rows of each job are spread over the whole table."""
+    """Return the jobs; the rows of each are spread over the whole table."""
     one = f"id = {effort.rows // 2 + 17}"
     warm, few = effort.warm, effort.untimed
     return [

@@ -1,4 +1,4 @@
-"""Row changes, drawn: seconds by job, and vectors against rewriting."""
+"""Plots of row changes: seconds by job, and deletion vectors compared with rewriting."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,12 +22,12 @@ _COLOURS = {
 }
 _LOOKS = {"svg.hashsalt": "delvec", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9}
 _ONE_ROW = 0.0005
-"""Where a single row stands on an axis of shares."""
+"""Position of a single row on an axis of shares."""
 
 
 @contextmanager
 def _figure(path: Path, panels: int, size: tuple[float, float]) -> Iterator[Any]:
-    """Give axes to draw on; write an SVG in the end: same figures, same bytes."""
+    """Yield axes to draw on, then write an SVG that is reproducible byte for byte."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -48,7 +48,7 @@ def _figure(path: Path, panels: int, size: tuple[float, float]) -> Iterator[Any]
 
 
 def draw_jobs(figures: Figures, path: Path) -> None:
-    """Draw bars, a panel for each layout, seconds on a logarithmic axis."""
+    """Draw bars of seconds on a logarithmic axis, with a panel per layout."""
     by_layout = {layout: [job for job, on in figures.pairs() if on == layout] for layout in LAYOUTS}
     with _figure(path, len(by_layout), (10, 6.4)) as panels:
         for panel, (layout, jobs) in zip(panels, by_layout.items(), strict=True):
@@ -72,7 +72,7 @@ def draw_jobs(figures: Figures, path: Path) -> None:
 
 
 def draw_sweep(cells: Sequence[Cell], path: Path) -> None:
-    """Draw how long vectors take in terms of rewriting, by the share of rows, a panel for each operation."""
+    """Draw the time of deletion vectors relative to rewriting by share of rows, with a panel per operation."""
     sizes = sorted({cell.rows for cell in cells})
     with _figure(path, len(OPERATIONS), (10, 3.6)) as panels:
         for panel, operation in zip(panels, OPERATIONS, strict=True):

@@ -1,4 +1,4 @@
-"""The section of the page about row changes: goals, every figure beside its peer, and how they were measured."""
+"""The report's section about row changes: goals, figures compared with peers, and the method."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -37,7 +37,7 @@ rows of each file, or one row. Vectors were no slower in {fast} cells, put no mo
 
 
 def write_page(out: Path, figures: Figures, cells: Sequence[Mapping[str, Any]], effort: DmlEffort) -> None:
-    """Put the section into the page at ``out``, and draw its plots beside it; the rest of the page stays."""
+    """Replace the section in the page at ``out``, and write its plots next to it."""
     found = [Cell(**cell) for cell in cells]
     section = _section(figures, found, effort)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -49,7 +49,7 @@ def write_page(out: Path, figures: Figures, cells: Sequence[Mapping[str, Any]], 
 
 
 def with_section_of(page: str, earlier: str) -> str:
-    """Return a page with the sections about starts and about row changes that an earlier one had."""
+    """Return a page with the sections about starts and row changes of an earlier page."""
     for title in (STARTS, SLOW_STORAGE, TITLE):
         _, found, rest = earlier.partition(f"\n{title}\n")
         if found:
@@ -58,7 +58,7 @@ def with_section_of(page: str, earlier: str) -> str:
 
 
 def replaced(page: str, section: Sequence[str]) -> str:
-    """Return the page with another section of its title, which comes first, at the page's end if it had none."""
+    """Return the page with the section of this title replaced, or appended if missing; the title is the first line."""
     before, found, rest = page.partition(f"\n{section[0]}\n")
     after = rest.partition("\n## ")
     tail = f"\n## {after[2]}" if found and after[1] else ""

@@ -1,4 +1,4 @@
-"""The tables and sources of the row-change benchmarks, and what a command put into a table's storage."""
+"""Tables and sources of the row-change benchmarks, and measurement of objects written to storage."""
 
 import json
 import shutil
@@ -53,15 +53,15 @@ FEATURES: Mapping[str, tuple[dict[str, Any], dict[str, str]]] = {
     ),
     "plain-feed": ({"minReaderVersion": 1, "minWriterVersion": 4}, {"delta.enableChangeDataFeed": "true"}),
 }
-"""By name: the protocol of a table, and its properties."""
+"""Protocol and properties of tables by name."""
 
 
 def variant(made: Path, target: Path, name: str) -> Path:
-    """Make a table of one version: all data files of ``made``, another protocol, other properties; return ``target``.
+    """Create a table with the data files of ``made`` in one version, with another protocol and properties; return ``target``.
 
     Args:
-        made: a table to which files were only added.
-        target: where the new one goes.
+        made: a table whose log only adds files.
+        target: location of the new table.
         name: one of :data:`FEATURES`.
     """
     protocol, properties = FEATURES[name]
@@ -83,10 +83,10 @@ def variant(made: Path, target: Path, name: str) -> Path:
 
 
 def write_sources(folder: Path, rows: int) -> dict[str, Path]:
-    """Write what is merged and appended as Parquet files, for a table of ``rows`` rows; return them by name.
+    """Write the sources for MERGE and append as Parquet files, for a table of ``rows`` rows; return them by name.
 
-    ``upserts``: 2 % of the table's rows with other salaries. ``news``: 1 % of its rows, and as many that it does not
-    have. ``appended``: a tenth as many rows as it has, none of them there.
+    ``upserts``: 2 % of the table's rows with other salaries. ``news``: 1 % of its rows, and as many new
+    ones. ``appended``: new rows, a tenth of the table's number.
     """
     folder.mkdir(parents=True, exist_ok=True)
     made = {"upserts": [], "news": [], "appended": []}
@@ -118,13 +118,13 @@ def listing_once_settled(table: Path) -> Listing:
 
 
 class Bin:
-    """Tables that are no longer needed: each is removed when its writer has surely done with it."""
+    """Tables to remove once their writers have certainly finished."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[float, Path]] = deque()
 
     def put(self, table: Path) -> None:
-        """Remove the table later, and now those that have waited."""
+        """Schedule a table for removal, and remove those scheduled long enough ago."""
         now = time.monotonic()
         self._waiting.append((now, table))
         while self._waiting[0][0] < now - _PATIENCE:
@@ -132,7 +132,7 @@ class Bin:
 
 
 def listing(folder: Path) -> Listing:
-    """Return what lies in a table's storage; hidden checksum files of Hadoop's local file system are no objects."""
+    """Return the objects of a table, without the hidden checksum files of Hadoop's local file system."""
     found = {}
     for file in folder.rglob("*"):
         if not file.name.startswith(".") and file.is_file():
@@ -142,6 +142,6 @@ def listing(folder: Path) -> Listing:
 
 
 def put_since(before: Listing, after: Listing) -> Put:
-    """Return the number of objects that are new or were written again, and their bytes."""
+    """Return the number of new or rewritten objects, and their bytes."""
     sizes = [each[0] for path, each in after.items() if before.get(path) != each]
     return len(sizes), sum(sizes)

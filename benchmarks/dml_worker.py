@@ -1,4 +1,4 @@
-"""A contender in a process of its own: it is told what to do, and its memory is watched from outside."""
+"""Runs a contender in a worker process, and measures its memory from outside."""
 
 import contextlib
 import multiprocessing
@@ -26,19 +26,19 @@ _PATIENCE = 60.0
 
 
 class Failed(Exception):
-    """A contender cannot do a job; the text is its error's."""
+    """A contender cannot do a job; has the text of its error."""
 
 
 @dataclass
 class Runs:
-    """What the measured runs of a job did.
+    """The results of the measured runs of a job.
 
     Attributes:
         seconds: of each.
-        puts: objects that the last one put into the table's storage, and their bytes.
-        table: as the last run left it.
-        peak: the most memory that the contender's processes had together while the job was done, in bytes.
-        batches: of a stream that was read.
+        puts: objects and bytes written to storage by the last run.
+        table: the table after the last run.
+        peak: peak memory of all the contender's processes during the job, in bytes.
+        batches: batches of a stream.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Worker:
 
     Args:
         name: of the contender.
-        scratch: a folder of its own.
+        scratch: its own directory.
     """
 
     def __init__(self, name: str, scratch: Path) -> None:
@@ -77,10 +77,10 @@ class Worker:
             self._process.join(_PATIENCE)
 
     def call(self, work: Callable[..., Any], *arguments: Any) -> tuple[Any, int]:
-        """Have ``work(contender, scratch, *arguments)`` done there; return its result and the peak of memory.
+        """Run ``work(contender, scratch, *arguments)`` in the worker; return its result and the peak memory.
 
         Raises:
-            Failed: it raised an error, or the process ended.
+            Failed: it raised an error, or the process exited.
         """
         processes = ProcessTree(self._process.pid or 0)
         peak = processes.resident()
@@ -98,7 +98,7 @@ class Worker:
 
 def _serve(name: str, scratch: Path, pipe: Any) -> None:
     os.environ["DELVEC_DATABASE_URL"] = f"sqlite:///{scratch / 'delvec.db'}"
-    # Executors' Python is this one, whatever is first on PATH.
+    # Executors use this Python, not the first one on PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     contender = make(name, scratch)
     try:
@@ -114,18 +114,18 @@ def _serve(name: str, scratch: Path, pipe: Any) -> None:
 
 @dataclass(frozen=True)
 class Order:
-    """What a contender shall do, and how often.
+    """A job for a contender, and the number of runs.
 
     Attributes:
-        method: of the contender.
+        method: method of the contender.
         template: the table; each run gets a copy.
-        argument: of the method.
-        warm_template: what untimed runs are done with.
-        warm_argument: likewise.
-        prepare: a condition: of each copy those rows are updated first, which is no part of what is measured.
-        untimed: runs before the first that counts.
-        runs: measured runs.
-        limit: seconds after which no further run begins, of the untimed ones and of the measured ones; one is measured.
+        argument: argument of the method.
+        warm_template: the table of untimed runs.
+        warm_argument: the argument of untimed runs.
+        prepare: a condition; matching rows of each copy are updated first, which is not measured.
+        untimed: number of untimed runs.
+        runs: number of measured runs.
+        limit: seconds after which no further run begins, for untimed and measured runs each; at least one is measured.
     """
 
     method: str
@@ -140,7 +140,7 @@ class Order:
 
 
 def measured(contender: Contender, scratch: Path, order: Order) -> Runs:
-    """Do what is ordered; runs in the worker. The table of the last run stays."""
+    """Run the job; runs in the worker. The table of the last run is kept."""
     contender.settle()
     method = getattr(contender, order.method)
     found = Runs()
@@ -160,16 +160,16 @@ def measured(contender: Contender, scratch: Path, order: Order) -> Runs:
         found.table = _copy(contender, scratch, order.template, order.prepare)
         before = listing(found.table)
         found.seconds.append(timed(partial(method, found.table, order.argument)))
-    # A contender that waits for its turn leaves the machine's memory to the others.
+    # Release memory for the other contenders while this one waits.
     contender.settle()
     if found.table is not None:
-        # What the last run wrote, also in the background: all write the same.
+        # Only the last run, including background writes: all runs write the same.
         found.puts.append(put_since(before, listing_once_settled(found.table)))
     return found
 
 
 def _copy(contender: Contender, scratch: Path, template: Path, prepare: str | None) -> Path:
-    # A path is used once: systems remember what they saw at it.
+    # Use each path only once, because contenders cache by path.
     table = clone(template, scratch / f"table-{uuid.uuid4()}")
     contender.touch(table)
     if prepare is not None:

@@ -1,8 +1,8 @@
 """Conversion to Iceberg: ``python -m benchmarks.iceberg [--files N] [--deleted N] [--runs N] [--out FILE]``.
 
-The table exists as a log, with files of deletion vectors and no data files, which conversions do not open: of N files, 30 % have a
-deletion vector, and these delete so many rows together, at random. A process converts it as a whole, then after commits
-that delete one more row of one file, and rows of 1 % of the files. Beside it stands what copying the bytes of the deletion vectors takes.
+The table has a log and deletion vector files, but no data files, which conversions do not open. Of N files, 30 % have a
+deletion vector, with random deleted rows. A process converts the whole table, and then increments: after commits
+that delete a row of one file, and rows of 1 % of the files. For comparison, copying the bytes of the deletion vectors is timed.
 """
 
 import argparse
@@ -38,12 +38,12 @@ _MEBIBYTE = 1024 * 1024
 
 
 class GeneratedTable:
-    """The table.
+    """A generated table.
 
     Args:
-        location: an empty folder.
-        files: data files in it.
-        deleted: rows that are deleted.
+        location: an empty directory.
+        files: number of data files.
+        deleted: number of deleted rows.
     """
 
     def __init__(self, location: Path, files: int, deleted: int) -> None:
@@ -77,11 +77,11 @@ class GeneratedTable:
 
     @property
     def vector_files(self) -> Sequence[Path]:
-        """The files of deletion vectors."""
+        """The deletion vector files."""
         return sorted(self.location.glob("*.bin"))
 
     def delete(self, files: int) -> None:
-        """Commit a DELETE of one more row of each of so many files."""
+        """Commit a DELETE of one more row in each of ``count`` files."""
         self.version += 1
         chosen = self._random.permutation(self.files)[:files].tolist()
         removes = [self._remove(number) for number in chosen]
@@ -148,7 +148,7 @@ class GeneratedTable:
 
 
 def measured(format_version: int, files: int, deleted: int, runs: int, folder: Path) -> dict[str, Any]:
-    """Return seconds and memory of a format version's conversions; in a process of its own."""
+    """Return seconds and memory of the conversions to a format version; runs in its own process."""
     table = GeneratedTable(folder / "table", files, deleted)
     record = SimpleNamespace(name="table", location=canonical(str(table.location)))
     opened = OpenTable(record, Roots(()))  # type: ignore[arg-type] # a name and a location are all it is asked for

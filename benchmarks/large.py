@@ -1,7 +1,7 @@
-"""Planning on tables of up to a million files: a service over HTTP, and other readers of Delta logs beside it.
+"""Planning on tables of up to a million files: a service over HTTP, compared with other readers of Delta logs.
 
-Every contender has a process of its own. All read the same log from the same disk, and the operating system
-has it cached; what is cold is the contender. A question is asked once: none can be answered from an earlier answer.
+Every contender has its own process. All read the same log from the same disk, and the operating system
+has it cached; only the contender is cold. Each question is asked once, so that no answer comes from a cache.
 """
 
 import multiprocessing
@@ -32,12 +32,12 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured.
+    """The size of the measurement.
 
     Attributes:
         sizes: live files of each table.
-        lives: services that start with nothing, and as many that start with a filled store.
-        selective: requests of the warm selective plan; at least 200 for a 99th percentile that means something.
+        lives: number of services started with an empty database, and again with a filled one.
+        selective: requests of the warm selective plan; at least 200 for a meaningful 99th percentile.
         partitions: requests of the warm plan of one partition.
         commits: external commits.
         peer_runs: runs of a peer's job.
@@ -60,10 +60,10 @@ def measure_large(tables: Path, scratch: Path, effort: Effort, say: Say) -> list
     """Return the figures of all sizes and contenders.
 
     Args:
-        tables: where generated tables are kept from run to run.
-        scratch: an empty folder.
+        tables: directory that keeps generated tables between runs.
+        scratch: an empty directory.
         effort: how much to measure.
-        say: is told what has been measured.
+        say: reports progress.
     """
     figures: list[Figure] = []
     first = _questions(tables, scratch, 1_000, "first")
@@ -96,7 +96,7 @@ def _line(figure: Figure) -> str:
 
 
 def _questions(tables: Path, scratch: Path, files: int, name: str) -> Questions:
-    """Return questions about a copy of the table, which may be changed."""
+    """Return questions about a writable copy of the table."""
     made = large_table(tables / f"large-{files}-both", files)
     table = large_table(clone(made.location, scratch / name / "table"), files)
     questions = table.questions(scratch / name / "commits")
@@ -155,7 +155,7 @@ def _measure_service(questions: Questions, scratch: Path, effort: Effort) -> lis
 
 
 def _open(lake: delvec.Connection, questions: Questions, number: int) -> None:
-    """Plan as a new client does: find the table, then ask."""
+    """Plan as a new client does: look up the table, then plan."""
     _select(lake.table(questions.location), questions, 400 + number)
 
 
@@ -197,7 +197,7 @@ def _measure_warm(
 
 
 def _concurrently(url: str, questions: Questions, requests: int) -> list[float]:
-    """Return the seconds of each request of CLIENTS processes that ask one question after another."""
+    """Return the seconds of each request, sent in a loop by CLIENTS processes."""
     spawn = multiprocessing.get_context("spawn")
     barrier, answers = spawn.Barrier(CLIENTS), spawn.SimpleQueue()
     each = -(-requests // CLIENTS)

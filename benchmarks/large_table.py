@@ -1,11 +1,11 @@
-"""A table of a million files that exists as a log only: ``python -m benchmarks.large_table [--files N] [DIR]``.
+"""Generates the log of a table of a million files, without data files: ``python -m benchmarks.large_table [--files N] [DIR]``.
 
 The log has a classic checkpoint in one Parquet file, 20 commits after it that add and remove files, and
 ``_last_checkpoint``. The checkpoint is laid out as delta-spark 4.4 writes it by default: statistics both as JSON
 (``stats``) and as columns (``stats_parsed``, with ``partitionValues_parsed``), Snappy, row groups of about 128 MiB, and the
 files in no order, because delta-spark distributes them by the hash of their path; timestamps are INT96. ``--stats json`` and
-``--stats parsed`` write one form only (``delta.checkpoint.writeStatsAsStruct`` and ``writeStatsAsJson`` turned off).
-Same arguments, same bytes.
+``--stats parsed`` write only one form (``delta.checkpoint.writeStatsAsStruct`` or ``writeStatsAsJson`` turned off).
+The output is reproducible byte for byte.
 
 File ``i`` holds the ids from ``i * ROWS`` up, later files have later times, and the partitions are days; the
 other columns spread over all files.
@@ -127,9 +127,9 @@ class LargeTable:
     gaps: tuple[int, ...]
 
     def questions(self, prepared: Path, *, count: int = 500, commits: int = 30) -> Questions:
-        """Return questions; the commits go into the folder ``prepared`` first.
+        """Return questions, and write their commits to the directory ``prepared``.
 
-        The files of the first 30 predicates are written too, with one row each that satisfies the predicate.
+        Also writes the files of the first 30 predicates, with one matching row each.
         """
         gaps = set(self.gaps)
         predicates = []
@@ -156,7 +156,7 @@ class LargeTable:
         return Questions(str(self.location), self.files, self.version, predicates, partitions, files)
 
     def _write_data(self, numbers: np.ndarray) -> None:
-        """Write files of one row, for readers that do not plan without reading."""
+        """Write files of one row, for readers that cannot plan without reading."""
         for number, path in zip(numbers.tolist(), paths_of(numbers, self.files).to_pylist(), strict=True):
             place = self.location / path
             place.parent.mkdir(exist_ok=True)
@@ -164,17 +164,17 @@ class LargeTable:
 
 
 def large_table(location: Path, files: int, stats: str = "both") -> LargeTable:
-    """Make the table at ``location``, or find it there.
+    """Create the table at ``location``, unless it exists.
 
     Args:
-        location: its folder; what is there of another shape is replaced.
+        location: its directory; a table of another shape is replaced.
         files: live files, at least 1,000.
         stats: the checkpoint's statistics: ``json``, ``parsed`` or ``both``.
     """
     facts = {"revision": REVISION, "files": files, "stats": stats}
     per_commit = min(100, files // 200)
     added = COMMITS * per_commit
-    # The commits add as many files as they remove; what they remove is spread over the table.
+    # The commits add as many files as they remove; the removed ones are spread over the table.
     gaps = np.arange(added) * ((files - added) // added) + 5
     table = LargeTable(location, files, CHECKPOINT + COMMITS, tuple(gaps.tolist()))
     kept = location / "_generated.json"
@@ -203,7 +203,7 @@ def large_table(location: Path, files: int, stats: str = "both") -> LargeTable:
 
 
 def metadata() -> dict[str, Any]:
-    """Return the table's metaData as Arrow takes it: maps are lists of pairs."""
+    """Return the table's metaData for Arrow, with maps as lists of pairs."""
     kinds = {name: kind for name, (kind, _) in _TYPES.items()} | {"day": "date"}
     fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
     return {
@@ -217,7 +217,7 @@ def metadata() -> dict[str, Any]:
 
 
 def _noise(numbers: np.ndarray, salt: int) -> np.ndarray:
-    """Return a random number of 64 bits per file that depends on nothing but its number."""
+    """Return a 64-bit hash of each file number."""
     mixed = (numbers.astype(np.uint64) + np.uint64(salt << 40)) * np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
@@ -298,7 +298,7 @@ def _dates(milliseconds: np.ndarray) -> pa.Array:
 
 
 def _json_text(values: pa.Array) -> pa.Array:
-    """Return each value as delta-spark spells it in statistics."""
+    """Return each value in delta-spark's format for statistics."""
     if pa.types.is_timestamp(values.type):
         text = values.cast(pa.timestamp("ms")).cast(pa.string())
         text = pc.binary_join_element_wise(pc.replace_substring(text, " ", "T"), "Z", "")
@@ -321,7 +321,7 @@ def _stats(bounds: dict[str, tuple[pa.Array, pa.Array, pa.Array]]) -> pa.Array:
 
 
 def _adds(numbers: np.ndarray, files: int) -> list[dict[str, Any]]:
-    """Return add actions as the commits hold them."""
+    """Return add actions as in commits."""
     paths = paths_of(numbers, files).to_pylist()
     days = [str(FIRST_DAY + np.timedelta64(int(day), "D")) for day in _day_numbers(numbers, files)]
     stats = _stats(_bounds(numbers, files)).to_pylist()
@@ -424,7 +424,7 @@ def _write_rows(
 
 
 def main() -> None:
-    """Make the table."""
+    """Create the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,7 +1,7 @@
-"""OPTIMIZE, Z-order, PURGE, deletion vectors and VACUUM beside deltalake and delta-spark: ``python -m benchmarks.maintenance``.
+"""OPTIMIZE, Z-order, PURGE, DV compaction and VACUUM compared with deltalake and delta-spark: ``python -m benchmarks.maintenance``.
 
-Prints a table. Each run has a process and a copy of the table of its own. CPU seconds and memory are of that process and of
-those that it started, Spark's included, with Python and its libraries; starting Spark is not in the figures, loading code is.
+Prints a table. Each run has its own process and copy of the table. CPU seconds and memory are those of the process and
+its children, including Spark, Python and libraries. Starting Spark is not measured; loading code is.
 """
 
 import argparse
@@ -31,18 +31,18 @@ _DUCKDB, _SPARK, _DELTALAKE, _DELTA_SPARK = "Delvec on DuckDB", "Delvec on Spark
 _REWRITING = "Delvec on DuckDB, rewrite='always'"
 _ON_SPARK = (_SPARK, _DELTA_SPARK)
 _FAR = 200
-"""Hours of retention: more than the tables are old, less than what VACUUM is to delete."""
+"""Hours of retention: above the age of the tables, below that of the files to VACUUM."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """Something to measure.
+    """A job to measure.
 
     Attributes:
         source: the table, of :data:`~benchmarks.maintenance_tables.SOURCES`.
-        contenders: who does it.
-        old_files: that lie around.
-        twice: only the second time counts.
+        contenders: names of the contenders.
+        old_files: number of unreferenced files.
+        twice: whether to run it twice, and measure the second run.
     """
 
     source: str
@@ -99,7 +99,7 @@ def _delta_spark_calls(location: Path, spark: Any) -> dict[str, Call]:
 
 
 class _Peak:
-    """The most memory that this process and its children have had while it was open."""
+    """Measures the peak memory of this process and its children."""
 
     def __enter__(self) -> Self:
         self._ended, self.bytes = threading.Event(), 0
@@ -120,7 +120,7 @@ class _Peak:
 
 
 def _cpu() -> float:
-    """Return the CPU seconds of this process and of those that it started."""
+    """Return the CPU seconds of this process and its children."""
     ticks = 0
     for process in (os.getpid(), *_children()):
         facts = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
@@ -134,7 +134,7 @@ def _children() -> list[int]:
 
 
 def measure(contender: str, job: str, location: Path, scale: float) -> dict[str, float]:
-    """Do a job in this process; return what it took."""
+    """Run a job in this process; return the measured figures."""
     wanted = JOBS[job]
     spark = None
     if contender in _ON_SPARK:
@@ -169,7 +169,7 @@ def measure(contender: str, job: str, location: Path, scale: float) -> dict[str,
 
 
 def _gain_before(contender: str, job: str, location: Path) -> dict[str, float]:
-    """Return what Delvec predicts, before it is done."""
+    """Return Delvec's prediction before the job."""
     if contender != _DUCKDB:
         return {}
     table = delvec.connect().table(location)
@@ -190,7 +190,7 @@ def _vector_files(location: Path) -> float:
 
 
 def _files_read(location: Path) -> float:
-    """Return the share of the files that 100 narrow filters over two columns read."""
+    """Return the share of files read by 100 narrow filters over two columns."""
     table, dice = delvec.connect().table(location), random.Random(5)
     read = 0
     for _ in range(_FILTERS):
@@ -201,7 +201,7 @@ def _files_read(location: Path) -> float:
 
 
 def main() -> None:
-    """Run each job by each contender, in turn, and print the medians."""
+    """Run each job with all contenders in turn, and print the medians."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=list(JOBS), default=list(JOBS), metavar="JOB")

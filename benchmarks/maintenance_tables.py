@@ -1,4 +1,4 @@
-"""Tables that maintenance is measured on, made for one job each."""
+"""Tables for maintenance benchmarks, one per job."""
 
 import os
 import time
@@ -19,7 +19,7 @@ _OLD_DAYS = 30
 
 
 def small_files(location: Path, scale: float) -> None:
-    """Write 4 M rows into 200 files, in an order by which no file can be skipped."""
+    """Write 4 M rows into 200 files, in an order that prevents data skipping."""
     table = delvec.connect().create_table(
         location,
         "id long, a long, b double, s string, c int",
@@ -41,7 +41,7 @@ def small_files(location: Path, scale: float) -> None:
 
 
 def large_row_groups(location: Path, scale: float) -> None:
-    """Write 8 M rows into 16 files of two row groups each, of 16 MB in all."""
+    """Write 8 M rows into 16 files of two row groups each, 16 MB in total."""
     table = delvec.connect().create_table(
         location,
         "id long, a long, b double, s string, c int",
@@ -63,7 +63,7 @@ def large_row_groups(location: Path, scale: float) -> None:
 
 
 def deleted_rows(location: Path, scale: float) -> None:
-    """Write 10 M rows into 32 files, of which 30 % are deleted by deletion vectors."""
+    """Write 10 M rows into 32 files, and delete 30 % of the rows by deletion vectors."""
     table = delvec.connect().create_table(
         location, "id long, a long, s string", properties={"delta.enableDeletionVectors": "true"}
     )
@@ -76,7 +76,7 @@ def deleted_rows(location: Path, scale: float) -> None:
 
 
 def small_vectors(location: Path, scale: float) -> None:
-    """Write 10,000 files with a deletion vector each, in files of deletion vectors of a kilobyte."""
+    """Write 10,000 files with a deletion vector each, in deletion vector files of 1 KB."""
     os.environ["DELVEC_DELETION_VECTOR_TARGET_BYTES"] = "1024"
     files = max(10, int(10_000 * scale))
     with delvec.connect() as lake:
@@ -93,14 +93,14 @@ def small_vectors(location: Path, scale: float) -> None:
 
 
 def one_file(location: Path, scale: float) -> None:
-    """Write a table that lies among files that nothing needs."""
+    """Write a table among unreferenced files."""
     del scale
     table = delvec.connect().create_table(location, "id long")
     table.append(pa.table({"id": pa.array(range(1000), pa.int64())}))
 
 
 def many_files(location: Path, scale: float) -> None:
-    """Write 900,000 live files as the log names them, and each as an object; they are empty, as VACUUM reads none."""
+    """Write a log with 900,000 live files, and an empty object for each, since VACUUM does not read them."""
     delvec.connect().create_table(location, "id long", properties={"delta.enableDeletionVectors": "false"})
     files, at_once = max(10, int(900_000 * scale)), 50_000
     now = time.time_ns() // 1_000_000
@@ -116,7 +116,7 @@ def many_files(location: Path, scale: float) -> None:
 
 
 def write_old_files(location: Path, count: int) -> None:
-    """Write files that nothing refers to, a month old."""
+    """Write unreferenced files that are a month old."""
     old = time.time() - _OLD_DAYS * 86400
     for number in range(count):
         path = location / f"old-{number:07}.parquet"

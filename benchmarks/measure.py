@@ -1,4 +1,4 @@
-"""How figures are taken: untimed runs first, contenders in turn, the median of what is left."""
+"""Measurement: untimed runs first, then contenders in turn; reports medians."""
 
 import json
 import statistics
@@ -21,14 +21,14 @@ class Figure:
 
     Attributes:
         seconds: one entry per measured run.
-        written: bytes written per measured run, where the job writes.
-        files: live files of the table, where a job is done on tables of several sizes.
+        written: bytes written per measured run, if the job writes.
+        files: live files of the table, if a job runs on tables of several sizes.
         resident: memory of the contender's process after the job, in bytes.
-        peak: the most that it has been so far.
-        elapsed: seconds from the first request to the last answer, where several clients ask at once.
-        tried: requests that were made then; ``seconds`` has those that succeeded.
-        samples: memory from time to time, in bytes.
-        run: in which the figure was measured; see ``provenance.this_run``.
+        peak: its peak memory so far.
+        elapsed: seconds from the first request to the last response of concurrent clients.
+        tried: number of their requests; ``seconds`` has the successful ones.
+        samples: samples of memory in bytes.
+        run: the run that measured it; see ``provenance.this_run``.
     """
 
     job: str
@@ -45,22 +45,22 @@ class Figure:
 
     @property
     def rate(self) -> float | None:
-        """Successes a second of all clients together."""
+        """Successful requests per second of all clients."""
         return len(self.seconds) / self.elapsed if self.elapsed else None
 
     @property
     def median(self) -> float:
-        """The middle run, in seconds."""
+        """The median of the runs, in seconds."""
         return statistics.median(self.seconds)
 
     def percentile(self, percent: int) -> float:
-        """The run that ``percent`` of the runs are not slower than, in seconds."""
+        """The ``percent``-th percentile of the runs, in seconds."""
         ordered = sorted(self.seconds)
         return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
 
     @property
     def bytes(self) -> int | None:
-        """The middle number of bytes written."""
+        """The median number of bytes written."""
         return int(statistics.median(self.written)) if self.written else None
 
     @property
@@ -77,13 +77,13 @@ def timed(job: Callable[[], object]) -> float:
 
 
 def repeated(job: Callable[[int], object], *, untimed: int, runs: int, limit: float) -> list[float]:
-    """Run ``job`` with a number that is new each time; return the seconds of each measured run.
+    """Run ``job`` with a different number each time; return the seconds of each measured run.
 
     Args:
         job: what to measure.
-        untimed: runs before the first that counts.
-        runs: runs to measure.
-        limit: seconds after which no further run begins, if there are three already, and no further untimed one.
+        untimed: number of untimed runs.
+        runs: number of measured runs.
+        limit: seconds after which no untimed run begins, and no measured one after the third.
     """
     started = time.perf_counter()
     for number in range(untimed):
@@ -100,7 +100,7 @@ def repeated(job: Callable[[int], object], *, untimed: int, runs: int, limit: fl
 
 
 def memory(process: int) -> tuple[int, int]:
-    """Return the bytes of memory that a process has resident now, and the most it ever had (Linux only)."""
+    """Return the resident and the peak memory of a process in bytes (Linux only)."""
     found = {}
     for line in Path(f"/proc/{process}/status").read_text().splitlines():
         name, _, value = line.partition(":")
@@ -110,7 +110,7 @@ def memory(process: int) -> tuple[int, int]:
 
 
 def save(path: Path, figures: Sequence[Figure]) -> None:
-    """Keep figures of this run, so that a part can be measured again without the rest."""
+    """Save figures of this run, so that a part can be measured again without the rest."""
     for figure in figures:
         figure.run = this_run()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -118,5 +118,5 @@ def save(path: Path, figures: Sequence[Figure]) -> None:
 
 
 def load(path: Path) -> list[Figure]:
-    """Return the figures that were kept."""
+    """Return the saved figures."""
     return [Figure(**entry) for entry in json.loads(path.read_text())] if path.exists() else []

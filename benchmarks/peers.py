@@ -1,4 +1,4 @@
-"""Other readers of Delta logs, each in a process of its own: ``python -m benchmarks.peers NAME QUESTIONS OUT``."""
+"""Other readers of Delta logs, each in its own process: ``python -m benchmarks.peers NAME QUESTIONS OUT``."""
 
 import argparse
 import os
@@ -33,16 +33,16 @@ class Peer(Protocol):
         ...
 
     def plan(self, predicate: str) -> int:
-        """See what has been committed since, and return how many files the predicate leaves."""
+        """Read new commits, and return the number of files that may match the predicate."""
         ...
 
     def process(self) -> int:
-        """Return the process whose memory counts."""
+        """Return the process whose memory is measured."""
         ...
 
 
 class DeltaLake:
-    """deltalake, with the skipping that its ``file_uris`` does."""
+    """deltalake, with the data skipping of ``file_uris``."""
 
     name = "deltalake"
     plans_only = True
@@ -64,7 +64,7 @@ class DeltaLake:
 
 
 class DuckDBDelta:
-    """DuckDB's delta extension. It lists files while it scans them, so it reads one row of each file too."""
+    """DuckDB's delta extension. It only lists files while scanning, so it also reads one row of each file."""
 
     name = "DuckDB delta"
     plans_only = False
@@ -117,7 +117,7 @@ PEERS: dict[str, Callable[[], Peer]] = {"deltalake": DeltaLake, "duckdb": DuckDB
 
 
 def install_duckdb_delta(folder: Path) -> bool:
-    """Install the newest DuckDB that has its delta extension as a package; return whether that worked."""
+    """Install the newest DuckDB whose delta extension is available as a package; return whether that worked."""
     if not (folder / "duckdb_extension_delta").exists():
         packages = [f"duckdb=={DUCKDB}", f"duckdb-extension-delta=={DUCKDB}"]
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), *packages]
@@ -126,7 +126,7 @@ def install_duckdb_delta(folder: Path) -> bool:
 
 
 def measure(peer: Peer, questions: Questions, first: Questions, runs: int, limit: float) -> list[Figure]:
-    """Return the figures of one reader, after it has answered a few questions about another table."""
+    """Return the figures of one reader, after a warm-up on another table."""
 
     def select(number: int) -> None:
         predicate = questions.select(number)

@@ -1,4 +1,4 @@
-"""The memory of a process and of those that it started (Linux only)."""
+"""The memory of a process and its descendants (Linux only)."""
 
 import os
 import time
@@ -14,7 +14,7 @@ class ProcessTree:
     """A process and its descendants.
 
     Args:
-        process: the id of the oldest.
+        process: process id of the root.
     """
 
     def __init__(self, process: int) -> None:
@@ -23,9 +23,9 @@ class ProcessTree:
         self._seen = float("-inf")
 
     def resident(self) -> int:
-        """Return the bytes that they have resident together; what they share counts for each.
+        """Return their total resident memory in bytes; shared memory counts for each.
 
-        Who belongs to them is looked up now and then: to look at all processes takes a while, and is not to be measured.
+        The list of descendants is only refreshed now and then, because scanning all processes would distort the measurement.
         """
         if time.monotonic() - self._seen > _FRESH:
             self._members = self._found()
@@ -45,7 +45,7 @@ class ProcessTree:
 
 def _parent(process: Path) -> int:
     try:
-        # The name before it may hold anything, also brackets.
+        # The process name before it may contain anything, including brackets.
         return int((process / "stat").read_text().rpartition(")")[2].split()[1])
     except (OSError, IndexError):
         return 0

@@ -1,4 +1,4 @@
-"""What a figure belongs to: the machine, the versions that ran, the commit that was measured, and the run."""
+"""The provenance of figures: machine, versions, commit and run."""
 
 import functools
 import os
@@ -17,9 +17,9 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 @functools.cache
 def this_run() -> str:
-    """Return what names this process' run on the page: when it began, and the commit that it measures.
+    """Return the label of this process's run in the report: its start time and the measured commit.
 
-    Figures with the same text were measured in one run. Uncommitted changes show as ``+``.
+    Figures with equal labels are from one run. ``+`` marks uncommitted changes.
     """
     commit = _git("rev-parse", "--short=9", "HEAD") or "no commit"
     changed = "+" if _git("status", "--porcelain", "--untracked-files=no") else ""
@@ -27,13 +27,13 @@ def this_run() -> str:
 
 
 def measured_in(runs: Iterable[str]) -> str:
-    """Return the sentence that says when and at which commit a section was measured, or nothing."""
+    """Return the sentence about the time and commit of a section's measurement, or an empty text."""
     found = sorted({run for run in runs if run})
     return f"Measured {'; '.join(found)}." if found else ""
 
 
 def machine() -> str:
-    """Return the machine and every version that the figures depend on, each as its owner reports it."""
+    """Return the machine and all relevant versions, as reported by each component."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     java = subprocess.run(["java", "-version"], check=False, capture_output=True, text=True).stderr
     return (

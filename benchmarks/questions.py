@@ -1,4 +1,4 @@
-"""What is asked about a table, prepared before anything is measured: a reader's process imports nothing for it."""
+"""Questions about a table, prepared before the measurement, so that a reader's process needs no imports for them."""
 
 import json
 import os
@@ -13,14 +13,14 @@ SELECTIVE_FILES = 3
 
 @dataclass(frozen=True)
 class Questions:
-    """Questions about one table; asked with a number, and each number is another question.
+    """Numbered questions about one table; each number is a different question.
 
     Attributes:
         files: live files.
         version: the newest version before any of ``commits``.
         selective: predicates that three files can satisfy.
-        partitions: predicates that choose a partition, and how many files it has.
-        commits: files for the log, and the places they go to, in order: what another writer commits.
+        partitions: predicates that select a partition, and the number of its files.
+        commits: log entries of another writer, and their paths in the log, in order.
     """
 
     location: str
@@ -35,32 +35,32 @@ class Questions:
         return self.selective[number % len(self.selective)]
 
     def partition(self, number: int) -> tuple[str, int]:
-        """Return a predicate that chooses a partition, and how many files it has."""
+        """Return a predicate that selects a partition, and the number of its files."""
         predicate, files = self.partitions[number % len(self.partitions)]
         return predicate, files
 
     def commit(self, number: int) -> int:
-        """Put the next commit into the log, as another writer does; return its version."""
+        """Add the next commit to the log, as another writer would; return its version."""
         prepared, place = self.commits[number]
         os.link(prepared, place)
         return self.version + 1 + number
 
     def forget_commits(self) -> None:
-        """Take the commits out of the log again."""
+        """Remove the commits from the log."""
         for _, place in self.commits:
             Path(place).unlink(missing_ok=True)
 
     def save(self, path: Path) -> None:
-        """Write them down."""
+        """Save the questions to a file."""
         path.write_text(json.dumps(asdict(self)))
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Return what was written down."""
+        """Load questions from a file."""
         return cls(**json.loads(path.read_text()))
 
 
 def check(found: int, expected: int, contender: str, predicate: str) -> None:
-    """End the measurement if a reader found other files than there are."""
+    """Abort the measurement if a reader found the wrong files."""
     if found != expected:
         raise SystemExit(f"{contender} found {found} files for {predicate}, there are {expected}")

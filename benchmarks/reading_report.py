@@ -1,4 +1,4 @@
-"""The part of the page about planning on large tables: goals, cost curves as a table, and how it was measured."""
+"""The report's section about planning on large tables: goals, cost curves as a table, and the method."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -38,11 +38,11 @@ no order), and 20 commits after it. `make bench` measures everything, `make benc
 
 @dataclass(frozen=True)
 class Goal:
-    """What a table of a million files should cost.
+    """A goal for a table of a million files.
 
     Attributes:
-        of: returns seconds or bytes, from the figures of a contender by job.
-        limit: at most this.
+        of: returns seconds or bytes from a contender's figures by job.
+        limit: the maximum.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Goal:
     is_memory: bool = False
 
     def text(self, value: float | None) -> str:
-        """Return seconds or bytes to be read."""
+        """Return seconds or bytes as text."""
         if value is None:
             return ""
         return f"{value / _MIB:,.0f} MiB" if self.is_memory else _seconds(value)
@@ -62,7 +62,7 @@ def _median(job: str) -> Callable[[dict[str, Figure]], float | None]:
 
 
 def _late(job: str) -> Callable[[dict[str, Figure]], float | None]:
-    # Of a handful of runs, a 99th percentile is only the slowest.
+    # With few runs, the 99th percentile is just the slowest.
     return lambda by_job: (
         by_job[job].percentile(99) if job in by_job and len(by_job[job].seconds) >= 100 else None
     )
@@ -92,7 +92,7 @@ def _seconds(value: float) -> str:
 
 
 def reading(figures: Sequence[Figure]) -> list[str]:
-    """Return the section's lines; nothing where nothing was measured."""
+    """Return the section's lines; empty without measurements."""
     if not figures:
         return []
     sizes = sorted({figure.files for figure in figures if figure.files is not None})

@@ -1,4 +1,4 @@
-"""docs/benchmarks.md: every figure beside its peer, with the machine stated."""
+"""Writes docs/benchmarks.md: figures compared with peers, and the machine."""
 
 from collections.abc import Sequence
 
@@ -42,12 +42,12 @@ def markdown(
 
     Args:
         figures: of scans and small plans.
-        large: of large tables, which have a section of their own.
-        committed: of commits, which have one too.
-        earlier: the page as it was; what it says of jobs that are not among ``figures`` stays.
-        rows: of the table that scans are measured on.
-        warm: untimed runs.
-        runs: measured runs.
+        large: of large tables, in a separate section.
+        committed: of commits, in a separate section.
+        earlier: the previous page; results of jobs that are not in ``figures`` are kept.
+        rows: rows of the table for scans.
+        warm: number of untimed runs.
+        runs: number of measured runs.
     """
     peers = {(figure.job, figure.run): figure.median for figure in figures if figure.contender == PEER}
     lines = [

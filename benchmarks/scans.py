@@ -1,4 +1,4 @@
-"""Scans of a ten-million-row file of which rows were deleted."""
+"""Scans of a ten-million-row file with deleted rows."""
 
 import uuid
 from collections.abc import Callable, Sequence
@@ -22,9 +22,9 @@ def measure_scans(
     runs: int,
     say: Say,
 ) -> list[Figure]:
-    """Return a figure per deleted share and contender for a scan of all columns.
+    """Return a figure per share of deleted rows and contender for a scan of all columns.
 
-    Each contender scans the table that it deleted from itself.
+    Each contender scans the table from which it deleted rows.
     """
     figures = []
     for job, predicate in {

@@ -1,4 +1,4 @@
-"""A service in a process of its own, as ``delvec serve`` starts it."""
+"""A service in its own process, started by ``delvec serve``."""
 
 import os
 import socket
@@ -23,8 +23,8 @@ class Service:
     """``delvec serve`` with an SQLite store, over HTTP on this machine. A context manager.
 
     Args:
-        roots: where tables may lie.
-        store: the SQLite file; what is in it from an earlier life is used.
+        roots: allowed locations of tables.
+        store: the SQLite file; may be from an earlier run.
         settings: further ``DELVEC_`` variables.
     """
 
@@ -41,7 +41,7 @@ class Service:
         self._command += ["--database-url", f"sqlite:///{store}"]
 
     def __enter__(self) -> Self:
-        """Start it; return once it says that it is ready."""
+        """Start the service; return once it is ready."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("DELVEC_")}
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(self._command, env=kept | self._settings, stdout=log, stderr=log)
@@ -58,7 +58,7 @@ class Service:
         raise SystemExit(f"the service did not start: {self._log.read_text()[-2000:]}")
 
     def __exit__(self, *error: object) -> None:
-        """Stop it as an operator would."""
+        """Stop the service as an operator would."""
         self._process.terminate()
         self._process.wait(_PATIENCE)
 
@@ -67,7 +67,7 @@ class Service:
         return memory(self._process.pid)
 
     def wait_for_store(self) -> int:
-        """Return once nothing has been written to the store for a while; return its bytes."""
+        """Wait until the SQLite file no longer changes; return its bytes."""
         seen: list[tuple[int, int]] = []
         since = time.monotonic()
         limit = since + _PATIENCE

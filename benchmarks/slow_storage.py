@@ -1,7 +1,7 @@
-"""Commits on storage that takes its time: ``python -m benchmarks.slow_storage [--seconds N] [--out FILE]``.
+"""Commits on slow storage: ``python -m benchmarks.slow_storage [--seconds N] [--out FILE]``.
 
-The log is on local disk. Before each of the two writes of a commit, of the file of deletion vectors and of the version, the
-service waits as long as an object store takes; a share of the versions is refused first, as with status 503.
+The log is on local disk. Before each of the two writes of a commit, the deletion vector file and the version, the
+service waits as long as an object store would take; a share of the versions is refused at first, as with status 503.
 """
 
 import argparse
@@ -35,8 +35,8 @@ class _Job:
 
     Attributes:
         delay: seconds of each write.
-        clients: how many.
-        tables: how many they write to.
+        clients: number of clients.
+        tables: number of tables.
         refused: percent of versions that storage refuses at first.
         groups: whether commits share versions.
     """
@@ -48,13 +48,13 @@ class _Job:
     groups: bool = True
 
     def settings(self) -> dict[str, str]:
-        """Return how the service is made to wait."""
+        """Return the specification of fault points."""
         wait = f"after-ledger:delay={self.delay},before-put:delay={self.delay}"
         refused = f",before-put:error%{self.refused}" if self.refused else ""
         return {"DELVEC_FAULT_POINTS": wait + refused}
 
     def cells(self) -> list[str]:
-        """Return what the table says of it."""
+        """Return the job's description in the report."""
         delay = f"{1000 * self.delay:.0f} ms"
         how = "grouped" if self.groups else "alone"
         return [

@@ -1,7 +1,7 @@
-"""Starts, and the count of a whole table: ``python -m benchmarks.starts [--runs N] [--against CHECKOUT] [TABLE]``.
+"""Startup, and the count of a whole table: ``python -m benchmarks.starts [--runs N] [--against CHECKOUT] [TABLE]``.
 
-Each start is a process of its own, from bytecode that is there already. What counts is processor time, which other work
-on the machine changes least; two checkouts are measured in turn. TABLE is one of ``benchmarks.large_table``.
+Each start is a separate process with compiled bytecode. CPU time is measured, which other work
+on the machine affects least; two checkouts are measured in turn. TABLE is from ``benchmarks.large_table``.
 """
 
 import argparse
@@ -86,7 +86,7 @@ def _measured(run: Callable[[Path, Path], float], checkouts: list[Path], runs: i
     pairs = list(zip(checkouts, scratches, strict=True))
     try:
         for checkout, scratch in pairs:
-            run(checkout, scratch)  # makes the store, and fills the caches
+            run(checkout, scratch)  # creates the database, and fills the caches
         taken = [[run(checkout, scratch) for checkout, scratch in pairs] for _ in range(runs)]
     finally:
         for scratch in scratches:
@@ -111,7 +111,7 @@ def _environment(checkout: Path, state: Path | None = None) -> dict[str, str]:
 
 
 def _process(checkout: Path, code: str, *arguments: str, state: Path | None = None) -> float:
-    """Return the processor time of a process."""
+    """Return the CPU time of a process."""
     process = subprocess.Popen(
         [sys.executable, "-c", code, *arguments], env=_environment(checkout, state), stdout=subprocess.DEVNULL
     )
@@ -123,7 +123,7 @@ def _process(checkout: Path, code: str, *arguments: str, state: Path | None = No
 
 
 def _ready(checkout: Path, scratch: Path) -> float:
-    """Return the processor time that a service has taken when it says that it is ready."""
+    """Return the CPU time of a service until it reports that it is ready."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -148,7 +148,7 @@ def _ready(checkout: Path, scratch: Path) -> float:
 
 
 def _files(table: Path) -> int:
-    """Return how many live files a table has."""
+    """Return the number of live files of a table."""
     code = f"import delvec\nwith delvec.connect() as lake:\n    print(lake.table({str(table)!r}).snapshot().num_files)"
     return int(_output(_HERE, code))
 

@@ -1,4 +1,4 @@
-"""A hundred small batches, one after the other: written to a table, and read from one."""
+"""Streams of a hundred small batches, written to a table and read from one."""
 
 import time
 import uuid
@@ -20,7 +20,7 @@ _FORMATS = {"Delvec on Spark": "delvec", "delta-spark with DVs": "delta", "delta
 
 
 def write_batches(folder: Path, batches: int, rows: int) -> Path:
-    """Write the batches as Parquet files, which a stream takes in the order of their names; return the folder."""
+    """Write the batches as Parquet files, which a stream reads in the order of their names; return the directory."""
     folder.mkdir(parents=True)
     for number, batch in enumerate(people_batches(batches * rows, rows)):
         path = folder / f"batch-{number:05d}.parquet"
@@ -29,14 +29,14 @@ def write_batches(folder: Path, batches: int, rows: int) -> Path:
 
 
 def write_stream(contender: Contender, scratch: Path, template: Path, batches: Path, warm: Path) -> Runs:
-    """Write each file of ``batches`` to a copy of a table as a batch of its own; runs in the worker.
+    """Write each file of ``batches`` to a copy of a table as one batch; runs in the worker.
 
     Args:
-        contender: who.
-        scratch: for the copy, and for checkpoints.
+        contender: the contender.
+        scratch: directory for the copy and for checkpoints.
         template: a table without rows.
-        batches: a folder of Parquet files.
-        warm: another one with few files, which is streamed first.
+        batches: a directory of Parquet files.
+        warm: another one with few files, streamed first as a warm-up.
     """
     contender.settle()
     write = _writer(contender, scratch)
@@ -70,7 +70,7 @@ def _stream(contender: Contender, scratch: Path, table: Path, batches: Path) -> 
 
 
 def _append(contender: Any, table: Path, batches: Path) -> None:
-    """Do what a stream does, in one process: a version for each batch, and none twice."""
+    """Emulate a stream in one process: one version per batch, exactly once."""
     target = contender.lake.table(str(table))
     for number, path in enumerate(sorted(batches.glob("*.parquet"))):
         target.append(pq.read_table(path), txn=("stream", number))
@@ -85,16 +85,16 @@ def _append_with_deltalake(table: Path, batches: Path) -> None:
 
 
 def read_stream(contender: Contender, scratch: Path, table: Path, rows: int) -> Runs:
-    """Stream a table, a file for each batch, and throw its rows away; runs in the worker, on Spark only.
+    """Stream a table, one file per batch, and discard its rows; runs in the worker, only on Spark.
 
     Raises:
-        ValueError: not all rows came, or some came twice.
+        ValueError: rows are missing or duplicated.
     """
     contender.settle()
     spark = contender.spark
     spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", 10_000)
     runs = Runs()
-    # The first run, of one batch, is for nothing.
+    # The first run, of one batch, is a warm-up.
     for files in (rows, 1):
         source = spark.readStream.format(_FORMATS[contender.name]).option("maxFilesPerTrigger", files)
         writer = source.load(str(table)).writeStream.format("noop")

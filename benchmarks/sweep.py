@@ -1,4 +1,4 @@
-"""Vectors against rewriting: the same engine, the same tables, with and without deletion vectors, cell by cell."""
+"""Deletion vectors compared with rewriting: the same engine and tables, with and without deletion vectors."""
 
 import shutil
 import statistics
@@ -25,7 +25,7 @@ __all__ = ["FILES", "OPERATIONS", "SHARES", "Cell", "cells", "sweep"]
 FILES = 4
 OPERATIONS = ("DELETE", "UPDATE", "MERGE")
 SHARES = (0.0, 0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.95)
-"""Of the rows of each file; 0 is one row of one file."""
+"""Shares of the rows of each file; 0 is a single row of one file."""
 _SLOWER = 1.05
 _NOISE = 0.003
 _MORE = {"DELETE": 0, "UPDATE": 1, "MERGE": 1}
@@ -33,14 +33,14 @@ _MORE = {"DELETE": 0, "UPDATE": 1, "MERGE": 1}
 
 @dataclass
 class Cell:
-    """One operation on one table, both ways.
+    """One operation on one table, with and without deletion vectors.
 
     Attributes:
         rows: of each file.
-        share: of them that change.
+        share: share of changed rows.
         operation: one of :data:`OPERATIONS`.
-        seconds: of the runs, by template: ``dv`` or ``plain``.
-        puts: objects that one run put, likewise.
+        seconds: of the runs by template, ``dv`` or ``plain``.
+        puts: objects written by one run, by template.
         written: their bytes.
     """
 
@@ -53,22 +53,22 @@ class Cell:
 
     @property
     def ratio(self) -> float:
-        """How long vectors take, in terms of rewriting."""
+        """The time with deletion vectors relative to rewriting."""
         return statistics.median(self.seconds["dv"]) / statistics.median(self.seconds["plain"])
 
     @property
     def is_no_slower(self) -> bool:
-        """Whether vectors take at most as long, but for 5 % and 3 ms, which two runs of one command may differ by."""
+        """Whether deletion vectors are no slower, within 5 % and 3 ms, the variation between runs."""
         fast, slow = (statistics.median(self.seconds[each]) for each in ("dv", "plain"))
         return fast <= slow * _SLOWER + _NOISE
 
     @property
     def is_no_costlier(self) -> bool:
-        """Whether vectors put at most as many objects; UPDATE and MERGE one more."""
+        """Whether deletion vectors write no more objects; UPDATE and MERGE may write one more."""
         return self.puts["dv"] <= self.puts["plain"] + _MORE[self.operation]
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as ``Cell(**...)`` takes it."""
+        """Return the arguments of ``Cell(**...)``."""
         return asdict(self)
 
 
@@ -93,10 +93,10 @@ def sweep(
     Args:
         contender: Delvec on DuckDB.
         scratch: for tables.
-        sizes: rows of a file.
-        runs: of each cell and way, in turn, after one whose time does not count.
-        limit: seconds for a cell; each way has one run at least.
-        say: is told how far it is.
+        sizes: rows per file.
+        runs: runs per cell and template, in turn, after one untimed run.
+        limit: maximum seconds per cell; at least one run per template.
+        say: reports progress.
     """
     lake: delvec.Connection = contender.lake  # type: ignore[attr-defined]
     found = []
@@ -119,7 +119,7 @@ def sweep(
 
 
 def _templates(lake: delvec.Connection, folder: Path, rows: int) -> dict[str, Path]:
-    """Make a table of FILES files of ``rows`` rows each, ids from 0 up, with vectors and without."""
+    """Create a table of FILES files of ``rows`` rows each, with ids from 0, with and without deletion vectors."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     table = lake.create_table(folder / "made", PEOPLE)
@@ -156,7 +156,7 @@ def _job(table: delvec.DeltaTable, cell: Cell) -> Callable[[], object]:
 def _predicate(cell: Cell) -> str:
     if not cell.share:
         return f"id = {cell.rows // 2}"
-    # Spread over each file, and of its number whatever the share.
+    # Matching rows are spread evenly over each file.
     return f"id % 1000 < {round(cell.share * 1000)}"
 
 

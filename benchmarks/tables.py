@@ -1,4 +1,4 @@
-"""The tables that the benchmarks change: people10m-like, one file, and one of many small files."""
+"""The tables of the benchmarks, like people10m: one with a single file, and one with many small files."""
 
 import json
 import os
@@ -29,7 +29,7 @@ PEOPLE = pa.schema(
 
 
 def people_batches(rows: int, step: int = 1_000_000) -> Iterator[pa.Table]:
-    """Yield ``rows`` people, ids from 0 up, always the same ones."""
+    """Yield ``rows`` people with ids from 0; reproducible."""
     random = np.random.default_rng(7)
     pick = {
         "firstName": pa.array([f"{a}{n}" for a in FIRST for n in range(300)]),
@@ -59,7 +59,7 @@ def write_people(path: Path, rows: int) -> None:
 
 
 def clone(template: Path, target: Path) -> Path:
-    """Make an equal table at ``target``: data files are hard links, the log is copied; return ``target``."""
+    """Copy a table to ``target``, with hard links to its data files; return ``target``."""
     shutil.rmtree(target, ignore_errors=True)
     for file in template.rglob("*"):
         copy = target / file.relative_to(template)
@@ -77,9 +77,9 @@ def clone(template: Path, target: Path) -> Path:
 def many_files(
     location: Path, files: int, *, rows: int = 1000, properties: Mapping[str, str] | None = None
 ) -> None:
-    """Write a Delta table of ``files`` files of ``rows`` rows, ids from 0 up in each, in one commit.
+    """Write a Delta table of ``files`` files of ``rows`` rows, each with ids from 0, in one commit.
 
-    Every file is a hard link to the first; statistics are true.
+    Every file is a hard link to the first; statistics are correct.
     """
     (location / "_delta_log").mkdir(parents=True)
     first = location / "part-00000.snappy.parquet"

@@ -1,4 +1,4 @@
-"""Scans of ten thousand files of which three in ten carry deletion vectors, by Delvec and by delta-spark."""
+"""Scans of ten thousand files, three in ten with deletion vectors, by Delvec and delta-spark."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def measure_vectors(
     runs: int,
     say: Callable[[str], None],
 ) -> list[Figure]:
-    """Return a figure per contender for a scan of all columns; delta-spark made the deletion vectors.
+    """Return a figure per contender for a scan of all columns; delta-spark writes the deletion vectors.
 
     Raises:
         SystemExit: the contenders do not read the same rows.
@@ -65,7 +65,7 @@ def measure_vectors(
 
 
 def _write(location: Path, files: int) -> None:
-    """Write a table of ``files`` files; they are hard links to one file per bucket, and the statistics are true."""
+    """Write a table of ``files`` files, hard links to one file per bucket; statistics are correct."""
     log = location / "_delta_log"
     log.mkdir(parents=True)
     kinds = {"id": "long", "value": "double", "bucket": "integer"}

@@ -1,8 +1,8 @@
-"""Run the tests of what a change touches: those that import a changed module, lie in its folder or are named after it, and changed tests.
+"""Run the tests affected by a change: those that import a changed module, mirror its folder or name, and changed tests.
 
     python dev/changed.py [--since REVISION] [--list]
 
-A change is everything since the branch left main, committed or not; on main itself, what is not committed. It is no
+The change is everything since the branch left main, committed or not; on main itself, uncommitted changes. It is no
 substitute for `make test`: a test may depend on a module that it does not import.
 """
 
@@ -18,21 +18,21 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 SOURCES: Final = ("kernel", "clients", "service")
 _IN_PACKAGE: Final = 4
 ALWAYS: Final = "tests/architecture"
-"""Quick, and about every module."""
+"""Always run: these tests are fast and cover every module."""
 
 
 def changed_files(since: str | None) -> list[str]:
-    """Return the paths that differ, deleted ones left out."""
+    """Return the changed paths, without deleted ones."""
     try:
         base = since or _git("merge-base", "HEAD", "main")[0]
     except subprocess.CalledProcessError:
-        base = "HEAD"  # a clone without main
+        base = "HEAD"  # the clone has no main
     named = {*_git("diff", "--name-only", "--diff-filter=d", base)}
     return sorted(named | {*_git("ls-files", "--others", "--exclude-standard")})
 
 
 def module_of(path: str) -> str | None:
-    """Return the module in a source file; None for other files."""
+    """Return the module of a source file; None for other files."""
     parts = Path(path).with_suffix("").parts
     if not path.endswith(".py") or parts[0] not in SOURCES:
         return None
@@ -40,7 +40,7 @@ def module_of(path: str) -> str | None:
 
 
 def folder_of(path: str) -> str | None:
-    """Return the folder of the tests of a package's modules; None for modules that are in no package but the root's.
+    """Return the test folder of a module's package; None for modules in the root package.
 
     ``service/delvec_service/scans/plan.py`` is tested in ``tests/service/scans``, a client's module below ``tests/client``.
     """
@@ -51,11 +51,11 @@ def folder_of(path: str) -> str | None:
 
 
 def selected(changed: Iterable[str], imports: dict[str, set[str]]) -> list[str]:
-    """Return the tests to run, as pytest takes them.
+    """Return the tests to run, as pytest arguments.
 
     Args:
         changed: paths.
-        imports: by path of a Python file below ``tests``, the modules that it names in imports.
+        imports: by path of a Python file below ``tests``, the modules it imports.
     """
     changed = list(changed)
     found = {ALWAYS}
@@ -82,7 +82,7 @@ def selected(changed: Iterable[str], imports: dict[str, set[str]]) -> list[str]:
 
 
 def imports_of_tests() -> dict[str, set[str]]:
-    """Return what each Python file below ``tests`` imports."""
+    """Return the modules that each Python file below ``tests`` imports."""
     return {
         str(path.relative_to(ROOT)): set(_imported(ast.parse(path.read_text())))
         for path in sorted((ROOT / "tests").rglob("*.py"))
@@ -109,7 +109,7 @@ def _git(*command: str) -> list[str]:
 
 
 def main() -> int:
-    """Choose the tests, and run them."""
+    """Select the tests and run them."""
     parser = argparse.ArgumentParser(description="Run the tests of what a change touches.")
     parser.add_argument("--since", help="a revision; by default where the branch left main")
     parser.add_argument("--list", action="store_true", help="print the tests, and run none")

@@ -1,7 +1,7 @@
-"""The main job, watched: delete rows of a real Delta table through the service, and compare with rewriting.
+"""A demo: delete rows of a real Delta table through the service, and compare with rewriting.
 
-Run it with ``make demo``. It starts the service over HTTP on a free loopback port, makes two equal tables
-(one with deletion vectors, one without), deletes one row and then one per cent from each, reads both back
+Run it with ``make demo``. It starts the service over HTTP on a free loopback port, creates two equal tables
+(one with deletion vectors, one without), deletes one row and then one percent from each, reads both back
 with deltalake, which shares no code with Delvec, and lets several writers change one file at once.
 """
 
@@ -65,7 +65,7 @@ class Step:
 
 
 def disk_usage(folder: Path) -> tuple[int, int]:
-    """Return the bytes and the number of the files under ``folder``, the log included."""
+    """Return the bytes and the number of files under ``folder``, including the log."""
     sizes = [file.stat().st_size for file in folder.rglob("*") if file.is_file()]
     return sum(sizes), len(sizes)
 
@@ -105,7 +105,7 @@ def service(root: Path) -> Iterator[str]:
 
 
 def java_major() -> int:
-    """Return the major version of the Java that PySpark would start, 0 without one."""
+    """Return the major version of the Java that PySpark would start; 0 if there is none."""
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if program is None or not Path(program).exists():
@@ -116,12 +116,12 @@ def java_major() -> int:
 
 
 def spark_session(scratch: Path) -> Any:
-    """Return a local Spark session with no Delta JAR on it."""
+    """Return a local Spark session without any Delta JAR."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     quiet = scratch / "log4j2.properties"
-    # Without an appender Spark would put its own, chatty configuration in place of this one.
+    # Without an appender, Spark would install its own verbose configuration.
     quiet.write_text(
         "rootLogger.level = off\nrootLogger.appenderRef.console.ref = console\n"
         "appender.console.type = Console\nappender.console.name = console\n"
@@ -141,7 +141,7 @@ def spark_session(scratch: Path) -> Any:
 
 
 def people(engine: Any, rows: int) -> Any:
-    """Return ``rows`` people: a Spark DataFrame in one partition, or an Arrow table made by DuckDB."""
+    """Return ``rows`` people: a Spark DataFrame with one partition, or an Arrow table from DuckDB."""
     if engine != "duckdb":
         return engine.range(0, rows, 1, 1).selectExpr(*[f"{sql} as {name}" for name, sql in COLUMNS.items()])
     import duckdb
@@ -155,14 +155,14 @@ def people(engine: Any, rows: int) -> Any:
 
 
 def independent_count(location: Path) -> tuple[int, int]:
-    """Return the rows and the sum of ids as deltalake reads them."""
+    """Return the number of rows and the sum of ids, read with deltalake."""
     builder = deltalake.QueryBuilder().register("people", deltalake.DeltaTable(str(location)))
     batches = builder.execute("select count(*) as n, sum(id) as s from people").read_all()
     return int(batches["n"][0].as_py()), int(batches["s"][0].as_py())
 
 
 def race(lake: delvec.Connection, engine: Any, location: Path) -> list[tuple[str, str]]:
-    """Let several writers each delete another row of the same file; return what became of each."""
+    """Let several writers each delete a different row of the same file; return the outcome of each."""
     tables = [lake.table(str(location), engine=engine) for _ in range(WRITERS)]
 
     def write(number: int) -> tuple[str, str]:
@@ -179,7 +179,7 @@ def race(lake: delvec.Connection, engine: Any, location: Path) -> list[tuple[str
 
 
 class Demo:
-    """Runs the steps, shows progress, keeps the results."""
+    """Runs the steps, shows progress and collects the results."""
 
     def __init__(
         self, lake: delvec.Connection, engine: Any, folder: Path, rows: int, console: Console
@@ -192,7 +192,7 @@ class Demo:
         self.steps: list[Step] = []
 
     def step(self, table: str, what: str, run: Callable[[], int]) -> None:
-        """Time ``run``, which returns the rows it changed, and note what it wrote."""
+        """Time ``run``, which returns the number of changed rows, and record the bytes it wrote."""
         location = self.folder / table
         bytes_before, files_before = disk_usage(location)
         if self.console.is_terminal:
@@ -224,7 +224,7 @@ class Demo:
         self.step(table, "create and append", append)
 
     def warm_up(self) -> None:
-        """Run each job once on a few rows, so that neither way pays for the start of the engine."""
+        """Run each job once on a few rows, so that engine startup is not measured."""
         for name, enabled in (("warm_dv", "true"), ("warm_rewriting", "false")):
             table = self.lake.create_table(
                 str(self.folder / name),
@@ -241,7 +241,7 @@ class Demo:
         self.step(table, f"delete {what}", lambda: int(target.delete(predicate)["numDeletedRows"]))
 
     def verify(self, table: str, expected: tuple[int, int]) -> None:
-        """Compare what deltalake reads with what must be there."""
+        """Compare the rows that deltalake reads with the expected ones."""
         found = independent_count(self.folder / table)
         verdict = "equal" if found == expected else f"EXPECTED {expected}"
         self.console.print(f"{table}: deltalake reads {found[0]:,} rows, sum of ids {found[1]:,}: {verdict}")
@@ -249,7 +249,7 @@ class Demo:
             raise SystemExit(f"{table}: the independent reader disagrees")
 
     def report(self) -> None:
-        """Print the table of results and how the two ways compare."""
+        """Print the results, and the comparison of both ways."""
         table = Table("table", "step", "rows", "seconds", "bytes written", "files", title="What it cost")
         for number in (2, 3, 4, 5):
             table.columns[number].justify = "right"

@@ -1,11 +1,11 @@
-"""Make the development environment and run a command in it; needs only Python 3.11 and a package index.
+"""Create the development environment, and run a command in it; needs only Python 3.11 and a package index.
 
     python3 dev/environment.py setup [--java] [--jars]
     python3 dev/environment.py run COMMAND [ARG ...]
 
-The virtual environment is .venv, filled from requirements.lock (versions and hashes) when that file changed.
-Java 17 or later is looked for in JAVA_HOME, then on PATH; when it is missing and the user is root, the
-system's package manager installs it. Never sudo. Without Java everything but Spark works.
+The virtual environment is .venv, installed from requirements.lock (versions and hashes) whenever that file changes.
+Java 17 or later is searched in JAVA_HOME, then on PATH; if it is missing and the user is root, the
+system's package manager installs it. sudo is never used. Without Java, everything but Spark works.
 """
 
 import argparse
@@ -40,17 +40,17 @@ INSTALLERS = {
 
 
 def say(message: str) -> None:
-    """Tell the person what goes on, apart from the command's own output."""
+    """Print a progress message to standard error."""
     print(f"[setup] {message}", file=sys.stderr, flush=True)
 
 
 def python_in_venv(venv: Path = VENV) -> Path:
-    """Return the environment's interpreter."""
+    """Return the environment's Python interpreter."""
     return venv / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
 def fingerprint(*files: Path) -> str:
-    """Return a digest that changes when one of the files does, or the interpreter."""
+    """Return a digest of the files and the interpreter's version."""
     digest = hashlib.sha256(sys.version.encode())
     for file in files:
         digest.update(file.read_bytes())
@@ -58,7 +58,7 @@ def fingerprint(*files: Path) -> str:
 
 
 def install_system_package(what: str) -> bool:
-    """Install ``what`` with the system's package manager, only as root; return whether that worked."""
+    """Install ``what`` with the system's package manager if root; return whether that worked."""
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
         return False
     for program, commands in INSTALLERS.items():
@@ -102,7 +102,7 @@ def make_venv() -> None:
 
 
 def java_version(home: Path) -> int:
-    """Return the major version of the Java at ``home``, 0 where there is none."""
+    """Return the major version of the Java at ``home``; 0 if there is none."""
     program = home / "bin" / "java"
     if not program.exists():
         return 0
@@ -112,7 +112,7 @@ def java_version(home: Path) -> int:
 
 
 def find_java() -> Path | None:
-    """Return the home of a Java that Spark 4 starts on: from JAVA_HOME, then PATH, then the usual place."""
+    """Return the home of a Java that Spark 4 supports: from JAVA_HOME, PATH or the usual location."""
     homes = []
     if os.environ.get("JAVA_HOME"):
         homes.append(Path(os.environ["JAVA_HOME"]))
@@ -124,7 +124,7 @@ def find_java() -> Path | None:
 
 
 def ensure_java() -> Path | None:
-    """Return Java's home, installing it where that is possible; say how to add it where it is not."""
+    """Return Java's home; install Java if possible, otherwise print instructions."""
     home = find_java()
     if home is None and install_system_package("java"):
         home = find_java()
@@ -137,7 +137,7 @@ def ensure_java() -> Path | None:
 
 
 def fetch_jars() -> bool:
-    """Bring the JARs of the independent Spark readers with Maven, if the list changed; say so if it cannot."""
+    """Download the JARs of the independent Spark readers with Maven if their list changed; report failures."""
     stamp = JARS / "pom-digest"
     wanted = hashlib.sha256(POM.read_bytes()).hexdigest()
     if stamp.exists() and stamp.read_text() == wanted:
@@ -157,15 +157,15 @@ def fetch_jars() -> bool:
 
 
 def variables(venv: Path = VENV) -> dict[str, str]:
-    """Return the variables of a process that works in the virtual environment, with Java."""
+    """Return the environment variables of a process in the virtual environment, with Java."""
     python = python_in_venv(venv)
     environment = dict(os.environ)
     environment["PATH"] = f"{python.parent}{os.pathsep}{environment['PATH']}"
     environment["VIRTUAL_ENV"] = str(venv)
     environment["PYSPARK_PYTHON"] = environment["PYSPARK_DRIVER_PYTHON"] = str(python)
-    # Without bytecode on disk, pytest rewrites the asserts of all tests again in each of its processes.
+    # Without bytecode on disk, each pytest process would rewrite the asserts of all tests.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    environment.pop("SPARK_HOME", None)  # a Spark of the machine would be mixed with PySpark's own
+    environment.pop("SPARK_HOME", None)  # an installed Spark would be mixed with PySpark's own
     home = find_java()
     if home is not None:
         environment["JAVA_HOME"] = str(home)
@@ -175,12 +175,12 @@ def variables(venv: Path = VENV) -> dict[str, str]:
 
 
 def run(command: list[str]) -> int:
-    """Run ``command`` with the virtual environment and Java in its environment; return its exit code."""
+    """Run ``command`` in the virtual environment, with Java; return its exit code."""
     return subprocess.run(command, check=False, env=variables(), cwd=ROOT).returncode
 
 
 def main() -> int:
-    """Read the command line and do what it says."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

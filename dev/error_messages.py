@@ -1,4 +1,4 @@
-"""What each error says, read from the source: the texts with which its class is called, ``…`` for what differs."""
+"""Extracts error messages from the source: the texts passed to each error class, with ``…`` for variable parts."""
 
 import ast
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _VALUE: Final = "…"
 
 
 def messages(names: frozenset[str]) -> dict[str, set[str]]:
-    """Return the texts of errors by the name of their class, as far as they stand where the error is made."""
+    """Return the texts of errors by class name, if they are literals where the error is raised."""
     found: dict[str, set[str]] = {}
     for folder in _SOURCES:
         for path in sorted((_ROOT / folder).rglob("*.py")):

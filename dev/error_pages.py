@@ -1,4 +1,4 @@
-"""A page for each error on the site: what it means, what to do, and an example, from the tree of errors and dev/error_pages.toml."""
+"""The site's page for each error: meaning, advice and an example, from the error classes and dev/error_pages.toml."""
 
 import json
 import tomllib
@@ -14,7 +14,7 @@ ADVICE: Final = Path(__file__).with_suffix(".toml")
 
 
 def error_pages() -> dict[str, str]:
-    """Return the pages by their path on the site.
+    """Return the pages by path on the site.
 
     Raises:
         KeyError: an error has no advice.
@@ -24,7 +24,7 @@ def error_pages() -> dict[str, str]:
 
 
 def linked(markdown: str) -> str:
-    """Return the page of errors with a link to each error's page in its table."""
+    """Return the error overview with a link to each error's page."""
     for cls in error_classes():
         row = f"| `{cls.__name__}` | `{cls.type}` |"
         markdown = markdown.replace(row, f"| [`{cls.__name__}`]({_path(cls)}) | `{cls.type}` |")

@@ -1,4 +1,4 @@
-"""Changes of one place of a module, and which functions of it each of them changes."""
+"""Generates mutants: single changes of a module, and the functions that each of them changes."""
 
 import ast
 import difflib
@@ -44,10 +44,10 @@ class Mutant:
 
     Attributes:
         module: path in the repository.
-        place: the class and the function that it is in.
-        before: the lines that change, without the indentation of the first.
-        after: what becomes of them.
-        source: of the whole module.
+        place: the class and function of the change.
+        before: the changed lines, without the indentation of the first.
+        after: the lines after the change.
+        source: the changed module.
     """
 
     module: str
@@ -59,11 +59,11 @@ class Mutant:
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """Return what it is known by, wherever in the module its lines are."""
+        """Return an identifier that does not depend on line numbers."""
         return self.module, self.place, self.before, self.after
 
     def diff(self) -> str:
-        """Return the change as people read it."""
+        """Return the change as a diff."""
         old = (ROOT / self.module).read_text().splitlines(keepends=True)
         lines = difflib.unified_diff(
             old, self.source.splitlines(keepends=True), self.module, self.module, n=2
@@ -72,7 +72,7 @@ class Mutant:
 
 
 class _Changes(ast.NodeVisitor):
-    """Collects pairs of a node and the text that takes its place; what only people read is left as it is."""
+    """Collects pairs of a node and its replacement text; documentation and messages do not change."""
 
     def __init__(self) -> None:
         self.found: list[tuple[ast.expr | ast.stmt, str]] = []
@@ -86,7 +86,7 @@ class _Changes(ast.NodeVisitor):
 
     def _negate(self, test: ast.expr) -> None:
         changed = test.operand if isinstance(test, ast.UnaryOp) else ast.UnaryOp(ast.Not(), test)
-        # Of a comparison its own change is the negation, or nearly.
+        # A comparison has its own mutant, which is nearly the negation.
         if not isinstance(test, ast.Compare) or not isinstance(
             test.ops[0], (ast.Is, ast.IsNot, ast.In, ast.NotIn)
         ):
@@ -156,7 +156,7 @@ class _Changes(ast.NodeVisitor):
 
     def visit_IfExp(self, node: ast.IfExp) -> None:
         if isinstance(node.body, ast.JoinedStr) or isinstance(node.orelse, ast.JoinedStr):
-            return  # of a message
+            return  # part of a message
         self._negate(node.test)
         self.generic_visit(node)
 
@@ -201,15 +201,15 @@ class _Changes(ast.NodeVisitor):
             self._put(node, repr(node.value + 1))
 
     def visit_keyword(self, node: ast.keyword) -> None:
-        if node.arg != "strict":  # of zip: a check of what is so
+        if node.arg != "strict":  # zip(strict=...) only asserts
             self.visit(node.value)
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        """Leave texts as they are."""
+        """Ignore strings."""
 
 
 def mutants(module: str, source: str) -> Iterator[Mutant]:
-    """Yield every mutant of a module, in the order of its text."""
+    """Yield every mutant of a module, in source order."""
     tree = ast.parse(source)
     collected = _Changes()
     collected.visit(tree)
@@ -243,7 +243,7 @@ def _place(line: int, tree: ast.AST) -> str:
 
 
 def statement_at(line: int, source: str) -> range:
-    """Return the lines of the innermost statement, or of the head of one that has others in it."""
+    """Return the lines of the innermost statement, or of a compound statement's head."""
     found = range(1, 1 << 30)
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.stmt):
@@ -256,7 +256,7 @@ def statement_at(line: int, source: str) -> range:
 
 
 def changed_functions(old: CodeType, new: CodeType) -> list[tuple[CodeType, CodeType]] | None:
-    """Return the functions of a module that differ, as a pair; None where anything else does."""
+    """Return pairs of changed functions of a module; None if anything else changed."""
     if not _is_same(old, new, nested=False):
         return None
     found: list[tuple[CodeType, CodeType]] = []
@@ -276,7 +276,7 @@ def changed_functions(old: CodeType, new: CodeType) -> list[tuple[CodeType, Code
 
 
 def _is_same(old: CodeType, new: CodeType, *, nested: bool = True) -> bool:
-    """Return whether code does the same, wherever its lines are."""
+    """Return whether two code objects are equal except for line numbers."""
     for name in ("co_code", "co_names", "co_varnames", "co_freevars", "co_cellvars", "co_exceptiontable"):
         if getattr(old, name) != getattr(new, name):
             return False

@@ -1,4 +1,4 @@
-"""Runs tests on changed modules: they are collected once, and each change is tried in a fork of that process."""
+"""Runs tests on mutants: collects tests once, and tries each mutant in a fork."""
 
 import gc
 import importlib
@@ -51,18 +51,18 @@ _OTHERS: Final = (
         "structlog",
     ),
 )
-"""What takes long to import, and may be there before a fork: it starts no threads."""
+"""Slow imports that are safe before a fork, as they start no threads."""
 _MEMORY_BYTES: Final = 8 << 30
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """What the tests of a subject do without a change.
+    """The behavior of a subject's tests without mutants.
 
     Attributes:
-        seconds: that each test takes, in the order of collection.
-        lines: of each module (path in the repository), which of its lines each test runs.
-        imported: of each module, the lines that run before the tests do.
+        seconds: duration of each test, in the order of collection.
+        lines: by module (path in the repository), the lines that each test runs.
+        imported: by module, the lines that run before the tests, on import.
     """
 
     seconds: Sequence[float]
@@ -70,7 +70,7 @@ class Baseline:
     imported: Mapping[str, AbstractSet[int]]
 
     def tests_of(self, module: str, lines: range) -> list[int]:
-        """Return the tests that run one of these lines, the quickest first."""
+        """Return the tests that run any of these lines, fastest first."""
         found = [
             place for place, run in enumerate(self.lines) if not run.get(module, set()).isdisjoint(lines)
         ]
@@ -78,12 +78,12 @@ class Baseline:
 
 
 class Outcome(NamedTuple):
-    """What became of a mutant.
+    """The outcome of a mutant.
 
     Attributes:
-        means: ``killed``, ``survived``, ``not run``: no test runs the line in this process, or ``import``: what runs
-            while the module is imported cannot be changed later.
-        test: that noticed.
+        means: ``killed``, ``survived``, ``not run``: no test runs the line in this process, or ``import``: code that runs
+            on import cannot be changed later.
+        test: the test that failed.
     """
 
     means: str
@@ -91,7 +91,7 @@ class Outcome(NamedTuple):
 
 
 class Copy:
-    """A copy of what the tests need, which they run in."""
+    """A copy of the repository in which the tests run."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -105,7 +105,7 @@ class Copy:
     def outcomes(
         self, tests: Sequence[str], modules: Sequence[str], tried: Sequence[Mutant]
     ) -> Iterator[Outcome]:
-        """Yield the outcome of each mutant, by tests that are collected once.
+        """Yield the outcome of each mutant; tests are collected once.
 
         Raises:
             SystemExit: the tests fail without a change.
@@ -128,9 +128,9 @@ class Copy:
             raise SystemExit(output.read_text(errors="replace")[-3000:])
 
     def run(self, tests: Sequence[str], seconds: float = LONGEST_SECONDS) -> tuple[bool, str]:
-        """Run tests up to the first that fails; return whether all passed, and the end of the output."""
+        """Run tests until the first failure; return whether all passed, and the end of the output."""
         output = self._folder / "output"
-        child = os.fork()  # with everything imported that is not ours, which takes longer than most tests
+        child = os.fork()  # third-party imports are done, which take longer than most tests
         if not child:
             self._pytest(tests, output, [])
         code = _ended(child, seconds)
@@ -163,7 +163,7 @@ class Copy:
                 "-k",
                 "not killed",
             ]
-            options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # hypothesis is here already
+            options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # hypothesis is already imported
             marks = "not long and not spark and not jars"
             code = int(pytest.main([*options, "-m", marks, *tests], plugins=[_Quicker(), *plugins]))
         except BaseException:  # noqa: BLE001 - nothing of the parent must run in the child
@@ -174,7 +174,7 @@ class Copy:
             os._exit(code)
 
     def survives(self, mutant: Mutant, tests: Sequence[str], seconds: float) -> bool:
-        """Return whether no test notices, with a change that is there before the module is imported."""
+        """Return whether a mutant survives that is applied before the module is imported."""
         file = self._folder / mutant.module
         original = file.read_text()
         file.write_text(mutant.source)
@@ -185,7 +185,7 @@ class Copy:
 
 
 def _ended(child: int, seconds: float) -> int:
-    """Wait for a process and end it with all that it started; return its status, not 0 where it took longer."""
+    """Wait for a process, and kill it and its children on a timeout; return its status, non-zero on a timeout."""
     end = time.monotonic() + seconds
     pause = 0.005
     done, status = os.waitpid(child, os.WNOHANG)
@@ -202,7 +202,7 @@ def _ended(child: int, seconds: float) -> int:
 
 
 class _Quicker:
-    """Properties are tried with the same examples each time, and one that fails is not made smaller."""
+    """Makes property tests deterministic, and disables shrinking."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
@@ -218,9 +218,9 @@ class _Quicker:
 
 
 class _Session:
-    """Collects the tests once, learns which lines each of them runs, and tries each mutant in a fork.
+    """Collects the tests once, records which lines each of them runs, and tries each mutant in a fork.
 
-    A mutant changes functions that are there: what a module's other references to them are does not matter.
+    A mutant replaces the code of existing function objects, so other references to them are affected, too.
     """
 
     def __init__(self, folder: Path, modules: Sequence[str], tried: Sequence[Mutant], told: TextIO) -> None:
@@ -250,7 +250,7 @@ class _Session:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         if session.testsfailed:
             raise session.Interrupted("the tests cannot be collected")
-        for module in self._modules.values():  # some are imported only when they are needed
+        for module in self._modules.values():  # some are imported lazily
             importlib.import_module(module.partition("/")[2].removesuffix(".py").replace("/", "."))
         for each in gc.get_objects():
             if type(each) is FunctionType and each.__code__.co_filename in self._modules:
@@ -333,7 +333,7 @@ class _Session:
                 shutil.rmtree(left, ignore_errors=True)
 
     def _swaps(self, mutant: Mutant) -> list[tuple[FunctionType, CodeType]] | None:
-        """Return functions and their new code; None where the change is not in functions alone, or none is there."""
+        """Return functions and their new code; None if the change is not only in functions, or they do not exist."""
         file = str(self._folder / mutant.module)
         old = compile((self._folder / mutant.module).read_text(), file, "exec", dont_inherit=True)
         new = compile(mutant.source, file, "exec", dont_inherit=True)
@@ -350,14 +350,14 @@ class _Session:
 
 
 def _afresh(session: pytest.Session, item: pytest.Item) -> pytest.Item:
-    """Make ready for a second try of a test: a busy machine can starve it."""
+    """Prepare to rerun a test, as it may have failed because the machine is busy."""
     session.testsfailed = 0
     item._initrequest()  # type: ignore[attr-defined]  # noqa: SLF001 - as the plugins do that run tests again
     return item
 
 
 def _first_failure(session: pytest.Session, items: Sequence[pytest.Item]) -> str | None:
-    """Run tests up to the first that fails, and return its name."""
+    """Run tests until the first failure; return its name."""
     for item, following in zip(items, [*items[1:], None], strict=True):
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         if session.testsfailed:
@@ -366,6 +366,6 @@ def _first_failure(session: pytest.Session, items: Sequence[pytest.Item]) -> str
 
 
 def import_others() -> None:
-    """Import what the tests need of others."""
+    """Import third-party packages that the tests need."""
     for name in _OTHERS:
         importlib.import_module(name)

@@ -1,10 +1,10 @@
-"""Try whether the tests notice defects: change one place of a module, and run the tests of that module.
+"""Mutation testing: change one place of a module, and run the tests of that module.
 
     python dev/mutants.py [--only TEXT ...] [--count N] [--seed N] [--list]
 
-A change (a mutant) that no test notices survives and is printed as a diff: a test is missing, or the change means the
-same. The latter are named in dev/equivalent_mutants.toml, each with the reason, and count as killed. The modules are
-those whose defects lose rows. Works on a copy of the repository, in one process, so that the tests can be run beside it.
+A change (a mutant) that no test notices survives and is printed as a diff: a test is missing, or the change is
+equivalent. Equivalent mutants are listed in dev/equivalent_mutants.toml with the reason, and count as killed. The modules are
+those whose defects lose rows. Works on a copy of the repository, in one process, so other tests can run at the same time.
 """
 
 import argparse
@@ -27,7 +27,7 @@ _CLIENT: Final = "clients/delvec/"
 
 
 class Subject(NamedTuple):
-    """Modules (paths, or folders with all their modules) and the tests that must notice their defects."""
+    """Modules (paths, or folders with all their modules) and the tests that must detect their defects."""
 
     modules: Sequence[str]
     tests: Sequence[str]
@@ -196,7 +196,7 @@ SUBJECTS: Final = (
 
 
 def modules_of(subject: Subject) -> list[str]:
-    """Return the modules of a subject as paths."""
+    """Return the paths of a subject's modules."""
     found = []
     for name in subject.modules:
         place = ROOT / name
@@ -206,17 +206,17 @@ def modules_of(subject: Subject) -> list[str]:
 
 
 def equivalents() -> dict[tuple[str, str, str, str], str]:
-    """Return the reason of each mutant that means the same, by what it is known by."""
+    """Return the reason for each equivalent mutant by its identifier."""
     entries = tomllib.loads(EQUIVALENT.read_text()).get("mutant", []) if EQUIVALENT.exists() else []
     return {(each["module"], each["in"], each["before"], each["after"]): each["reason"] for each in entries}
 
 
 class Trial:
-    """Tries samples of the mutants of modules, and counts.
+    """Tries samples of mutants, and counts outcomes.
 
     Args:
-        copy: where they are tried; None to show them only.
-        lines: the first and the last line of what is changed; None for all.
+        copy: the copy to try them in; None to only list them.
+        lines: first and last line to change; None for all.
     """
 
     def __init__(self, copy: Copy | None, *, count: int, seed: int, lines: Sequence[int] | None) -> None:
@@ -230,7 +230,7 @@ class Trial:
         self.survived = 0
 
     def run(self, modules: Sequence[str], tests: Sequence[str]) -> None:
-        """Try a sample of each of these modules with these tests.
+        """Try a sample of mutants of each of these modules with these tests.
 
         Raises:
             SystemExit: the tests fail without a change.
@@ -275,7 +275,7 @@ class Trial:
 
 
 def main() -> int:
-    """Read the command line, try the mutants, and say how many survived."""
+    """Run the command line: try the mutants, and print how many survived."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

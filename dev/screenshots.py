@@ -1,7 +1,7 @@
-"""Make the pictures of the page in ``docs/images``: a service over tables of all kinds, in a real Chromium.
+"""Take the screenshots in ``docs/images`` of a service with various tables, in a real Chromium.
 
-``python dev/screenshots.py`` writes the pictures; with a folder as argument every page goes there instead, at three widths, dark and
-light, to be looked at. Needs Chromium on the path.
+``python dev/screenshots.py`` writes them; with a folder as argument, every page is written there instead, at three widths, dark and
+light, for review. Needs Chromium on the path.
 """
 
 import os
@@ -72,7 +72,7 @@ def _rows(first: int, count: int, rng: random.Random) -> pa.Table:
 
 
 def _fill(address: str) -> None:
-    """Make tables that were used for a while: appends, deletes, races that were passed and races that were lost."""
+    """Create tables with a history: appends, deletes, rebased commits and conflicts."""
     rng = random.Random(7)  # noqa: S311 - the same pictures each time
     with delvec.connect(address) as lake:
         for place, name in enumerate(_NAMES):
@@ -104,7 +104,7 @@ def _fill(address: str) -> None:
 
 
 def _race(table: Any) -> None:
-    """Delete and update rows of one file at once: some are taken past each other, some meet at one row."""
+    """Delete and update rows of one file concurrently: some commits are rebased, some conflict on a row."""
     for number in range(3):
         paths = [url.rpartition(f"{table.location}/")[2] for url in table.files()]
         path, read = paths[number % len(paths)], table.version()
@@ -122,7 +122,7 @@ def _race(table: Any) -> None:
 def _open(page: Page, url: str) -> None:
     page.goto(url)
     page.wait_for_timeout(400)  # for the plots
-    # The list of sections would cover pictures of a part; the location names the machine that made them.
+    # Hide the list of sections, which would cover parts, and the location, which depends on the machine.
     page.evaluate(
         """for (const one of document.querySelectorAll('.sections')) one.style.position = 'static';
         for (const one of document.querySelectorAll('.where')) one.textContent = 'file:///data/sales.db/orders';"""
@@ -130,7 +130,7 @@ def _open(page: Page, url: str) -> None:
 
 
 def _pictures(browser: Browser, address: str) -> None:
-    """Write the pictures of the documentation."""
+    """Write the screenshots for the documentation."""
     table = f"{address}/dashboard/tables/{_BUSY}"
     size = {"width": 1200, "height": 800}
     page = browser.new_page(viewport=size, color_scheme="light")
@@ -161,7 +161,7 @@ def _pictures(browser: Browser, address: str) -> None:
 
 
 def _audit(browser: Browser, address: str, folder: Path) -> None:
-    """Write every page, at each width, dark and light."""
+    """Write every page at each width, dark and light."""
     for width in _WIDTHS:
         for scheme in ("light", "dark"):
             page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
@@ -172,7 +172,7 @@ def _audit(browser: Browser, address: str, folder: Path) -> None:
 
 
 def main() -> None:
-    """Write the pictures, or with a folder all pages into it."""
+    """Write the screenshots, or all pages to a folder."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     with tempfile.TemporaryDirectory() as given, _serving(Path(given)) as address:
         _fill(address)

@@ -1,4 +1,4 @@
-"""What the site has beside docs/: the README as its first page, changes, references from docstrings and OpenAPI, a page per error."""
+"""Generates site pages besides docs/: the README as first page, changes, references from docstrings and OpenAPI, error pages."""
 
 import re
 from pathlib import Path
@@ -26,7 +26,7 @@ _CLASSES: Final = (
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put pages that mkdocs.yml does not name at the end, so that a new one is found before somebody places it."""
+    """Append pages missing in mkdocs.yml to the navigation, so that new pages can be found."""
     named = set(re.findall(r"[\w-]+\.md", str(config.nav)))
     rest = sorted(path.name for path in Path(config.docs_dir).glob("*.md") if path.name not in named)
     if rest and config.nav is not None:
@@ -35,7 +35,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are not in docs/."""
+    """Add the generated pages."""
     pages = {name: (_ROOT / source).read_text(encoding="utf-8") for name, source in _ADDED.items()}
     pages["reference-python.md"] = _python()
     pages["reference-http.md"] = _http()
@@ -46,7 +46,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Let links between the repository's pages lead to the site's; one to a file that is no page becomes its text."""
+    """Rewrite links between the repository's pages to site links; links to other files become plain text."""
     del config
     if page.file.src_uri.startswith("errors/"):
         return markdown
@@ -71,7 +71,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
             return text
         return f"[{text}]({path}{'#' + anchor if anchor else ''})"
 
-    # What is in a block of code is no link.
+    # Code blocks have no links.
     parts = re.split(r"(^```.*?^```)", markdown, flags=re.MULTILINE | re.DOTALL)
     done = "".join(part if part.startswith("```") else _LINK.sub(lead, part) for part in parts)
     return done.replace("](docs/images/", "](images/") if above else done
@@ -82,7 +82,7 @@ def _python() -> str:
 
 
 def _http() -> str:
-    """Return every endpoint of the OpenAPI with what it does, what it takes and how it fails."""
+    """Return every endpoint in the OpenAPI document with description, parameters and errors."""
     from delvec_service.app import create_app
     from delvec_service.config import Settings
 

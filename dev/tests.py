@@ -1,8 +1,8 @@
-"""Run the quick tests: those without JARs, then those that have delta-spark's in their Spark sessions.
+"""Run the quick tests: first those without JARs, then those with delta-spark's JARs in their Spark sessions.
 
-A test that fails is run once more, alone, when the rest is done: on a machine with two cores a neighbour can starve
-it. What passes then is listed as unsteady, which is a defect of the test, to be mended. Tests that throw dice are never
-forgiven: they would pass with other dice.
+A failed test is rerun alone at the end: on a machine with two cores another test can starve
+it. If it passes then, it is listed as flaky, which is a defect of the test. Randomized tests are never
+rerun: they would pass with other random values.
 """
 
 import json
@@ -17,12 +17,12 @@ _ROOT: Final = Path(__file__).parent.parent
 _LAST_FAILED: Final = _ROOT / ".pytest_cache" / "v" / "cache" / "lastfailed"
 _TWO_AT_ONCE: Final = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
 _PHASES: Final = (
-    # In the order of collection, which tests/conftest.py sets: the longest modules first.
+    # tests/conftest.py orders the collection, longest modules first.
     (
         ["--ignore", "tests/interop", "-m", "not long"],
         _TWO_AT_ONCE,
     ),
-    # Apart from the others: a JVM keeps its class path, and these have delta-spark on theirs.
+    # Separate processes, because a JVM's class path is fixed, and these need delta-spark.
     (["tests/interop", "-m", "not long"], _TWO_AT_ONCE),
 )
 _CHANCE: Final = re.compile(
@@ -30,7 +30,7 @@ _CHANCE: Final = re.compile(
     r"|(?<![a-z])(rac(e|es|ing)|threads?|processes|crash|concurren|parallel|at_once|(the_)?same_time|kill|replica"
     r"|lost_answers|loser|group_commit|group_queue|commit_loop)"
 )
-"""In the name of a test, that it could pass with other dice, or another order of threads."""
+"""Patterns in the names of randomized tests, which could pass with other random values or thread schedules."""
 _FORGIVEN: Final = 5
 _FAILED: Final = 1
 
@@ -41,12 +41,12 @@ def pytest(*options: str) -> int:
 
 
 def failed() -> list[str]:
-    """Return the names of the tests that failed last."""
+    """Return the names of the tests that failed in the last run."""
     return sorted(json.loads(_LAST_FAILED.read_text())) if _LAST_FAILED.exists() else []
 
 
 def run(selection: list[str], parallel: list[str]) -> tuple[int, list[str]]:
-    """Run one phase; return an exit code, and the tests that passed only when they were alone."""
+    """Run one phase; return an exit code, and the flaky tests, which only passed alone."""
     _LAST_FAILED.unlink(missing_ok=True)
     code = pytest(*selection, *parallel)
     names = failed()
@@ -60,19 +60,19 @@ def run(selection: list[str], parallel: list[str]) -> tuple[int, list[str]]:
 
 
 def main() -> int:
-    """Run all phases, whatever becomes of the first, so that one run tells everything."""
-    codes, unsteady = [], []
+    """Run all phases, even if one fails, so that one run shows all failures."""
+    codes, flaky = [], []
     for selection, parallel in _PHASES:
         code, names = run(selection, parallel)
         codes.append(code)
-        unsteady += names
-    for name in unsteady:
+        flaky += names
+    for name in flaky:
         print(f"UNSTEADY, passed only alone: {name}", flush=True)
     for code in codes:
-        if code < 0:  # not the largest code, but the worst
+        if code < 0:  # killed by a signal, which is the worst outcome
             print(f"pytest was killed by signal {-code}", flush=True)
     in_ci = os.environ.get("CI", "").lower() not in ("", "0", "false")
-    return int(any(codes) or (in_ci and bool(unsteady)))
+    return int(any(codes) or (in_ci and bool(flaky)))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Run the tests on PySparks and Pythons that are not those of requirements.lock; needs only Python 3.11 and an index.
+"""Run the tests on other versions of PySpark and Python than those locked; needs only Python 3.11 and a package index.
 
     python3 dev/versions.py [--pyspark 4.0 4.2] [--python 3.11 3.13] [--newest] [--tests PATH ...] [-- PYTEST ...]
 
-Each pair of a PySpark and a Python has an environment of its own under .build/versions, with the other packages from
-requirements.lock. Without options every PySpark that pyproject.toml promises, but for the one that is locked, is
-run on this Python, and the newest on each other Python that is found here: on PATH, or made by pyenv. With PySparks
-alone they are run on this Python, with Pythons alone the newest PySpark is run on those.
+Each pair of a PySpark and a Python has its own environment under .build/versions, with the other packages from
+requirements.lock. By default, every PySpark that pyproject.toml supports, except the locked one, is
+run on this Python, and the newest one on each other Python found on PATH or in pyenv. With only --pyspark,
+these versions are run on this Python; with only --python, the newest PySpark is run on those.
 """
 
 import argparse
@@ -25,7 +25,7 @@ _FOLDER: Final = ROOT / ".build" / "versions"
 PYSPARKS: Final = ("4.0", "4.2", "4.3")
 PYTHONS: Final = ("3.11", "3.12", "3.13")
 _HERE: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
-# Not tests/interop: the JARs of delta-spark are made for one Spark.
+# Not tests/interop: delta-spark's JARs are built for one version of Spark.
 _TESTS: Final = ("tests/spark", "tests/engines", "tests/client")
 _TESTS_OF_PYTHON: Final = ("tests/kernel", "tests/service/store", "tests/service/test_config.py", *_TESTS)
 _NOT_OF_THE_LOCK: Final = ("pyspark", "py4j")
@@ -33,7 +33,7 @@ _NOT_OF_THE_LOCK: Final = ("pyspark", "py4j")
 
 @dataclass(frozen=True)
 class Pair:
-    """A PySpark (4.3, or 4.3.0) and an interpreter of the Python that is named."""
+    """A PySpark version (4.3, or 4.3.0) and a Python interpreter."""
 
     pyspark: str
     python: str
@@ -41,28 +41,28 @@ class Pair:
 
     @property
     def name(self) -> str:
-        """Return what its environment is called."""
+        """Return the name of its environment."""
         return f"pyspark-{self.pyspark}-python-{self.python}"
 
     @property
     def venv(self) -> Path:
-        """Return where its environment is."""
+        """Return the path of its environment."""
         return _FOLDER / self.name
 
     def tests(self) -> tuple[str, ...]:
-        """Return what is run on it: another Python runs everything that needs no service of its own."""
+        """Return the tests to run: on another Python, everything that does not start a service."""
         return _TESTS if self.python == _HERE else _TESTS_OF_PYTHON
 
 
 def interpreter(python: str) -> Path | None:
-    """Return an interpreter of this version, None where there is none."""
+    """Return an interpreter of this version, or None."""
     if python == _HERE:
         return Path(sys.executable)
     candidates = [shutil.which(f"python{python}")]
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     candidates += [str(each) for each in sorted(pyenv.glob(f"{python}.*/bin/python{python}"))]
     for candidate in filter(None, candidates):
-        # pyenv has programs on PATH for versions that it was not told to use: they only complain.
+        # pyenv has shims on PATH for inactive versions, too, which only fail.
         done = subprocess.run([candidate, "-c", ""], check=False, capture_output=True)
         if done.returncode == 0:
             return Path(candidate)
@@ -70,12 +70,12 @@ def interpreter(python: str) -> Path | None:
 
 
 def pairs(pysparks: list[str], pythons: list[str], *, newest: bool) -> list[Pair]:
-    """Return what is to be run; Pythons that are not here are named and left out.
+    """Return the pairs to run; missing Pythons are reported and skipped.
 
     Args:
-        pysparks: none for all.
-        pythons: none for this one with all PySparks, and the others with the newest.
-        newest: only the last of both.
+        pysparks: the versions; empty for all.
+        pythons: the versions; empty for this one with all PySparks, and the others with the newest.
+        newest: only the newest of both.
     """
     found = {}
     for python in pythons or ([_HERE] if pysparks and not newest else PYTHONS):
@@ -103,13 +103,13 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def other_packages() -> str:
-    """Return the lock without what comes with PySpark."""
+    """Return the lock file without PySpark and its dependencies."""
     blocks = re.split(r"(?m)^(?=\S)", LOCK.read_text())
     return "".join(block for block in blocks if block.partition("==")[0] not in _NOT_OF_THE_LOCK)
 
 
 def make(pair: Pair) -> None:
-    """Make the environment, if there is none or something that it is made from changed."""
+    """Create or update the environment if its inputs changed."""
     stamp = pair.venv / "delvec-setup"
     wanted = fingerprint(LOCK, ROOT / "pyproject.toml", Path(__file__)) + str(pair.interpreter)
     if stamp.exists() and stamp.read_text() == wanted:
@@ -131,7 +131,7 @@ def make(pair: Pair) -> None:
 
 
 def run(pair: Pair, tests: list[str], options: list[str]) -> tuple[bool, str]:
-    """Run the tests on one pair; return whether all is well, and a line for the summary."""
+    """Run the tests on one pair; return whether they passed, and a line for the summary."""
     try:
         make(pair)
     except subprocess.CalledProcessError as error:
@@ -141,7 +141,7 @@ def run(pair: Pair, tests: list[str], options: list[str]) -> tuple[bool, str]:
     title = subprocess.run([program, "-c", ask], check=True, capture_output=True, text=True).stdout.strip()
     print(f"\n=== {title}", flush=True)
     report.unlink(missing_ok=True)
-    # A cache of its own, because the other runs of pytest read in theirs what failed last.
+    # A separate pytest cache, because dev/tests.py reads the last failures from the default one.
     command = [program, "-m", "pytest", *(tests or pair.tests()), "-m", "not long", "-q"]
     command += [f"--junitxml={report}", "-o", f"cache_dir={_FOLDER / (pair.name + '.cache')}", *options]
     done = subprocess.run(command, check=False, env=variables(pair.venv), cwd=ROOT)
@@ -156,7 +156,7 @@ def run(pair: Pair, tests: list[str], options: list[str]) -> tuple[bool, str]:
 
 
 def main() -> int:
-    """Read the command line, run every pair whatever becomes of the first, and say how each went."""
+    """Run the command line: run every pair, even if one fails, and print a summary."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
