@@ -67,7 +67,7 @@ def main() -> int:
         codes.append(code)
         flaky += names
     for name in flaky:
-        print(f"UNSTEADY, passed only alone: {name}", flush=True)
+        print(f"FLAKY, passed only alone: {name}", flush=True)
     for code in codes:
         if code < 0:  # killed by a signal, which is the worst outcome
             print(f"pytest was killed by signal {-code}", flush=True)

@@ -336,7 +336,7 @@ def test_append_only_table_keeps_its_rows(lake, tmp_path):
 
 @pytest.fixture
 def rewritten(lake, people, tmp_path):
-    """A table without deletion vectors: what two DELETEs do to one file cannot be passed."""
+    """A table without deletion vectors, where two DELETEs on one file conflict."""
     table = lake.create_table(
         tmp_path / "rewritten", people.schema(), properties={"delta.enableDeletionVectors": False}
     )
@@ -345,7 +345,7 @@ def rewritten(lake, people, tmp_path):
 
 
 def overtaken(table, monkeypatch, *predicates):
-    """Another writer deletes between the reading and the commit of the next commands, once for each predicate."""
+    """Another writer deletes between scan and commit of the next commands, once per predicate."""
     copy_rows, others = table.engine.copy_rows, list(predicates)
 
     def lose(scan, gone, target):

@@ -1,4 +1,4 @@
-"""``table.downgrade()`` and ``delvec downgrade``: a reader that knows no deletion vectors reads the table."""
+"""``table.downgrade()`` and ``delvec downgrade``: a reader without deletion vector support reads the table."""
 
 import deltalake
 import pyarrow as pa
@@ -48,7 +48,7 @@ def test_a_reader_without_deletion_vectors_reads_it_afterwards(table, tmp_path):
     assert sorted(read["id"].to_pylist()) == before == ids(table)
     assert table.check()["num-errors"] == 0
     assert table.downgrade().steps == ()
-    # Rows are still deleted, by writing files again.
+    # DELETE still works, by rewriting files.
     assert table.delete("id = 0")["numDeletedRows"] == 1
 
 

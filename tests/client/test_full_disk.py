@@ -1,4 +1,4 @@
-"""A disk that takes no more: a typed error that names the file, nothing committed, and every file in the ledger."""
+"""A full disk: a typed error that names the file, no commit, and every file in the ledger."""
 
 import os
 import resource
@@ -15,7 +15,7 @@ LIMIT = 2 << 20
 
 @contextmanager
 def full_disk():
-    """Let files of this process grow to :data:`LIMIT` and not further, as on a disk that is full."""
+    """Limit the size of this process's files to :data:`LIMIT`, as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, before[1]))
     try:

@@ -1,4 +1,4 @@
-"""``to_iceberg()`` and ``delvec iceberg``: PyIceberg reads what Delta has, after every kind of statement."""
+"""``to_iceberg()`` and ``delvec iceberg``: PyIceberg reads the same rows after every kind of statement."""
 
 import json
 from datetime import UTC, date, datetime
@@ -40,7 +40,7 @@ def test_rows_are_deltas_after_every_statement(table, format_version):
     assert (first["operation"], first["total-position-deletes"]) == ("delete", 15)
     table.delete("id % 11 = 0")
     second = converted()
-    # The vectors grew: the files of before are replaced.
+    # The deletion vectors grew, so their delete files are replaced.
     assert second["removed-position-deletes"] > 0
     assert second["total-position-deletes"] == 23
     table.update({"x": "-1.0"}, "id % 5 = 0")

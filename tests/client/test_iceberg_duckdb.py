@@ -1,4 +1,4 @@
-"""Converted tables as DuckDB's extension for Iceberg reads them, and through the catalog."""
+"""Converted tables read by DuckDB's Iceberg extension, from files and through the catalog."""
 
 from datetime import UTC, date, datetime
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""``to_iceberg(catalog=)``: SQL and REST catalogs of others show each conversion, and never half of one."""
+"""``to_iceberg(catalog=)``: external SQL and REST catalogs show each conversion atomically."""
 
 import json
 import sqlite3
@@ -49,7 +49,7 @@ def catalog(request):
 
 
 def rows(name, key="id"):
-    """The rows of a table as the catalog's readers get them."""
+    """The rows of a table, read through the catalog."""
     return load_catalog("prod").load_table(name).scan().to_arrow().sort_by(key).to_pylist()
 
 
@@ -166,7 +166,7 @@ def test_of_two_converters_the_slower_one_does_not_turn_sql_back(sql, people, mo
     def beforehand(self):
         calls.append(None)
         found = newest(self)
-        if len(calls) == 2:  # of the slower one: it is about to point to what it converted
+        if len(calls) == 2:  # the slower one is about to update the pointer
             people.append([{"id": 101, "p": "x", "x": 0.0}])
             people.to_iceberg(catalog="prod.sales.people")
         return found

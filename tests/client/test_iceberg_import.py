@@ -187,7 +187,7 @@ def test_a_partition_value_that_reads_as_null_makes_no_partition(lake, tmp_path)
 
 
 def test_columns_that_changed(lake, tmp_path):
-    """Renamed, dropped, added again under an old name, and of wider types: ids tell which is which."""
+    """Columns renamed, dropped, re-added under an old name, and widened: field ids identify them."""
     schema = pa.schema(
         [("id", pa.int32()), ("name", pa.string()), ("x", pa.float32()), ("gone", pa.string())]
     )

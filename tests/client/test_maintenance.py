@@ -1,4 +1,4 @@
-"""``lake.maintenance`` and ``delvec maintain``: what policies ask for is done, once, and measured."""
+"""``lake.maintenance`` and ``delvec maintain``: policies are run once, and measured."""
 
 import threading
 import time
@@ -17,12 +17,12 @@ from delvec_kernel.wire import MaintenanceRun
 @pytest.fixture
 def dirty(lake, tmp_path):
     """A table of one file of random numbers, of which 40 % are deleted, and twelve small ones."""
-    # No checkpoint but those that are asked for: the service would write one at version 10, sooner or later.
+    # Only explicit checkpoints: otherwise the service would write one at version 10 in the background.
     properties = {"delta.checkpointInterval": "1000"}
     table = lake.create_table(tmp_path / "dirty", "id long, value double", properties=properties)
     random = np.random.default_rng(1)
     for first, count in [(0, 500_000), *((600_000 + n, 1) for n in range(12))]:
-        ids = first + random.permutation(count)  # rows that are as hard to compress before as after
+        ids = first + random.permutation(count)  # rows that compress equally well before and after
         table.append(pa.table({"id": ids, "value": random.random(count)}))
     table.delete("id < 500000 AND id % 5 < 2")
     return table

@@ -1,4 +1,4 @@
-"""Maintenance whose process is killed, at each fault point and in the middle of its files: the table is right, and the work goes on."""
+"""Maintenance killed at each fault point and between files: the table stays correct, and the work can be resumed."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ CALLS = {
     "quarantine": "table.vacuum(0, enforce_retention_duration=False, quarantine=True)",
 }
 ALWAYS = {"before-put", "after-put", "before-close"}
-"""Passed by each of them; the others only by those that have deletion vectors to write."""
+"""Fault points that every task passes; the others are only passed when deletion vectors are written."""
 
 DYING = """
 import os, signal, sys
@@ -48,7 +48,7 @@ def dying(*arguments, real={real}, **options):
 
 @pytest.fixture
 def table(lake, tmp_path):
-    """Twelve files in two partitions, deletion vectors of three commits, and files that nothing needs."""
+    """Twelve files in two partitions, deletion vectors of three commits, and unreferenced files."""
     properties = {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"}
     table = lake.create_table(
         tmp_path / "table", "id long, x long, p string", partition_by=["p"], properties=properties
@@ -73,7 +73,7 @@ def rows(table, **options):
 
 
 def run(table, call, *, points="", before=""):
-    """Run a call in a process of its own, and return how it ended."""
+    """Run a call in its own process, and return its exit status."""
     script = DYING.format(call=call, before=before.replace("\n", "\n    "))
     environment = os.environ | {"DELVEC_FAULT_POINTS": points}
     return subprocess.run(
@@ -86,7 +86,7 @@ def run(table, call, *, points="", before=""):
 
 
 def check(table, name, before, restored):
-    """The table has its rows, whole; what is done again is done, and ends."""
+    """The table has all its rows, and a rerun completes."""
     folder = Path(url2pathname(urlparse(table.location).path))
     table = delvec.connect().table(table.location)
     expected = rows(table)
@@ -129,7 +129,7 @@ def test_a_process_killed_at_each_fault_point(table, name, point):
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["optimize", "purge", "vacuum", "quarantine"])
 def test_a_process_killed_at_the_second_commit(table, name):
-    """The first batch stays, or VACUUM's files are gone and its END is not told."""
+    """The first batch is committed, or VACUUM's files are deleted without its VACUUM END."""
     assert killed(table, name, points="before-put:kill@2")
 
 

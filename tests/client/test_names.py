@@ -1,4 +1,4 @@
-"""Names of tables: whose they are, how they are given and taken, and that they never mean another one's table."""
+"""Table names: scope, assignment and removal; a name never resolves to the wrong table."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""A session without the rights to a table: a typed error for every command, and the table as it was."""
+"""A session without rights to a table: a typed error for every command, and an unchanged table."""
 
 from contextlib import contextmanager
 

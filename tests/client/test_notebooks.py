@@ -1,4 +1,4 @@
-"""What a notebook shows and completes, and what can be sent to another process."""
+"""Display and completion in notebooks, and pickling."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""Names and arguments of deltalake and delta-spark are taken where they mean the same, and refused with the right call."""
+"""Names and arguments of deltalake and delta-spark: accepted if equivalent, else refused with the right call."""
 
 import datetime as dt
 import os

@@ -1,4 +1,4 @@
-"""Reads in the shapes that people use, lazily, and what the log tells of files and partitions."""
+"""Lazy reads in various formats, and facts about files and partitions from the log."""
 
 import json
 import shutil
@@ -62,7 +62,7 @@ def test_polars(numbers):
 def test_duckdb_reads_live_rows_lazily(numbers):
     rows = numbers.to_duckdb()
     assert sorted(number for (number,) in rows.select("id").fetchall()) == LEFT
-    # Again, and filtered by what DuckDB would answer from the files' statistics.
+    # Again, with filters that DuckDB would answer from the files' statistics.
     assert sorted(rows.filter("ratio > 100").select("id").fetchall()) == [(2,), (12,), (22,)]
     assert rows.filter("place.zip = 4 AND id > 10").order("id").select("id").fetchall() == [(14,), (24,)]
 
@@ -197,7 +197,7 @@ def _unread(table):
 
 
 def _by_duckdb(lake, table, query):
-    """Return what DuckDB says of the rows, in the same names and types."""
+    """Return DuckDB's result for the rows, with the same names and types."""
     return lake.sql(query.format(f"delta.`{table.location}`") + " WHERE id IS NOT NULL OR id IS NULL")
 
 
@@ -273,7 +273,7 @@ def test_other_ranges_are_the_engines(lake, ranges, query):
     ],
 )  # fmt: skip
 def test_other_counts_are_the_engines(lake, numbers, rest):
-    """Each gives what DuckDB gives for the same query over the same rows."""
+    """Each gives DuckDB's result for the same query over the same rows."""
     lake.create_table(f"{numbers.location}-one", "n long").append([{"n": 1}, {"n": 2}])
     mine = duckdb.connect()
     numbers.to_duckdb(mine).create_view("numbers")

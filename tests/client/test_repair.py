@@ -1,4 +1,4 @@
-"""Repair: each kind of damage, made in a real log as another writer would, is put right; rows are those of a model."""
+"""Repair of each kind of damage in a real log; rows are compared with a model."""
 
 import json
 import random
@@ -46,13 +46,13 @@ def ids(table, version=None):
 
 
 def by_deltalake(table):
-    """Return the ids that a reader which keeps logical files apart sees."""
+    """Return the ids seen by a reader that distinguishes logical files by path and deletion vector."""
     found = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(folder(table))))
     return Counter(pa.table(found.execute("SELECT id FROM t").read_all())["id"].to_pylist())
 
 
 def assert_repaired(table, expected, *actions, num_versions=1):
-    """Repair it: first dry, which changes nothing; then rows are as expected, to all readers, and nothing is left to do."""
+    """Repair it: first a dry run, which changes nothing; then all readers see the expected rows, and no findings remain."""
     before = newest(table)
     planned = table.repair(dry_run=True)
     assert newest(table) == before
@@ -187,7 +187,7 @@ def test_a_path_whose_newer_file_is_gone(people):
 
 
 def test_two_deletes_that_did_not_know_each_other(make):
-    """Their rows are gone of both; the second logical file goes in a version after."""
+    """Rows of both are deleted; the second logical file is removed in a later version."""
     table = make()
     whole = only_add(table)
     table.delete("id < 3")
@@ -306,7 +306,7 @@ def test_a_lost_vector_is_left_where_more_rows_look_deleted_than_were(make):
 def test_a_lost_vector_is_left_where_the_feed_has_no_files(make):
     table = make(FEED)
     table.update({"name": "'new'"}, "id = 3")
-    table.delete("id = 1")  # by vector alone
+    table.delete("id = 1")  # by deletion vector
     (marked,) = [add for add in adds(table).values() if "deletionVector" in add]
     vector_file(table, marked).unlink()
 
@@ -469,7 +469,7 @@ def test_a_file_that_is_changed_meanwhile_is_planned_again(people, monkeypatch):
 
 @pytest.mark.parametrize(("predicate", "left"), [("id = 4", [3, 5, 6, 7, 8]), ("true", []), ("id >= 0", [])])
 def test_deletes_that_lose_a_race_against_a_repair_take_their_rows(people, monkeypatch, predicate, left):
-    """What a repair removes of a path that stays is not what they were to remove."""
+    """Concurrent removes of the path refer to another logical file than the one that the repair removes."""
     foreign(people, "DELETE", marking(only_add(people), [0, 1, 2, 9]))
     commit, started = Commits.commit, []
 
@@ -681,7 +681,7 @@ def shell(*arguments):
 
 
 class Damage:
-    """Hurts a table as writers do that are wrong in one way each, and keeps the rows that are right."""
+    """Damages a table as buggy writers would, and records the correct rows."""
 
     def __init__(self, table, seed):
         self.table = table
@@ -736,7 +736,7 @@ class Damage:
                 {"add": add | {"deletionVector": vector, "dataChange": False}},
             )
         elif kind in ("lost", "unknown"):
-            # Two deletes, neither of which knew what the other did.
+            # Two concurrent deletes that do not know of each other.
             other = set(self.random.sample(sorted(live), min(3, len(live))))
             self.table.delete(f"id in ({', '.join(map(str, other))})")
             foreign(self.table, "DELETE", removing(add, add.get("deletionVector")), marking(add, marked))

@@ -1,4 +1,4 @@
-"""RESTORE by Python, SQL and the shell: rows, columns and the change feed are those of the version, whatever came in between."""
+"""RESTORE in Python, SQL and the shell: rows, columns and the change feed match the restored version."""
 
 import json
 import random
@@ -22,7 +22,7 @@ FEED = {"delta.enableChangeDataFeed": "true"}
 
 @pytest.fixture
 def people(lake, tmp_path):
-    """Version 1 has ids 0 to 9, version 2 lacks three, version 3 has a column more and one row changed."""
+    """Version 1 has ids 0 to 9, version 2 deletes three, version 3 adds a column and updates one row."""
     table = lake.create_table(tmp_path / "people", "id long, name string", name="people", properties=FEED)
     table.append([{"id": n, "name": f"n{n}"} for n in range(10)])
     table.delete("id < 3")
@@ -182,7 +182,7 @@ def test_the_command(people, run, tmp_path):
 
 
 class Sequence:
-    """Random DML and RESTOREs of a table, beside the rows that each version has to have."""
+    """Random DML and RESTOREs of a table, with the expected rows of each version."""
 
     def __init__(self, lake, folder, seed):
         self.random = random.Random(seed)
@@ -318,7 +318,7 @@ def test_dml_and_restores_at_once_lose_and_repeat_no_row(lake, tmp_path):
 
 @pytest.fixture
 def replaced(lake, tmp_path):
-    """The file of version 1 is needed by no newer one."""
+    """No newer version needs the file of version 1."""
     table = lake.create_table(tmp_path / "replaced", "id long")
     table.append([{"id": n} for n in range(10)])
     table.overwrite([{"id": n} for n in range(20, 30)])
@@ -326,7 +326,7 @@ def replaced(lake, tmp_path):
 
 
 def test_a_vacuum_that_others_run_meanwhile_is_noticed(replaced, tmp_path, monkeypatch):
-    """Between the look at the files and the commit."""
+    """Between the check of the files and the commit."""
     commit, calls = Commits.commit, []
 
     def late(self, table, changes):
@@ -345,7 +345,7 @@ def test_a_vacuum_that_others_run_meanwhile_is_noticed(replaced, tmp_path, monke
 
 
 def test_a_vacuum_that_deletes_by_now_is_waited_for(replaced, monkeypatch):
-    """Between VACUUM's look at the log and its deletes."""
+    """Between VACUUM's read of the log and its deletes."""
     delete, restores = vacuuming.delete_files, []
     with ThreadPoolExecutor(1) as pool:
 

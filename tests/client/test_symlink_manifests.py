@@ -16,7 +16,7 @@ ODD = ["a b", "ä:/%", None, "x=1", "y\nz"]
 
 
 def listed(folder):
-    """The rows of the manifests by directory, read as Hive does: whole files, and partitions from the directories."""
+    """The rows of the manifests by directory, read as Hive does: whole files, with partition values from directories."""
     root = Path(folder) / "_symlink_format_manifest"
     return {
         str(path.parent.relative_to(root)): path.read_text().splitlines() for path in root.rglob("manifest")
@@ -113,7 +113,7 @@ def test_stale_manifests_go_and_so_do_checksums_of_hadoop(plain, tmp_path):
 
 
 def test_what_others_committed_is_in_them_after_the_next_commit(plain, tmp_path):
-    """Also where the service begins anew, and knows of no manifest that it wrote."""
+    """Even after a restart, when the service does not know its earlier manifests."""
     with delvec.connect(database_url="sqlite://") as other:
         other.table(str(tmp_path / "plain")).append([{"id": 8, "p": "b"}])
         plain.append([{"id": 9, "p": "c"}])

@@ -1,4 +1,4 @@
-"""Transactions whose changes the caller knows: rows by index, files, vectors that the client writes itself."""
+"""Transactions with given changes: row indexes, files, and deletion vectors that the client writes."""
 
 import json
 
@@ -37,7 +37,7 @@ def action(table, tmp_path, version, key):
 
 
 def written(table, tmp_path, name, numbers):
-    """Write a data file as any program might, and describe it."""
+    """Write a data file without Delvec, and return its description."""
     rows = pa.table(
         {"id": pa.array(numbers, pa.int64()), "name": ["x"] * len(numbers), "country": ["FI"] * len(numbers)}
     )
@@ -254,7 +254,7 @@ def test_an_application_that_is_not_one_is_refused(people):
 
 
 def test_the_client_writes_vectors_itself(people, tmp_path):
-    """At the places that the service gives out; rows that were gone before are in there, too."""
+    """At positions assigned by the service; includes rows that were already deleted."""
     file = the_file(people)
     people.delete("id = 7")
 
@@ -318,7 +318,7 @@ def test_vectors_are_not_written_for_a_table_without_them(lake, tmp_path):
 
 
 def replace_newest(table, tmp_path):
-    """Put another commit in the place of the newest, as a writer does that looks and then renames."""
+    """Replace the newest commit, as a writer that checks and then renames would."""
     log = tmp_path / table.name / "_delta_log"
     newest = max(log.glob("*.json"))
     lines = [line for line in newest.read_text().splitlines() if "commitInfo" not in line]
@@ -332,7 +332,7 @@ def replace_newest(table, tmp_path):
 def test_what_mark_read_a_version_that_another_writer_replaced_is_not_committed(
     people, tmp_path, monkeypatch, command
 ):
-    """The rows that the other one brought were never looked at, and no path tells that."""
+    """The rows added by the other commit were never read, which no path shows."""
     engine = people.engine
     source = pa.table({"id": pa.array([2], pa.int64()), "name": ["new"], "country": ["FI"]})
 

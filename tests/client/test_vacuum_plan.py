@@ -1,4 +1,4 @@
-"""VACUUM in two steps, into a quarantine, and by an inventory: Python, SQL and the shell."""
+"""VACUUM with a plan, a quarantine, or an inventory, in Python, SQL and the shell."""
 
 import json
 import os

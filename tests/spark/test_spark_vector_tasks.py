@@ -17,7 +17,7 @@ def budget(request, monkeypatch):
 
 
 def test_a_large_delete_is_a_delete(budget, lake, spark, tmp_path):
-    """Of files that had a vector, that lose every row, nearly every row, some rows, none."""
+    """For files with a deletion vector that lose all, nearly all, some, or no rows."""
     people = lake.create_table(tmp_path / "people", "id long")
     for start in range(0, 6000, 1000):
         people.append(pa.table({"id": range(start, start + 1000)}))

@@ -1,4 +1,4 @@
-"""``delvec alter``: a table changed from the shell."""
+"""``delvec alter``."""
 
 import json
 

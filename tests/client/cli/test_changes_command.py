@@ -12,7 +12,7 @@ from delvec.cli import run
 
 @pytest.fixture
 def people(tmp_path, monkeypatch):
-    """A table whose version 1 has two rows and whose version 2 lost one."""
+    """A table with two rows in version 1, one of which version 2 deletes."""
     monkeypatch.setenv("DELVEC_DATABASE_URL", f"sqlite:///{tmp_path}/delvec.db")
     monkeypatch.delenv("DELVEC_URL", raising=False)
     properties = {"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "true"}

@@ -1,4 +1,4 @@
-"""``delvec check`` and ``DeltaTable.check()``: what is wrong is shown, and programs can tell."""
+"""``delvec check`` and ``DeltaTable.check()``: findings, output and exit codes."""
 
 import json
 

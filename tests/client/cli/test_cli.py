@@ -197,7 +197,7 @@ def test_partitions_and_properties(delvec_command, tmp_path):
 def test_failures_are_one_line_and_exit_code_1(delvec_command, people, arguments):
     done = delvec_command(*arguments)
     assert (done.code, done.out) == (1, "")
-    # Below an error in SQL stands where it is.
+    # An SQL error is followed by its position.
     assert re.fullmatch(r"delvec: [^\n]+\n(?:  [^\n]+\n +\^+\n)?", done.err)
     done = delvec_command(*arguments, "--json")
     assert (done.code, done.out) == (1, "")
@@ -358,7 +358,7 @@ def test_service_serves_the_shell_and_the_client(delvec_command, tmp_path, monke
 
 @pytest.mark.parametrize(("retries", "code"), [("1", 0), ("0", 1)])
 def test_a_lost_race_is_run_again_as_often_as_told(delvec_command, people, monkeypatch, retries, code):
-    """Another writer adds a row that matches while the first run looks for rows."""
+    """Another writer adds a matching row during the first run's scan."""
     real, first = DuckDBEngine.find_rows, []
 
     def another_first(engine, *arguments, **options):

@@ -1,4 +1,4 @@
-"""``delvec doctor``: what it finds where something is amiss, and what it advises."""
+"""``delvec doctor``: its findings and its advice."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What people see on a terminal while a command takes long."""
+"""Progress of long commands on a terminal."""
 
 import io
 import threading
@@ -15,7 +15,7 @@ from delvec.cli.output import working
 
 
 class Terminal(io.StringIO):
-    """A terminal that keeps what is written to it."""
+    """A fake terminal that records its output."""
 
     def isatty(self):
         return True

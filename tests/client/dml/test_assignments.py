@@ -1,4 +1,4 @@
-"""What an UPDATE or an action of a MERGE makes of each column."""
+"""Assignments of UPDATE and MERGE, column by column."""
 
 import datetime as dt
 

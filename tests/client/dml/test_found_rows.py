@@ -1,4 +1,4 @@
-"""Rows that a command finds, and what becomes of them when they are too many to be held or sent."""
+"""Found rows: deletion vectors are written early if there are too many rows to hold or send."""
 
 from functools import partial
 
@@ -14,7 +14,7 @@ FILES = 6
 
 @pytest.fixture
 def numbers(lake, tmp_path):
-    """Six files of 1,000 rows: ``id`` counts on from file to file."""
+    """Six files of 1,000 rows with consecutive ids."""
     table = lake.create_table(tmp_path / "numbers", "id long")
     for number in range(FILES):
         table.append([{"id": id_} for id_ in range(number * 1000, number * 1000 + 1000)])
@@ -32,7 +32,7 @@ def ids(table):
 
 @pytest.fixture
 def little_room(monkeypatch):
-    """The engine holds next to no rows, and next to none are sent."""
+    """The limits for rows in memory and in requests are nearly 0."""
     monkeypatch.setattr(duckdb_find_rows, "RowCollector", partial(RowCollector, max_bytes=300))
     monkeypatch.setattr(touched_files, "SENT_BYTES", 300)
     monkeypatch.setattr(touched_files, "_SURELY_SENT", 0)
@@ -64,7 +64,7 @@ def test_without_places_all_is_held(numbers):
 
 
 def test_a_large_delete_is_a_delete(numbers, little_room, vectors):
-    """Of files that had a vector, that lose every row, nearly every row, some rows, none."""
+    """For files with a deletion vector that lose all, nearly all, some, or no rows."""
     numbers.delete("id % 7 = 3 AND id < 3000")
 
     done = numbers.delete("id % 3 = 0 AND id < 4000 OR id BETWEEN 4000 AND 4999 OR id BETWEEN 5001 AND 5980")

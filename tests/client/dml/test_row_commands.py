@@ -1,4 +1,4 @@
-"""UPDATE, MERGE and DELETE through the client: what they leave, what they count, and whom they let pass."""
+"""UPDATE, MERGE and DELETE through the client: rows, metrics and concurrency."""
 
 import itertools
 import json
@@ -182,7 +182,7 @@ def test_a_merge_says_of_which_kind_rows_were_where_that_is_known(make, kinds, t
         names = name.format(MATCHED), name.format(BY_SOURCE)
         if (
             counts is None
-        ):  # some of each: how many of which nobody counted, and no number is better than a wrong one
+        ):  # both kinds: the engine does not count them separately, so there is no metric
             assert not recorded.keys() & set(names)
         else:
             assert tuple(int(recorded[each]) for each in names) == counts
@@ -309,7 +309,7 @@ def test_a_table_is_merged_into_itself_by_one_version_of_it(make):
     assert content(table, "id", "n") == [(1, 1), (2, 101)]
 
 
-# --- what is said of it -------------------------------------------------------------------------------------------
+# --- history ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("vectors", ["true", "false"])

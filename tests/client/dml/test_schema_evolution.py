@@ -1,4 +1,4 @@
-"""Which columns a MERGE with schema evolution adds: those that its clauses set, and no others."""
+"""Schema evolution of MERGE: adds exactly the columns that clauses assign."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,4 @@
-"""Statistics computed anew: what they say, who may write meanwhile, and what stays as it is."""
+"""COMPUTE STATISTICS: results, concurrent writers, and unchanged facts."""
 
 import json
 

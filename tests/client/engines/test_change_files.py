@@ -1,4 +1,4 @@
-"""Files of the change data feed: where they are, what they hold."""
+"""Change data files: location and content."""
 
 from pathlib import Path
 from urllib.parse import unquote

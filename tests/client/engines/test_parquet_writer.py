@@ -1,4 +1,4 @@
-"""Data files that readers of a Delta table can trust: names, partitions, statistics, types, and nothing left over."""
+"""Data files: names, partitions, statistics, types, and clean-up after failures."""
 
 import datetime as dt
 import json
@@ -451,7 +451,7 @@ def test_every_row_is_in_exactly_one_file_of_its_partition(tmp_path_factory, row
 
 
 def test_empty_lists_without_offsets_are_written(tmp_path):
-    """Java sends nested lists so where a batch has no value in any of them; pyarrow's own count of bytes crashes there."""
+    """Java sends empty nested lists without offsets, on which pyarrow's ``nbytes`` crashes."""
     kind = ArrayType(ArrayType(INTEGER))
     where = target(tmp_path, StructField("lists", kind))
     arrow = kind.to_arrow()

@@ -1,4 +1,4 @@
-"""What stands in for an engine in Spark's tasks is one, or no connection takes it."""
+"""The placeholder engines of the data source satisfy the Engine protocol."""
 
 import pytest
 
@@ -12,5 +12,5 @@ pytest.importorskip("pyspark")
 def test_the_data_sources_parts_are_engines():
     from delvec.spark_datasource import source, write_transaction
 
-    assert isinstance(source._TaskSide(), Engine)
+    assert isinstance(source._NoEngine(), Engine)
     assert isinstance(write_transaction._WrittenFiles(), Engine)

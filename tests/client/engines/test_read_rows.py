@@ -1,4 +1,4 @@
-"""The proof that each live row was read once, before files are removed for those that were sorted."""
+"""The check that each live row was read once, before sorted files replace the old ones."""
 
 import numpy as np
 import pyarrow as pa

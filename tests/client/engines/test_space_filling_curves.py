@@ -1,4 +1,4 @@
-"""The Hilbert curve, and the ranges that values are cut into."""
+"""The Hilbert curve, and the ranges of values."""
 
 import datetime as dt
 import itertools

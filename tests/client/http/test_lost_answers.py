@@ -1,4 +1,4 @@
-"""Requests and answers that get lost, come twice, late, or are turned away: each command takes effect once."""
+"""Lost, repeated, late and rejected requests and responses: each command takes effect once."""
 
 import itertools
 import json
@@ -37,7 +37,7 @@ SOME_FAULTS = ("answer dropped", "late", "sent twice")
 
 
 class Weather(httpx.BaseTransport):
-    """A network between client and service that does to changes what it is told to, one fault each, then nothing.
+    """A network between client and service that injects one fault per change, from a list.
 
     Attributes:
         faults: those to come.
@@ -79,7 +79,7 @@ class Weather(httpx.BaseTransport):
         with self._lock:
             late, self._late = self._late, []
         for each in late:
-            self._send(each)  # what was thought lost arrives after all, when all is done
+            self._send(each)  # lost requests arrive in the end
         return answer
 
     def _next(self, key):
@@ -108,7 +108,7 @@ class Weather(httpx.BaseTransport):
 
 
 class Place:
-    """A service behind the weather."""
+    """A service behind the faulty network."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -123,7 +123,7 @@ class Place:
         return sorted(int(path.stem) for path in log.glob("*.json"))
 
     def keys(self, name):
-        """Return the keys that the log says were committed."""
+        """Return the transaction ids in the log."""
         found = []
         for version in self.versions(name):
             entry = self.folder / name / "_delta_log" / f"{version:020}.json"
@@ -280,7 +280,7 @@ def test_a_service_that_stays_busy_is_said_to_be_and_nothing_was_done(place):
 
 
 def test_a_request_that_comes_late_does_not_undo_what_came_after(place):
-    """Rows are deleted, the answer is lost, others append the same rows anew, and then the first request comes again."""
+    """The response to a DELETE is lost, another writer appends the same rows, and then the first request is repeated."""
     people = table(place)
     place.weather.faults = ["late"]
 
@@ -292,7 +292,7 @@ def test_a_request_that_comes_late_does_not_undo_what_came_after(place):
 
 
 def test_many_writers_in_bad_weather_do_each_thing_once(place):
-    """What was answered is what is in the table, and each key is in the log once."""
+    """The responses match the table, and each key is in the log once."""
     people = table(place)
     place.weather.often = True
     lock = threading.Lock()
@@ -319,7 +319,7 @@ def test_many_writers_in_bad_weather_do_each_thing_once(place):
 
 
 class GivenUp(httpx.BaseTransport):
-    """The first commit stays under way until it is sent again; the repetition is given up, and the first is done."""
+    """The first commit is in progress when it is sent again; the client gives up on the repetition, and the first completes."""
 
     def __init__(self, inner, error):
         self._inner = inner

@@ -1,4 +1,4 @@
-"""How many requests a command makes: each is a round trip for a client that is far from the service."""
+"""The number of requests per command, each of which is a round trip."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,4 @@
-"""What Spark 4.1 says of the types of sums, differences and products of decimals, ``typeof`` asked."""
+"""Types of decimal sums, differences and products, compared with Spark 4.1's ``typeof``."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the DuckDB engine reads, finds and rewrites, on files that other writers made."""
+"""The DuckDB engine on files of other writers: read, find and rewrite."""
 
 import datetime as dt
 import json
@@ -57,7 +57,7 @@ ODD_NAMES = [
 
 
 class Table:
-    """A table in the making: files are written with Arrow, the scan is put together by hand."""
+    """Builds a table: files are written with Arrow, and the scan is built by hand."""
 
     def __init__(self, location, schema, partition_by=(), configuration=None):
         self.location = location
@@ -218,7 +218,7 @@ def test_a_file_with_more_rows_than_its_statistics_say_is_an_error(engine, local
     table.rows[0]["num_records"] = 2000
     with pytest.raises(CorruptTable, match="more rows than its statistics say"):
         engine.read(table.scan(), None, None)
-    table.rows[0]["num_records"] = 2**31  # so many that the file itself is asked
+    table.rows[0]["num_records"] = 2**31  # so many that the footer is read
     assert len(ids(engine.read(table.scan(), None, None))) == 2499
     monkeypatch.setattr("delvec.engines.duckdb.scan._MAX_ROWS", 2000)
     with pytest.raises(UnsupportedTable, match="Spark"):

@@ -1,4 +1,4 @@
-"""upper() and lower() as DuckDB's SQL give what Python, and so Java, gives: for every character, and in context."""
+"""upper() and lower() in DuckDB SQL equal Python's, and so Java's, for every character and in context."""
 
 import duckdb
 import pyarrow as pa

@@ -1,4 +1,4 @@
-"""What the DuckDB engine makes of UPDATE and MERGE: the old rows as bitmaps, the new ones in files, and copies."""
+"""UPDATE and MERGE on the DuckDB engine: bitmaps of old rows, files of new rows, and copies."""
 
 import datetime as dt
 import math
@@ -77,7 +77,7 @@ def row(number):
 
 @pytest.fixture
 def make(lake, tmp_path):
-    """Make a table of 30 rows in two appends, of which some were deleted, one way or the other."""
+    """Create a table of 30 rows in two appends, some of them deleted with or without deletion vectors."""
 
     def make(shape="plain", name="table"):
         is_mapped = "mapped" in shape
@@ -96,7 +96,7 @@ def make(lake, tmp_path):
 
 
 class Statement:
-    """Expressions over a table and a source, and what the engine makes of them."""
+    """Expressions over a table and a source, and their results on the engine."""
 
     def __init__(self, engine, table, source=None, *, schema=None, feed=False, rules=None):
         self.engine, self.table = engine, table
@@ -147,13 +147,13 @@ class Statement:
         return found
 
     def outcome(self, changed):
-        """Return the rows of the table as it would be."""
+        """Return the rows of the table after the commit."""
         kept = self.engine.copy_rows(self.scan, changed.row_deletes, self.target)
         return self.rows([*kept, *changed.adds])
 
 
 def known(rows):
-    """Return rows in an order of their own, with values that compare exactly."""
+    """Return rows in a canonical order, with values that compare exactly."""
     return sorted(repr({name: each[name] for name in sorted(each)}) for each in rows)
 
 
@@ -273,7 +273,7 @@ def test_doubles_become_decimals_and_texts_become_values_as_in_spark(engine, lak
     table.append([{"id": 1}])
     statement = Statement(engine, table)
     texts = {
-        # Of these, the binary numbers are a little less than what they show.
+        # The binary values of these are slightly below their decimal digits.
         ("amount", "CAST(1.005 AS DOUBLE)"): Decimal("1.01"),
         ("amount", "CAST(CAST(-1.005 AS DOUBLE) AS DECIMAL(10, 2))"): Decimal("-1.01"),
         ("amount", "CAST(0.145 AS FLOAT)"): Decimal("0.14"),
@@ -339,7 +339,7 @@ def test_what_fails_only_for_deleted_rows_is_no_failure(engine, lake, tmp_path):
     clause = statement.clause("matched", "delete")
     changed = statement.run(clause, on="CAST(t.text AS INT) = s.id")
     assert changed.rows_deleted == 2
-    # What the first attempt wrote is gone: only the rows of the successful one are left.
+    # The first attempt's files are removed: only the rows of the successful one remain.
     assert len(files_in(table)) == len(before) + 1
 
 
@@ -374,7 +374,7 @@ def test_new_rows_are_checked_and_nothing_is_left_behind(engine, lake, tmp_path)
 
 
 def changed_row(old, source):
-    """Return what the clauses of the test below make of one row; None: nothing is left of it."""
+    """Return the result of the test's clauses for one row; None if it is deleted."""
     own = [each for each in source if each["key"] is not None and each["key"] == old["id"]]
     if own:
         kind, text = own[0]["kind"], own[0]["text"]
@@ -390,7 +390,7 @@ def changed_row(old, source):
 
 
 def merged(before, source):
-    """Return what the clauses of the test below make of all rows: the table's, and the feed's."""
+    """Return the result of the test's clauses for all rows: of the table and of the change feed."""
     after, feed = [], []
     for old in before:
         new = changed_row(old, source)
@@ -403,7 +403,7 @@ def merged(before, source):
             feed.append(old | {"_change_type": "delete"})
             continue
         after.append(new)
-        # A row that is updated to what it was is updated.
+        # An update to the same values counts as an update.
         feed += told if own in {"update", "move"} or (own is None and old["size"] < 50) else []
     there = {old["id"] for old in before} - {None}
     for each in source:
@@ -507,14 +507,14 @@ def test_several_source_rows_for_one_row(engine, make, monkeypatch, batch, copie
         statement.run(update, on="t.id = s.id")
     assert found.value.details["keys"]["id"] in {"4", "5"}
     assert files_in(table) == before
-    # A condition of a clause does not leave one, but the condition that joins may.
+    # The clause's condition does not make the match unique, but the join condition may.
     once = statement.clause("matched", "update", "s.flag", {"name": "'x'"})
     with pytest.raises(MultipleMatches):
         statement.run(once, on="t.id = s.id")
     assert statement.run(once, on="t.id = s.id AND t.id < 5 AND s.flag").rows_updated == 2
     with pytest.raises(MultipleMatches):
         statement.run(statement.clause("matched", "delete", "t.id > 4"), on="t.id = s.id")
-    # What is only deleted may match any number of times, and is told of once.
+    # Rows that are only deleted may match several times, and are reported once.
     values = {"id": "s.id", "name": "'new'", "size": "0", "part": "NULL", "price": "NULL"}
     for more in ([], [statement.clause("not-matched", "insert", None, values)]):
         changed = statement.run(statement.clause("matched", "delete"), *more, on="t.id = s.id")

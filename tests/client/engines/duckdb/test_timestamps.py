@@ -1,4 +1,4 @@
-"""Timestamps as Spark writes them, INT96 without a zone, beside those of other writers: one moment in every time zone."""
+"""INT96 timestamps of Spark and INT64 timestamps of other writers: the same instant in every time zone."""
 
 import datetime as dt
 
@@ -43,7 +43,7 @@ def rows(start, stop):
 
 
 def as_spark(folder):
-    """Write the data files again with INT96."""
+    """Rewrite the data files with INT96."""
     for file in folder.glob("*.parquet"):
         pq.write_table(pq.read_table(file), file, use_deprecated_int96_timestamps=True)
         assert pq.read_metadata(file).schema.column(1).physical_type == "INT96"
@@ -54,7 +54,7 @@ _IN_UTC = bytes.fromhex("4c8c111c2c00000000")
 
 
 def as_old_spark(folder):
-    """Take the logical types out of the footers: older writers had but TIMESTAMP_MICROS."""
+    """Remove the logical types from the footers: older writers only had TIMESTAMP_MICROS."""
     for file in folder.glob("*.parquet"):
         data = file.read_bytes()
         start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
@@ -148,7 +148,7 @@ def test_partitions_by_time_do_not_hide_what_files_have(lake, tmp_path, monkeypa
 
 
 def test_a_moment_that_duckdb_takes_for_infinity_stays(lake, tmp_path, monkeypatch):
-    """In a file between others that are INT96, which has no such."""
+    """In a file between INT96 files, which cannot have such values."""
     schema = pa.schema({"id": pa.int64(), "at": UTC})
     table = lake.create_table(tmp_path / "t", schema, engine="duckdb")
     table.append(pa.table({"id": [1], "at": [moment(1)]}, schema))

@@ -1,4 +1,4 @@
-"""What DuckDB sees of the footer of a file with variants, and footers that lie."""
+"""Changed footers of files with variants, and hostile footers."""
 
 import random
 
@@ -14,14 +14,14 @@ VARIANT = pa.struct([("metadata", pa.binary()), ("value", pa.binary())])
 
 
 def seen(content):
-    """Return a file as DuckDB sees it, without what fills it up before its footer."""
+    """Return a file as DuckDB sees it, without the padding before its footer."""
     end = seen_end(lambda start, end: content[start:end], len(content), "part-0.parquet")
     return content[: end.start] + end.data
 
 
 @pytest.fixture(scope="module")
 def marked(tmp_path_factory):
-    """A file that DuckDB wrote: one variant in one piece, and one that is shredded."""
+    """A file written by DuckDB with an unshredded and a shredded variant."""
     path = tmp_path_factory.mktemp("files") / "marked.parquet"
     with duckdb.connect() as connection:
         connection.execute(

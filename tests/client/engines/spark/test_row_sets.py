@@ -1,4 +1,4 @@
-"""Rows of deletion vectors as tasks look them up: also where a few bytes mean more than memory holds."""
+"""Lookup of deletion vector rows in tasks, including hostile bitmaps that would exceed memory."""
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +31,7 @@ def test_rows_are_found_however_many_there_are(marked, asked, first, few):
 
 
 def test_a_small_vector_that_means_more_rows_than_memory_holds(tmp_path):
-    """Not quite a megabyte means four billion rows."""
+    """Less than a megabyte with four billion rows."""
     path = tmp_path / "part-0.parquet"
     pq.write_table(pa.table({"id": range(200_000)}), path, row_group_size=70_000)
     schema = StructType.from_arrow(pa.schema([("id", pa.int64())]))

@@ -1,4 +1,4 @@
-"""Rows that a task holds back while they are few."""
+"""Rows that a task buffers while they are few."""
 
 import pyarrow as pa
 import pytest
@@ -9,7 +9,7 @@ pytestmark = pytest.mark.unit
 
 
 class _Writer:
-    """Keeps what a writer of files is given, and how it ended."""
+    """Records the rows written, and how the writer ended."""
 
     def __init__(self):
         self.rows, self.ended = [], None

@@ -1,4 +1,4 @@
-"""What tasks do for the process that runs them."""
+"""Effects of tasks on their worker process."""
 
 import importlib
 import sys
