@@ -1,4 +1,4 @@
-"""Tables written by hand, as any Delta writer may leave them, and each engine to read them."""
+"""Fixtures: tables written by hand, as other Delta writers may write them, and each engine."""
 
 import json
 import math
@@ -35,7 +35,7 @@ class DataFile:
     """A Parquet file and its entry in the log.
 
     Attributes:
-        rows: what it holds, or None where the file is there already.
+        rows: its rows; None if the file exists.
         values: its partition values, serialized.
         deleted: row indexes for an inline deletion vector, or the descriptor itself.
         name: below the table's folder.
@@ -52,7 +52,7 @@ class DataFile:
 
 
 class TableWriter:
-    """Writes the log of a table by hand, one version with everything in it."""
+    """Writes a table's log by hand, as a single version."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -66,8 +66,8 @@ class TableWriter:
             files: the data files.
             partition_by: logical names.
             properties: the table's configuration.
-            features: table features; what the schema and the files need is added.
-            protocol: the protocol action itself, in place of ``features``.
+            features: table features, in addition to those that schema and files need.
+            protocol: the protocol action, instead of ``features``.
         """
         folder = self.folder / name
         (folder / "_delta_log").mkdir(parents=True, exist_ok=True)
@@ -137,13 +137,13 @@ def _protocol(features):
 
 @pytest.fixture
 def write_table(tmp_path):
-    """Make a :class:`TableWriter` of this test's folder."""
+    """A :class:`TableWriter` for this test's folder."""
     return TableWriter(tmp_path)
 
 
 @pytest.fixture(scope="module")
 def write_shared_table(tmp_path_factory):
-    """Make one whose tables all tests of a module share."""
+    """A :class:`TableWriter` whose tables are shared by a module's tests."""
     return TableWriter(tmp_path_factory.mktemp("tables"))
 
 
@@ -155,7 +155,7 @@ def engine(request):
 
 @pytest.fixture
 def read(lake, engine):
-    """``read(folder, columns=None, predicate=None)`` gives the rows of a table, as the engine returns them."""
+    """``read(folder, columns=None, predicate=None)`` returns a table's rows from the engine."""
 
     def read(folder, columns=None, predicate=None):
         return lake.table(str(folder), engine=engine).to_arrow(columns=columns, predicate=predicate)
@@ -164,7 +164,7 @@ def read(lake, engine):
 
 
 def plain(column):
-    """Return a column as Python values that compare exactly and sort, whatever their range.
+    """Return a column as Python values that compare exactly and are sortable for any range.
 
     Days and microseconds are integers; floats are told apart by sign, and NaN equals NaN.
     """
@@ -190,7 +190,7 @@ def _nested(value):
 
 
 def rows_of(table):
-    """Return a table's rows as dicts of :func:`plain` values, in an order that depends on them only."""
+    """Return a table's rows as dicts of :func:`plain` values, in a canonical order."""
     columns = {name: plain(table[name]) for name in table.column_names}
     return sorted(
         (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)), key=repr
@@ -198,7 +198,7 @@ def rows_of(table):
 
 
 def check_same(found, expected):
-    """Check that two tables have the same schema, metadata aside, and the same rows in any order."""
+    """Check that two tables have the same schema, except for metadata, and the same rows in any order."""
     assert found.schema.equals(expected.schema, check_metadata=False), (found.schema, expected.schema)
     ours, theirs = rows_of(found), rows_of(expected)
     for name in expected.column_names:  # first by column, because a difference then is short

@@ -1,4 +1,4 @@
-"""The tables that OPTIMIZE is tried on: columns of several kinds, with a part of the rows deleted."""
+"""Tables for tests of OPTIMIZE: columns of various types, with some rows deleted."""
 
 import pyarrow as pa
 
@@ -17,7 +17,7 @@ def some(first, count, part="a"):
 
 
 def filled(lake, folder, *, files, rows_in_file, others_from, deleted):
-    """Make a table: so many files in partition a, two in b, of which rows are deleted by vector; DuckDB's."""
+    """Create a table with DuckDB: ``files`` files in partition a, two in b, with rows deleted by deletion vector."""
     table = lake.create_table(
         folder,
         SCHEMA,

@@ -1,4 +1,4 @@
-"""Compaction after commits, where the table asks for it: done by the client, and never the command's failure."""
+"""Auto compaction after commits: run by the client, and its failure never fails the command."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,4 @@
-"""Bad input of UPDATE, MERGE, DELETE and writes on each engine: one typed error that names what is wrong, and the table as it was."""
+"""Invalid input of UPDATE, MERGE, DELETE and writes on each engine: a typed error, and an unchanged table."""
 
 import pyarrow as pa
 import pytest
@@ -165,7 +165,7 @@ def test_keys_that_the_source_has_twice(place, lake, people):
 
 
 def failing(after):
-    """Rows whose source breaks after some batches."""
+    """A source that fails after some batches."""
 
     def batches():
         for number in range(after):
@@ -212,7 +212,7 @@ CHANGES = {
 def test_storage_that_cannot_be_written(place, lake, engine, tmp_path):
     parted = cases.Place(tmp_path / "parted", place.database)
     lake.create_table(parted.folder, cases.ROWS.schema, ["part"]).append(cases.ROWS)
-    # A file where the folder of the new rows' partition has to be.
+    # A file blocks the path of the new partition's folder.
     (parted.folder / "part=c").write_text("in the way")
     for command in CHANGES.values():
         with cases.refused(parted, lake, errors.UnusableFile, "part=c"):

@@ -1,4 +1,4 @@
-"""Bad input on each engine: a typed error, one sentence, nothing committed, and session and service stay up."""
+"""Invalid input on each engine: a typed error, no commit, and session and service keep working."""
 
 import pytest
 from tests import bad_input_cases as cases
@@ -23,7 +23,7 @@ def people(lake, engine):
 
 
 def check_refused(place, engine, command, kind, *words, **where):
-    """Check that a table that is damaged before it is first read is refused, whatever is asked for."""
+    """Check that every operation on a damaged table is refused."""
     with place.connect() as lake, cases.refused(place, lake, kind, *words, table="people", **where):
         command(lake.table(place.folder, engine=engine))
 
@@ -108,7 +108,7 @@ def test_odd_file_names(engine, tmp_path):
         table = lake.table("odd", engine=engine)
         live = set(range(3 * len(cases.ODD_NAMES)))
         assert set(table.to_arrow()["id"].to_pylist()) == live
-        for remainder in (0, 1, 2):  # the second finds deletion vectors, and the third empties every file
+        for remainder in (0, 1, 2):  # the second meets deletion vectors, and the third empties every file
             assert table.delete(f"id % 3 = {remainder}")["numDeletedRows"] == len(cases.ODD_NAMES)
             live -= {number for number in live if number % 3 == remainder}
             assert set(table.to_arrow()["id"].to_pylist()) == live

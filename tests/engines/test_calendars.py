@@ -1,4 +1,4 @@
-"""Early and late times as Spark writes them, in each of its calendars and as INT96, on each engine alike."""
+"""Early and late times written by Spark, in each calendar and as INT96, on each engine."""
 
 import datetime as dt
 
@@ -103,7 +103,7 @@ def test_the_calendar_of_spark_2(write_table, data_file, spark_file, read, same,
                 read(old, columns)
         with pytest.raises(delvec.UnsupportedTable, match="read it with Spark"):
             read(old, ["id"], "day = DATE '1500-02-28'")
-        # What is later is the same in both calendars.
+        # Later times are equal in both calendars.
         assert read(old, ["id"], "day > DATE '2000-01-01'")["id"].to_pylist() == [6, 7]
     else:
         same(read(old), expected(TIMES))

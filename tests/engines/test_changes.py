@@ -1,4 +1,4 @@
-"""The change data feed of logs as any writer may leave them, on each engine: which rows, of what kind, when."""
+"""The change data feed of logs of any writer, on each engine: rows, change types and versions."""
 
 import datetime as dt
 import json
@@ -24,7 +24,7 @@ FEED = ["_change_type", "_commit_version", "_commit_timestamp"]
 
 
 class Log:
-    """Writes versions one by one; each gets a time of its own, one second after the one before."""
+    """Writes versions one by one, one second apart."""
 
     START = 1_700_000_000
 
@@ -43,7 +43,7 @@ class Log:
         os.utime(path, (self.START + self.version,) * 2)
 
     def file(self, name, ids, *, place="x", **columns):
-        """Write a data file; return its entry, of which adds and removes are made."""
+        """Write a data file; return its entry, for adds and removes."""
         path = self.folder / name
         path.parent.mkdir(exist_ok=True)
         pq.write_table(pa.table({"id": pa.array(ids, pa.int64()), **columns}), path)
@@ -112,17 +112,17 @@ def everything(tmp_path_factory):
     changes = []
     log.commit(add(a), add(b))
     changes += expected(1, "insert", *range(14))
-    log.commit(remove(a), add(a, 1, 2), remove(b), add(b, 0))  # a first vector
+    log.commit(remove(a), add(a, 1, 2), remove(b), add(b, 0))  # first deletion vectors
     changes += expected(2, "delete", 1, 2, 10)
-    log.commit(remove(a, 1, 2), add(a, 1, 2, 5))  # one after another
+    log.commit(remove(a, 1, 2), add(a, 1, 2, 5))  # a grown deletion vector
     changes += expected(3, "delete", 5)
-    log.commit(remove(a, 1, 2, 5), add(a, 2, 7))  # rows that come back and rows that go
+    log.commit(remove(a, 1, 2, 5), add(a, 2, 7))  # restored and deleted rows
     changes += expected(4, "delete", 7) + expected(4, "insert", 1, 5)
-    log.commit(remove(a, 2, 7), add(a))  # a vector that is dropped
+    log.commit(remove(a, 2, 7), add(a))  # a dropped deletion vector
     changes += expected(5, "insert", 2, 7)
-    log.commit(remove(b, 0))  # a file with a vector that goes
+    log.commit(remove(b, 0))  # a removed file with a deletion vector
     changes += expected(6, "delete", 11, 12, 13)
-    log.commit(add(b, 0, 3))  # and comes back with another one
+    log.commit(add(b, 0, 3))  # the file again, with another deletion vector
     changes += expected(7, "insert", 11, 12)
     c = log.file("c.parquet", [100])
     cdc = log.file("_change_data/cdc.parquet", [1, 100], _change_type=["update_preimage", "update_postimage"])
@@ -174,7 +174,7 @@ def test_a_range_by_versions_or_times_and_columns_and_conditions(lake, engine, e
 
 @pytest.fixture(scope="module")
 def changed_often(tmp_path_factory):
-    """Two files that many versions take rows from, and give them back; returns the folder and the changes."""
+    """Two files whose rows many versions delete and restore; returns the folder and the changes."""
     log = created(tmp_path_factory.mktemp("often") / "table")
     a, b = log.file("a.parquet", range(100)), log.file("b.parquet", range(100, 200), place="y")
     log.commit(add(a), add(b))
@@ -214,7 +214,7 @@ def test_a_file_that_changed_often_is_read_once(lake, engine, changed_often):
         (f"_commit_timestamp <= TIMESTAMP '{moment(20)}'", lambda row: row[0] <= 20),
     ):
         assert short(table.changes(0, predicate=where)) == [row for row in changes if wanted(row)], where
-    # Without any column that tells the times apart a row still comes once for each.
+    # Even without a column that distinguishes the changes, a row is returned once per change.
     found = table.changes(2, columns=["id"])
     assert sorted(found["id"].to_pylist()) == sorted(id_ for version, _, id_ in changes if version > 1)
     when = {
@@ -342,7 +342,7 @@ def test_the_feed_must_be_on_in_the_whole_range(lake, tmp_path):
 
 
 def test_versions_that_other_columns_partition_are_not_read_together(lake, tmp_path):
-    """Files lack the columns that partition them: read by others, these would be NULL."""
+    """Change files lack the partition columns, which other readers return as NULL."""
     rows = [[{"id": number, "place": place, "extra": "e"}] for number, place in enumerate("abc")]
     properties = {"delta.enableChangeDataFeed": "true"}
     table = lake.create_table(tmp_path / "table", WIDER, partition_by=["place"], properties=properties)
@@ -357,7 +357,7 @@ def test_versions_that_other_columns_partition_are_not_read_together(lake, tmp_p
 
 
 def test_a_removed_file_may_leave_out_partition_values_that_are_null(lake, tmp_path):
-    """delta-spark does, also in a commit that sets metadata, as that of a table with an identity column."""
+    """As delta-spark does, even in a commit with metadata, such as that of a table with an identity column."""
     properties = {"delta.enableChangeDataFeed": "true"}
     table = lake.create_table(tmp_path / "table", WIDER, partition_by=["place"], properties=properties)
     rows = [{"id": number, "place": place, "extra": "e"} for number, place in enumerate((None, "a"))]

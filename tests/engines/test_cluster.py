@@ -1,4 +1,4 @@
-"""Z-order and clustering: files with narrow ranges in several columns, the same rows, and nothing written twice for nothing."""
+"""Z-order and clustering: narrow ranges in several columns, the same rows, and no needless rewrites."""
 
 import json
 import os
@@ -116,7 +116,7 @@ def test_one_value_makes_as_many_files_as_many(table):
 
 
 def meanwhile(monkeypatch, owner, name, act):
-    """Do something once, when a method has done its work and nothing is committed yet."""
+    """Do something once, after a method has returned and before the commit."""
     method, once = getattr(owner, name), iter([act])
 
     def late(self, *arguments, **options):
@@ -151,7 +151,7 @@ def changed(name, before):
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_rows_that_are_changed_while_they_are_sorted_are_changed(lake, table, monkeypatch, name):
-    """The engine says where each row went, so nothing is sorted twice."""
+    """The engine maps where each row went, so sorting is not repeated."""
     other, before = lake.table(table.location, engine="duckdb"), rows(table)
     meanwhile(monkeypatch, type(table.engine), "cluster", lambda: CHANGES[name](other))
     done = table.optimize.z_order(["x"], retries=0)
@@ -255,7 +255,7 @@ def test_sql(lake, table):
 
 
 def planned(lake, table, monkeypatch, between):
-    """Delete rows of files that are sorted, and then something else done, before the commit."""
+    """Delete rows of files being sorted, and then do something else, before the commit."""
     other = lake.table(table.location, engine="duckdb")
 
     def sort():
@@ -311,7 +311,7 @@ def test_without_a_map_that_can_be_read_it_is_a_conflict(lake, tmp_path, monkeyp
 
 
 def test_the_log_is_enough_to_find_rows(tmp_path, monkeypatch):
-    """Another service, with another database, commits what was planned before."""
+    """Another service, with another database, commits an earlier plan."""
     urls = [f"sqlite:///{tmp_path}/{name}.db" for name in ("one", "two")]
     services = [delvec.connect(database_url=url, roots=tmp_path) for url in urls]
     table = make(services[0], "duckdb", tmp_path / "table")
@@ -341,7 +341,7 @@ def test_vacuum_deletes_maps_that_nobody_needs_any_more(lake, tmp_path):
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_hundreds_of_races_of_sorting_and_row_changes(lake, tmp_path):
-    """No conflict, no row lost, none back: DELETE, UPDATE and MERGE of two threads against Z-order, without a second try."""
+    """No conflict and no lost or restored row: DELETE, UPDATE and MERGE of two threads against Z-order, without retries."""
     table = make(lake, "duckdb", tmp_path / "table")
     expected = {row["id"]: row["word"] for row in rows(table)}
     with ThreadPoolExecutor(3) as pool:

@@ -1,4 +1,4 @@
-"""Columns that were renamed, dropped and added again, by name and by field id, on each engine alike."""
+"""Column mapping by name and by field id: renamed, dropped and re-added columns, on each engine."""
 
 import pyarrow as pa
 import pytest
@@ -26,7 +26,7 @@ def values_of(name, *rows):
 
 @pytest.fixture(params=["name", "id"])
 def table(request, write_table, data_file):
-    """Column ``b`` was dropped and added again, ``x`` renamed to ``y`` and another ``x`` added, inside structs too."""
+    """Column ``b`` was dropped and re-added, ``x`` renamed to ``y`` and another ``x`` added, in structs, too."""
     inner = struct(field("y", "long", 5, "x"), field("x", "string", 6))
     schema = struct(
         field("id", "long", 1, "id"),

@@ -1,4 +1,4 @@
-"""What tables ask of their rows is kept by each engine before anything is committed."""
+"""Constraints are enforced by each engine before the commit."""
 
 import datetime as dt
 import json
@@ -31,7 +31,7 @@ def characters(text):
 
 @pytest.fixture
 def make(lake, engine, write_table):
-    """Make an empty table by hand, as another writer leaves it, and return it with its folder."""
+    """Create an empty table by hand, as another writer would, and return it with its folder."""
 
     def make(*fields, name="table", partition_by=(), features=FEATURES, protocol=None, **constraints):
         properties = {f"delta.constraints.{key}": text for key, text in constraints.items()}
@@ -51,7 +51,7 @@ def make(lake, engine, write_table):
 
 @pytest.fixture
 def handed(engine):
-    """Hand rows over as the engine's own frame, where it has one."""
+    """Return rows as the engine's own DataFrame, if it has one."""
 
     def handed(rows):
         return rows if engine == "duckdb" else engine.createDataFrame(rows)
@@ -60,7 +60,7 @@ def handed(engine):
 
 
 def refused(table, rows, match):
-    """Check that rows are refused, that nothing is committed, and that the error is Delta's."""
+    """Check that rows are refused without a commit, with Delta's error."""
     before = table.version()
     with pytest.raises(delvec.ConstraintViolation, match=match) as caught:
         table.append(rows)
@@ -96,7 +96,7 @@ def test_check_constraints(make, handed):
     assert error.details["values"] == {"id": "0"}
     assert "(id > 0)" in error.message
     assert " - id : 0" in error.message
-    # NULL breaks a constraint too, as in delta-spark.
+    # NULL violates a constraint, too, as in delta-spark.
     refused(table, handed(pa.table({"id": pa.array([None], pa.int64()), "name": ["a"]})), "id : null")
     refused(table, handed(pa.table({"id": [1]})), "CHECK constraint named .* violated .*\n - name : null")
     assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 2]
@@ -127,7 +127,7 @@ def test_not_null(make, handed):
     error = refused(table, handed(rows([None], [{"a": 1}])), "NOT NULL constraint violated for column: id")
     assert error.details["constraint"] == "NOT NULL"
     refused(table, handed(rows([1], [{"a": None}])), r"violated for column: n\.a")
-    # As in delta-spark: a NULL struct has no field that is not NULL.
+    # As in delta-spark: the fields of a NULL struct are NULL.
     refused(table, handed(rows([1], [None])), r"violated for column: n\.a")
 
 
@@ -261,7 +261,7 @@ def test_expressions_see_the_values_that_the_table_will_hold(make, handed):
 
 
 def test_an_empty_text_that_partitions_the_table_is_checked_as_the_null_it_becomes(make, handed):
-    """As delta-spark does: what nobody gave is not looked at when rows are added, but when they are changed."""
+    """As in delta-spark: generated values are checked in UPDATE and MERGE, but not in appends."""
     table = make(
         field("id", "string"),
         field("x", "long"),
@@ -341,7 +341,7 @@ def test_rows_that_are_no_frame(make):
 
 
 def test_rows_that_stay_are_not_checked_again(make, lake, engine, write_table, data_file):
-    # Another writer may have left them, from before the constraint.
+    # Another writer may have written such rows before the constraint.
     folder = write_table(
         "old",
         struct(field("id", "long")),

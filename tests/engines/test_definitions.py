@@ -1,4 +1,4 @@
-"""Tables with every property from the beginning, and tables that others are put in the place of; on each engine."""
+"""CREATE TABLE with every property, and REPLACE TABLE, on each engine."""
 
 import json
 
@@ -160,14 +160,14 @@ def test_a_table_that_the_service_has_forgotten_is_replaced(engine, tmp_path, mo
         new = lake.create_table(where, "day date", name=called, engine=engine, replace=True)
         assert (new.version(), new.to_arrow().schema.names) == (2, ["day"])
         assert lake.table("forgotten").id == new.id
-        # A name that is another table's is not taken from it, and nothing is replaced.
+        # The name of another table is refused, and nothing is replaced.
         with pytest.raises(delvec.TableAlreadyExists):
             lake.create_table(tmp_path / "else", "id long", name="forgotten", engine=engine, replace=True)
 
 
 @pytest.mark.parametrize("change", ["rows", "columns"])
 def test_what_others_commit_is_replaced_knowingly(lake, engine, tmp_path, monkeypatch, change):
-    """The replacement loses against a commit that it did not see, and is made again on top of it."""
+    """The replacement conflicts with a concurrent commit, and is retried on top of it."""
     table = lake.create_table(tmp_path / "t", "id long", engine=engine)
     table.append([{"id": 1}])
     from delvec import transaction

@@ -1,4 +1,4 @@
-"""Deletion vectors in every place and layout that the protocol has, on each engine alike."""
+"""Deletion vectors in every storage type and layout of the protocol, on each engine."""
 
 import struct
 import uuid
@@ -47,7 +47,7 @@ def inline(payload, count):
 
 @pytest.fixture
 def stored(tmp_path):
-    """``stored(kind, payloads, counts, prefix)`` writes a file of vectors and returns their descriptors."""
+    """``stored(kind, payloads, counts, prefix)`` writes a file of deletion vectors, and returns their descriptors."""
 
     def write(kind, payloads, counts, prefix=""):
         name = uuid.UUID(int=UUID.int + len(list(tmp_path.rglob("deletion_vector_*"))))
@@ -74,7 +74,7 @@ def stored(tmp_path):
 
 
 FAR = [2, 2**32 + 1, 2**33 + 7]
-"""Two of these are rows that no file here has; bitmaps may hold them all the same."""
+"""The last two are beyond the end of every file here, which bitmaps may contain."""
 
 
 def test_every_kind_of_descriptor_and_both_layouts(write_table, data_file, read, lake, engine, stored):
@@ -96,7 +96,7 @@ def test_every_kind_of_descriptor_and_both_layouts(write_table, data_file, read,
     for number, mask in enumerate(masks.values()):
         rows = pa.table({"id": [10 * number + row for row in range(10)]})
         deleted, descriptor = mask or (set(), None)
-        # A writer need not have statistics, except where there are rows that only they can rule out.
+        # Statistics are optional, unless they are needed to reject rows beyond the end of a file.
         far = descriptor and descriptor["cardinality"] == len(FAR)
         files.append(data_file(rows, deleted=descriptor, stats={} if far or number % 2 else None))
         wanted += [10 * number + row for row in range(10) if row not in deleted]
@@ -122,7 +122,7 @@ def test_a_property_that_is_true_with_blanks_around_it_is_true(lake, engine, wri
 
 @pytest.fixture
 def uncounted(lake, engine, write_table, data_file):
-    """Files of ten rows by part: one with statistics, one without, and one that has three rows deleted besides."""
+    """Files of ten rows: one with statistics, one without, and one with three deleted rows."""
     files = [
         data_file(IDS, values={"part": part}, deleted=deleted, stats=stats, name=f"{part}.parquet")
         for part, deleted, stats in (("counted", None, {}), ("bare", None, None), ("marked", [1, 2, 3], None))

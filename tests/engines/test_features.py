@@ -1,4 +1,4 @@
-"""Table features that change what files hold or how the log names it, on each engine alike."""
+"""Table features that change the content of files or logs, on each engine."""
 
 import datetime as dt
 from decimal import Decimal
@@ -8,7 +8,7 @@ import pytest
 
 import delvec
 
-# Old type, its values, new type in Delta's words, how the values read then.
+# Old type, its values, new Delta type, and the values read with it.
 WIDENINGS = [
     (pa.int8(), [-128, 127, None], "short", pa.int16()),
     (pa.int8(), [-128, 127, None], "integer", pa.int32()),
@@ -71,7 +71,7 @@ def change(before, after, **path):
 
 
 def json_value(value):
-    """A value as statistics have it."""
+    """A value as in statistics."""
     if value == float("-inf"):
         return "-Infinity"
     return (
@@ -84,7 +84,7 @@ def json_value(value):
 
 
 def widened(column, kind):
-    """The column as the new type, by way of Python: not by the casts that are under test."""
+    """The column as the new type, converted by Python instead of the casts under test."""
     if pa.types.is_timestamp(kind):
         return column.cast(pa.timestamp("s")).cast(kind)
     values = column.to_pylist()
@@ -152,7 +152,7 @@ def test_types_that_were_widened(widened_table, read, rows):
     folder, expected = widened_table
     found = read(folder)
     for name in expected.column_names[1:]:
-        # Arrow names the inside of lists and maps in its own way.
+        # Arrow has its own names for list elements and map entries.
         assert rows(found.select(["id", name])) == rows(expected.select(["id", name])), name
 
 

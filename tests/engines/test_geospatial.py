@@ -1,4 +1,4 @@
-"""Columns of geospatial types: Well-Known Binary as the files have it, on each engine alike, and what may be done to such tables."""
+"""Geospatial columns: returned as Well-Known Binary unchanged on each engine, and the operations on such tables."""
 
 import struct
 
@@ -11,7 +11,7 @@ import delvec
 POINT = struct.pack("<BIdd", 1, 1, 1.0, 2.0)
 BIG_ENDIAN = struct.pack(">BIdd", 0, 1, 3.0, 4.0)
 CURVE = struct.pack("<BIIdddddd", 1, 8, 3, 0.0, 0.0, 1.0, 1.0, 2.0, 0.0)
-"""A CIRCULARSTRING, which readers that parse may not know."""
+"""A CIRCULARSTRING, which parsers may not support."""
 VALUES = {1: POINT, 2: BIG_ENDIAN, 3: CURVE, 4: None, 5: b"no geometry"}
 STATS = {
     "numRecords": 5,
@@ -39,7 +39,7 @@ def schema(geometry="geometry(OGC:CRS84)", geography="geography(EPSG:4326, spher
 
 @pytest.fixture(params=["marked", "GeoParquet", "plain"])
 def places(request, write_table, data_file):
-    """``places(name)`` makes a table of one file: marked with Parquet's types, as GeoParquet has it, or neither."""
+    """``places(name)`` creates a table of one file: with Parquet's geospatial types, as GeoParquet, or neither."""
 
     def write(name="places", features=("geospatial", "deletionVectors"), properties=None, more=()):
         rows = pa.table(
@@ -68,7 +68,7 @@ def places(request, write_table, data_file):
 
 
 class Geometry(pa.ExtensionType):
-    """What Arrow writes as a geometry; not registered, so that it reads none."""
+    """An Arrow extension type written as a geometry; not registered, so it is not used for reading."""
 
     def __init__(self):
         super().__init__(pa.binary(), "geoarrow.wkb")

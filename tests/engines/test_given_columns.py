@@ -1,4 +1,4 @@
-"""Columns that rows need not have: those with a default and identity columns; on each engine."""
+"""Optional columns of rows: default and identity columns, on each engine."""
 
 import pyarrow as pa
 import pytest
@@ -20,7 +20,7 @@ def identity(name, start=1, step=1, *, explicit=False, **more):
 
 @pytest.fixture
 def make(lake, engine, write_table):
-    """Make an empty table by hand, as another writer leaves it."""
+    """Create an empty table by hand, as another writer would."""
 
     def make(*fields, partition_by=()):
         schema = {"type": "struct", "fields": list(fields)}
@@ -32,7 +32,7 @@ def make(lake, engine, write_table):
 
 @pytest.fixture
 def handed(engine):
-    """Hand rows over as the engine's own frame, where it has one."""
+    """Return rows as the engine's own DataFrame, if it has one."""
 
     def handed(rows):
         return rows if engine == "duckdb" else engine.createDataFrame(rows).repartition(3)

@@ -1,4 +1,4 @@
-"""SQL in a table's metadata that another writer chose: engines evaluate what is on the list, and nothing else."""
+"""Hostile SQL in table metadata: engines only evaluate allowed expressions."""
 
 import json
 
@@ -28,7 +28,7 @@ def field(name, kind, **metadata):
 
 @pytest.fixture
 def make(lake, engine, write_table, data_file):
-    """Write a table by hand with one row and one rule, of each kind in turn."""
+    """Write a table by hand with one row and one rule; parametrized by the kind of rule."""
 
     def make(kind, text, name="table"):
         metadata = {

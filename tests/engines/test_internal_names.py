@@ -1,4 +1,4 @@
-"""Tables and sources whose columns are called as engines call, or might call, what they add to rows."""
+"""Tables and sources whose column names resemble the engines' internal names."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,4 @@
-"""MERGE does what its clauses say, row by row, on every engine; what is ambiguous or cannot be changes nothing."""
+"""MERGE on every engine, compared with a row-by-row model; ambiguous or invalid MERGEs change nothing."""
 
 import json
 import random
@@ -124,13 +124,13 @@ def test_several_source_rows_for_one_row(make):
         table.merge(twice, "target.id = source.id").when_matched_update_all().execute()
     with pytest.raises(delvec.MultipleMatches):
         table.merge(twice, "target.id = source.id").when_matched_delete("target.n = 1").execute()
-    # Also where only one of them would change the row, or only other rows would change.
+    # Even if only one of them would change the row, or only other rows would change.
     with pytest.raises(delvec.MultipleMatches):
         table.merge(twice, "target.id = source.id").when_matched_update_all("source.name = 'b'").execute()
     with pytest.raises(delvec.MultipleMatches):
         table.merge(twice, "target.id = source.id").when_not_matched_by_source_delete().execute()
     assert table.version() == before
-    # Nothing is ambiguous where all that can become of the row is to go.
+    # Several matches are fine if the row can only be deleted.
     done = table.merge(twice, "target.id = source.id").when_matched_delete().execute()
     assert (done["numTargetRowsDeleted"], content(table)) == (1, [(2, "t2", 2)])
     # Both are new.
@@ -158,7 +158,7 @@ def test_nothing_to_do_commits_nothing(make):
     assert (metrics.version, metrics["numSourceRows"], table.version()) == (None, 1, before)
     empty = table.merge(SOURCE.empty_table(), "target.id = source.id")
     assert empty.when_matched_update_all().when_not_matched_insert_all().execute().version is None
-    # Without a source row, every row of the table is one that no source row matches.
+    # With an empty source, every row is not matched by source.
     assert empty.when_not_matched_by_source_delete("id = 1").execute()["numTargetRowsDeleted"] == 1
 
 
@@ -251,7 +251,7 @@ def test_schema_evolution(make):
         (2, "two", 2, "x", {"zip": 1}),
         (3, "three", None, "y", None),
     ]
-    # Only what a clause sets is added.
+    # Only columns assigned by a clause are added.
     more = pa.table({"id": [1], "wanted": [5], "unwanted": [6]})
     merge = table.merge(more, "target.id = source.id", merge_schema=True)
     merge.when_matched_update({"wanted": "source.wanted"}).execute()
@@ -335,7 +335,7 @@ def test_what_fails_for_a_row_changes_nothing(make, lake):
 
 @pytest.fixture
 def overtaken(lake, monkeypatch):
-    """Let another writer do something between the reading and the commit of a table's next MERGE."""
+    """Let another writer do something between scan and commit of a table's next MERGE."""
 
     def overtaken(table, meanwhile):
         other, change_rows = lake.table(table.location), table.engine.change_rows
@@ -369,7 +369,7 @@ def test_a_merge_runs_again_where_others_deleted_rows_that_matched(make, overtak
     ).when_not_matched_insert_all()
     metrics = merge.execute()
     assert (metrics.retries, metrics["numTargetRowsInserted"]) == (1, 2)
-    # Rows that did not match are nobody's business.
+    # Unmatched rows do not conflict.
     overtaken(table, lambda other: other.delete("id = 3"))
     merge = table.merge(
         source((2, "two"), (9, "nine")), "target.id = source.id"

@@ -1,4 +1,4 @@
-"""Conditions that are true for NULL, of files in which all texts are one: DuckDB 2.0 takes that one for all rows."""
+"""Conditions that are true for NULL, on files whose texts are all equal, where DuckDB 2.0 ignores NULLs."""
 
 import pyarrow as pa
 import pytest
@@ -40,7 +40,7 @@ def table(lake, engine, write_table, data_file):
         ]
     )
     others = [row | {"id": row["id"] + 10, "s": "d", "b": b"d", "x": {"s": "d"}} for row in ROWS]
-    # As parquet-java writes what a dictionary does not make smaller.
+    # As parquet-java writes columns for which a dictionary does not help.
     plain = {"use_dictionary": False}
     files = [data_file(pa.Table.from_pylist(rows, schema), options=plain) for rows in (ROWS, others)]
     properties = {"delta.enableDeletionVectors": "true"}

@@ -1,4 +1,4 @@
-"""OPTIMIZE and PURGE: fewer files, the same rows, and no quarrel with those who change rows meanwhile; on each engine."""
+"""OPTIMIZE and PURGE on each engine: fewer files, the same rows, and no conflicts with concurrent row changes."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ from delvec.transaction import Transaction
 
 @pytest.fixture
 def table(lake, engine, tmp_path):
-    """Six files of ten rows in partition a, two in b; every third row is deleted, in memory-light vectors."""
+    """Six files of ten rows in partition a, two in b; every third row is deleted by deletion vector."""
     table = filled(lake, tmp_path / "table", files=6, rows_in_file=10, others_from=100, deleted="id % 3 = 0")
     return lake.table(table.location, engine=engine)
 
@@ -97,7 +97,7 @@ def test_purge_writes_files_with_vectors_and_no_others(table):
 
 
 def test_a_file_without_live_rows_leaves_no_file(lake, engine, tmp_path):
-    """Deleted row by row, as another writer may leave it."""
+    """All rows deleted one by one, as another writer may do."""
     table = lake.create_table(tmp_path / "t", "id long", engine="duckdb")
     table.append(pa.table({"id": range(10)}))
     path = live_files(table)["path"][0].as_py()
@@ -210,7 +210,7 @@ def test_a_run_that_is_stopped_is_gone_on_with(lake, table, monkeypatch, command
 
 
 def during(table, change):
-    """Let somebody else change the table between the reading and the commit of an OPTIMIZE."""
+    """Change the table between scan and commit of an OPTIMIZE."""
     real, calls = table.engine.compact, []
 
     def compact(*arguments):
@@ -237,7 +237,7 @@ def everything(other):
 
 @pytest.mark.parametrize("change", [lambda other: other.delete("id in (1, 32, 101)"), everything])
 def test_neither_side_of_a_race_fails(table, lake, change):
-    """Rows that others take from the old files are gone from the new ones; nothing is run again."""
+    """Rows deleted concurrently in the old files are deleted in the new ones, without a retry."""
     other = lake.table(table.location, engine="duckdb")
     found = {}
 
@@ -257,7 +257,7 @@ def test_neither_side_of_a_race_fails(table, lake, change):
 
 
 def test_an_optimize_that_wins_lets_a_delete_pass(table, lake):
-    """The rows were found in files that are gone when the DELETE commits."""
+    """The rows were found in files that were removed before the DELETE commits."""
     other = lake.table(table.location, engine="duckdb")
     real, calls = other.engine.find_rows, []
 

@@ -1,4 +1,4 @@
-"""Rows that are written in the place of others: all, those of a condition, those of a partition; on each engine."""
+"""Overwrites on each engine: of all rows, by replaceWhere, and of partitions."""
 
 import json
 
@@ -12,7 +12,7 @@ SCHEMA = "country string, id long, amount double"
 
 @pytest.fixture
 def sales(lake, engine, tmp_path):
-    """Make a table with four rows in two partitions, or in none."""
+    """Create a table with four rows, in two partitions or unpartitioned."""
 
     def sales(*partition_by, **properties):
         table = lake.create_table(
@@ -26,7 +26,7 @@ def sales(lake, engine, tmp_path):
 
 @pytest.fixture
 def handed(engine):
-    """Hand rows over as the engine's own frame, where it has one."""
+    """Return rows as the engine's own DataFrame, if it has one."""
 
     def handed(rows):
         return rows if engine == "duckdb" else engine.createDataFrame(rows, SCHEMA)
@@ -188,7 +188,7 @@ def test_rows_that_came_meanwhile_are_replaced_by_the_next_try(sales, lake, engi
     ],
 )
 def test_rows_that_stay_are_not_brought_back(lake, engine, tmp_path, vectors, change, left):
-    """What replace_where copies may have been deleted, changed or copied by others meanwhile."""
+    """Rows copied by replace_where may be deleted, updated or copied concurrently."""
     properties = {"delta.enableDeletionVectors": vectors}
     table = lake.create_table(tmp_path / "sales", SCHEMA, properties=properties, engine=engine)
     table.append(of("NZ", *range(1, 21)))

@@ -1,4 +1,4 @@
-"""Rows of a table put in the place of its rows: nothing that others commit in between is lost or undone."""
+"""Overwrites with rows read from the same table: concurrent commits are neither lost nor undone."""
 
 import pytest
 

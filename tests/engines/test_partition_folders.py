@@ -1,4 +1,4 @@
-"""Folders of partitions: ASCII alone, and no longer than storage takes, whatever the values are."""
+"""Partition folders: ASCII names of limited length for any values."""
 
 import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""Partition columns of every type, in every spelling that writers leave in the log."""
+"""Partition columns of every type, in every serialization that writers use."""
 
 import datetime as dt
 from decimal import Decimal
@@ -21,7 +21,7 @@ def wall(*parts):
     return dt.datetime(*parts, tzinfo=UTC).replace(tzinfo=None)
 
 
-# Delta's type, Arrow's, and pairs of what the log has and what it means.
+# Delta type, Arrow type, and pairs of serialized and parsed values.
 COLUMNS = {
     "string": (pa.string(), {"a/b %=é": "a/b %=é", "\x01\n'\"": "\x01\n'\"", NOTHING: NOTHING, " ": " "}),
     "byte": (pa.int8(), {"-128": -128, "127": 127, NOTHING: None}),
@@ -94,7 +94,7 @@ def as_column(values, kind):
 
 @pytest.fixture(scope="module")
 def partitioned(write_shared_table, data_file):
-    """A file per row of COLUMNS, one with nulls, one with empty texts; two rows each, of which one may be deleted."""
+    """A file per row of COLUMNS, one with NULLs, one with empty strings; two rows each, one of which may be deleted."""
     names = [partition_name(kind) for kind in COLUMNS]
     texts = {
         name: [*pairs, *[None] * (ROWS - len(pairs)), None, ""]

@@ -1,4 +1,4 @@
-"""Predicates select the same rows on each engine, and those that plain Python selects."""
+"""Predicates select the same rows on each engine as plain Python does."""
 
 import datetime as dt
 import json
@@ -126,7 +126,7 @@ SCHEMA = pa.schema(
 
 
 def known(name, test):
-    """A test that NULL never passes."""
+    """A comparison that is false for NULL."""
     return lambda row: row[name] is not None and test(row[name])
 
 
@@ -135,7 +135,7 @@ def nested(name, test):
 
 
 def above(limit):
-    """Spark orders NaN above everything."""
+    """A comparison with NaN as the greatest value, as in Spark."""
     return lambda value: value != value or value > limit  # noqa: PLR0124 - NaN
 
 
@@ -203,7 +203,7 @@ CASES = {
 
 
 def statistics(rows):
-    """Bounds of the columns for which they are simple, so that files are skipped too."""
+    """Bounds of columns with simple types, so that data skipping is tested, too."""
     bounds = {"numRecords": len(rows), "minValues": {}, "maxValues": {}, "nullCount": {}}
     for name in ("byte", "int", "long", "day", "text"):
         values = [row[name] for row in rows if row[name] is not None]
@@ -216,7 +216,7 @@ def statistics(rows):
 
 @pytest.fixture(scope="module")
 def table(write_shared_table, data_file):
-    """The rows in four files, of which one has a row that is deleted: the same as row 0."""
+    """The rows in four files, one of which has a deleted copy of row 0."""
     parts = [[*ROWS[:2], ROWS[0]], ROWS[2:3], ROWS[3:5], ROWS[5:]]
     files = [
         data_file(

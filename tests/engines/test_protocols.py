@@ -1,4 +1,4 @@
-"""Which protocols are read, on each engine alike: what binds writers only stops no reader."""
+"""Readable protocols on each engine: writer-only features do not affect readers."""
 
 import pyarrow as pa
 import pytest
@@ -32,7 +32,7 @@ def test_every_pair_of_versions(open_table):
             if writer >= 7:
                 protocol["writerFeatures"] = []
             table = open_table(f"v{reader}_{writer}", protocol)
-            # A read is slow on Spark, and the protocol has no part in it.
+            # Reads are slow on Spark, and do not depend on the protocol.
             found = table.to_arrow() if reader == writer else None
             assert found is None or found.equals(ROWS)
             assert len(table.files()) == 1

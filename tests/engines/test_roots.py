@@ -1,4 +1,4 @@
-"""With roots, no engine and no task opens a file outside them, whatever the log or the plan names."""
+"""With roots, no engine or task opens a file outside them, whatever the log or the plan contains."""
 
 import contextlib
 import json
@@ -19,7 +19,7 @@ SPELLINGS = ("file://{}", "file:{}", "{}", "file://localhost{}", "FILE://{}")
 
 
 class Lake:
-    """A root, a table in it whose log others write, and files outside."""
+    """A root with a table whose log is hostile, and files outside."""
 
     def __init__(self, folder):
         self.root, self.outside = folder / "root", folder / "outside é"
@@ -46,7 +46,7 @@ class Lake:
         return folder / name
 
     def vector(self, folder, size=1):
-        """Write a deletion vector of the first row, which takes some bytes more with ``size`` others."""
+        """Write a deletion vector of the first row, padded with ``size`` others."""
         payload = encode(BitMap64([0, *(1000 + 3 * n for n in range(size - 1))]))
         folder.mkdir(exist_ok=True)
         (folder / "dv.bin").write_bytes(FILE_VERSION + frame(payload))
@@ -85,7 +85,7 @@ def connected(lake, who):
 
 
 def read_all(connection, lake, engine):
-    """Give everything that reads rows."""
+    """Yield every operation that reads rows."""
     table = connection.table(lake.table, engine=engine)
     yield table.to_arrow
     yield lambda: table.to_arrow(predicate="id > 0")
@@ -173,7 +173,7 @@ def test_files_outside_on_spark(lake, spark):
 
 
 def test_tasks_check_what_they_open(lake):
-    """Of a plan that was tampered with on its way, or a link that was put there since."""
+    """For a plan that was tampered with, or a symlink created since."""
     pytest.importorskip("pyspark")
     from delvec.engines.spark.dv_filter import VectorSource
     from delvec.engines.spark.file_slices import FileSlice, TableRead, read_slices
@@ -197,7 +197,7 @@ def test_tasks_check_what_they_open(lake):
 @pytest.mark.parametrize("engine", ["duckdb", pytest.param("spark", marks=pytest.mark.spark)])
 @pytest.mark.parametrize("who", ["service", "engine"])
 def test_a_shallow_clone_of_a_table_in_the_roots(lake, engine, who, request):
-    """Files and large deletion vectors by absolute path are read as long as they are in a root."""
+    """Files and large deletion vectors with absolute paths are read if they are in a root."""
     engine = request.getfixturevalue("spark") if engine == "spark" else None
     source = lake.root / "source"
     pq_path = source / "a.parquet"

@@ -1,4 +1,4 @@
-"""OPTIMIZE that copies row groups: deleted rows come along and stay deleted, and others may write meanwhile."""
+"""OPTIMIZE that copies row groups: deleted rows are copied and stay deleted, and writers can be concurrent."""
 
 import json
 from pathlib import Path
@@ -175,7 +175,7 @@ def wider():
 
 
 def spoil(table, byte):
-    """Damage the footer of a file."""
+    """Corrupt the footer of a file."""
     paths = table.plan(predicate="part = 'a'")[0].files["path"].to_pylist()
     path = folder(table) / unquote(paths[0])
     content = bytearray(path.read_bytes())

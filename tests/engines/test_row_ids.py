@@ -1,4 +1,4 @@
-"""Rows keep their ids where they are written again: by UPDATE, MERGE, DELETE, by vectors and without, on both engines."""
+"""Row tracking: rewritten rows keep their ids in UPDATE, MERGE and DELETE, with and without deletion vectors, on both engines."""
 
 from dataclasses import replace
 
@@ -126,7 +126,7 @@ def test_a_table_in_which_ids_cannot_be_kept_is_not_written_again(lake, tmp_path
 def test_what_marks_columns_of_row_ids_means_nothing_in_the_metadata_of_a_table(
     lake, tmp_path, engine, write_table
 ):
-    """Its column would be left out of what is written, and read as an id of rows."""
+    """Otherwise its column would be dropped on writes, and read as a row id."""
     marked = {row_ids.FILE_DEFAULT: "base_row_id"}
     schema = {
         "type": "struct",

@@ -1,4 +1,4 @@
-"""Rows that come as Python values have the table's types, whatever Arrow would make of them; on each engine."""
+"""Rows of Python values get the table's types, not those that Arrow would infer, on each engine."""
 
 import datetime as dt
 from decimal import Decimal
@@ -119,7 +119,7 @@ MISFITS = [
 def test_a_value_that_does_not_fit_is_named(make):
     table = make()
     for column, value, path in MISFITS:
-        # More than one list before it, so that the row is not the place among the elements.
+        # Several lists before it, so that the row number differs from the element's position.
         rows = [GIVEN, GIVEN, {}, {column: value}, {"id": 5}]
         with pytest.raises(SchemaMismatch, match="row 3") as refused:
             table.append(rows)
@@ -138,7 +138,7 @@ def test_what_merge_cannot_take_over_is_named(make):
     with pytest.raises(SchemaMismatch, match=r"row 1.*'x'") as refused:
         table.merge(rows, "target.id = source.id", merge_schema=True).when_not_matched_insert_all().execute()
     assert refused.value.details["column"] == "tags.value"
-    # What clauses do not take over may be anything.
+    # Columns that clauses do not use may have any type.
     values = {"id": "source.id", "small": "CAST(source.small AS INT) + 1", "price": "source.price"}
     merge = table.merge([{"id": 3, "small": "41", "price": 1}], "target.id = source.id")
     merge.when_not_matched_insert(values).execute()
@@ -183,6 +183,6 @@ def test_values_of_several_types_are_each_taken_for_what_they_are(make):
     assert [row["price"] for row in found] == [Decimal(1), Decimal("1.5"), Decimal("2.25")]
     assert [row["d"] for row in found] == [1.0, 2.5, 0.5]
     assert [row["at"] for row in found] == [NOON, NOON, None]
-    # Arrow takes this time for a date, because the first value is one.
+    # Arrow would convert this datetime to a date, because the first value is one.
     with pytest.raises(SchemaMismatch, match="row 1"):
         table.append([{"day": DAY}, {"day": NOON}])

@@ -1,4 +1,4 @@
-"""Rows with other columns than their table: refused, added to it, or put in place of its own; on each engine."""
+"""Rows with another schema than the table, on each engine: refused, merged, or overwriting the schema."""
 
 import pyarrow as pa
 import pytest
@@ -8,7 +8,7 @@ import delvec
 
 @pytest.fixture
 def people(lake, engine, tmp_path):
-    """Make a table of two people."""
+    """Create a table of two people."""
 
     def people(partition_by=(), **properties):
         table = lake.create_table(
@@ -26,7 +26,7 @@ def people(lake, engine, tmp_path):
 
 @pytest.fixture
 def handed(engine):
-    """Hand rows over as the engine's own frame, where it has one."""
+    """Return rows as the engine's own DataFrame, if it has one."""
 
     def handed(table):
         return table if engine == "duckdb" else engine.createDataFrame(table)
@@ -172,7 +172,7 @@ def test_two_writers_that_add_a_column_at_once_both_get_in(people, lake):
 
 
 def test_a_field_is_set_in_a_struct_that_gets_another(lake, engine, tmp_path):
-    """One clause takes whole rows, with a new field, and another sets a field that was there."""
+    """One clause inserts whole rows with a new field, and another assigns an existing field."""
     table = lake.create_table(tmp_path / "t", "id long, s struct<x: int, y: string>", engine=engine)
     table.append([{"id": number, "s": {"x": number, "y": "a"}} for number in (1, 2)])
     source = pa.table({"id": [1, 2], "s": [{"x": 10, "y": "b", "z": 0.5}] * 2})

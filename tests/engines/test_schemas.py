@@ -1,4 +1,4 @@
-"""What files lack, have more of, or call differently than the schema does."""
+"""Files with missing, additional or differently spelled columns."""
 
 import pyarrow as pa
 import pytest
@@ -36,7 +36,7 @@ def inner(x, late, y, z):
 
 @pytest.fixture(scope="module")
 def evolved(write_shared_table, data_file):
-    """Files of five ages of one table: today's, older, with other cases and orders, and with columns that are gone."""
+    """Files of five generations of a table: current, older, with other case and order, and with dropped columns."""
     old = pa.struct([("x", pa.int64())])
     other = pa.struct(
         [

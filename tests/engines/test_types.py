@@ -1,4 +1,4 @@
-"""Every type comes back as it was written, on each engine alike."""
+"""Every type is read back unchanged on each engine."""
 
 from decimal import Decimal
 
@@ -77,7 +77,7 @@ def test_every_primitive_type_in_every_layout(write_table, data_file, read, same
     for number, (name, options) in enumerate(VERSIONS.items()):
         these = rows
         if options.get("use_deprecated_int96_timestamps"):
-            # Arrow counts the nanoseconds of INT96 in 64 bits, so what it can write is little.
+            # Arrow has INT96 as 64-bit nanoseconds, which limits the range that it can write.
             these = rows.slice(2, 4)
         files.append(data_file(these, name=f"{number} {name}.parquet", options=options, deleted=[1]))
     table = write_table("types", rows.schema, files)

@@ -1,4 +1,4 @@
-"""UPDATE and DELETE change the rows that they should, by vectors or by other files, and say what they did."""
+"""UPDATE and DELETE with deletion vectors and with rewritten files: rows and metrics."""
 
 import datetime as dt
 import json
@@ -40,7 +40,7 @@ def row(number, **changes):
 
 @pytest.fixture
 def make(lake, engine, tmp_path):
-    """Make a table of 40 rows in two files, or four where it is partitioned."""
+    """Create a table of 40 rows in two files, or four if it is partitioned."""
 
     def make(*, vectors=True, partition_by=None, name="table", **properties):
         given = {"delta.enableDeletionVectors": str(vectors).lower()}
@@ -265,7 +265,7 @@ def test_delete_by_keys(make, vectors):
     metrics = table.delete("id < 30", keys=keys, on=["ID"])
     assert metrics["numDeletedRows"] == 2
     assert sorted(content(table)) == [i for i in range(40) if i not in (1, 3)]
-    # NULL is no key: the row 39 has no name either.
+    # NULL never matches: row 39 has no name either.
     assert table.delete(keys=keys)["numDeletedRows"] == 0
     assert table.delete(keys=[{"id": 5}])["numDeletedRows"] == 1
     assert table.history(1)[0]["operation"] == "DELETE"
@@ -338,7 +338,7 @@ def test_decimals_are_rounded_where_spark_has_no_room_for_their_digits(lake, eng
     rows = [(1, price, Decimal("0.29")), (2, more, Decimal("4.35")), (3, None, Decimal("-0.57"))]
     table.append([{"id": i, "wide": wide, "small": small, "n": None} for i, wide, small in rows])
 
-    # A product has 6 places here, so that this one is 0.
+    # The product is rounded to 6 decimal places, so this one is 0.
     assert table.delete("wide * wide > 0 AND id = 2", dry_run=True)["numDeletedRows"] == 0
     table.update({"wide": "wide + 1", "n": "small DIV 0.01"})
 

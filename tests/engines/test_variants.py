@@ -1,4 +1,4 @@
-"""Columns of type variant: two binaries as the files have them, on each engine alike, and what may be done to such tables."""
+"""Variant columns: returned as two binaries unchanged on each engine, and the operations on such tables."""
 
 import duckdb
 import pyarrow as pa
@@ -37,7 +37,7 @@ def as_text(value):
 
 @pytest.fixture
 def whole(spark, write_table, data_file):
-    """A file as Spark writes it: variants in one piece, marked as such from Spark 4.1 on."""
+    """A file as written by Spark: unshredded variants, annotated since Spark 4.1."""
     values = ", ".join(f"({number}L, '{text}')" for number, text in enumerate(TEXTS))
     folder = write_table.folder / "from_spark"
     spark.sql(
@@ -53,7 +53,7 @@ def whole(spark, write_table, data_file):
 
 @pytest.fixture
 def shredded(write_table, data_file, whole):
-    """Files whose variants are in several columns: one as DuckDB writes it, and one without marks."""
+    """Files with shredded variants: one written by DuckDB, and one without annotations."""
     folder = write_table.folder / "variants"
     with duckdb.connect() as connection:
         connection.execute(
@@ -288,7 +288,7 @@ def binaries(*values):
 
 @pytest.fixture
 def plain(write_table, data_file):
-    """``plain(name)`` makes a table of three rows with vectors on: a file as Spark 4.0 writes it."""
+    """``plain(name)`` creates a table of three rows with deletion vectors enabled, from a file as Spark 4.0 writes it."""
 
     def write(name, properties=None):
         rows = pa.table({"id": [1, 2, 3], "v": binaries(b"\x0c\x01", None, b"\x00")})

@@ -180,9 +180,7 @@ def test_a_merge_says_of_which_kind_rows_were_where_that_is_known(make, kinds, t
     assert {name: int(recorded[name]) for name in totals} == totals
     for name, counts in told.items():
         names = name.format(MATCHED), name.format(BY_SOURCE)
-        if (
-            counts is None
-        ):  # both kinds: the engine does not count them separately, so there is no metric
+        if counts is None:  # both kinds: the engine does not count them separately, so there is no metric
             assert not recorded.keys() & set(names)
         else:
             assert tuple(int(recorded[each]) for each in names) == counts
