@@ -1,4 +1,4 @@
-"""A service in this process, spoken to over HTTP, and tables in temporary directories."""
+"""Fixtures: a service in this process, used over HTTP, and tables in temporary directories."""
 
 import base64
 import json
@@ -35,7 +35,7 @@ DAMAGING = (
     "test_a_transaction_whose_own_version_was_cleaned_up_is_not_done_again",
     "test_a_damaged_deletion_vector_is_named_and_nothing_is_committed",
 )
-"""Modules after whose tests a table must be sound; tests that damage it on purpose."""
+"""Modules whose tests must leave sound tables, and the tests that damage them on purpose."""
 
 
 @contextmanager
@@ -62,7 +62,7 @@ def client(tmp_path):
 
 @dataclass
 class TableUnderTest:
-    """A table on local disk, and what an engine would do with it."""
+    """A table on local disk, with the operations of an engine."""
 
     client: httpx.Client
     name: str
@@ -88,7 +88,7 @@ class TableUnderTest:
         return max(int(path.stem) for path in self.log.glob("*.json"))
 
     def write_file(self, name, ids, *, stats=True, partition_values=None):
-        """Write a Parquet file and return it as a commit request names it."""
+        """Write a Parquet file, and return it in the form of a commit request."""
         table = pa.table({"id": pa.array(ids, pa.int64()), "name": [f"n{i}" for i in ids]})
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -124,7 +124,7 @@ def _bitmap(*indexes):
 
 @pytest.fixture
 def bitmap():
-    """Row indexes as a request carries them."""
+    """Row indexes in the form of a request."""
     return _bitmap
 
 

@@ -1,4 +1,4 @@
-"""The thread for work that no request waits for."""
+"""The background worker thread."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""What the service does with a table's files stays in its roots, wherever and whenever links are put."""
+"""The service never accesses files outside its roots, wherever and whenever symlinks are created."""
 
 import itertools
 import json
@@ -69,7 +69,7 @@ def tree(folder):
 
 
 class Lake:
-    """A root with a table, and outside of it a copy of everything, to which links may lead."""
+    """A root with a table, and a copy of everything outside, to which symlinks may point."""
 
     def __init__(self, base, running, create):
         self.root, self.outside = base / "root", base / "outside"
@@ -104,7 +104,7 @@ class Lake:
         self.before = tree(self.outside)
 
     def put_strays(self, *names):
-        """Put files into the table that nothing needs: here, and in the copy, they are what VACUUM looks for."""
+        """Create unreferenced files in the table and the copy, for VACUUM to find."""
         for name in names:
             path = self.root / "team" / "people" / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -112,7 +112,7 @@ class Lake:
             os.utime(path, (LONG_AGO, LONG_AGO))
 
     def put_link(self, place):
-        """Move what is in a place aside, within the root, and put a link to the copy there."""
+        """Replace a path by a symlink to the copy; the original is moved within the root."""
         folder = self.root / "team" / "people"
         aside = Path(tempfile.mkdtemp(dir=self.root))
         for name in PREFIXES if place == "prefixes" else [place]:
@@ -125,7 +125,7 @@ class Lake:
                 here.symlink_to(there)
 
     def run(self, operation):
-        """Run one operation; return its answer, whatever it is."""
+        """Run one operation; return its response, even an error."""
         client, url = self.client, self.table.url
         match operation:
             case "create":
@@ -221,7 +221,7 @@ def check_confined(lake, operations):
 
 
 def test_without_a_link_each_of_them_is_done(lakes):
-    """What the links below keep from being done would be done."""
+    """Without symlinks, the operations below succeed."""
     lake = lakes()
     answers = {name: lake.run(name) for name in OPERATIONS if name != "append"}
     assert {name: answer.text for name, answer in answers.items() if not answer.is_success} == {}
@@ -263,7 +263,7 @@ def test_a_link_to_another_place_in_the_roots_is_followed(lakes):
     "spelling", ["{}/dv.bin", "file:{}/dv.bin", "file://{}/dv.bin", "{}/%64v.bin", "file:{}/x/../dv.bin"]
 )
 def test_a_vector_outside_the_roots_is_in_no_plan(lakes, size, spelling):
-    """Inlined or not: whoever gets the plan would read it."""
+    """Inlined or not: recipients of the plan would read it."""
     lake = lakes()
     (lake.outside / "dv.bin").write_bytes(b"\x01" + bytes(200))
     vector = {"storageType": "p", "pathOrInlineDv": spelling.format(lake.outside), "offset": 1}

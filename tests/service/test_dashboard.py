@@ -1,4 +1,4 @@
-"""The page for people: what it shows, to whom, and that nothing in a table can take it over."""
+"""The dashboard: content, access, and resistance to injection from tables."""
 
 import hashlib
 import json
@@ -213,7 +213,7 @@ def run(table, action, **fields):
 
 
 def confirmed(page):
-    """Return what the form of a question sends."""
+    """Return the data sent by a confirmation form."""
     assert page.all("section", **{"class": "result confirm"}), page.text
     return {
         one["name"]: one["value"] for one in page.all("input", type="hidden") if one["name"] != "csrf-token"
@@ -343,7 +343,7 @@ def test_tasks_are_seen_by_who_sees_the_table(filled):
 
     shown = filled.client.get(f"/dashboard/tables/{filled.name}/tasks")
     assert "CHECKPOINT done at" in " ".join(Page(shown).text.split())
-    assert "every 1s" not in shown.text  # nothing runs: nothing is asked for again
+    assert "every 1s" not in shown.text  # no task is running, so the page does not refresh
     assert filled.client.get("/dashboard/tables/nobody/tasks").status_code == 404
     assert "CHECKPOINT" in Page(filled.client.get(f"/dashboard/tables/{filled.name}")).text
 

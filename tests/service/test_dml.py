@@ -1,4 +1,4 @@
-"""DELETE and UPDATE over HTTP, which the service runs itself."""
+"""DELETE and UPDATE over HTTP, run by the service itself."""
 
 import builtins
 import json

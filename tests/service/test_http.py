@@ -1,4 +1,4 @@
-"""What holds for every request: ids, tokens, sizes, errors in one envelope, and their description."""
+"""Common behavior of all requests: ids, tokens, size limits, error envelopes, and OpenAPI."""
 
 import json
 import logging
@@ -224,7 +224,7 @@ def test_a_defect_is_an_envelope_too_and_is_logged_once(client, error, monkeypat
 def test_each_request_is_one_line_of_json(client, caplog):
     with caplog.at_level(logging.INFO, logger="delvec_service"):
         client.get("/livez", headers={"X-Request-Id": "one", "Authorization": "Bearer hidden"})
-        until = time.monotonic() + 120  # the line is written when the answer is out, maybe after we have it
+        until = time.monotonic() + 120  # the log line may be written after the response arrives
         while not caplog.records and time.monotonic() < until:
             time.sleep(0.01)
 

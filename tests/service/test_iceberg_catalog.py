@@ -1,4 +1,4 @@
-"""The Iceberg REST catalog at ``/iceberg``: what PyIceberg's client reads through it, and the protocol's own forms."""
+"""The Iceberg REST catalog at ``/iceberg``: reads by PyIceberg's client, and protocol details."""
 
 import json
 from datetime import date
@@ -23,7 +23,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def url(folder):
-    """A service that asks for a token, on a port of its own."""
+    """A service with authentication, on its own port."""
     with served(folder, TOKEN) as url:
         yield url
 
@@ -199,7 +199,7 @@ def test_unknown_parameters_and_fields_are_passed_over(http):
 
 @pytest.mark.parametrize("warehouse", ["v2", "v3"])
 def test_plans_of_the_service(url, lake, warehouse):
-    """Files of one manifest come with the plan, those of more by tasks; the filter is applied to rows by the client."""
+    """Files of a single manifest are in the plan, those of several in tasks; the client filters rows."""
     name = f"planned.t{warehouse}"
     table = lake.create_table(name, pa.schema([("id", pa.int64())]))
     table.append(pa.table({"id": list(range(10))}))

@@ -1,4 +1,4 @@
-"""What a request may hold, and how soon a request of rubbish is refused."""
+"""Limits of request bodies, and how fast invalid ones are refused."""
 
 import time
 

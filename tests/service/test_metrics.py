@@ -1,4 +1,4 @@
-"""``GET /metrics``: what a service did, as Prometheus reads it."""
+"""``GET /metrics`` in Prometheus format."""
 
 import json
 import os
@@ -158,7 +158,7 @@ def test_how_far_iceberg_is_behind(client, tmp_path):
 
 
 def test_a_name_cannot_end_its_label():
-    # Names have no such characters today; a metric that breaks would hide all others.
+    # Names have no such characters today, but a malformed metric would hide all others.
     odd = 'a"} 1\n# b\\'
     sample = SimpleNamespace(**dict.fromkeys(HealthSample.__dataclass_fields__, 1))
     sample.sampled_at = datetime.now(UTC)
@@ -261,7 +261,7 @@ def test_several_processes_answer_for_one_another(tmp_path):
         )
 
     first = start(3, "wait")
-    first.stdout.readline()  # its requests are done, and it still runs
+    first.stdout.readline()  # its requests are done, and it is still running
     second = start(4, "scrape")
     text, _ = second.communicate(timeout=60)
     first.communicate(timeout=60)

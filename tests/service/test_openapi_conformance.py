@@ -1,4 +1,4 @@
-"""The OpenAPI document tells the truth: Schemathesis makes requests of it, right and wrong ones, and checks the answers."""
+"""Conformance to the OpenAPI document: Schemathesis sends valid and invalid requests, and checks the responses."""
 
 import json
 import os

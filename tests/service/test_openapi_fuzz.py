@@ -1,4 +1,4 @@
-"""Requests made of the OpenAPI document, with each field, parameter and header spoilt: no defect, and one envelope."""
+"""Fuzzing based on the OpenAPI document: each field, parameter and header is corrupted; errors have the envelope."""
 
 import json
 import os
@@ -58,7 +58,7 @@ def resolved(schema, document):
 
 
 def sample(schema, document, rng, depth=0):  # noqa: C901, PLR0911 - one branch for each kind of schema
-    """Return a value that a schema describes, more or less."""
+    """Return a value that roughly matches a schema."""
     schema = resolved(schema, document)
     for name in ("anyOf", "oneOf"):
         if name in schema:
@@ -163,7 +163,7 @@ def test_no_request_is_a_defect(running, create, tmp_path, kind):
     rng = random.Random(int(os.environ.get("DELVEC_FUZZ_SEED", "1")))
     root = tmp_path / "tables"
     root.mkdir()
-    # With a token of its own: a request that makes one would have all further requests refused.
+    # With a configured token: a request that creates one would make the service require tokens.
     settings = {"roots": (str(root),), "token": "fuzz"}
     with database(kind, tmp_path) as url, running(database_url=url, **settings) as client:
         client.headers["Authorization"] = "Bearer fuzz"

@@ -1,4 +1,4 @@
-"""The description of the service: complete, checked against the routes, and readable without anything else."""
+"""The API reference: complete, consistent with the routes, and self-contained."""
 
 import base64
 import hashlib
@@ -40,7 +40,7 @@ OPERATION_IDS = {
     "update_rows",
     "write_checkpoint",
 }
-"""Generated clients call their methods by these: one that goes, or gets another name, breaks programs."""
+"""Operation ids, from which generated clients derive method names: removing or renaming one breaks programs."""
 
 
 @pytest.fixture

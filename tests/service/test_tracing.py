@@ -1,4 +1,4 @@
-"""Traces by OpenTelemetry: the request, and what was done for it."""
+"""OpenTelemetry traces of requests and their steps."""
 
 import httpx
 import pytest

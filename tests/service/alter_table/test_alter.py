@@ -1,4 +1,4 @@
-"""``…/alter``: what becomes of a table, what is refused, and what others may do meanwhile."""
+"""``…/alter``: changes, refusals and concurrent commits."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""Dropping a table feature over HTTP: the versions that it takes, who is in the way, and that it is done once."""
+"""DROP FEATURE over HTTP: its versions, concurrent commits, and idempotency."""
 
 import json
 
@@ -55,7 +55,7 @@ def vectors_removed(table, version):
 
 @pytest.mark.parametrize("checkpoint", ["none", "sound", "damaged"])
 def test_files_of_deletion_vectors_that_older_versions_need_get_tombstones(filled, checkpoint):
-    """Whoever does not know deletion vectors keeps what the log removed a short time ago, and nothing else unnamed."""
+    """A VACUUM without deletion vector support keeps recent tombstones, and deletes all other unreferenced files."""
     for row in (1, 2):
         filled.delete({"a.parquet": [row]})
     filled.delete({}, removes=["a.parquet"])
@@ -159,7 +159,7 @@ def test_versions_that_come_in_between_are_kept_together_too(filled, running):
 
 
 def test_a_domain_that_somebody_sets_meanwhile_keeps_its_feature(filled, running, error):
-    """A commit of another writer, without the service: nothing that Delvec commits sets one of these."""
+    """A commit of another writer, with fields that Delvec never sets."""
     alter(filled, {"change": "add-feature", "feature": "domainMetadata"})
 
     def set_domain(table):
@@ -178,7 +178,7 @@ def test_a_domain_that_somebody_sets_meanwhile_keeps_its_feature(filled, running
 
 
 def restored(*files):
-    """A RESTORE of another writer, which brings files back as they were, and leaves protocol and metadata alone."""
+    """A RESTORE of another writer, which restores files, but not protocol and metadata."""
 
     def restore(table):
         adds = [{"add": {**file, "modificationTime": 1, "dataChange": True}} for file in files]

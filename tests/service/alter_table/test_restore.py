@@ -1,4 +1,4 @@
-"""RESTORE over HTTP: what comes back, what never goes back, who is in the way, and what is missing."""
+"""RESTORE over HTTP: restored and kept state, concurrent commits, and missing files."""
 
 import json
 
@@ -98,7 +98,7 @@ def test_a_restore_can_be_restored(filled):
 
 def test_a_version_by_time(filled):
     filled.delete({"a.parquet": [1, 2]})
-    # The newest version is in the log from a time on that the one before is not.
+    # The newest version has an in-commit timestamp, unlike the one before.
     committed = snapshot(filled)["timestamp"]
     filled.delete({"a.parquet": [3]})
 
@@ -121,7 +121,7 @@ def test_the_newest_version_needs_no_restore(filled):
 
 
 def test_a_version_that_differs_in_nothing_is_restored_all_the_same(filled):
-    """As delta-spark does: the history says that it was asked for."""
+    """As in delta-spark: the history has the requested target."""
     properties(filled, team="red")
     alter(filled, {"change": "unset-properties", "names": ["team"]})
 
@@ -195,7 +195,7 @@ MEANWHILE = {
 
 @pytest.mark.parametrize("theirs", MEANWHILE)
 def test_what_others_commit_meanwhile_is_undone_too(filled, running, theirs):
-    """The RESTORE comes after it: the same as if it had been asked for a little later."""
+    """The RESTORE is applied after it, as if it had been requested a little later."""
     filled.delete({"a.parquet": [1]})
 
     with in_between(running, filled, MEANWHILE[theirs]):

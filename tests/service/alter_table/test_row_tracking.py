@@ -1,4 +1,4 @@
-"""Row tracking turned on and off over HTTP: every row gets an id, whoever writes meanwhile."""
+"""Enabling and disabling row tracking over HTTP: every row gets an id, even with concurrent writers."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Who conflicted with whom, over HTTP."""
+"""Records of conflicts over HTTP."""
 
 import json
 
@@ -16,7 +16,7 @@ def conflicts(table, headers=None, **asked):
 
 
 def lose(table, bitmap, **request):
-    """Update rows that a DELETE took in the meantime."""
+    """Update rows that a concurrent DELETE removed."""
     assert table.delete({"a.parquet": range(3)}, read_version=1).status_code == 200
     answer = table.commit(
         operation="UPDATE",

@@ -1,4 +1,4 @@
-"""Health of all tables, and over time, over HTTP."""
+"""Health of all tables, and health samples, over HTTP."""
 
 import json
 import time
@@ -114,7 +114,7 @@ def test_a_thousand_tables_are_listed_quickly(client):
         best = min(best, time.perf_counter() - began)
     assert len(found) == 1000
     assert found[0]["name"] == "t0"
-    assert best < 2.0  # about 0.05 s here: this only tells a query per table from one query
+    assert best < 2.0  # about 0.05 s here: only distinguishes one query from one per table
 
 
 def test_sizes_that_no_database_keeps_are_no_reason_to_answer_nothing(client, table):

@@ -1,4 +1,4 @@
-"""What waits for storage holds up neither probes, nor requests of other kinds, nor itself for ever."""
+"""Requests that wait for storage block neither probes nor requests of other kinds, and time out."""
 
 import shutil
 import threading
@@ -12,7 +12,7 @@ from delvec_service.store.objects import ObjectStore
 
 @pytest.fixture
 def stuck(running, create, tmp_path, monkeypatch):
-    """A table whose storage does not answer until ``.answers`` is set, of a service that gives requests a second."""
+    """A table whose storage blocks until ``.answers`` is set; requests time out after a second."""
     answers = threading.Event()
     answers.set()
     get = ObjectStore.get

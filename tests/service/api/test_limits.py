@@ -1,4 +1,4 @@
-"""RequestLimits of principals and tables: what is over one is refused in words, and others are not the worse for it."""
+"""RequestLimits of principals and tables: requests over a limit are refused, and others are not affected."""
 
 import asyncio
 
@@ -47,7 +47,7 @@ COMMIT = asks("POST", "/v1/tables/people/commits")
 
 
 def many(limits, scope, number, principal="etl"):
-    """Return how many of so many requests are let in, and the last refusal."""
+    """Return how many of ``count`` requests are admitted, and the last refusal."""
     admitted, refusal = 0, None
     for _ in range(number):
         try:
@@ -85,9 +85,7 @@ def test_a_rate_lets_in_a_burst_and_then_its_rate_and_says_when_to_come_back(clo
     assert many(limits, READ, 100)[0] == 10
     clock.now += 3600
     assert many(limits, READ, 100)[0] == 20
-    assert (
-        many(limits, asks("GET", "/readyz"), 100)[0] == 100
-    )  # those who look whether it lives are not asked
+    assert many(limits, asks("GET", "/readyz"), 100)[0] == 100  # probes have no limit
 
 
 @pytest.mark.unit
@@ -106,7 +104,7 @@ def test_bytes_may_be_overdrawn_once_so_that_no_body_is_too_large_for_ever(clock
     limits.admit("etl", COMMIT).received(7000)
     admitted, refusal = many(limits, COMMIT, 1)
     assert (admitted, refusal.details["retry_after"]) == (0, 5.001)
-    assert many(limits, READ, 10)[0] == 10  # they bring no bytes
+    assert many(limits, READ, 10)[0] == 10  # they have no body
     clock.now += 5.01
     assert many(limits, COMMIT, 1)[0] == 1
 
@@ -127,7 +125,7 @@ def test_plans_hold_their_place_until_they_end(clock):
     assert many(limits, PLAN, 3, "other")[0] == 3  # each ends before the next
     iceberg = asks("POST", "/iceberg/v1/namespaces/sales\x1feu/tables/orders/plan")
     again = [limits.admit(name, iceberg) for name in ("a", "b", "c")]
-    assert many(limits, asks("POST", "/v1/tables/sales.eu.orders/plan"), 1, "d")[0] == 0  # by either door
+    assert many(limits, asks("POST", "/v1/tables/sales.eu.orders/plan"), 1, "d")[0] == 0  # by either API
     for each in (*held, *again):
         each.end()
         each.end()
@@ -204,7 +202,7 @@ def test_over_http_a_limit_is_429_for_one_principal_and_counted(running, tmp_pat
 
 
 def in_lane(scene, **options):
-    """Run a scene with a lane that runs one request at a time, and another that yields to it."""
+    """Run a scenario with a lane that runs one request at a time, and another that yields to it."""
     heard = Heard()
 
     async def run():

@@ -1,4 +1,4 @@
-"""Dry runs over HTTP: what OPTIMIZE would do, and what the policies would, and why."""
+"""Dry runs of OPTIMIZE and of maintenance policies over HTTP."""
 
 import pytest
 

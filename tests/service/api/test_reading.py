@@ -217,7 +217,7 @@ def test_detail_and_health(filled):
 
 
 def test_reads_write_nothing(filled):
-    assert filled.client.service.log_maintenance.wait(120)  # which writes after commits
+    assert filled.client.service.log_maintenance.wait(120)  # writes after commits
     before = {path: path.stat().st_mtime_ns for path in filled.folder.rglob("*")}
 
     for path in ("snapshot", "history", "detail", "health", "commits/1"):

@@ -1,4 +1,4 @@
-"""Tokens and grants: who is let in, what lists show, and what a principal may make."""
+"""Tokens and grants: authentication, visible tables, and creating tables."""
 
 import json
 import logging
@@ -176,7 +176,7 @@ def test_what_another_replica_changes_holds_here(running, tmp_path):
     with running(**settings) as one, running(**settings) as other:
         one.headers.update(bearer(ADMIN))
         headers = token(one, "etl")
-        other.service.directory._checked = -1e9  # as if two seconds had gone by
+        other.service.directory._checked = -1e9  # as if two seconds had passed
         assert other.get("/v1/access", headers=headers).status_code == 200
         one.delete("/v1/tokens/etl")
         other.service.directory._checked = -1e9

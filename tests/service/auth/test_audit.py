@@ -1,4 +1,4 @@
-"""The audit log: who changed what, who was not allowed to, and who may ask."""
+"""The audit log: changes, denied requests, and who may read it."""
 
 import json
 import logging
@@ -15,7 +15,7 @@ from delvec_service.store.audit import AuditRecord, AuditStore
 
 ADMIN = "the-configured-token"
 READING = {"plan_scan", "plan_of_changes", "plan_of_additions"}
-"""Requests that are no GET because of what they have to say."""
+"""Read-only requests that are POST because they have a body."""
 
 
 def bearer(token):
@@ -107,7 +107,7 @@ def test_the_log_line_of_a_refused_request_names_table_principal_and_error(guard
     with caplog.at_level(logging.INFO, logger="delvec_service"):
         guarded.post("/v1/tables/sales.orders/commits", json={}, headers=guarded.tokens["reader"])
         guarded.post("/v1/tables/sales.orders/commits", json={}, headers=bearer("nobody's"))
-        guarded.get("/v1/tables")  # a line may come after its answer, and not after the next one
+        guarded.get("/v1/tables")  # a log line may follow its response, but not the next one
 
     lines = [json.loads(record.getMessage()) for record in caplog.records]
     refused = [line for line in lines if line["event"] == "request" and line["path"].endswith("/commits")]
@@ -186,7 +186,7 @@ def test_a_name_that_was_anothers_does_not_show_its_entries(guarded):
     found = entries(guarded, guarded.tokens["maintainer"], table="sales.people")
 
     assert [one["operation"] for one in found] == ["register_table"]
-    assert len(entries(guarded, table="sales.people")) == 2  # an admin sees who called another table so
+    assert len(entries(guarded, table="sales.people")) == 2  # an admin also sees other tables of that name
 
 
 def test_entries_outlive_their_table(guarded):

@@ -1,4 +1,4 @@
-"""Tokens of an identity provider, whose keys a real server on loopback has."""
+"""Tokens of an identity provider, which is a real server on loopback."""
 
 import base64
 import hashlib
@@ -24,7 +24,7 @@ ADMIN = "the-configured-token"
 
 
 class Provider:
-    """An identity provider: its keys, and what it was asked."""
+    """An identity provider that records requests."""
 
     def __init__(self):
         self.keys = {}
@@ -61,7 +61,7 @@ class Provider:
         return {"keys": [*found, {"kty": "oct", "k": secret, "kid": "shared"}]}
 
     def rotate(self, name, *, elliptic=False):
-        """Sign with a new key from now on; those before are gone."""
+        """Replace the signing key."""
         made = ec.generate_private_key(ec.SECP256R1()) if elliptic else rsa.generate_private_key(65537, 2048)
         self.keys = {name: made}
 
@@ -179,7 +179,7 @@ def test_forged_tokens_are_not_let_in(client, provider):
     assert "not signed with an algorithm" in refused(
         client, jwt.encode({"sub": "ann"}, None, "none", headers={"kid": name})
     )
-    # The public key as a shared secret, which an unwary verifier takes for one.
+    # The public key used as an HMAC secret, which a naive verifier would accept.
     public = own.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     parts = [json.dumps({"alg": "HS256", "kid": name}), json.dumps({"sub": "ann", "aud": AUDIENCE})]
     said = ".".join(base64.urlsafe_b64encode(part.encode()).decode().rstrip("=") for part in parts)
@@ -194,7 +194,7 @@ def test_forged_tokens_are_not_let_in(client, provider):
 def test_new_keys_are_read_when_a_token_names_one(client, provider, monkeypatch):
     assert whoami(client, provider.token()).status_code == 200
     provider.rotate("second")
-    assert "does not have" in refused(client, provider.token())  # asked just now
+    assert "does not have" in refused(client, provider.token())  # fetched just now
     monkeypatch.setattr(oidc, "_AGAIN_SECONDS", 0)
 
     assert whoami(client, provider.token(jti="1")).status_code == 200

@@ -1,4 +1,4 @@
-"""Every endpoint by role and namespace, generated from the OpenAPI: an endpoint without a rule, or with another one, fails."""
+"""Access to every endpoint by role and namespace, generated from OpenAPI; an endpoint without a rule fails."""
 
 import pytest
 from tests.service.conftest import SCHEMA
@@ -55,7 +55,7 @@ OPEN = {"livez", "readyz"}
 
 
 def operations(client):
-    """Yield method, path and id of every request; those that take tables or policies away are last."""
+    """Yield method, path and id of every request; those that delete tables or policies are last."""
     found = [
         (method.upper(), path, operation["operationId"])
         for path, methods in client.get("/openapi.json").json()["paths"].items()
@@ -89,7 +89,7 @@ def guarded(tmp_path_factory):
 
 
 def prepare(client):
-    """Make what requests are about, where it is not there (any more)."""
+    """Create the objects of requests if they do not exist (any more)."""
     headers = bearer(ADMIN)
     for namespace in ("sales", "hr"):
         table = {"name": f"{namespace}.orders", "location": str(client.root / f"{namespace}.db" / "orders")}
@@ -116,7 +116,7 @@ def filled(value, client, namespace):
 
 
 def outcome(answer):
-    """Say whether a request was let in, refused, or told that there is nothing."""
+    """Return whether a request was allowed, denied, or not found."""
     code = answer.json()["error"]["code"] if answer.status_code >= 400 else ""
     assert answer.status_code < 500, answer.text
     assert answer.status_code != 401, answer.text

@@ -1,4 +1,4 @@
-"""``…/commits`` with change files: who has to send them, what becomes of them, and that they never grow stale."""
+"""``…/commits`` with change files: when they are required, and that they never become stale."""
 
 import json
 
@@ -137,7 +137,7 @@ def test_a_file_is_not_data_and_changes_at_once(fed, bitmap, error):
 
 
 def test_a_winner_that_took_a_row_of_the_change_files_is_a_conflict(fed, bitmap, error):
-    """Even of a commit that only deletes: the file tells that the row was deleted by it, and it was not."""
+    """Even for deletes: the change file says that this commit deleted the row, which is not true."""
     assert fed.delete({"a.parquet": [1]}, read_version=1).status_code == 200
     for operation in ("MERGE", "DELETE"):
         request = {"read_version": 1, "operation": operation, "change_files": [change_file(fed)]}

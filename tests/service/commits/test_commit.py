@@ -1,4 +1,4 @@
-"""``…/commits``: what becomes a version, what is refused, and what the log says afterwards."""
+"""``…/commits``: versions, refusals, and the resulting log."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ def live_ids(table):
 
 
 def plain_ids(table):
-    """The rows of a table with deletion vectors, which deltalake reads by another way."""
+    """The rows of a table with deletion vectors, read with deltalake's query engine."""
     batches = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(table.folder)))
     rows = pa.table(batches.execute("select id from t").read_all())
     return sorted(rows["id"].to_pylist())
@@ -210,7 +210,7 @@ def test_whole_files_are_removed_with_their_rows_counted(filled):
 
 @pytest.mark.parametrize("removes", [["b.parquet"], []])
 def test_a_delete_does_not_add_rows(filled, error, removes):
-    """Copies of a file's remaining rows are at most as many as the file had."""
+    """There are at most as many copied rows as the file had rows."""
     copies = filled.write_file("c.parquet", range(10, 16))
 
     answer = filled.delete({}, removes=removes, adds=[copies])
@@ -219,7 +219,7 @@ def test_a_delete_does_not_add_rows(filled, error, removes):
 
 
 def test_a_repeated_delete_by_rewriting_does_not_bring_rows_back(filled, error):
-    """The file is live no more, so that its copies are not added beside those of the delete before."""
+    """The file is no longer live, so its copies are not added in addition to those of the earlier delete."""
     first = filled.write_file("c.parquet", [11, 12])
     filled.delete({}, removes=["b.parquet"], adds=[first], read_version=1)
     second = filled.write_file("d.parquet", [11, 12])
@@ -546,7 +546,7 @@ def test_a_damaged_deletion_vector_is_named_and_nothing_is_committed(filled, run
     damage(name, path)
     writer = filled.client
 
-    with running() as filled.client:  # the one that wrote it still knows what was in it
+    with running() as filled.client:  # the service that wrote it has its content in memory
         filled.client.post("/v1/tables", json={"location": str(filled.folder)})
         answer = filled.delete({"a.parquet": [2], "b.parquet": [1]})
     filled.client = writer

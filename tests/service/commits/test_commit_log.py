@@ -1,4 +1,4 @@
-"""What a commit log keeps in memory, and what it reads in commits of others."""
+"""The commit log: its cache, and foreign commits."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a commit does over several attempts: winners in between, faults at each point, groups, applications."""
+"""The commit loop over several attempts: winners, faults at each point, groups, ``txn``."""
 
 import json
 import os
@@ -102,7 +102,7 @@ def test_a_commit_that_meets_a_conflict_after_it_wrote_leaves_ledgered_files(fil
 
 
 def test_a_ledger_that_goes_away_in_mid_commit_does_not_stop_it(filled, running, monkeypatch):
-    """Nothing is refused as not begun that was begun: the log has the truth."""
+    """A transaction that was begun is never refused as unknown: the log is the source of truth."""
     store = filled.client.service.ledger
     real, calls = store.announce, []
 
@@ -122,7 +122,7 @@ def test_a_ledger_that_goes_away_in_mid_commit_does_not_stop_it(filled, running,
 
 
 def test_winners_are_read_once(filled, monkeypatch):
-    """A commit that starts from an old version does not read again what the service has read."""
+    """A commit with an old read version does not reread commits that the service has read."""
     for number in range(8):
         filled.delete({"a.parquet": [number]})
     read, real = [], LogReader.commit
@@ -165,7 +165,7 @@ def test_a_member_that_is_left_of_a_group_is_known_by_its_own_key(filled):
 
 
 def test_metadata_that_changed_since_is_compared_with_what_was_read(filled):
-    """How checkpoints are written is no matter of rows."""
+    """The checkpoint format does not affect rows."""
     metadata = dict(filled.action(0, "metaData"))
     metadata["configuration"] = {**metadata["configuration"], "delta.checkpointPolicy": "v2"}
     (filled.log / f"{2:020}.json").write_text(
@@ -297,7 +297,7 @@ def test_a_group_is_one_version_and_each_member_gets_its_answer(filled):
     info = filled.action(2, "commitInfo")
     assert info["operationMetrics"]["numDeletedRows"] == "4"
     assert info["txnId"] not in {"1", "2", "3"}
-    # What is asked again finds its own answer in the group's list.
+    # A repeated request finds its own entry in the group commit.
     (again,) = run(filled, member("2", {"a.parquet": [2, 3], "b.parquet": [0]}))
     assert again.answer().version == 2
     assert again.answer().metrics == two.answer().metrics
@@ -308,7 +308,7 @@ def removal(key, *paths):
 
 
 def test_of_a_file_that_goes_whole_a_member_counts_the_rows_that_are_left_by_those_before_it(filled):
-    """Also where some of these rows were gone already."""
+    """Even if some of these rows were already deleted."""
     filled.delete({"a.parquet": [5, 6]})
 
     one, two, three = run(
@@ -363,7 +363,7 @@ def test_a_group_that_meets_another_table_has_an_answer_for_each(filled, running
 
 
 def test_what_always_comes_second_gives_up_after_so_many_attempts(filled, running):
-    """Each of those in a group, with its own version; nothing of it is in the table."""
+    """For each member of a group, with its own version; none of it is in the table."""
     with running(commit_attempts=3) as client:
         client.post("/v1/tables", json={"location": str(filled.folder), "name": filled.name})
         ours, tries = replace(filled, client=client), []

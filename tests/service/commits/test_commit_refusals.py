@@ -1,4 +1,4 @@
-"""Requests that contradict their table: each its own answer, nothing in the log, and nothing that nobody knows of."""
+"""Requests that contradict the table: a specific error, no commit, and no unrecorded files."""
 
 import base64
 import json
@@ -202,7 +202,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("raced", [False, True], ids=["", "raced"])
 def test_a_request_that_contradicts_its_table_is_refused(filled, error, case, raced):
-    """Whether or not others have committed since the version that it says it read."""
+    """With and without commits since the read version."""
     build, status, kind = CASES[case]
     if raced:
         assert filled.delete({"b.parquet": [4]}).status_code == 200
@@ -244,7 +244,7 @@ def test_the_age_of_new_files_is_a_setting(running, create, tmp_path):
 
 
 def test_a_file_that_is_too_old_names_both_clocks(filled, error, monkeypatch):
-    """On a service whose clock is ahead new files look old, and only the clocks tell why."""
+    """If the service's clock is ahead, new files look old; the error shows both clocks."""
     add = filled.write_file("new.parquet", [1])
     clock = time.time_ns
     monkeypatch.setattr(time, "time_ns", lambda: clock() + 2 * 3600 * 10**9)

@@ -1,4 +1,4 @@
-"""Commits to a table that is named by its id get the same answers as by its name, odd ones too."""
+"""Commits to a table by its id have the same results as by its name, including errors."""
 
 import json
 

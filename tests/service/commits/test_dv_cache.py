@@ -48,7 +48,7 @@ def test_rows_count_as_memory_has_them_and_not_as_their_file_does():
     cache = DeletionVectorCache()
     rows = BitMap64()
     for row in range(65_536):
-        rows.add(row)  # one by one: a container of 8 KiB, of which the file makes one run
+        rows.add(row)  # one by one: an 8 KiB container, which is a single run in the file
 
     cache.keep("t", vector(1, cardinality=len(rows)), rows)
 

@@ -1,4 +1,4 @@
-"""What the service keeps of a table's own rules: proofs by statistics, row ids, tables that only grow."""
+"""Table rules enforced by the service: constraints proven by statistics, row ids, append-only tables."""
 
 import json
 
@@ -49,7 +49,7 @@ def test_statistics_that_prove_a_violation_stop_the_commit(rule, error):
     assert "small (id < 100)" in refused["message"]
     assert refused["details"]["constraint"] == "small"
     assert people.version() == 2
-    # One row may be right: then only an engine can tell.
+    # If one row may satisfy it, only an engine can decide.
     assert people.append(people.write_file("d.parquet", [99, 100])).status_code == 200
     assert people.append(people.write_file("e.parquet", [100], stats=True)).status_code == 400
 

@@ -1,4 +1,4 @@
-"""Transactions that wait while a version is written share the next one, each with its own answer."""
+"""Group commit: transactions that wait for a version share the next one, each with its own result."""
 
 import json
 import threading
@@ -25,12 +25,12 @@ def _nothing():
 
 
 class Line:
-    """The commits of one table, made to wait for each other."""
+    """The commits of one table, forced to wait for each other."""
 
     def __init__(self, table):
         self.table = table
         self.groups = table.client.service.commits._groups
-        self.groups._patience = LONG  # on a slow machine nobody is to lose patience
+        self.groups._patience = LONG  # no timeouts on a slow machine
 
     def length(self):
         line = self.groups._lines.get(f"file://{self.table.folder}")
@@ -104,7 +104,7 @@ def test_deletes_that_wait_share_the_next_version(filled, line):
     assert [body["version"] for body in bodies] == [3] * 4
     assert [body["result"] for body in bodies] == ["rebased"] * 4
     assert [body["winners-passed"] for body in bodies] == [[2]] * 4
-    # A row that an earlier member takes is not counted again.
+    # A row deleted by an earlier member is not counted again.
     assert [body["operation-metrics"]["numDeletedRows"] for body in bodies] == [1, 2, 1, 1]
 
     actions = filled.actions(3)
@@ -380,7 +380,7 @@ def test_a_defect_that_the_last_one_meets_is_not_that_of_those_who_have_their_an
 
 @pytest.mark.parametrize("step", ["check_files", "check_table", "entries"])
 def test_storage_that_fails_for_one_member_does_not_fail_the_others(filled, monkeypatch, step):
-    """A link that leads in circles, a file that may not be looked at: that is of one request, not of storage."""
+    """A symlink loop, or an unreadable file, is an error of one request, not of storage."""
     service = filled.client.service
     table, seen = service.tables.open(filled.name), []
     holder = service.commits.log if step == "entries" else commit_checks

@@ -1,4 +1,4 @@
-"""The line of commits to a table: who runs, with whom, and that nobody waits for ever."""
+"""The queue of commits to a table: order, grouping, and no starvation."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +33,7 @@ def member(key, operation="DELETE", rows=1):
 
 @dataclass
 class Runs:
-    """A stand-in for commits: each stops until it is let go."""
+    """Fake commits that block until released."""
 
     groups: list[list[str]] = field(default_factory=list)
     failing: set[str] = field(default_factory=set)

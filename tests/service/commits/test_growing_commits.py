@@ -1,4 +1,4 @@
-"""Commits that another program copies into a log piece by piece."""
+"""Foreign commits that are written to the log incrementally."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def lines(table, *names):
 
 
 class Growing:
-    """A commit that is written bit by bit."""
+    """A commit that is written in pieces."""
 
     def __init__(self, table, version):
         self.path = table.log / f"{version:020}.json"
@@ -70,7 +70,7 @@ def test_a_commit_that_is_cut_short_is_no_version_yet(filled, cut):
     growing = Growing(filled, 2)
     growing.write(text[:cut] if cut else "")
     if cut == -1:
-        # Only the line's end is missing: it is whole.
+        # Only the final newline is missing, so it is complete.
         assert planned(filled)["version"] == 2
         return
     assert planned(filled)["version"] == 1
@@ -102,7 +102,7 @@ def test_what_grew_below_newer_commits_is_read_again(filled):
 
 
 def test_no_commit_follows_one_that_grew_since_it_was_read(filled, monkeypatch):
-    """The lines that came late remove the file that our commit deletes rows of."""
+    """The late lines remove the file whose rows our commit deletes."""
     info, *_ = lines(filled)
     late = json.dumps({"remove": {"path": "a.parquet", "deletionTimestamp": 1, "dataChange": True}}) + "\n"
     growing = Growing(filled, 2)
@@ -161,7 +161,7 @@ def test_the_database_is_not_believed_where_a_commit_changed_after_it(tmp_path, 
 
 
 def test_own_commits_are_not_looked_at_again(filled, monkeypatch):
-    """On the hot path, nothing is added for commits that appeared whole."""
+    """Commits that appear atomically cost nothing extra on the hot path."""
     looked = []
     head = ObjectStore.head
     monkeypatch.setattr(ObjectStore, "head", lambda self, path: looked.append(path) or head(self, path))

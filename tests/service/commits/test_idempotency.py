@@ -1,4 +1,4 @@
-"""Idempotency-Key: the first answer comes back, and nothing is done twice."""
+"""Idempotency-Key: repeats return the first response, and nothing is done twice."""
 
 import dataclasses
 import json
@@ -126,7 +126,7 @@ def test_a_key_that_is_not_one_is_refused(client, tmp_path, error, bad):
 
 
 def test_of_two_requests_at_once_one_works_and_both_get_its_answer(tmp_path, running, monkeypatch):
-    """On two replicas with one database; the first is held in mid-work until the second has asked."""
+    """On two replicas with one database; the first is blocked until the second has received the request."""
     url = f"sqlite:///{tmp_path / 'store.db'}"
     working, asked = threading.Event(), threading.Event()
     create, claim = Tables.create, AnswerStore.claim
@@ -230,7 +230,7 @@ def test_old_answers_are_swept(running, tmp_path):
 
 
 def one_row(table, **more):
-    """A DELETE of one row of ``a.parquet`` that rests on all rows."""
+    """A DELETE of one row of ``a.parquet`` that has read all rows."""
     return table.delete({"a.parquet": [1]}, **{"predicate": "true", "read_version": 1, **more})
 
 
@@ -313,7 +313,7 @@ def test_a_commit_does_not_need_the_answers(filled, monkeypatch):
 
 
 def test_a_commit_that_comes_to_two_replicas_at_once_happens_once(filled, running, tmp_path):
-    """With a database each, so that only the log is between them."""
+    """With separate databases, so that they only share the log."""
     key = str(uuid.uuid4())
     body = {"read-version": 1, "operation": "DELETE", "removes": [{"path": "a.parquet"}]}
     start = threading.Barrier(2)
@@ -436,7 +436,7 @@ def test_an_answer_to_another_kind_of_request_is_not_a_commits(client, filled, t
 
 
 def twice_under_one_key(table, again):
-    """Append under a key, and append another file under it with the version that came of it as the one read."""
+    """Append with a key, then append another file with the same key and the resulting version as read version."""
     first = table.append(table.write_file("c.parquet", [1]), read_version=1, headers=named("k"))
     assert first.json()["version"] == 2
     table.append(table.write_file("e.parquet", [1]))

@@ -1,4 +1,4 @@
-"""Commits that another writer replaced are found, told of, and forgotten by memory and database."""
+"""Commits replaced by another writer are detected, reported, and dropped from memory and database."""
 
 import json
 import threading
@@ -18,12 +18,10 @@ WAIT = 60
 
 
 def replace_commit(table, version, *, engine="a writer that renames", adds=()):
-    """Put another commit in the place of one, as a writer that looks and then renames does."""
+    """Replace a commit, as a writer that checks and then renames would."""
     info = {"operation": "WRITE", "engineInfo": engine, "txnId": str(uuid.uuid4()), "timestamp": 1}
     actions = [{"commitInfo": info}, *({"add": {**add, "dataChange": True}} for add in adds)]
-    assert table.client.service.log_maintenance.wait(
-        WAIT
-    )  # checksums of what there was are always written first
+    assert table.client.service.log_maintenance.wait(WAIT)  # the checksum is always written first
     temporary = table.log / f".{version}.tmp"
     temporary.write_text("\n".join(map(json.dumps, actions)))
     temporary.rename(table.log / f"{version:020}.json")
@@ -119,7 +117,7 @@ def test_a_commit_in_the_middle_of_a_suspicion_is_watched(filled, monkeypatch):
     def scheduled(key, item, *, after=0.0):
         if not after and other.ident is None:
             other.start()
-            other.join(1)  # it has to wait for the suspicion, if that is safe
+            other.join(1)  # it must wait until the suspicion is settled
         schedule(key, item, after=after)
 
     monkeypatch.setattr(watch._worker, "schedule", scheduled)
@@ -177,12 +175,12 @@ def found_by_itself(table, count):
     location = table.client.service.tables.open(table.name).objects.location
     end = time.monotonic() + WAIT
     while len(found := own(table).overwritten(location)) < count and time.monotonic() < end:
-        time.sleep(0.02)  # the watch tells them one by one
+        time.sleep(0.02)  # the watch reports them one by one
     return sorted(one.version for one in found)
 
 
 def test_a_writer_that_asks_again_has_the_log_looked_at(seldom, error):
-    """The others whose commits were replaced are told, and what is in memory is forgotten, without waiting."""
+    """Other replaced commits are reported, and caches are dropped, without waiting."""
     own(seldom).wait(WAIT)  # the watch over the table has been set up with its long pause
     request = {"transaction_id": "mine", "read_version": 1}
     add = seldom.write_file("c.parquet", [1])
@@ -279,7 +277,7 @@ MARKS = {
 @pytest.mark.parametrize("source", MARKS)
 @pytest.mark.parametrize("followed", [False, True], ids=["newest", "followed by others"])
 def test_a_commit_that_rests_on_a_version_that_is_gone_is_told(filled, error, source, followed):
-    """The files that it names are all there; but what it did not see is there too."""
+    """All its files exist, but so do changes that it did not see."""
     filled.append(filled.write_file("c.parquet", [1]))
     mark = MARKS[source](filled)
     if followed:
@@ -311,7 +309,7 @@ def test_a_version_that_stays_has_one_mark_in_every_replica(filled, running, tmp
 
 
 def test_a_mark_that_passed_is_asked_again_where_another_commit_was_first(filled, error):
-    """Between two attempts the version that was read can go, too."""
+    """The read version can be replaced between two attempts, too."""
     mark, service = plan(filled)["read-mark"], filled.client.service
     appended = filled.write_file("first.parquet", [5])
 

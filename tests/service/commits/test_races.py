@@ -1,4 +1,4 @@
-"""Races, lost answers, failing storage and killed processes: no update is lost, none happens twice."""
+"""Races, lost responses, failing storage and killed processes: every update takes effect exactly once."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from delvec_service.commits import fault_points
 from delvec_service.store.objects import ObjectStore
 
 ALONE = {"delvec.groupCommit": "false"}
-"""Properties of a table where every transaction has a version."""
+"""Properties of a table where every transaction is its own version."""
 
 
 def at_once(count, function):
@@ -270,7 +270,7 @@ def test_a_commit_that_is_sent_many_times_at_once_happens_once(table):
 
 
 def test_files_of_a_request_that_was_repeated_at_once_are_not_called_committed(filled):
-    """Both requests write deletion vectors; the ones that the log does not name stay candidates for removal."""
+    """Both requests write deletion vectors; the unreferenced ones remain candidates for removal."""
     both = threading.Barrier(2)
 
     with fault_points.armed(before_put=lambda: both.wait(120)):
@@ -291,7 +291,7 @@ def test_files_of_a_request_that_was_repeated_at_once_are_not_called_committed(f
 
 
 def test_insert_only_merges_at_once_do_not_both_insert(filled, error):
-    """What a MERGE inserts depends on the rows that it did not find."""
+    """The inserts of a MERGE depend on the absence of matching rows."""
     adds = [filled.write_file(f"{number}.parquet", [100]) for number in range(2)]
 
     first, second = [filled.commit(operation="MERGE", adds=[add], read_version=1) for add in adds]
@@ -313,7 +313,7 @@ def test_keys_that_differ_are_refused(filled, error):
 def test_a_commit_whose_winners_are_cleaned_up_is_not_made(
     filled, running, tmp_path, error, begun, status, kind
 ):
-    """What was begun before may be one of the versions that are gone."""
+    """A transaction begun earlier may be one of the cleaned-up versions."""
     for number in range(3):
         filled.append(filled.write_file(f"{number}.parquet", [number]))
     assert filled.client.post(f"{filled.url}/checkpoint", json={}).status_code == 200

@@ -1,4 +1,4 @@
-"""Text and numbers that the log could not be read with any more: refused, and the table stays as it was."""
+"""Texts and numbers that would make the log unreadable are refused, and the table does not change."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +10,7 @@ ESCAPED_HALF = r'{"numRecords":1,"minValues":{"name":"\ud800"}}'
 
 
 def send(client, url, body):
-    """POST JSON in which ``HALF`` is half of a surrogate pair, as JSON can say it and UTF-8 cannot."""
+    """POST JSON in which ``HALF`` is a lone surrogate, which JSON can express and UTF-8 cannot."""
     content = json.dumps(body).replace(HALF, "\\ud800")
     return client.post(url, content=content, headers={"Content-Type": "application/json"})
 

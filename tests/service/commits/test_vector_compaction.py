@@ -1,4 +1,4 @@
-"""``…/deletion-vectors/compact``: fewer files of deletion vectors, the same rows, and nobody in the way."""
+"""``…/deletion-vectors/compact``: fewer deletion vector files, the same rows, and no conflicts."""
 
 import random
 
@@ -82,7 +82,7 @@ def test_files_that_are_mostly_unused_are_left(scattered):
     }
     last = max(
         NAMES, key=offsets.__getitem__
-    )  # how much of a file is unused is told by its last vector that is needed
+    )  # the unused share of a file is computed from its last live deletion vector
     for name in set(NAMES) - {last}:
         scattered.client.post(
             f"{scattered.url}/commits",

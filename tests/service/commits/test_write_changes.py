@@ -1,4 +1,4 @@
-"""Commits of rows that change their table in the same version: columns, a whole schema, identity columns."""
+"""Commits with table changes in the same version: columns, whole schemas, identity columns."""
 
 import json
 import time

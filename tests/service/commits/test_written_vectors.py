@@ -1,4 +1,4 @@
-"""Deletion vectors that an engine writes itself, at descriptors that the service gave it."""
+"""Deletion vectors written by an engine, at positions assigned by the service."""
 
 import os
 import time
@@ -190,7 +190,7 @@ def test_a_vector_that_was_written_long_ago_is_refused(filled, engine, error):
 
 
 def test_a_commit_with_a_written_vector_that_is_sent_again_gets_the_first_answer(filled, engine):
-    """Also when the vector has been replaced since, and its file removed."""
+    """Even if the deletion vector was replaced since, and its file deleted."""
     descriptor = engine.write([1])
     first = engine.delete("a.parquet", descriptor, transaction_id="x", read_version=1)
     filled.delete({"a.parquet": [2]})

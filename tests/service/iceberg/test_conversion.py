@@ -1,4 +1,4 @@
-"""Conversion to Iceberg beside crashes, other converters, expiry and VACUUM."""
+"""Conversion to Iceberg with crashes, concurrent conversions, expiry and VACUUM."""
 
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -79,7 +79,7 @@ def test_a_crash_before_any_write_publishes_nothing_and_the_next_goes_on(
         except StorageError:
             left = 1000
             seen = conversion().published(opened, format_version)
-            # Either nothing happened, or all of it: the hint alone may be missing.
+            # All or nothing, except that the version hint may be missing.
             assert seen.delta_version in (first.delta_version, 3)
             assert rows(seen) == delta_rows(people, version=seen.delta_version)
         else:
@@ -133,13 +133,13 @@ def test_vacuum_keeps_what_snapshots_need_and_takes_the_rest(people, opened, tmp
     people.vacuum(retention_hours=0, enforce_retention_duration=False)
     for snapshot_id, expected in before.items():
         assert rows(done, snapshot_id=snapshot_id) == expected
-    # Ten days later, the snapshots of before are no more.
+    # Ten days later, the earlier snapshots have expired.
     people.append([{"id": 2, "p": "y"}])
     now = people.history()[0]["timestamp"] + 10 * DAY
     done = conversion(clock=lambda: now).convert(opened, format_version=format_version)
     people.vacuum(retention_hours=0, enforce_retention_duration=False)
     assert rows(done) == delta_rows(people) == [{"id": 1, "p": "z"}, {"id": 2, "p": "y"}]
-    # Tags go with their snapshots.
+    # Tags are removed with their snapshots.
     kept = {one.snapshot_id for one in snapshots(done)}
     refs = iceberg_table({"metadata-location": done.metadata_location}).metadata.refs
     assert {one.snapshot_id for one in refs.values()} <= kept

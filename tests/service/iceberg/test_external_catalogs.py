@@ -1,4 +1,4 @@
-"""Catalogs of others: which of them a service may write to."""
+"""External catalogs: which of them a service may write to."""
 
 import pytest
 from pyiceberg.utils.config import Config

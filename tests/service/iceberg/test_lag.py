@@ -1,4 +1,4 @@
-"""How far Iceberg metadata is behind: in health, whatever converted it."""
+"""The lag of Iceberg metadata in health, for every kind of conversion."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The check of published Iceberg metadata: sound ones have no findings, and each kind of damage is found and named."""
+"""The check of published Iceberg metadata: no findings if sound, and a finding for each kind of damage."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""The check of a table: sound tables have no errors, and every kind of damage is found and said."""
+"""The check of a table: no errors if sound, and a finding for each kind of damage."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Random histories: what a checkpoint of ours and the commits after it say is what all commits said."""
+"""Random histories: a checkpoint plus later commits gives the same state as all commits."""
 
 import json
 import shutil
@@ -282,7 +282,7 @@ def _check_tombstones(log, version, commits):
 
 
 def forget(log: Path, version):
-    """Delete what belongs to earlier versions, and the sidecars that they alone need."""
+    """Delete files of earlier versions, and sidecars that only they need."""
     for path in log.iterdir():
         if path.name[:20].isdecimal() and int(path.name[:20]) < version:
             path.unlink()

@@ -1,4 +1,4 @@
-"""Old files of a log go, and never one that somebody could need."""
+"""Log clean-up deletes old files, but none that may still be needed."""
 
 import json
 import os
@@ -23,7 +23,7 @@ V2 = {
 
 
 def aged(table, days, keep=()):
-    """Make every file of a log so many days old, one second apart by version."""
+    """Set the age of every log file in days, one second apart by version."""
     for path in table.log.rglob("*"):
         if path.is_file() and path.name not in keep:
             version = int(path.name[:20]) if path.name[:20].isdecimal() else 0

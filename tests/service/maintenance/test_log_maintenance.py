@@ -1,4 +1,4 @@
-"""What the service writes into a log beside commits."""
+"""Files that the service writes to a log besides commits."""
 
 import errno
 import json
@@ -249,7 +249,7 @@ def test_no_checkpoint_is_put_into_the_log_of_another_table(client, filled, monk
 def test_no_checkpoint_says_what_a_commit_said_that_was_replaced_since_it_was_read(
     client, filled, monkeypatch, error
 ):
-    """Some writers check and then rename, and replace what another wrote in between."""
+    """Some writers check and then rename, and so replace a concurrent commit."""
 
     class Reader(LogReader):
         def list_recent(self):
@@ -265,7 +265,7 @@ def test_no_checkpoint_says_what_a_commit_said_that_was_replaced_since_it_was_re
 
 
 def test_a_checkpoint_that_took_several_commits_counts(running, create, tmp_path, monkeypatch):
-    """Otherwise the next one would be due at once, and a large table would get one after the other."""
+    """Otherwise the next one would be due at once, and a large table would always be writing one."""
     with running() as client:
         table = create(client, tmp_path / "t", properties={"delta.checkpointInterval": "5"})
         for number in range(4):

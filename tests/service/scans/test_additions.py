@@ -1,4 +1,4 @@
-"""``…/additions``: the files that versions added, step by step, the same each time."""
+"""``…/additions``: the files that versions added, in reproducible steps."""
 
 import base64
 import io

@@ -1,4 +1,4 @@
-"""What a table was, is, and needs: history, detail and health."""
+"""History, detail and health."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Tables whose log names files in every way that the protocol allows, before and after they are moved or copied."""
+"""Every kind of path that logs may contain, before and after the table is moved or copied."""
 
 import shutil
 from urllib.parse import quote
@@ -12,7 +12,7 @@ ODD = ("plain.parquet", "a b+c=é%.parquet", "p=1/x.parquet", "co:lon.parquet")
 
 
 def spellings(folder, name):
-    """Return the ways in which a log of the table in ``folder`` may name one of its files."""
+    """Return the forms of path that the log of the table in ``folder`` may have for a file."""
     relative = quote(name, safe="/=+")
     absolute = quote(f"{folder}/{name}", safe="/=+")
     return {

@@ -1,4 +1,4 @@
-"""Plans: every file that can hold a matching row, with what an engine needs to read it."""
+"""Plans: every file that may have a matching row, with the facts that engines need."""
 
 import json
 import time
@@ -285,7 +285,7 @@ def test_generated_columns_are_believed_only_where_writers_must_know_them(tmp_pa
     ],
 )
 def test_physical_names_mean_something_only_where_columns_are_mapped(tmp_path, mode, predicate, left):
-    """Readers take display names where mapping is off, so skipping has to as well: or rows would be lost."""
+    """Readers use logical names if column mapping is off, so data skipping must, too, or rows would be lost."""
     fields = [
         {"name": name, "type": kind, "nullable": True, "metadata": {PHYSICAL_NAME: f"c-{name}"}}
         for name, kind in (("id", "long"), ("p", "string"))

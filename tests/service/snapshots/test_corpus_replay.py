@@ -1,4 +1,4 @@
-"""Real tables: at every version the live files are what the manifest says, or the table is refused."""
+"""Real tables: at every version, the live files match the manifest, or the table is refused."""
 
 import json
 import os
@@ -127,7 +127,7 @@ def test_earlier_versions(entry, store):
 
 
 def test_one_commit_at_a_time_gives_what_a_checkpoint_gives(entry, store, tmp_path):
-    """Replay by way of the cache, the log being revealed commit by commit, ends where a fresh replay ends."""
+    """Incremental replay with the cache, commit by commit, gives the same state as a fresh replay."""
     source = locations.local_path(store.location) / "_delta_log"
     commits = sorted(source.glob(f"{'[0-9]' * 20}.json"))
     target = tmp_path / "grown" / "_delta_log"

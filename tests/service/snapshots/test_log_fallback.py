@@ -1,4 +1,4 @@
-"""Logs with damaged, missing, stale and contradicting files: what can replace a file does, and the rest is named."""
+"""Logs with damaged, missing, stale and contradictory files: fallbacks are used where possible, else errors name the file."""
 
 import json
 import uuid
@@ -193,7 +193,7 @@ def test_a_hint_that_is_a_directory_is_none(log):
 
 @pytest.fixture
 def changing(tmp_path):
-    """Versions in which files come, go and get deletion vectors."""
+    """Versions that add and remove files and deletion vectors."""
     log = LogByHand(tmp_path / "t", 2, protocol=VECTORS)
     log.commit(3, remove("f1"), add("f1", vector(1)))
     log.commit(4, remove("f2"), add("f4"), {"txn": {"appId": "a", "version": 4}})
@@ -203,7 +203,7 @@ def changing(tmp_path):
 
 
 def compact(log):
-    """Write what versions 3 to 5 say together."""
+    """Write the log compaction of versions 3 to 5."""
     return log.compaction(
         3,
         5,

@@ -1,4 +1,4 @@
-"""A service whose database loses files of a table in the middle of its work: every answer stays right."""
+"""A service whose database loses segments of a table while it works: every response stays correct."""
 
 import pytest
 from sqlalchemy import text

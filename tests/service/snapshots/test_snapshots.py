@@ -1,4 +1,4 @@
-"""Loading snapshots: the right version, read once, and rebuilt when the log is no longer the one that was read."""
+"""Loading snapshots: the right version, read once, and rebuilt if the log was replaced."""
 
 import os
 import shutil

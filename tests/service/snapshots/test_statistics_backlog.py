@@ -1,4 +1,4 @@
-"""Statistics that a checkpoint's reader leaves for later: every answer is the one of a reader that reads all at once."""
+"""Deferred statistics of checkpoints: results equal those of a reader that reads everything at once."""
 
 import datetime as dt
 import json
@@ -324,7 +324,7 @@ def test_a_number_of_records_that_cannot_be(log, backlog):
 
 
 def test_a_column_of_another_type_than_the_schema_is_read_as_text(log, backlog):
-    """As after type widening: an integer by now is a long."""
+    """As after type widening from integer to long."""
     narrow = pa.struct([field if field.name != "id" else field.with_type(pa.int32()) for field in BOUNDS])
     sides = [
         pa.StructArray.from_arrays(

@@ -1,4 +1,4 @@
-"""Time travel by version and by time: in-commit timestamps, file times, and what is left after a log was cleaned up."""
+"""Time travel by version and by time: in-commit timestamps, file times, and cleaned-up logs."""
 
 import pytest
 from tests.log_by_hand import HOUR, START, LogByHand, add
@@ -124,7 +124,7 @@ def test_a_checkpoint_whose_commit_is_gone(tmp_path):
     assert log.load(version=3).num_files == 3
     assert log.load().num_files == 5
     assert at(log, START + 4 * HOUR) == 4
-    # Nothing says any more when version 3 was committed.
+    # The commit time of version 3 is no longer recorded.
     with pytest.raises(VersionNotFound, match="its oldest readable version, 4"):
         at(log, START + 3 * HOUR)
 

@@ -1,4 +1,4 @@
-"""Version checksums: a version that contradicts its own is refused, and whatever is no checksum is passed over."""
+"""Version checksums: a version that contradicts its checksum is refused; invalid checksum files are ignored."""
 
 import json
 import logging

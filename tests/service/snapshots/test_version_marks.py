@@ -1,4 +1,4 @@
-"""Marks of versions: whether two of them may be of one file."""
+"""Version marks: whether two of them may belong to the same file."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who waits for whom: files that VACUUM deletes, and files that a RESTORE brings back; in a process, and across them."""
+"""Deletion locks between VACUUM and RESTORE, within a process and across processes."""
 
 import threading
 import time
@@ -186,7 +186,7 @@ def test_a_flag_is_renewed_while_it_is_held(database, elsewhere):
 
 
 def test_whoever_lost_the_flag_is_told(database):
-    """Somebody deleted the database, and so the other kind could begin."""
+    """The database was deleted, so the other kind could begin."""
     with DeletionLocks(database, seconds=2.0).deleting(TABLE) as lease:
         lease.check()
         with database.write() as session:

@@ -1,4 +1,4 @@
-"""Decoded parts in memory: how many bytes they take, and what becomes of those whose segment is gone."""
+"""The cache of decoded parts: memory, and parts whose segment was dropped."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""What is kept of values that have weights."""
+"""The LRU cache with weighted entries."""
 
 from delvec_service.store.lru_cache import LruCache
 

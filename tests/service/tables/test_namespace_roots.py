@@ -1,4 +1,4 @@
-"""Namespaces with roots of their own: each request that names a place, or a table, by every namespace and every root."""
+"""Namespaces with their own roots: each request with a location or table, for every namespace and root."""
 
 import itertools
 import json
@@ -40,7 +40,7 @@ NAMES = {
     "sales.eu.x": "sales.eu",
     "sales.eu.deep.x": "sales.eu",
 }
-"""Names, and whose roots hold for them."""
+"""Names, and the namespace whose roots apply to them."""
 PLACES = {
     "lake/x{n}": "",
     "lake/of/x{n}": "",
@@ -50,7 +50,7 @@ PLACES = {
     "lake/of/sales/us.db/x{n}": "sales",
     "lake/of/sales/eu/x{n}": "sales.eu",
     "elsewhere/hr/x{n}": "hr",
-    "elsewhere/hr/../hr/x{n}": None,  # whatever it means: not as it is spelled
+    "elsewhere/hr/../hr/x{n}": None,  # not canonical
     "elsewhere/hr-not/x{n}": None,
     "elsewhere/x{n}": None,
     "lake/to-hr/x{n}": "hr",  # by a link
@@ -58,7 +58,7 @@ PLACES = {
     "lake/of/sales/to-outside/x{n}": None,
     "lake/of/sales/eu/to-sales/x{n}": "sales",
 }
-"""Places, and whose they are; None: nobody's."""
+"""Locations, and the namespace that owns them; None for none."""
 LINKS = {
     "lake/to-hr": "elsewhere/hr",
     "elsewhere/hr/to-lake": "lake",
@@ -414,7 +414,7 @@ def test_a_place_is_of_one_owner_and_of_the_innermost_root(namespaces, service, 
     assert roots.everywhere.allows(place) == bool(around)
     home = roots.folder(name)
     holds = [root for root in flat if f"{home}/".startswith(f"{root}/")]
-    # New tables go into the first root, but for what is another's in it.
+    # New tables are created in the first root, except in parts that other namespaces own.
     assert roots.of(name).allows(home) == (flat[max(holds, key=len)] == owner_of_name)
     if around:
         assert roots.of(roots.called_by(f"{place}/t")).allows(f"{place}/t")

@@ -1,4 +1,4 @@
-"""``/v1/tables``: register, create, list, resolve, forget, and where tables may lie."""
+"""``/v1/tables``: register, create, list, resolve and unregister tables, and allowed locations."""
 
 import json
 import re
@@ -353,7 +353,7 @@ def test_a_table_by_name_alone_goes_to_the_warehouse(running, tmp_path, error):
 
 @pytest.mark.parametrize("named", [True, False])
 def test_a_registered_table_whose_folder_is_gone_is_created_anew(running, tmp_path, error, named):
-    """In its place, by location or by name alone; another that has the name stays in the way while it is there."""
+    """Recreated at its location, by location or by name; another existing table with the name prevents it."""
     body = {"name": "people", "schema": SCHEMA}
     place = {"location": str(tmp_path / "people")}
     with running(log_maintenance=False) as client:
@@ -435,7 +435,7 @@ def test_a_log_that_leads_elsewhere_is_not_followed(rooted, tmp_path, foreign):
 def test_a_table_that_is_moved_out_by_a_link_is_closed(rooted, tmp_path, foreign):
     folder = tmp_path / "one" / "people"
     register(rooted, folder, schema=SCHEMA)
-    # What the service writes in the background comes first: it would make the folder anew.
+    # Wait for background writes first, which would recreate the directory.
     deadline = time.monotonic() + 60
     while not (folder / "_delta_log" / f"{0:020}.crc").exists():
         assert time.monotonic() < deadline

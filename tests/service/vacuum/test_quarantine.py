@@ -1,4 +1,4 @@
-"""VACUUM of files that are named, and into a quarantine: what moves, what comes back, what stops in the middle."""
+"""VACUUM of a plan, and into a quarantine: moves, undo, and interruptions."""
 
 import json
 

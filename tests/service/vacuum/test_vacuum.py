@@ -1,4 +1,4 @@
-"""``POST …/vacuum``: what it deletes, what it keeps, what it commits, and what becomes of it where it cannot go on."""
+"""``POST …/vacuum``: deleted and kept files, its commits, and failures."""
 
 import json
 import os
@@ -156,7 +156,7 @@ def test_vectors_in_directories_with_odd_names_and_absolute_ones_stay(filled):
 
 
 def foreign(table, *actions):
-    """Commit as a writer that Delvec knows nothing of."""
+    """Commit as another writer, without the service."""
     version = table.version() + 1
     info = {"commitInfo": {"timestamp": int(time.time() * 1000), "operation": "WRITE"}}
     lines = "".join(json.dumps(action) + "\n" for action in (info, *actions))
@@ -507,7 +507,7 @@ def age_log(table, *days):
 
 
 def expired(table, version, days=20):
-    """Let a version's removes be older than the retention."""
+    """Make a version's removes older than the retention."""
     path = table.log / f"{version:020}.json"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     for line in lines:

@@ -19,7 +19,7 @@ SEEDS = range(15)
 
 
 class Writer:
-    """A writer of logs that Delvec knows nothing of."""
+    """Another writer of logs, independent of Delvec."""
 
     def __init__(self, table, dice):
         self.table, self.dice, self.now = table, dice, int(time.time() * 1000)
