@@ -261,7 +261,7 @@ _HOMES = {
     "connect": "delvec.connection",
 }
 
-# Not with pyspark: it is imported where it is used.
+# pyspark is not imported here, only where it is used.
 typed_errors.install()
 
 

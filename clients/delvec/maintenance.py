@@ -206,14 +206,14 @@ class Maintenance:
             if waits is not None:
                 return replace(found, reason=waits)
             decision = task.decide(table, config)
-        except Exception as error:  # noqa: BLE001 - the other policies are to be looked at, too
+        except Exception as error:  # noqa: BLE001 - continue with the other policies
             return replace(found, state="failed", reason=_message_of(error, table.name, policy.name))
         found = _predicted(found, decision)
         if dry_run or not decision.is_due:
             return found
         try:
             outcome = task.perform(table, config)
-        except Exception as error:  # noqa: BLE001 - the other policies are to be looked at, too
+        except Exception as error:  # noqa: BLE001 - continue with the other policies
             message = _message_of(error, table.name, policy.name)
             unrecorded = self._record(table, found, started, error=message)
             return replace(found, state="failed", reason=message + unrecorded)
@@ -283,7 +283,7 @@ class Maintenance:
                 error=None if error is None else error[:2000],
             )
             self._service.post(table_path(table.id, "maintenance-runs"), body)
-        except Exception as failure:  # noqa: BLE001 - the other policies are to be looked at, too
+        except Exception as failure:  # noqa: BLE001 - continue with the other policies
             return f"; the run could not be recorded: {_message_of(failure, table.name, found.policy)}"
         return ""
 

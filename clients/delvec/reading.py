@@ -414,9 +414,9 @@ class ReadableTable:
 
         Args:
             version: the table as of this version.
-            timestamp: the table as of this moment.
-            ranges: columns of which ``column_ranges`` gives the least and the greatest value, those of integers and dates
-                where statistics tell it exactly. No data file is read.
+            timestamp: the table as of this time.
+            ranges: columns for ``column_ranges``, which has the least and greatest value of integer and date columns
+                if statistics are exact. Reads no data file.
 
         Raises:
             VersionNotFound: the log does not have the version.
@@ -475,8 +475,8 @@ class ReadableTable:
     ) -> tuple[Scan, Predicate | None]:
         """Return the files that a read must open, and the parsed predicate, for engines.
 
-        With ``row_ids`` the scan also has what tells the ids of rows, if the table tracks rows; with ``stats`` the
-        files' statistics; with ``clustering`` what tells how they were sorted.
+        With ``row_ids`` the scan also has the row tracking columns, if row tracking is enabled; with ``stats`` the
+        files' statistics; with ``clustering`` the tags that record how files were clustered.
         """
         if isinstance(columns, str):
             raise BadRequest(f"columns must be a list of names, not the string {columns!r}")

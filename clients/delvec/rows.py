@@ -24,7 +24,7 @@ class Rows:
     pyarrow, DuckDB, Delvec's own ``append`` and ``merge``) accept it directly.
 
     Attributes:
-        version: the version that is read, whatever is committed later.
+        version: the pinned version.
     """
 
     def __init__(

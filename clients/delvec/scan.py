@@ -52,7 +52,7 @@ class Scan:
         files: a table with the columns of ``wire.PlanFile`` in snake case, one row per file; no path twice. Columns of
             row ids exist only if requested and if the table has row tracking.
         protocol: the action's JSON; empty for scans that no write is based on.
-        read_mark: identifies the version, should another be put in its place; sent with commits that are based on it.
+        read_mark: identifies this commit of the version, in case it is replaced; sent with commits based on it.
         is_newest: the version was not chosen by number or time: it was the newest when planned.
         roots: locations that its files must be under; checked again when a file is opened.
         marked_only: the deletion vectors list the rows to read instead of those deleted; every file has one.

@@ -229,7 +229,7 @@ class Transaction:
         files: Sequence[str] = (),
         rows: Mapping[str, Iterable[int]] | None = None,
     ) -> None:
-        """Declare what else was read, so that a change of it is a conflict; replaces earlier declarations.
+        """Declare what else was read, so that concurrent changes to it conflict; replaces earlier declarations.
 
         Args:
             whole_table: any change of data is a conflict.

@@ -25,7 +25,7 @@ class Entry(NamedTuple):
 
     Attributes:
         module: of ``delvec.cli``.
-        attribute: of the module: a function, or a ``Typer`` with commands of its own.
+        attribute: of the module: a function, or a ``Typer`` with subcommands.
         summary: the first paragraph of the command's help.
     """
 

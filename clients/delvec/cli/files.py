@@ -48,9 +48,9 @@ class Destination:
 
     Args:
         out: the file, ``-`` for standard output, or None.
-        kind: its format, where that is not what its name says.
+        kind: its format, if its name does not show it.
         limit: of rows, or None.
-        as_json: whether what is printed is for a program.
+        as_json: whether output is for a program.
 
     Raises:
         typer.BadParameter: there is no such format, or no such directory.
@@ -101,11 +101,11 @@ def open_rows(path: Path, schema: pa.Schema) -> Any:
     """Return the rows of a file as Arrow; text formats are read as the table's types.
 
     Args:
-        path: of the file; ``-`` is standard input, whose first bytes say what it is.
+        path: of the file; ``-`` is standard input, whose format is detected from its first bytes.
         schema: the table's.
 
     Raises:
-        SchemaMismatch: the file cannot be read as what its name says.
+        SchemaMismatch: the file cannot be read in the format of its name.
     """
     if str(path) == "-":
         with tempfile.TemporaryDirectory() as folder:
@@ -136,7 +136,7 @@ def open_rows(path: Path, schema: pa.Schema) -> Any:
 
 
 def _kind(given: bytes) -> str:
-    """Return the ending of the file that these bytes would be in; what is nothing else is CSV."""
+    """Return the file extension for the format of these bytes; CSV by default."""
     start = given.removeprefix(b"\xef\xbb\xbf").lstrip()
     for first, ending in ((b"PAR1", ".parquet"), (b"ARROW1", ".arrow"), (b"[", ".json"), (b"{", ".jsonl")):
         if start.startswith(first):
@@ -182,7 +182,7 @@ def _read_json(path: Path, schema: pa.Schema) -> pa.Table:
 
 
 class _Number(str):
-    """A number as it is written."""
+    """A JSON number that keeps its original spelling."""
 
     __slots__ = ()
 
@@ -311,7 +311,7 @@ def writer(path: Path, kind: str | None = None) -> Callable[[pa.RecordBatchReade
 
 
 class _Unclosed(io.RawIOBase, BinaryIO):
-    """Standard output for writers, which close what they are given."""
+    """Standard output that ignores close(), for writers that close their file."""
 
     def __init__(self, file: BinaryIO) -> None:
         super().__init__()

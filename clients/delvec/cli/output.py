@@ -45,7 +45,7 @@ def working(what: str, fraction: Callable[[], float | None], *, as_json: bool) -
     if as_json or not sys.stderr.isatty():
         yield
         return
-    fraction()  # tells the sources of progress that they will be asked later
+    fraction()  # the first call makes sources report progress
     ended = threading.Event()
     shown = threading.Thread(target=_show, args=(what, fraction, ended), daemon=True)
     shown.start()

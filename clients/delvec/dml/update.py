@@ -1,4 +1,4 @@
-"""UPDATE: rows that match a predicate get other values; they are marked as deleted, and written anew."""
+"""UPDATE: deletes matching rows, and writes them with new values to new files."""
 
 import json
 from collections.abc import Mapping

@@ -88,7 +88,7 @@ def write_data_files(
 
     Raises:
         SchemaMismatch: the data does not fit the table. No file is left behind.
-        StorageError: storage did not answer. Files are removed as far as it lets us.
+        StorageError: storage did not answer. Files are removed if possible.
     """
     with DataFileWriter(target, task=task) as writer:
         for batch in batches:

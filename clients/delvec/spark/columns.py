@@ -122,7 +122,7 @@ def _java_value(node: Any, given: Any) -> Any:
 
 def _of_connect(node: Any, given: Any) -> str:
     """Render a Connect expression."""
-    # ruff: noqa: SLF001 - there is nothing public
+    # ruff: noqa: SLF001 - no public API
     kind = type(node).__name__
     if kind == "ColumnReference" and node._plan_id is None:
         return _name(_parts(node._unparsed_identifier, given))

@@ -144,7 +144,7 @@ def assignments(given: Mapping[str, str | Column] | None, alias: str | None, nam
 def alias_of(frame: DataFrame) -> str | None:
     """Return the alias of a DataFrame, or the name of its table or view; None if it has none."""
     if is_remote(frame):
-        plan = frame._plan  # noqa: SLF001 - there is nothing public
+        plan = frame._plan  # noqa: SLF001 - no public API
         return str(plan._alias) if type(plan).__name__ == "SubqueryAlias" else None  # noqa: SLF001
     plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
     return str(plan.alias()) if plan.getClass().getSimpleName() == "SubqueryAlias" else None

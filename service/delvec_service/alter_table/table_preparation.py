@@ -1,6 +1,6 @@
 """Commits that must precede a table change; each is a valid version by itself.
 
-They are derived from the table as it is, so that the next preparation continues one that was interrupted.
+They are derived from the table's current state, so that the next preparation continues an interrupted one.
 """
 
 import time
@@ -201,7 +201,7 @@ class TablePreparation:
     def _again(self, operation: str, *, have: bool) -> None:
         """Re-add files that have, or lack, row ids until none is left; the commit assigns or removes the ids.
 
-        If the table no longer does so, it is left as it is: the change itself reports that.
+        If the table's properties change so that commits no longer do, this stops: the change itself reports that.
         """
         batch = 0
         while True:

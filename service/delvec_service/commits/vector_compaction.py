@@ -1,7 +1,7 @@
 """Moves the deletion vectors of many small files, or of mostly unused files, into few files.
 
-No data file is touched, and each row stays as it was. The commit gives files the rows of the version right before it,
-so that it never conflicts with other commits: a vector that another commit has replaced is written as it is then.
+No data file or row changes. The commit uses the deleted rows of the version right before it,
+so it never conflicts with other commits: a deletion vector replaced by another commit is written in its new state.
 """
 
 import uuid
@@ -59,7 +59,7 @@ class VectorCompaction:
         self._target = target_bytes
 
     def run(self, table: OpenTable, *, dry_run: bool = False, user_metadata: str | None = None) -> Repacked:
-        """Compact what is worth it, in several commits.
+        """Compact deletion vectors where it pays off, in several commits.
 
         Raises:
             InvalidTableChange: there is something to compact, and the table has deletion vectors turned off; also

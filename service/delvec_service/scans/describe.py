@@ -110,7 +110,7 @@ def detail(snapshot: Snapshot, table: str) -> dict[str, Any]:
 
     Args:
         snapshot: the version.
-        table: the name to use if the table has none of its own.
+        table: the name to use if the table has none.
     """
     metadata, protocol = snapshot.metadata, snapshot.protocol
     return {
@@ -133,9 +133,9 @@ def detail(snapshot: Snapshot, table: str) -> dict[str, Any]:
 
 
 def column_ranges(snapshot: Snapshot, columns: Sequence[str], table: str) -> dict[str, ColumnRange]:
-    """Return the least and the greatest value of columns, by name as asked for, from the statistics of all files.
+    """Return the least and greatest value of columns, by requested name, from the statistics of all files.
 
-    A column is left out where they do not tell it exactly: see
+    Columns without exact statistics are left out: see
     :func:`~delvec_kernel.file_index.column_bounds.least_and_greatest`.
 
     Raises:

@@ -59,7 +59,7 @@ class _Held:
 
     Attributes:
         base: the snapshot that it was derived from with ``commits``, if any.
-        files: the files of commits that it was built from, as they were before they were read.
+        files: the commit files that it was built from, with size and time before they were read.
     """
 
     snapshot: Snapshot
@@ -174,7 +174,7 @@ class _Table:
             self.actions -= len(self.commits.popitem(last=False)[1].actions)
 
     def remember(self, older: Sequence[Commit], beside: Mapping[int, Commit]) -> None:
-        """Keep commits older than the cached ones, newest first, as far as there is space.
+        """Cache commits older than the cached ones, newest first, while there is space.
 
         Args:
             older: the commits.

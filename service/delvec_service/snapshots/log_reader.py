@@ -154,7 +154,7 @@ class LogReader:
         """Read one commit.
 
         Raises:
-            MissingLogFile: it should exist, or existed a moment ago.
+            MissingLogFile: it should exist, or was deleted just now.
             CorruptLog: it cannot be read.
         """
         where = LogFile(self.table, version, commit_name(version))

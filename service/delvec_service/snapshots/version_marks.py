@@ -1,4 +1,4 @@
-"""Marks of versions that were read: they distinguish a version from another that a writer has put in its place.
+"""Marks of versions that were read: they distinguish a commit from one that replaced it.
 
 A mark contains the size and time of the commit's file, and the object store's identifier of its content, because
 times there are often whole seconds. It is returned with a plan and comes back with the commit based on it.

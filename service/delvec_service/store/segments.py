@@ -125,7 +125,7 @@ class SegmentStore:
             with self._database.write() as session:
                 query = select(SegmentRow.id).where(SegmentRow.unused_since <= before).limit(_CHUNK_SEGMENTS)
                 if session.get_bind().dialect.name == "postgresql":
-                    # Not those that a snapshot is being given at this moment.
+                    # Except segments that a snapshot is loading right now.
                     query = query.with_for_update(skip_locked=True)
                 gone = list(session.scalars(query))
                 _delete(session, gone)

@@ -99,7 +99,7 @@ def to_duckdb(
 
     Args:
         root: a resolved expression.
-        schema: what it was resolved against.
+        schema: the schema it was resolved against.
         rename: other names for top-level columns; empty for a relation whose columns stand alone.
         text: the original text, for errors.
         relations: top-level structs that stand for relations, with their fields as columns.

@@ -54,7 +54,7 @@ def to_arrow(frame: DataFrame, schema: StructType) -> pa.Table:
 
 
 def _encoded(kind: StructType) -> StructType:
-    """Return the schema with the two binaries of a variant in its place."""
+    """Return the schema with variants as structs of two binaries."""
 
     def of(kind: DataType) -> DataType:
         if isinstance(kind, StructType):

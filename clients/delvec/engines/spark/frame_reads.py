@@ -17,10 +17,10 @@ def versions_read(frame: DataFrame) -> frozenset[tuple[str, int]]:
     A Spark Connect plan names temporary views instead of expanding them, so reads inside views are missed.
     """
     if is_remote(frame):
-        plan = frame._plan.to_proto(frame._session.client)  # noqa: SLF001 - there is nothing public
+        plan = frame._plan.to_proto(frame._session.client)  # noqa: SLF001 - no public API
         return marked(plan.SerializeToString().decode("latin-1"))
     # A read without files has no file list; its marker is in the name of its local relation.
-    plan = frame._jdf.queryExecution().analyzed().toString()  # noqa: SLF001 - there is nothing public
+    plan = frame._jdf.queryExecution().analyzed().toString()  # noqa: SLF001 - no public API
     return marked(" ".join(_file_lists(frame))) | marked(plan)
 
 
@@ -53,7 +53,7 @@ def _file_lists(frame: DataFrame) -> Iterator[str]:
 
 
 def _leaves(frame: DataFrame) -> Iterator[Any]:
-    plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - there is nothing public
+    plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - no public API
     for each in (plan, *_each(plan.subqueriesAll())):
         yield from _each(each.collectLeaves())
 
