@@ -251,7 +251,7 @@ class Alterations:
             verified = self._verify(conditions) if conditions else None
             seen = self._table.version() if verified is None else verified
             if any(isinstance(change, SyncIdentity) for change in changes):
-                changes, verified = [self._reaching(change, seen) for change in changes], seen
+                changes, verified = [self._with_identity_end(change, seen) for change in changes], seen
             try:
                 return self._send(changes, verified, seen)
             except ConcurrentModification:
@@ -260,7 +260,7 @@ class Alterations:
                     raise
         raise AssertionError("the last attempt returns or raises")
 
-    def _reaching(self, change: TableChange, version: int) -> TableChange:
+    def _with_identity_end(self, change: TableChange, version: int) -> TableChange:
         if not isinstance(change, SyncIdentity):
             return change
         return change.model_copy(update={"reached": reached(self._table, change.column, version)})

@@ -266,7 +266,7 @@ class Connection:
             resource = answer(TableResource, self._service.post("/v1/tables", body))
         except TableAlreadyExists as error:
             wanted = replace or if_not_exists
-            there = self._there(name_or_location, name, error, chosen) if wanted else None
+            there = self._existing(name_or_location, name, error, chosen) if wanted else None
             if there is None:
                 raise
             if replace:
@@ -274,7 +274,7 @@ class Connection:
             return there
         return DeltaTable(self._service, resource, chosen, self._retries)
 
-    def _there(
+    def _existing(
         self,
         name_or_location: str | os.PathLike[str],
         name: str | None,

@@ -181,20 +181,22 @@ class Maintenance:
     def _maintain(
         self, table: "DeltaTable", policies: Sequence[Policy], *, dry_run: bool
     ) -> list[MaintenanceResult]:
-        if not _wanted(applicable(policies, table.id, table.name)):
+        if not _enabled_policies(applicable(policies, table.id, table.name)):
             return []
         if dry_run:
-            return [self._one(table, policy, dry_run=True) for policy in self._held(table)]
+            return [self._one(table, policy, dry_run=True) for policy in self._applicable_policies(table)]
         try:
             with self._lease(table):
-                return [self._one(table, policy, dry_run=False) for policy in self._held(table)]
+                return [
+                    self._one(table, policy, dry_run=False) for policy in self._applicable_policies(table)
+                ]
         except MaintenanceUnderWay as error:
             return [MaintenanceResult(table.name, None, None, "elsewhere", error.message)]
 
-    def _held(self, table: "DeltaTable") -> list[Policy]:
+    def _applicable_policies(self, table: "DeltaTable") -> list[Policy]:
         """Return the policies that apply now: earlier tables may have taken hours."""
         answered = self._service.get(table_path(table.id, "policies"))
-        return _wanted({one.type: one for one in answer(PoliciesResponse, answered).policies})
+        return _enabled_policies({one.type: one for one in answer(PoliciesResponse, answered).policies})
 
     def _one(self, table: "DeltaTable", policy: Policy, *, dry_run: bool) -> MaintenanceResult:
         """Decide on one policy, and run it."""
@@ -202,7 +204,7 @@ class Maintenance:
         task, started = TASKS[policy.type], datetime.now(UTC)
         try:
             config = config_of(policy.type, policy.content.config)
-            waits = self._waits(table, policy, config, started)
+            waits = self._reason_to_wait(table, policy, config, started)
             if waits is not None:
                 return replace(found, reason=waits)
             decision = task.decide(table, config)
@@ -227,7 +229,9 @@ class Maintenance:
             version=outcome.version,
         )
 
-    def _waits(self, table: "DeltaTable", policy: Policy, config: PolicyConfig, now: datetime) -> str | None:
+    def _reason_to_wait(
+        self, table: "DeltaTable", policy: Policy, config: PolicyConfig, now: datetime
+    ) -> str | None:
         """Return why the policy may not run now; None if it may."""
         quiet = is_quiet(config.quiet_hours, now)
         if quiet is not None:
@@ -318,7 +322,7 @@ class Maintenance:
                 self._service.delete(path, {"owner": self._owner})
 
 
-def _wanted(held: Mapping[PolicyType, Policy]) -> list[Policy]:
+def _enabled_policies(held: Mapping[PolicyType, Policy]) -> list[Policy]:
     """Return the enabled policies, in the order of their runs."""
     return [held[kind] for kind in TASKS if kind in held and held[kind].content.enable]
 

@@ -123,16 +123,16 @@ def _replace_where(rows: NewRows, transaction: Transaction, where: str) -> dict[
         rows.write(transaction, where)
     except ConstraintViolation as error:
         if error.details.get("constraint") == REPLACE_WHERE:
-            raise _outside(error, where) from error
+            raise _where_violation(error, where) from error
         raise
     whole = scan.filter(scan.files["matches_all"])
     transaction.remove(whole.files["path"].to_pylist())
     rest = scan.filter(pc.invert(scan.files["matches_all"]))
-    copied = _take_out(rows, transaction, rest, condition) if len(rest) else 0
+    copied = _delete_replaced(rows, transaction, rest, condition) if len(rest) else 0
     return {"numCopiedRows": copied}
 
 
-def _take_out(rows: NewRows, transaction: Transaction, rest: Scan, condition: Predicate) -> int:
+def _delete_replaced(rows: NewRows, transaction: Transaction, rest: Scan, condition: Predicate) -> int:
     table = rows.table
     vectors = rest.deletes_by_vector
     gone = table.engine.find_rows(
@@ -159,7 +159,7 @@ def _take_out(rows: NewRows, transaction: Transaction, rest: Scan, condition: Pr
     return touched_files.change(transaction, table.engine, rest, gone, files, target, vectors=vectors)
 
 
-def _outside(error: ConstraintViolation, where: str) -> ConstraintViolation:
+def _where_violation(error: ConstraintViolation, where: str) -> ConstraintViolation:
     values = error.details.get("values") or {}
     shown = ", ".join(f"{name}={value}" for name, value in sorted(values.items()))
     return ConstraintViolation(

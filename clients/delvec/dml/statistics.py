@@ -41,7 +41,7 @@ def compute_statistics(
         check_partitions_only(scan, predicate)
         scan = scan.filter(scan.files["matches_all"])
     considered = len(scan)
-    scan = scan if all_files else scan.filter(_in_need(scan))
+    scan = scan if all_files else scan.filter(_needs_statistics(scan))
     counts: dict[str, int | None] = {"numUpdatedFiles": 0, "numConsideredFiles": considered}
     if dry_run:
         return Metrics({**counts, "numUpdatedFiles": len(scan), **clock.metrics()}, None)
@@ -79,7 +79,7 @@ def _with_vectors(scan: Scan, stats: Mapping[str, str]) -> list[tuple[str, str, 
     return [(path, stats[path], vector) for path, vector in vectors]
 
 
-def _in_need(scan: Scan) -> pa.Array:
+def _needs_statistics(scan: Scan) -> pa.Array:
     """Return which files have wide bounds, or lack numRecords or a nullCount of a column with statistics."""
     texts = pc.fill_null(scan.files["stats"], "")
     needed = pc.or_(

@@ -201,7 +201,7 @@ class DeltaTableBuilder:
             return self._wrap(self._spark, there)
         wanted = self._definition()
         try:
-            made = self._made(wanted)
+            made = self._create(wanted)
         except TableAlreadyExists:
             # Another writer may have just created it.
             there = self._existing() if self._mode == "createIfNotExists" else None
@@ -210,9 +210,9 @@ class DeltaTableBuilder:
             return self._wrap(self._spark, there)
         return self._wrap(self._spark, made)
 
-    def _made(self, wanted: TableDefinition) -> Table:
+    def _create(self, wanted: TableDefinition) -> Table:
         if self._location is not None or current().url is not None or current().has_warehouse:
-            return self._made_at(self._location, wanted)
+            return self._create_at(self._location, wanted)
         there = self._existing()
         self._location = place_of(self._spark, str(self._name))
         if there is not None and there.location != locations.canonical(locations.absolute(self._location)):
@@ -221,9 +221,9 @@ class DeltaTableBuilder:
                 "give that location, or choose another name.",
                 location=there.location,
             )
-        return self._made_at(self._location, wanted)
+        return self._create_at(self._location, wanted)
 
-    def _made_at(self, location: str | None, wanted: TableDefinition) -> Table:
+    def _create_at(self, location: str | None, wanted: TableDefinition) -> Table:
         return current().create_table(
             location or str(self._name),
             wanted.schema,

@@ -13,12 +13,12 @@ __all__ = ["driver_connection"]
 @lru_cache(maxsize=4)
 def driver_connection(url: str | None, token: str | None) -> Connection:
     """Return a cached connection: Spark reuses the process, and an embedded service takes time to start."""
-    with _nothing_collected():
+    with _without_garbage_collection():
         return connect(url, token=token)
 
 
 @contextmanager
-def _nothing_collected() -> Iterator[None]:
+def _without_garbage_collection() -> Iterator[None]:
     """Exclude objects created in the block from garbage collection, now and later: imports create many, which all stay.
 
     Collection takes a fifth of the startup time of a service. Not for users' processes, whose garbage would stay, too.

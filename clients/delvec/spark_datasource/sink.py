@@ -115,18 +115,18 @@ class _Secret:
             self._pad = secrets.token_bytes(len(token.encode()))
             handle, self._path = tempfile.mkstemp(prefix="delvec-")
             with os.fdopen(handle, "wb") as file:
-                file.write(_mixed(token.encode(), self._pad))
+                file.write(_xor(token.encode(), self._pad))
 
     def take(self) -> str | None:
         """Return the token, once, and remove the file."""
         if self._path is None:
             return None
         file = Path(self._path)
-        token = _mixed(file.read_bytes(), self._pad).decode() if file.exists() else None
+        token = _xor(file.read_bytes(), self._pad).decode() if file.exists() else None
         with suppress(OSError):
             file.unlink()
         return token
 
 
-def _mixed(left: bytes, right: bytes) -> bytes:
+def _xor(left: bytes, right: bytes) -> bytes:
     return bytes(a ^ b for a, b in zip(left, right, strict=True))

@@ -105,12 +105,12 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc]
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of a batch; none if it is empty."""
         if start == end:
-            self._go_on_at(end)
+            self._resume_at(end)
             return []
         scans = self._stream.scans(start, end)
         return [part for scan in scans for part in cut(scan, self._columns, self._partition_bytes)]
 
-    def _go_on_at(self, position: Mapping[str, Any]) -> None:
+    def _resume_at(self, position: Mapping[str, Any]) -> None:
         """Record the position of a restarted query."""
         if self._guessed and self._at != position:
             raise UnsupportedOperation(

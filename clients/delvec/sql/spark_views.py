@@ -42,7 +42,7 @@ class SparkViews:
             found = cls(lake, spark, {name.replace(".", "_"): name for name in names})
         found._check_free()
         if tables is None:
-            found._make_those_that_can_be_read()
+            found._make_readable()
         else:
             found.refresh()
         return found
@@ -85,7 +85,7 @@ class SparkViews:
                     f"another name for the view: register_views(spark, {{'other_name': '{self._tables[view]}'}})."
                 )
 
-    def _make_those_that_can_be_read(self) -> None:
+    def _make_readable(self) -> None:
         for view, name in list(self._tables.items()):
             try:
                 self._make(view, name)

@@ -89,7 +89,7 @@ def alter(
     result: AlterResult | None = None
     for _ in range(_ATTEMPTS):
         snapshot = loader.load(table.objects, table.name)
-        done = _already(table, loader, request, snapshot, transaction_id, hashed)
+        done = _earlier_answer(table, loader, request, snapshot, transaction_id, hashed)
         if done is not None:
             return done
         if preparation.prepare(request.changes):
@@ -118,7 +118,7 @@ def alter(
     return result
 
 
-def _already(
+def _earlier_answer(
     table: OpenTable,
     loader: SnapshotLoader,
     request: AlterRequest,

@@ -84,7 +84,7 @@ class TablePreparation:
         if leaves_vectors(dropped):
             self._keep_vectors()
         if needs_barrier(dropped):
-            self._bar()
+            self._write_barrier()
         return True
 
     def finish(self, changes: Sequence[TableChange]) -> None:
@@ -120,7 +120,7 @@ class TablePreparation:
                 else [AddFeature(change="add-feature", feature=_FEATURE)]
             )
         )
-        self._again("ROW TRACKING BACKFILL", have=False)
+        self._readd_files("ROW TRACKING BACKFILL", have=False)
 
     # --- dropping a feature -----------------------------------------------------------------------------
 
@@ -130,7 +130,7 @@ class TablePreparation:
 
         self._change_table(off)
         if is_true(self._newest().configuration, SUSPENDED):
-            self._again("ROW TRACKING UNBACKFILL", have=True)
+            self._readd_files("ROW TRACKING UNBACKFILL", have=True)
 
     def _keep_vectors(self) -> None:
         """Write tombstones for the deletion vector files that older versions need.
@@ -161,7 +161,7 @@ class TablePreparation:
             lambda tombstones: vectors_without_own(tombstones, self._table.location),
         )
 
-    def _bar(self) -> None:
+    def _write_barrier(self) -> None:
         for _ in range(_BARRIERS):
             self._send("Empty Commit", self._newest().version, makes_version=True)
             self._log_maintenance.checkpoint(self._table)
@@ -198,7 +198,7 @@ class TablePreparation:
             if number == _ATTEMPTS - 1:
                 raise result.error(self._table.name)
 
-    def _again(self, operation: str, *, have: bool) -> None:
+    def _readd_files(self, operation: str, *, have: bool) -> None:
         """Re-add files that have, or lack, row ids until none is left; the commit assigns or removes the ids.
 
         If the table's properties change so that commits no longer do, this stops: the change itself reports that.

@@ -110,7 +110,7 @@ class Checkpoints:
         listing = reader.list_recent()
         there = listing.checkpoints.get(snapshot.version)
         if there is not None:
-            return self._already(table.objects, snapshot, there)
+            return self._existing_checkpoint(table.objects, snapshot, there)
         # The listing may contain a different commit than was read, if it was replaced in between.
         commit = self._loader.file_of(snapshot) or listing.commits.get(snapshot.version)
         writing = _Writing.begin(reader, snapshot, policy, commit)
@@ -141,7 +141,9 @@ class Checkpoints:
         writing.sidecars = []
         return writing.v2(self._sidecar_actions) if writing.policy.v2 else writing.classic()
 
-    def _already(self, objects: ObjectStore, snapshot: Snapshot, there: LogCheckpoint) -> CheckpointResult:
+    def _existing_checkpoint(
+        self, objects: ObjectStore, snapshot: Snapshot, there: LogCheckpoint
+    ) -> CheckpointResult:
         """Return the existing checkpoint; its writer may have died before it wrote the hint."""
         parts = len(there.files)
         v2 = parts == 1 and there.files[0].name.count(".") > 2  # noqa: PLR2004 - version.checkpoint.parquet

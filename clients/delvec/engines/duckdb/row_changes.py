@@ -184,7 +184,7 @@ class _Run:
             path, rows = paths[file].as_py(), indexes[inside]
             bitmap, fresh = found.matched.setdefault(path, BitMap64()), _bitmap(rows)
             if self.change.refuses_several and (len(fresh) < len(rows) or bitmap.intersect(fresh)):
-                raise self._multiple(part, file, path, _first_again(rows, bitmap & fresh))
+                raise self._multiple(part, file, path, _first_duplicate(rows, bitmap & fresh))
             bitmap |= fresh
 
     def _note(
@@ -204,7 +204,7 @@ class _Run:
             fresh = _bitmap(rows)
             if len(fresh) < len(rows) or bitmap.intersect(fresh):
                 if not self.change.may_match_twice:
-                    raise self._multiple(part, file, paths[file], _first_again(rows, bitmap & fresh))
+                    raise self._multiple(part, file, paths[file], _first_duplicate(rows, bitmap & fresh))
                 _, first = np.unique(rows, return_index=True)
                 first.sort()
                 again = np.isin(rows, _numbers(bitmap & fresh))
@@ -302,7 +302,7 @@ def _by_file(files: np.ndarray, places: np.ndarray) -> list[tuple[int, np.ndarra
     return list(zip(chosen[starts].tolist(), np.split(places, starts[1:]), strict=True))
 
 
-def _first_again(rows: np.ndarray, known: BitMap64) -> int:
+def _first_duplicate(rows: np.ndarray, known: BitMap64) -> int:
     """Return the first of ``rows`` that is in ``known`` or a duplicate."""
     again = np.isin(rows, _numbers(known))
     _, first = np.unique(rows, return_index=True)

@@ -188,7 +188,7 @@ def refuse_inexact(root: exp.Expr, schema: StructType) -> None:
         InvalidPredicate: says why.
     """
     for node in root.walk():
-        if isinstance(node, exp.Rand) or (isinstance(node, exp.Func) and _is_new_each_time(node)):
+        if isinstance(node, exp.Rand) or (isinstance(node, exp.Func) and _is_nondeterministic(node)):
             raise InvalidPredicate("it is not deterministic")
         if isinstance(node, _ARITHMETIC):
             kinds = {kind_of(side, schema) for side in (node.this, node.expression)} - {"null"}
@@ -198,5 +198,5 @@ def refuse_inexact(root: exp.Expr, schema: StructType) -> None:
                 raise InvalidPredicate("arithmetic on float and another type rounds differently")
 
 
-def _is_new_each_time(node: exp.Func) -> bool:
+def _is_nondeterministic(node: exp.Func) -> bool:
     return not isinstance(node, _CLOCK) and type(node).__name__.startswith(("Uuid", "Rand", "Session"))

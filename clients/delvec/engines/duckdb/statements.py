@@ -231,7 +231,7 @@ class Session:
         """
         if not len(scan):
             return []
-        source = _everything(scan)
+        source = _whole_scan(scan)
         self.mount(source)
         sql = (
             f"SELECT DISTINCT file_name FROM parquet_schema({file_list(source.names)}) WHERE type = 'INT96' "  # noqa: S608 - quoted
@@ -309,7 +309,7 @@ def damage(error: Exception, scan: Scan) -> DelvecError | None:
     refused = _of_storage(text, scan) or _incomplete(text, scan)
     if refused is not None:
         return refused
-    source = _everything(scan)
+    source = _whole_scan(scan)
     paths = zip(scan.files["path"].to_pylist(), source.names, strict=True)
     if not isinstance(error, OSError | duckdb.IOException) and not any(
         spelling in text for path, name in paths for spelling in _spellings(scan, path, name)
@@ -318,7 +318,7 @@ def damage(error: Exception, scan: Scan) -> DelvecError | None:
     return _damaged_file(text, scan, source, f"table '{scan.name}' (version {scan.version})")
 
 
-def _everything(scan: Scan) -> ScanSource:
+def _whole_scan(scan: Scan) -> ScanSource:
     """Return all files of a scan, to ask about the files themselves."""
     return ScanSource(scan.files, file_names(scan.location, scan.files, scan.roots), None, "", None)
 

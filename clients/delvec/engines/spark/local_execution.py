@@ -81,11 +81,11 @@ class LocalExecution:
         source = change.source
         if source is not None:
             if has_variant(source.schema):
-                self._left(scan, "the source has columns of type variant")
+                self._log_reason(scan, "the source has columns of type variant")
                 return None
             rows = source.data.collected(_SOURCE_BYTES)
             if rows is None:
-                self._left(scan, f"the source is larger than {_SOURCE_BYTES:,} bytes")
+                self._log_reason(scan, f"the source is larger than {_SOURCE_BYTES:,} bytes")
                 return None
             from delvec.engines.duckdb.merge_source import merge_source
 
@@ -98,7 +98,7 @@ class LocalExecution:
         reason = self._unsuitable(scan) or difference(self._spark, expressions, target)
         if reason is None:
             return False
-        self._left(scan, reason)
+        self._log_reason(scan, reason)
         return True
 
     def _unsuitable(self, scan: Scan) -> str | None:
@@ -131,10 +131,10 @@ class LocalExecution:
         except StorageError as error:
             if scan.location.startswith(_OBJECT_STORES):
                 _unreachable[_store_of(scan)] = time.monotonic()
-            self._left(scan, f"DuckDB failed: {error.message}")
+            self._log_reason(scan, f"DuckDB failed: {error.message}")
             return None
         except DelvecError as error:
-            self._left(scan, f"DuckDB failed: {error.message}")
+            self._log_reason(scan, f"DuckDB failed: {error.message}")
             return None
         except Exception:
             _LOGGER.warning(
@@ -154,7 +154,7 @@ class LocalExecution:
         )
         return done
 
-    def _left(self, scan: Scan, reason: str) -> None:
+    def _log_reason(self, scan: Scan, reason: str) -> None:
         _LOGGER.info(
             "%s of table '%s' (version %s) runs on Spark: %s.",
             operation(),

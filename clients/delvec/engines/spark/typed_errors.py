@@ -52,7 +52,7 @@ def typed(error: Any) -> Any:
         return error
     # PySpark raises py4j's error instead of an UnknownException.
     base = next(each for each in type(error).__mro__ if each.__name__ != "UnknownException")
-    kind = _class_of_both(type(found), base)
+    kind = _combined_class(type(found), base)
     both = kind.__new__(kind, found.message)
     # Without __init__: PySpark's would call the JVM.
     both.__dict__.update(error.__dict__)
@@ -62,22 +62,22 @@ def typed(error: Any) -> Any:
 
 def with_base(error: DelvecError, theirs: type[Exception]) -> DelvecError:
     """Return an error that is also an instance of PySpark's class, for programs written for delta-spark."""
-    return _class_of_both(type(error), theirs)(error.message, **error.details)
+    return _combined_class(type(error), theirs)(error.message, **error.details)
 
 
-def _class_of_both(ours: type[DelvecError], theirs: type[Exception]) -> type[DelvecError]:
+def _combined_class(ours: type[DelvecError], theirs: type[Exception]) -> type[DelvecError]:
     if (ours, theirs) not in _classes:
         # PySpark's __str__ would show the traceback of every process.
         shown = {
             "__str__": lambda self: self.message,
-            "__reduce__": lambda self: (_alone, (ours, self.message, self.details)),
+            "__reduce__": lambda self: (_rebuilt, (ours, self.message, self.details)),
         }
         members = {"__module__": ours.__module__, "__doc__": ours.__doc__, **shown}
         _classes[ours, theirs] = type(ours.__name__, (ours, theirs), members)
     return _classes[ours, theirs]
 
 
-def _alone(kind: type[DelvecError], message: str, details: dict[str, Any]) -> DelvecError:
+def _rebuilt(kind: type[DelvecError], message: str, details: dict[str, Any]) -> DelvecError:
     return kind(message, **details)
 
 
