@@ -147,7 +147,7 @@ def nullable(kind):
 
 @pytest.fixture
 def from_spark(spark, write_table, data_file):
-    """``from_spark(shredding)`` gives Spark's texts of :data:`SHREDDED`, and two files: Spark's, and one without marks and nested."""
+    """``from_spark(shredding)`` returns Spark's texts of :data:`SHREDDED`, Spark's file, and a nested one without annotations."""
 
     def write(shredding):
         folder = write_table.folder / "from_spark"

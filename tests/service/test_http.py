@@ -272,7 +272,7 @@ def test_every_resource_declares_what_any_of_them_may_answer(client):
 
 def test_every_error_that_the_service_has_is_declared_somewhere(client):
     declared = json.dumps([operation["responses"] for _, operation in operations(client)])
-    # Those are the client's, or stand for a group of others, or are answers of the Iceberg catalog, which has an OpenAPI of its own.
+    # These are errors of the client, base classes, or errors of the Iceberg catalog, which has its own OpenAPI document.
     elsewhere = {
         "DelvecError",
         "NotFound",

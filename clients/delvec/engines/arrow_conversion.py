@@ -1,8 +1,9 @@
 """Converts Arrow columns to a Delta schema: exact types, names and nesting, or an error that names the column.
 
-What fits is decided by value, not by type alone: a 64-bit column whose values fit goes into an ``integer``
-column, and a ``double`` into a decimal one where no digit of it is lost. Nothing is rounded, truncated, parsed from text or moved between time zones, with one exception that
-mirrors the engines' session time zone: timestamps without a zone are taken as UTC in a ``timestamp`` column.
+Whether a value fits depends on the value, not on its type alone: a 64-bit column whose values fit goes into an ``integer``
+column, and a ``double`` into a decimal column if no digit is lost. Nothing is rounded, truncated, parsed from text or
+converted between time zones, with one exception that mirrors the engines' session time zone: timestamps without time zone
+are taken as UTC in a ``timestamp`` column.
 """
 
 from collections.abc import Iterator, Sequence
