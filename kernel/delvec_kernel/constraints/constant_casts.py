@@ -1,6 +1,6 @@
-"""Whether a constant can be cast to the type of a column, by the rules of ANSI SQL that Spark has by default.
+"""Whether a constant can be cast to a column's type, by the rules of ANSI SQL, Spark's default.
 
-What cannot be told from the text alone passes: engines find out when they evaluate it.
+Doubtful cases pass; the engine decides when it evaluates the cast.
 """
 
 import re
@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from delvec_kernel.expressions.expression_kinds import INTEGER_TYPES, NUMERIC_KINDS, kind_of, kind_of_type
 from delvec_kernel.schema.types import ArrayType, DataType, DecimalType, MapType, PrimitiveType, StructType
-from delvec_kernel.statistics.literal_bounds import Moment, literal_value
+from delvec_kernel.statistics.literal_bounds import DateTimeLiteral, literal_value
 
 __all__ = ["is_impossible"]
 
@@ -29,7 +29,7 @@ _BECOMES: Final[Mapping[str, frozenset[str]]] = {
     "timestamp_ntz": _MOMENTS | {"string"},
     "binary": frozenset({"binary", "string"}),
 }
-"""Kinds that a value of a kind can be cast to, if it is a good one; other kinds are not judged."""
+"""Kinds to which a valid value of a kind can be cast; other kinds are not checked."""
 _TYPES: Final[Mapping[exp.DType, DataType]] = {
     exp.DType.BOOLEAN: PrimitiveType("boolean"),
     exp.DType.TINYINT: PrimitiveType("byte"),
@@ -58,11 +58,11 @@ _SPECIAL = ("epoch", "now", "today", "tomorrow", "yesterday")
 
 
 def is_impossible(node: exp.Expr, kind: DataType) -> bool:
-    """Whether an expression that reads no column is known to have no value of a type.
+    """Whether an expression without columns certainly cannot be cast to a type.
 
     Args:
         node: resolved, as in a :class:`~delvec_kernel.expressions.predicate.Predicate`.
-        kind: that it is to have.
+        kind: the target type.
     """
     while isinstance(node, exp.Paren):
         node = node.this
@@ -71,7 +71,7 @@ def is_impossible(node: exp.Expr, kind: DataType) -> bool:
     value = literal_value(node)
     if isinstance(kind, ArrayType | MapType | StructType):
         return value is not None
-    given = value[0] if isinstance(value, Moment) else kind_of(node, _NO_COLUMNS)
+    given = value[0] if isinstance(value, DateTimeLiteral) else kind_of(node, _NO_COLUMNS)
     wanted = kind_of_type(kind)
     if wanted in _ALL and given is not None and wanted not in _BECOMES.get(given, _ALL):
         return True
@@ -79,10 +79,10 @@ def is_impossible(node: exp.Expr, kind: DataType) -> bool:
 
 
 def _is_good(value: Any, kind: DataType) -> bool:
-    """Whether a literal's value has one of a type; True for what is not a literal."""
-    if isinstance(value, Moment):
+    """Whether a literal's value is valid for a type; True for other expressions."""
+    if isinstance(value, DateTimeLiteral):
         text = value[1].strip(_BLANK)
-        # Words that only typed literals know, and not casts of texts.
+        # Typed literals accept these words, casts of strings do not.
         return text.lower().startswith(_SPECIAL) or _is_moment(text, alone=value[0] == "date")
     if isinstance(value, str):
         return len(value) > _LONGEST or _reads_as(value.strip(_BLANK), kind)
@@ -106,27 +106,27 @@ def _reads_as(text: str, kind: DataType) -> bool:
 
 
 def _is_moment(text: str, *, alone: bool = False) -> bool:
-    """Whether a text may be a date or a time; ``alone`` if a time by itself is none."""
+    """Whether a text may be a date or a time; ``alone`` if a time without a date is invalid."""
     found = _DATE.fullmatch(text)
     if found is None:
         return not alone and _TIME.fullmatch(text) is not None
     year, month, day = (int(part or 1) for part in found.groups())
     try:
-        date(2000 + year % 400, month, day)  # the calendar repeats
+        date(2000 + year % 400, month, day)  # the Gregorian calendar repeats every 400 years
     except ValueError:
         return False
     return True
 
 
 def _fits(value: Any, kind: DataType) -> bool:
-    """Whether a number is within the range of a type, less what is cut off behind its point."""
+    """Whether a number, truncated to the type's scale, is in its range."""
     if isinstance(kind, DecimalType):
         try:
             scaled = Decimal(value).scaleb(kind.scale, _NUMBERS).to_integral_value(ROUND_HALF_UP)
         except ArithmeticError:
             return False
         limit = 10**kind.precision
-        # A comparison is exact; abs() would round to the digits that Python keeps otherwise.
+        # Comparison is exact, whereas abs() rounds to the precision of the decimal context.
         return bool(-limit < scaled < limit)
     name = kind.name if isinstance(kind, PrimitiveType) else ""
     if name not in INTEGER_TYPES:

@@ -1,8 +1,8 @@
 """Data skipping: which files of a table can hold rows that satisfy a predicate.
 
-A predicate is evaluated once for all files over what is known of their columns. SQL has three truth values, and
-of a file one knows which of them may occur among its rows; where nothing is known all three may. Every step keeps
-a superset, so a file is dropped only if TRUE cannot occur, and all its rows match only if nothing else can.
+A predicate is evaluated once for all files over the bounds of their columns. SQL has three truth values, and the
+result says which of them may occur in each file; without bounds all three may. Every step keeps a superset, so a
+file is dropped only if TRUE cannot occur, and fully matches only if nothing else can.
 """
 
 import functools
@@ -20,17 +20,17 @@ from delvec_kernel.expressions.expression_kinds import INTEGER_TYPES, column_pat
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.types import ArrayType, DataType, MapType, PrimitiveType, StructType
 from delvec_kernel.statistics.bounds import Bounds, Path, partition_bounds, statistics_bounds
-from delvec_kernel.statistics.literal_bounds import is_one_type, literal_bounds
+from delvec_kernel.statistics.literal_bounds import in_equals_comparisons, literal_bounds
 
 __all__ = ["Pruned", "columns_of", "prune", "truth_of"]
 
 _WORK: Final = 200_000_000
-"""Comparisons that one chain of AND or OR may cost, terms times files: about a second."""
+"""Limit of comparisons (terms times files) for one AND or OR chain: about a second."""
 
 
 @dataclass(frozen=True)
 class Pruned:
-    """What is known of each file, in the order of the files.
+    """The result for each file, in file order.
 
     Attributes:
         may_match: false where no row of the file can satisfy the predicate. Boolean, no nulls.
@@ -50,11 +50,11 @@ def prune(
     Args:
         files: live files, columns ``partition_values``, ``stats`` and ``num_records`` of ``files.FILES_SCHEMA``.
         predicate: parsed against ``schema``; None means every row.
-        schema: the table's; its physical names key partition values and statistics.
-        partition_columns: the table's, by logical name.
+        schema: of the table; its physical names key partition values and statistics.
+        partition_columns: logical names.
 
     Raises:
-        CorruptLog: a partition value is not one of its column's type.
+        CorruptLog: a partition value cannot be parsed as its column's type.
     """
     count = files.num_rows
     if predicate is None:
@@ -66,7 +66,7 @@ def prune(
     truth = truth_of(predicate, schema, known, count)
     may_match, matches_all = truth.true, truth.true & ~truth.false & ~truth.null
     rest = [path for path in wanted if path[0].lower() not in partitioned]
-    # Only what the partition values leave open costs the parsing of statistics.
+    # Parse statistics only for files that partition values leave undecided.
     undecided = np.flatnonzero(may_match & ~matches_all)
     if rest and len(undecided):
         left = files if len(undecided) == count else files.take(pa.array(undecided))
@@ -79,12 +79,12 @@ def prune(
 
 
 def truth_of(predicate: Predicate, schema: StructType, known: Mapping[Path, Bounds], count: int) -> Truth:
-    """Return which truth values a predicate may have in each of ``count`` files, by the bounds that are known."""
+    """Return the possible truth values of a predicate in each of ``count`` files, given the known bounds."""
     return _Evaluation(schema, known, count).truth(predicate.folded)
 
 
 def columns_of(predicate: Predicate) -> list[Path]:
-    """Return the columns and struct fields that occur, outermost paths only."""
+    """Return the columns and struct fields that occur, full paths only."""
     paths: dict[Path, None] = {}
     for node in predicate.folded.find_all(exp.Column):
         outer: exp.Expr = node
@@ -120,7 +120,7 @@ def _statistics(files: pa.Table, paths: Sequence[Path], schema: StructType) -> M
 
 
 class _Evaluation:
-    """One predicate over one set of files; recursion is as deep as the expression, which its parser bounds."""
+    """One predicate over one set of files; the parser limits the recursion depth."""
 
     def __init__(self, schema: StructType, known: Mapping[Path, Bounds], count: int) -> None:
         self._schema = schema
@@ -150,7 +150,7 @@ class _Evaluation:
             self._rules[cls] = self._comparison
 
     def truth(self, node: exp.Expr) -> Truth:
-        """Return which truth values ``node`` may have; all of them for whatever has no rule."""
+        """Return the possible truth values of ``node``: all three if it has no rule."""
         rule = self._rules.get(type(node))
         return rule(node) if rule else self._unknown()
 
@@ -163,7 +163,7 @@ class _Evaluation:
     # --- operands -------------------------------------------------------------------------------------------
 
     def _column(self, node: exp.Expr) -> tuple[Bounds, DataType] | None:
-        """Return bounds and type of a column, or of an expression that rises with one."""
+        """Return bounds and type of a column, or of a monotone expression of one."""
         return monotone_bounds(node, self._stored)
 
     def _stored(self, node: exp.Expr) -> tuple[Bounds, DataType] | None:
@@ -179,7 +179,7 @@ class _Evaluation:
         return Bounds(found[0], found[1], self._never, self._never)
 
     def _sides(self, left: exp.Expr, right: exp.Expr) -> tuple[Bounds, Bounds] | None:
-        """Return the bounds of two operands in one type; None if there is no type to compare them in."""
+        """Return the bounds of two operands in a common type, or None if there is none."""
         a, b = self._column(left), self._column(right)
         if a and b:
             return (a[0], b[0]) if _comparable(a[1], b[1]) else None
@@ -194,7 +194,7 @@ class _Evaluation:
     # --- chains ---------------------------------------------------------------------------------------------
 
     def _truths(self, terms: list[exp.Expr]) -> list[Truth]:
-        """Evaluate the terms of a chain; where they are too many for so many files, the last are left open."""
+        """Evaluate the terms of a chain; beyond the work limit, the last terms count as unknown."""
         most = max(FEW, _WORK // max(1, self._count))
         rest = [self._unknown()] if len(terms) > most else []
         return [self.truth(term) for term in terms[:most]] + rest
@@ -203,7 +203,7 @@ class _Evaluation:
         return functools.reduce(Truth.and_, self._truths(list(node.flatten(unnest=False))))
 
     def _any(self, node: exp.Expr) -> Truth:
-        """Evaluate a chain of OR, in which ``c = 1 OR c = 2 OR ...`` is one list, however long."""
+        """Evaluate an OR chain, treating ``c = 1 OR c = 2 OR ...`` of any length as one IN list."""
         lists: dict[Path, list[tuple[pa.Scalar, pa.Scalar]]] = {}
         others: list[exp.Expr] = []
         for term in node.flatten(unnest=False):
@@ -300,8 +300,8 @@ class _Evaluation:
         if not members:
             return self._constant(null=True)
         bounds, data_type = column
-        # Spark brings all members to one type first, so one that is not understood leaves them all open.
-        if not is_one_type(members, data_type):
+        # Spark casts all members to one type, so one unknown member makes the others unknown, too.
+        if not in_equals_comparisons(members, data_type):
             return self._unknown()
         found = [literal_bounds(each, data_type) for each in members]
         values = [each for each in found if each is not None]
@@ -346,7 +346,7 @@ def _is_null(node: exp.Expr) -> bool:
 
 
 def _comparable(left: DataType, right: DataType) -> bool:
-    """Whether two columns are compared in the type in which their bounds are held."""
+    """Whether the bounds of two columns can be compared as stored."""
     if isinstance(left, PrimitiveType) and left.name in INTEGER_TYPES:
         return isinstance(right, PrimitiveType) and right.name in INTEGER_TYPES
     return left == right

@@ -1,1 +1,1 @@
-"""Statistics of files, and the bounds that they give."""
+"""Per-file statistics, and the column bounds derived from them."""

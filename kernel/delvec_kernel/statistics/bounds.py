@@ -1,7 +1,7 @@
-"""What a file's partition values and statistics say about the values of one column in it.
+"""Bounds of one column's values in a file, from its partition values and statistics.
 
-PROTOCOL.md, "Per-file Statistics". Bounds are outer bounds: they may be wider than the data, never narrower, so
-everything about statistics that writers are known to get wrong, or that the protocol leaves open, widens them.
+PROTOCOL.md, "Per-file Statistics". Bounds are outer bounds: they may be wider than the data, never narrower. Where
+writers are known to get statistics wrong, or the protocol leaves a choice, bounds are widened.
 """
 
 import json
@@ -40,7 +40,7 @@ Path: TypeAlias = tuple[str, ...]
 _MILLISECOND: Final = 1000
 _TRUNCATION: Final = 32
 _ONE_BY_ONE: Final = 256
-_SEVERAL: Final = r"[}\]]\s*[^\s,}\]]"
+_SECOND_VALUE: Final = r"[}\]]\s*[^\s,}\]]"
 _LAST_CHARACTER: Final = "\U0010ffff"
 _ZONED: Final = r"(?:Z|[+-]\d{2}:?\d{2})$"
 _DATE_FORM: Final = r"^\d{4}-\d{2}-\d{2}$"
@@ -50,14 +50,14 @@ _LOCAL_FORM: Final = r"^\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?$"
 
 @dataclass(frozen=True)
 class Bounds:
-    """One column (or literal) over all files; arrays have one entry per file.
+    """Bounds of one column (or literal) over all files; arrays have one entry per file.
 
     Attributes:
-        low: every value that is not null is at least this; a null entry means nothing is known. Types are those
-            of ``literal_bounds``. None: nothing is known of any file.
-        high: likewise at most this.
-        nullable: whether the file may hold a null.
-        only_null: whether all its values are null.
+        low: lower bound of the non-null values; null where unknown. Types are those of ``literal_bounds``.
+            None: unknown for all files.
+        high: upper bound, likewise.
+        nullable: whether the file may contain a null.
+        only_null: whether all values are null.
     """
 
     low: pa.Array | pa.Scalar | None
@@ -66,7 +66,7 @@ class Bounds:
     only_null: Mask
 
     def take(self, rows: npt.NDArray[Any]) -> "Bounds":
-        """Return the bounds of these files; both sides are arrays or not known at all."""
+        """Return the bounds of these files; ``low`` and ``high`` must each be an array or None."""
         low, high = (None if each is None else each.take(pa.array(rows)) for each in (self.low, self.high))
         return Bounds(low, high, self.nullable[rows], self.only_null[rows])
 
@@ -85,27 +85,27 @@ def column_name(path: Path, schema: StructType) -> Path:
 
 
 def partition_bounds(values: pa.Array, physical_name: str, data_type: DataType) -> Bounds:
-    """Return the bounds that a partition column's values are.
+    """Return a partition column's bounds, which are its exact values.
 
     Args:
         values: ``partition_values`` of the files, map<string, string>, keyed by physical names.
-        physical_name: the column's.
-        data_type: the column's.
+        physical_name: of the column.
+        data_type: of the column.
 
     Raises:
-        CorruptLog: a value is not one of the column's type.
+        CorruptLog: a value cannot be parsed as the column's type.
     """
     encoded = pc.map_lookup(values, pa.scalar(physical_name), "first").dictionary_encode()
     parsed = parse_column(encoded.dictionary.cast(pa.string()), data_type)
     low = high = _normal(parsed, data_type)
     kind = data_type.name if isinstance(data_type, PrimitiveType) else ""
     if kind in {"float", "double"} and low is not None:
-        # NaN is above everything: no comparison may take it for a number.
+        # NaN is greater than every number, so it must not be compared as one.
         nan = pc.is_nan(low)
         low = pc.if_else(nan, pa.scalar(float("inf")), low)
         high = pc.if_else(nan, pa.scalar(None, pa.float64()), high)
     elif kind == "timestamp" and low is not None:
-        # Without a zone it is in the writer's local time.
+        # A timestamp without a zone is in the writer's local time.
         zoned = pc.match_substring_regex(encoded.dictionary.cast(pa.string()), _ZONED)
         margin = pc.if_else(zoned, pa.scalar(0, pa.int64()), pa.scalar(ZONE_MARGIN, pa.int64()))
         low, high = pc.subtract(low, margin), pc.add(high, margin)
@@ -118,7 +118,7 @@ def partition_bounds(values: pa.Array, physical_name: str, data_type: DataType) 
 def _normal(  # noqa: PLR0911 - one answer per type
     values: pa.Array, data_type: DataType
 ) -> pa.Array | None:
-    """Bring typed values to the types of ``literal_bounds``; None for types that are not compared."""
+    """Convert typed values to the types of ``literal_bounds``; None for types that are not compared."""
     if isinstance(data_type, DecimalType):
         return values.cast(pa.decimal128(DECIMAL_DIGITS, data_type.scale))
     name = data_type.name if isinstance(data_type, PrimitiveType) else ""
@@ -141,17 +141,17 @@ def _normal(  # noqa: PLR0911 - one answer per type
 def statistics_bounds(
     stats: pa.Array, num_records: pa.Array, columns: Iterable[Path], schema: StructType
 ) -> Mapping[Path, Bounds]:
-    """Parse the statistics of these columns, no others, for all files at once.
+    """Parse the statistics of these columns only, for all files at once.
 
     Args:
         stats: Delta's statistics as JSON text, or null.
         num_records: physical rows of each file, or null.
-        columns: paths of columns and struct fields, by the schema's spelling.
-        schema: the table's.
+        columns: paths of columns and struct fields, as spelled in the schema.
+        schema: of the table.
 
     Returns:
-        By path. ``tightBounds=false`` needs no special case: bounds stay valid when rows are deleted, a nullCount
-        of 0 or of ``num_records`` stays true, and nothing is read into any other.
+        Bounds by path. ``tightBounds=false`` needs no special case: deleting rows leaves bounds valid, a nullCount
+        of 0 or of ``num_records`` stays true, and other null counts are not used.
     """
     names = {path: column_name(path, schema) for path in columns}
     found = parsed_bounds(stats, num_records, {names[path]: leaf_type(path, schema) for path in names})
@@ -161,17 +161,17 @@ def statistics_bounds(
 def parsed_bounds(
     stats: pa.Array, num_records: pa.Array, columns: Mapping[Path, DataType]
 ) -> Mapping[Path, Bounds]:
-    """Do the same for columns given by physical names, with their types."""
+    """Like :func:`statistics_bounds`, for columns given as physical names with their types."""
     explicit = _json_schema(columns.items())
     parsed = _read(stats, explicit)
     found = {}
     for names, data_type in columns.items():
-        nulls = _dig(parsed, ("nullCount", *names), pa.int64(), len(stats))
+        nulls = _nested_column(parsed, ("nullCount", *names), pa.int64(), len(stats))
         low = high = None
         if _stored_type(data_type) is not None:
             low, high = (
                 _bound(
-                    _dig(parsed, (side, *names), _stored_type(data_type), len(stats)),
+                    _nested_column(parsed, (side, *names), _stored_type(data_type), len(stats)),
                     data_type,
                     upper=side == "maxValues",
                 )
@@ -184,7 +184,7 @@ def parsed_bounds(
 
 
 def leaf_type(path: Path, schema: StructType) -> DataType:
-    """Return the type at the end of a path."""
+    """Return the type of the column or struct field at a path."""
     data_type: DataType = schema
     for name in path:
         data_type = data_type.field(name).type if isinstance(data_type, StructType) else data_type
@@ -221,7 +221,7 @@ def _json_schema(wanted: Iterable[tuple[Path, DataType]]) -> pa.Schema:
             continue
         leaves: list[tuple[str, pa.DataType | None]] = [("nullCount", pa.int64())]
         leaves += [("minValues", _stored_type(data_type))]
-        # A float's maximum is not read at all: see _bound.
+        # A float's maximum is never used: see _bound.
         leaves += [] if _is_float(data_type) else [("maxValues", _stored_type(data_type))]
         for side, leaf in leaves:
             if leaf is not None:
@@ -239,32 +239,38 @@ def _arrow(node: Any) -> pa.DataType:
 
 
 def _read(stats: pa.Array, explicit: pa.Schema) -> pa.Table | None:
-    """Read all texts as one buffer of JSON lines; one by one only around a text that is not as expected."""
+    """Read all texts as one buffer of JSON lines; split around unexpected texts, down to reading them singly."""
     if not len(explicit) or stats.null_count == len(stats):
         return None
     texts = pc.fill_null(stats.cast(pa.large_string()), "{}")
-    return pa.concat_tables(_pieces(texts, explicit, max(_ONE_BY_ONE, len(texts) // 32))).combine_chunks()
+    return pa.concat_tables(
+        _read_pieces(texts, explicit, max(_ONE_BY_ONE, len(texts) // 32))
+    ).combine_chunks()
 
 
-def _pieces(texts: pa.Array, explicit: pa.Schema, smallest: int) -> Iterator[pa.Table]:
+def _read_pieces(texts: pa.Array, explicit: pa.Schema, smallest: int) -> Iterator[pa.Table]:
     table = _lines(texts, explicit)
     if table is not None:
         yield table
     elif len(texts) > smallest:
         middle = len(texts) // 2
-        yield from _pieces(texts.slice(0, middle), explicit, smallest)
-        yield from _pieces(texts.slice(middle), explicit, smallest)
+        yield from _read_pieces(texts.slice(0, middle), explicit, smallest)
+        yield from _read_pieces(texts.slice(middle), explicit, smallest)
     else:
-        yield pa.Table.from_pylist([_lenient(text, explicit) for text in texts.to_pylist()], schema=explicit)
+        yield pa.Table.from_pylist(
+            [_parse_singly(text, explicit) for text in texts.to_pylist()], schema=explicit
+        )
 
 
 def _lines(texts: pa.Array, explicit: pa.Schema) -> pa.Table | None:
-    """Return one row per text, or None if a text is not an object of the types asked for."""
+    """Return one row per text, or None if a text is not one JSON object of the expected types."""
     lines = _joined(texts)
     if lines is None:
         texts = pc.replace_substring_regex(pc.utf8_trim_whitespace(texts), r"[\t\n\r]", " ")
         lines = (
-            None if pc.any(pc.match_substring_regex(texts, _SEVERAL)).as_py() else _joined(texts, sure=True)
+            None
+            if pc.any(pc.match_substring_regex(texts, _SECOND_VALUE)).as_py()
+            else _joined(texts, sure=True)
         )
     if lines is None:
         return None
@@ -280,13 +286,13 @@ def _lines(texts: pa.Array, explicit: pa.Schema) -> pa.Table | None:
 
 
 def _joined(texts: pa.Array, *, sure: bool = False) -> pa.Buffer | None:
-    """Return the texts as lines; None if one is not in braces, or, unless ``sure``, may not be just one object.
+    """Return the texts as JSON lines; None if a text is not in braces or, unless ``sure``, may hold several objects.
 
-    Arrow's reader dies of a line that is null, even behind an object, and takes a line of two objects for two.
+    Arrow's reader crashes on a null line, even after an object, and reads two objects on a line as two rows.
     """
     if not pc.all(pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))).as_py():
         return None
-    # Elements of a string array lie one behind the other, so with line ends of their own they are the buffer.
+    # A string array's values are contiguous, so appending a line end to each makes its buffer JSON lines.
     empty, line_end = pa.scalar("", pa.large_string()), pa.scalar("\n", pa.large_string())
     array = pc.binary_join_element_wise(texts, empty, line_end)
     lines = array.buffers()[2].slice(0, pc.sum(pc.binary_length(array)).as_py())
@@ -297,25 +303,25 @@ def _joined(texts: pa.Array, *, sure: bool = False) -> pa.Buffer | None:
     return lines if sure or (plain and whole) else None
 
 
-def _lenient(text: str | None, explicit: pa.Schema) -> dict[str, Any]:
+def _parse_singly(text: str | None, explicit: pa.Schema) -> dict[str, Any]:
     try:
         document = json.loads(text or "{}", parse_float=Decimal)
     except (ValueError, RecursionError):
         return {}
-    return {field.name: _taken(_get(document, field.name), field.type) for field in explicit}
+    return {field.name: _of_type(_get(document, field.name), field.type) for field in explicit}
 
 
 def _get(document: Any, name: str) -> Any:
     return document.get(name) if isinstance(document, dict) else None
 
 
-def _taken(value: Any, kind: pa.DataType) -> Any:
-    """Return ``value`` if it is one of ``kind``, else None: a bound of another type says nothing."""
+def _of_type(value: Any, kind: pa.DataType) -> Any:
+    """Return ``value`` if it has the type ``kind``, else None: a bound of another type is ignored."""
     if pa.types.is_struct(kind):
         fields = [kind.field(i) for i in range(kind.num_fields)]
-        return {field.name: _taken(_get(value, field.name), field.type) for field in fields}
+        return {field.name: _of_type(_get(value, field.name), field.type) for field in fields}
     if pa.types.is_string(kind):
-        # Half a surrogate pair, left where a writer cut between the two, has no UTF-8.
+        # Writers that truncate between two surrogates leave one that UTF-8 cannot encode.
         whole = isinstance(value, str) and value == value.encode(errors="ignore").decode()
         return value if whole else None
     numeric = isinstance(value, int | Decimal | str) and not isinstance(value, bool)
@@ -334,7 +340,7 @@ def _number(value: int | Decimal | str, kind: pa.DataType) -> Any:
         return None
 
 
-def _dig(parsed: pa.Table | None, names: Sequence[str], kind: pa.DataType, length: int) -> pa.Array:
+def _nested_column(parsed: pa.Table | None, names: Sequence[str], kind: pa.DataType, length: int) -> pa.Array:
     if parsed is None or names[0] not in parsed.column_names:
         return pa.nulls(length, kind)
     column = parsed[names[0]]
@@ -342,13 +348,13 @@ def _dig(parsed: pa.Table | None, names: Sequence[str], kind: pa.DataType, lengt
     for name in names[1:]:
         if not pa.types.is_struct(array.type) or array.type.get_field_index(name) < 0:
             return pa.nulls(length, kind)
-        # struct_field keeps the parents' nulls, StructArray.field would not.
+        # Unlike StructArray.field, struct_field keeps the parents' nulls.
         array = pc.struct_field(array, [array.type.get_field_index(name)])
     return array if array.type == kind else pa.nulls(length, kind)
 
 
 def _bound(stored: pa.Array, data_type: DataType, *, upper: bool) -> pa.Array | None:
-    """Turn a column's minValues or maxValues, as JSON has them, into a bound that can be relied on."""
+    """Convert a column's minValues or maxValues, as read from JSON, to safe bounds."""
     name = data_type.name if isinstance(data_type, PrimitiveType) else "decimal"
     if name == "date":
         stored = _parsed(stored, _DATE_FORM, pa.date32())
@@ -359,16 +365,16 @@ def _bound(stored: pa.Array, data_type: DataType, *, upper: bool) -> pa.Array | 
 
 
 def widened(stored: pa.Array, data_type: DataType, *, upper: bool) -> pa.Array | None:
-    """Turn minimums or maximums that a writer states into bounds; None if nothing follows from them.
+    """Convert a writer's minimums or maximums to safe bounds; None if they imply none.
 
     Args:
         stored: in the column's own type, timestamps in microseconds.
-        data_type: the column's, one that has bounds.
+        data_type: of the column, one that has bounds.
         upper: whether they are maximums.
     """
     name = data_type.name if isinstance(data_type, PrimitiveType) else "decimal"
     if name in {"float", "double"}:
-        # Writers that copy a Parquet footer's maximum ignore NaN, which is greater than everything.
+        # Writers that copy a Parquet footer's maximum ignore NaN, which sorts above every number.
         if upper:
             return None
         nearest = stored.cast(pa.float32(), safe=False).cast(pa.float64())
@@ -378,11 +384,11 @@ def widened(stored: pa.Array, data_type: DataType, *, upper: bool) -> pa.Array |
         return stored.cast(pa.int32()).cast(pa.int64())
     if name in {"timestamp", "timestamp_ntz"}:
         micros = stored.cast(pa.int64())
-        # Cut to milliseconds, downwards or, before 1970, towards it.
+        # Writers truncate to milliseconds: down or, before 1970, towards the epoch.
         lower = pc.if_else(pc.less_equal(micros, 0), pc.subtract(micros, _MILLISECOND), micros)
         return pc.add(micros, _MILLISECOND) if upper else lower
     if name == "string" and upper:
-        # A writer may have cut it without the tie-breaker that keeps it above the values.
+        # A writer may have truncated it without appending the character that keeps it an upper bound.
         cut = pc.equal(pc.utf8_length(stored), _TRUNCATION)
         return pc.if_else(cut, pc.binary_join_element_wise(stored, _LAST_CHARACTER, ""), stored)
     kind = bound_type(data_type)
@@ -390,7 +396,7 @@ def widened(stored: pa.Array, data_type: DataType, *, upper: bool) -> pa.Array |
 
 
 def _parsed(texts: pa.Array, form: str, kind: pa.DataType) -> pa.Array:
-    """Cast texts of the given form; null where they have another, or name no such day."""
+    """Cast texts that match ``form``; null where they do not match or name an impossible date."""
     cleaned = pc.if_else(pc.match_substring_regex(texts, form), texts, pa.scalar(None, pa.string()))
     try:
         return cleaned.cast(kind)

@@ -1,4 +1,4 @@
-"""The JSON of statistics: numbers that keep all their digits, and bounds in the types that JSON lacks.
+"""The JSON of statistics: numbers with all their digits, and bounds of types that JSON lacks.
 
 PROTOCOL.md, "Per-file Statistics".
 """
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 MAX_STRING: Final = 32
-"""Code points of a string bound; a longer maximum has one more, greater than what was cut off."""
+"""Code points of a string bound; a truncated maximum gets one more, which keeps it an upper bound."""
 
 _LAST_ASCII: Final = "\x7f"
 _LAST_CHARACTER: Final = "\U0010ffff"
@@ -52,7 +52,7 @@ _EPOCH_DAY: Final = date(1970, 1, 1)
 
 
 class Number(str):
-    """A JSON number as it is written: a float would round decimals and long integers."""
+    """A JSON number as written: a float would round decimals and long integers."""
 
     __slots__ = ()
 
@@ -61,7 +61,7 @@ def load(stats: str) -> dict[str, Any]:
     """Parse the statistics of a file; numbers become :class:`Number`.
 
     Raises:
-        CorruptLog: they are no JSON object.
+        CorruptLog: they are not a JSON object.
     """
     try:
         found = json.loads(stats, parse_float=Number, parse_int=Number, parse_constant=Number)
@@ -73,7 +73,7 @@ def load(stats: str) -> dict[str, Any]:
 
 
 def dump(value: Any) -> str:
-    """Return the JSON of what :func:`load` gives; characters stand as themselves."""
+    """Return the JSON of a value from :func:`load`, with non-ASCII characters unescaped."""
     if isinstance(value, Number):
         return str(value)
     if isinstance(value, dict):
@@ -84,9 +84,9 @@ def dump(value: Any) -> str:
 
 
 def with_plain_text(stats: str | None) -> str | None:
-    """Return statistics with characters in place of their escapes, which readers built on arrow-rs decode wrongly.
+    """Return statistics with Unicode escapes replaced by the characters, since arrow-rs decodes some escapes wrongly.
 
-    What is not statistics, or escapes half of a surrogate pair, stays as it is.
+    Text that is not statistics, or that escapes a lone surrogate, is returned unchanged.
     """
     if stats is None or "\\u" not in stats:
         return stats
@@ -99,12 +99,12 @@ def with_plain_text(stats: str | None) -> str | None:
 
 
 def bound(value: Any, kind: DataType, *, upper: bool) -> str | Number | None:
-    """Return a column's least or greatest value as a bound in statistics, None where there is no way to write it.
+    """Return a column's minimum or maximum as a bound in statistics; None if JSON cannot represent it.
 
     Args:
         value: dates are days and timestamps microseconds since the epoch, other types are Python's.
-        kind: the column's.
-        upper: strings and timestamps are shortened: a lower bound downwards, an upper one upwards.
+        kind: the column's type.
+        upper: whether to round up, not down, where strings and timestamps are truncated.
     """
     name = kind.name if isinstance(kind, PrimitiveType) else "decimal"
     match name:
@@ -118,7 +118,7 @@ def bound(value: Any, kind: DataType, *, upper: bool) -> str | Number | None:
             milliseconds = -(-value // 1000) if upper else value // 1000
             return _millisecond(milliseconds, "Z" if name == "timestamp" else "")
         case "float" | "double":
-            # -0.0 and 0.0 are equal, but not to every reader.
+            # -0.0 equals 0.0, but some readers order them.
             widest = value or (0.0 if upper else -0.0)
             return Number(repr(widest)) if isfinite(widest) else None
         case _:
@@ -126,9 +126,9 @@ def bound(value: Any, kind: DataType, *, upper: bool) -> str | Number | None:
 
 
 def _string_above(text: str) -> str | None:
-    """Return a short string that ``text`` is not above, None where that takes too many characters.
+    """Return a truncated upper bound of ``text``; None where that takes too many characters.
 
-    Readers compare UTF-8 bytes, whose order is that of code points.
+    Readers compare UTF-8 bytes, which sort as code points do.
     """
     cut = MAX_STRING
     while cut < len(text) and text[cut] == _LAST_CHARACTER:
@@ -170,10 +170,10 @@ Path: TypeAlias = tuple[StructField, ...]
 def indexed_columns(
     schema: StructType, partition_columns: Sequence[str], configuration: Mapping[str, str]
 ) -> list[Path]:
-    """Return the leaf columns that have statistics, each as the fields from the top down to it.
+    """Return the leaf columns that have statistics, each as its fields from the top level down.
 
-    These are the ones that ``delta.dataSkippingStatsColumns`` names, else the first
-    ``delta.dataSkippingNumIndexedCols`` (32; -1 is all). An array or a map is a leaf. Partition columns have none.
+    These are the columns that ``delta.dataSkippingStatsColumns`` names, or else the first
+    ``delta.dataSkippingNumIndexedCols`` (default 32; -1 is all). An array or a map is a leaf. Partition columns have none.
     """
     leaves = list(_leaves(schema.without(partition_columns)))
     named = configuration.get("delta.dataSkippingStatsColumns")
@@ -190,7 +190,7 @@ def indexed_columns(
 def columns_with_statistics(
     schema: StructType, partition_columns: Sequence[str], configuration: Mapping[str, str]
 ) -> set[tuple[str, ...]]:
-    """Return the names that lead to each of :func:`indexed_columns`, as the schema spells them."""
+    """Return the paths of the :func:`indexed_columns`, as spelled in the schema."""
     leaves = indexed_columns(schema, partition_columns, configuration)
     return {tuple(field.name for field in leaf) for leaf in leaves}
 
@@ -204,7 +204,7 @@ def _leaves(schema: StructType, above: Path = ()) -> Iterator[Path]:
 
 
 def _column_names(text: str) -> list[tuple[str, ...]]:
-    """Split ``a, b.c, `d.e` `` into names, lower-case, as Spark does."""
+    """Split ``a, b.c, `d.e` `` into lower-case name paths, as Spark does."""
     names: list[tuple[str, ...]] = []
     parts: list[str] = []
     for found in _NAME.finditer(text):
@@ -227,7 +227,7 @@ def _starts_with(leaf: Path, name: tuple[str, ...]) -> bool:
 
 @dataclass
 class _Leaf:
-    """What is known of one leaf column so far; ``low`` and ``high`` are Python values that compare as in Delta."""
+    """Running statistics of one leaf column; ``low`` and ``high`` are Python values that compare as in Delta."""
 
     path: Path
     nulls: int = 0
@@ -247,7 +247,7 @@ class _Leaf:
             return
         values = _comparable(values, self.kind)
         if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
-            # NaN is above every number, and JSON has no word for it.
+            # NaN is above every number, and JSON cannot represent it.
             self.unbounded = True
             return
         found = pc.min_max(values)
@@ -262,7 +262,7 @@ class _Leaf:
 
 
 def _plain(values: pa.Array) -> pa.Array:
-    """Undo encodings, whose arrays do not count all their nulls."""
+    """Decode dictionary and run-end arrays, whose null_count misses nulls of their values."""
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
     if pa.types.is_run_end_encoded(values.type):
@@ -271,13 +271,13 @@ def _plain(values: pa.Array) -> pa.Array:
 
 
 def _comparable(values: pa.Array, kind: DataType) -> pa.Array:
-    """Bring an array of any Arrow type that stands for ``kind`` to one that min_max compares as Delta does."""
+    """Cast an array that represents ``kind`` to a type that min_max compares as Delta does."""
     target = arrow_type(kind)
     if target == pa.string():
-        # Not string: a cast to it fails beyond 2 GiB.
+        # Not string: that cast fails beyond 2 GiB.
         return values if values.type == target else values.cast(pa.large_string())
     if values.type != target:
-        # Nanoseconds are cut off in the file too.
+        # The data file truncates nanoseconds, too.
         nanoseconds = pa.types.is_timestamp(values.type) and values.type.unit == "ns"
         values = values.cast(target, safe=not nanoseconds)
     if pa.types.is_timestamp(target):
@@ -286,13 +286,13 @@ def _comparable(values: pa.Array, kind: DataType) -> pa.Array:
 
 
 class StatisticsCollector:
-    """Gathers the statistics of one file from its rows as they are written.
+    """Collects the statistics of one file from its rows as they are written.
 
     Args:
-        schema: the table's.
-        partition_columns: have no statistics; the data may hold them nevertheless.
-        configuration: table properties, which say which columns have statistics.
-        physical_names: the data's columns are named as in files under column mapping, not as in the schema.
+        schema: of the table.
+        partition_columns: these get no statistics; the data may contain them.
+        configuration: table properties that select the columns with statistics.
+        physical_names: whether the data uses the physical names of column mapping.
     """
 
     def __init__(
@@ -311,11 +311,11 @@ class StatisticsCollector:
         self._rows = 0
 
     def update(self, data: pa.RecordBatch | pa.Table) -> None:
-        """Take in rows; a column that they lack is null.
+        """Add rows; a column that they lack counts as null.
 
         Raises:
-            SchemaMismatch: a column is of another type, or not in the schema: were it only misspelt, the
-                statistics of the right one would say that it is null everywhere.
+            SchemaMismatch: a column has another type, or is not in the schema. Ignoring a misspelled column would
+                record the right one as all null.
         """
         if isinstance(data, pa.Table):
             for batch in data.to_batches():
@@ -354,7 +354,7 @@ class StatisticsCollector:
                 self._check_names(found.type, kind)
 
     def _values(self, data: pa.RecordBatch, path: Path) -> pa.Array | None:
-        """Return a leaf's values, null where it or a struct around it is; None if the data lacks it."""
+        """Return a leaf's values, null where an enclosing struct is; None if the data lacks the column."""
         index = data.schema.get_field_index(self._name(path[0]))
         if index < 0:
             return None
@@ -382,7 +382,7 @@ class StatisticsCollector:
 
 
 def tree(leaves: Iterable[tuple[Path, str | Number | None]]) -> dict[str, Any]:
-    """Return nested objects, keyed by physical names, of the leaves that have a value."""
+    """Nest leaf values by physical name; leaves without a value are omitted."""
     root: dict[str, Any] = {}
     for path, value in leaves:
         if value is not None:
@@ -401,7 +401,7 @@ def collect(
     *,
     physical_names: bool = False,
 ) -> str:
-    """Return the statistics of a file with these rows; see :class:`StatisticsCollector`."""
+    """Return the statistics of a file with these rows. See :class:`StatisticsCollector`."""
     collector = StatisticsCollector(schema, partition_columns, configuration, physical_names=physical_names)
     for batch in data.to_batches() if isinstance(data, pa.Table) else data:
         collector.update(batch)
@@ -412,10 +412,10 @@ def collect(
 
 
 def num_records(stats: str | None) -> int | None:
-    """Return the number of physical rows of a file by its statistics, None if they do not say.
+    """Return ``numRecords``, the physical rows of a file; None if the statistics lack it.
 
     Raises:
-        CorruptLog: the statistics are no JSON object, or the number is not one of rows.
+        CorruptLog: the statistics are not a JSON object, or ``numRecords`` is not a row count.
     """
     return None if not stats else _count(load(stats).get("numRecords"), stats)
 
@@ -430,20 +430,20 @@ def _count(number: Any, stats: str) -> int | None:
 
 
 def widen(stats: str | None, num_physical_records: int | None = None, *, deleted_records: int = 0) -> str:
-    """Return the statistics of a file that gets a deletion vector: bounds stay, and are wide from now on.
+    """Return the statistics of a file that gets a deletion vector: bounds are kept, and marked as wide.
 
-    With wide bounds a column's nullCount says no more than this: 0, it has no null; the number of physical
-    records, all is null; anything else, unknown (PROTOCOL.md, "Per-file Statistics").
+    With wide bounds a column's nullCount is 0 (no nulls), the number of physical records (only nulls), or else
+    unknown (PROTOCOL.md, "Per-file Statistics").
 
     Args:
         stats: as in the log.
-        num_physical_records: from the file's footer, used where the statistics lack it.
-        deleted_records: cardinality of the deletion vector that the file had when ``stats`` were made. Tight
-            statistics count nulls among the rows that it leaves.
+        num_physical_records: from the file's footer, used if the statistics lack it.
+        deleted_records: cardinality of the file's deletion vector when ``stats`` were collected. Tight statistics
+            count nulls among the remaining rows only.
 
     Raises:
-        CorruptTable: neither says how many records the file has.
-        CorruptLog: the statistics are no JSON object.
+        CorruptTable: the number of records is unknown.
+        CorruptLog: the statistics are not a JSON object.
     """
     found = load(stats) if stats else {}
     physical = _count(found.get("numRecords"), stats or "")
@@ -459,14 +459,14 @@ def widen(stats: str | None, num_physical_records: int | None = None, *, deleted
             found["nullCount"] = _raised(found.get("nullCount"), str(live), Number(physical))
         found = {"numRecords": None, **found} | {"numRecords": Number(physical), "tightBounds": False}
         return dump(found)
-    except RecursionError:  # Python's C parser goes deeper than Python
+    except RecursionError:  # Python's C parser accepts deeper nesting than json.dumps
         raise CorruptLog("the log has statistics that are nested too deeply") from None
 
 
 def recounted(stats: str | None, num_physical_records: int) -> str:
-    """Return the statistics of a file with a deletion vector whose number of records was wrong, or not there.
+    """Return the statistics of a file with a deletion vector whose ``numRecords`` was wrong or missing.
 
-    Bounds stay, and are wide. Of null counts only 0 means the same whichever rows were counted; others are left out.
+    Bounds are kept, and marked as wide. Null counts are kept only if 0, which holds for any subset of the rows.
     """
     try:
         found = load(stats) if stats else {}
@@ -486,7 +486,7 @@ def _zeros(counts: Any) -> Any:
 
 
 def _raised(counts: Any, live: str, physical: Number) -> Any:
-    """Return null counts where "all the live rows" has become "all the physical rows"."""
+    """Return null counts in which "all live rows" becomes "all physical rows"."""
     if isinstance(counts, dict):
         return {name: _raised(item, live, physical) for name, item in counts.items()}
     return physical if isinstance(counts, Number) and counts == live != "0" else counts

@@ -1,4 +1,4 @@
-"""A literal of a predicate as bounds in the type of the column that it is compared with."""
+"""Bounds of a predicate literal in the type of the column it is compared with."""
 
 import datetime as dt
 import math
@@ -14,17 +14,24 @@ from sqlglot import exp
 from delvec_kernel.expressions.expression_kinds import INTEGER_TYPES
 from delvec_kernel.schema.types import DataType, DecimalType, PrimitiveType
 
-__all__ = ["DECIMAL_DIGITS", "ZONE_MARGIN", "Moment", "is_one_type", "literal_bounds", "literal_value"]
+__all__ = [
+    "DECIMAL_DIGITS",
+    "ZONE_MARGIN",
+    "DateTimeLiteral",
+    "in_equals_comparisons",
+    "literal_bounds",
+    "literal_value",
+]
 
 DECIMAL_DIGITS: Final = 38
 ZONE_MARGIN: Final = 18 * 3600 * 1_000_000
-"""Microseconds: no time zone is further from UTC (java.time.ZoneOffset allows 18 hours)."""
+"""Microseconds: the largest UTC offset (java.time.ZoneOffset allows 18 hours)."""
 
 _INTEGER_BITS: Final = {"byte": 8, "short": 16, "integer": 32, "long": 64}
-_LEAST: Final = {-(1 << bits - 1) for bits in _INTEGER_BITS.values()}
+_MINIMUMS: Final = {-(1 << bits - 1) for bits in _INTEGER_BITS.values()}
 _EXACT_DOUBLE: Final = 2**53
-_WHOLE: Final = re.compile(r"\s*([+-]?\d{1,19})\s*")
-_CANONICAL_WHOLE: Final = re.compile(r"0|-?[1-9]\d*")
+_INTEGER: Final = re.compile(r"\s*([+-]?\d{1,19})\s*")
+_CANONICAL_INTEGER: Final = re.compile(r"0|-?[1-9]\d*")
 _CANONICAL_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 _DATE: Final = re.compile(r"\s*(\d{4})-(\d{1,2})-(\d{1,2})\s*")
 _TIMESTAMP: Final = re.compile(
@@ -37,7 +44,7 @@ _INTEGER_CASTS: Final = {
     exp.DType.INT: "integer",
     exp.DType.BIGINT: "long",
 }
-_MOMENT_CASTS: Final = {
+_DATE_TIME_CASTS: Final = {
     exp.DType.DATE: "date",
     exp.DType.TIMESTAMP: "timestamp",
     exp.DType.TIMESTAMPTZ: "timestamp",
@@ -51,13 +58,13 @@ _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - the caller distinguish
 def literal_bounds(  # noqa: PLR0911 - one answer per type
     node: exp.Expr, column: DataType
 ) -> tuple[pa.Scalar, pa.Scalar] | None:
-    """Return (low, high) between which a literal lies once Spark has brought it to the column's type.
+    """Return the (low, high) bounds of a literal after Spark casts it to the column's type.
 
-    The two are equal where that is exact. Numbers are int64, float64 or decimal128(38, scale); dates are days,
-    timestamps microseconds, Booleans 0 and 1, all int64; text is string.
+    The two are equal where the cast is exact. Numbers are int64, float64 or decimal128(38, scale); dates are days,
+    timestamps microseconds and Booleans 0 or 1, all as int64; text is string.
 
     Returns:
-        None if ``node`` is not a literal, or if it depends on settings of the session what the comparison means.
+        None if ``node`` is not a literal, or if the comparison depends on session settings.
     """
     value = literal_value(node)
     if value is None:
@@ -82,33 +89,33 @@ def literal_bounds(  # noqa: PLR0911 - one answer per type
     return None
 
 
-def is_one_type(members: Sequence[exp.Expr], column: DataType) -> bool:
-    """Whether comparing a column with each member by itself is what IN does, which finds one type for all.
+def in_equals_comparisons(members: Sequence[exp.Expr], column: DataType) -> bool:
+    """Whether IN over these members equals one ``=`` comparison per member; IN coerces all members to a common type.
 
-    With text among them that type may be text, unless ANSI is on; then only texts that are spelt as Spark would
-    spell the column's value mean the same either way.
+    With strings among the members that type is string, unless ANSI is on. The two then agree only for strings
+    in Spark's canonical format of the column's type.
     """
     values = [literal_value(each) for each in members]
-    kinds = {each[0] if isinstance(each, Moment) else type(each) for each in values}
+    kinds = {each[0] if isinstance(each, DateTimeLiteral) else type(each) for each in values}
     name = column.name if isinstance(column, PrimitiveType) else ""
     if name == "string" or str not in kinds:
         return len(kinds) == 1 or (kinds == {int, Decimal} and name != "float")
     if name in INTEGER_TYPES and kinds <= {int, str}:
-        return all(isinstance(each, int) or _CANONICAL_WHOLE.fullmatch(each) for each in values)
+        return all(isinstance(each, int) or _CANONICAL_INTEGER.fullmatch(each) for each in values)
     if name == "date" and kinds <= {"date", str}:
-        texts = (each[1] if isinstance(each, Moment) else each for each in values)
+        texts = (each[1] if isinstance(each, DateTimeLiteral) else each for each in values)
         return all(_CANONICAL_DATE.fullmatch(text) for text in texts)
     return False
 
 
-class Moment(tuple[str, str]):
+class DateTimeLiteral(tuple[str, str]):
     """A typed literal: ``date``, ``timestamp`` or ``timestamp_ntz``, and its text."""
 
     __slots__ = ()
 
 
 def literal_value(node: exp.Expr) -> Any:
-    """Return a bool, int, Decimal, float, str or :class:`Moment`; None if the node is not a literal."""
+    """Return a bool, int, Decimal, float, str or :class:`DateTimeLiteral`; None if the node is not a literal."""
     if isinstance(node, exp.Paren):
         return literal_value(node.this)
     if isinstance(node, exp.Neg):
@@ -124,17 +131,17 @@ def literal_value(node: exp.Expr) -> Any:
 
 def _negated(value: Any) -> Any:
     if isinstance(value, Decimal):
-        return value.copy_negate()  # a minus would round to the digits that Python keeps otherwise
-    if isinstance(value, int) and value in _LEAST:
-        return None  # it may be the least of its type, which has no opposite there
+        return value.copy_negate()  # unary minus rounds to the precision of the decimal context
+    if isinstance(value, int) and value in _MINIMUMS:
+        return None  # may be the minimum of its type, whose negation overflows
     return -value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _converted(value: Any, to: exp.DataType) -> Any:
-    """Return what a cast of a literal gives, where that cannot depend on anything: typed and suffixed literals."""
+    """Return the result of casting a literal, for typed and suffixed literals, which no session setting affects."""
     if isinstance(value, str):
-        if to.this in _MOMENT_CASTS:
-            return Moment((_MOMENT_CASTS[to.this], value))
+        if to.this in _DATE_TIME_CASTS:
+            return DateTimeLiteral((_DATE_TIME_CASTS[to.this], value))
         # 1.5BD arrives as CAST('1.5' AS DECIMAL(2, 1)).
         value = _number(value) if to.this == exp.DType.DECIMAL else None
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
@@ -161,7 +168,7 @@ def _number(text: str) -> int | float | Decimal | None:
             return float(text)
         if "." in text:
             return Decimal(text)
-        # Python refuses to read thousands of digits; so long a number fits no column.
+        # int() rejects strings of thousands of digits, and no column holds such a number.
         return int(text) if len(text) <= 2 * DECIMAL_DIGITS else None
     except (ValueError, InvalidOperation):
         return None
@@ -175,8 +182,8 @@ def _both(value: Any, kind: pa.DataType) -> tuple[pa.Scalar, pa.Scalar]:
 def _for_integer(value: Any, bits: int) -> tuple[pa.Scalar, pa.Scalar] | None:
     limit = 1 << bits - 1
     if isinstance(value, str):
-        # As a whole number of the column's own range it is the same with and without ANSI.
-        match = _WHOLE.fullmatch(value)
+        # An integer in the column's range casts to the same value with and without ANSI.
+        match = _INTEGER.fullmatch(value)
         if match is None or not -limit <= int(match[1]) < limit:
             return None
         return _both(int(match[1]), pa.int64())
@@ -199,7 +206,7 @@ def _for_double(value: Any, *, single: bool) -> tuple[pa.Scalar, pa.Scalar] | No
         return None
     if not math.isfinite(number):
         return None
-    # Whether a whole number meets a FLOAT column as FLOAT or as DOUBLE is a matter of ANSI.
+    # ANSI decides whether an integer is compared with a FLOAT column as FLOAT or as DOUBLE.
     if single and isinstance(value, int) and not _is_single(number, value):
         return None
     return _both(number, pa.float64())
@@ -226,7 +233,7 @@ def _for_decimal(value: Any, scale: int) -> tuple[pa.Scalar, pa.Scalar] | None:
 
 
 def _for_date(value: Any) -> tuple[pa.Scalar, pa.Scalar] | None:
-    if isinstance(value, Moment):
+    if isinstance(value, DateTimeLiteral):
         if value[0] != "date":
             return None
         value = value[1]
@@ -236,8 +243,8 @@ def _for_date(value: Any) -> tuple[pa.Scalar, pa.Scalar] | None:
 
 
 def _for_timestamp(value: Any, *, zoned: bool) -> tuple[pa.Scalar, pa.Scalar] | None:
-    """A text without a zone is local to a session that is not known here, unless the column is local too."""
-    kind, text = value if isinstance(value, Moment) else ("", value)
+    """Return a timestamp's bounds; text without a zone gets a margin on zoned columns, as the session's zone is unknown."""
+    kind, text = value if isinstance(value, DateTimeLiteral) else ("", value)
     match = (_DATE if kind == "date" else _TIMESTAMP).fullmatch(text) if isinstance(text, str) else None
     if match is None:
         return None

@@ -1,4 +1,4 @@
-"""Statistics of a file that has the rows of several, from theirs: outer bounds of outer bounds, sums of counts."""
+"""Statistics of a compacted file, merged from those of its source files."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -14,23 +14,23 @@ from delvec_kernel.statistics.file_statistics import Number, dump, load
 __all__ = ["merged"]
 
 _DAY: Final = pattern(r"\d{4}-\d{2}-\d{2}", ASCII)
-_WHOLE: Final = frozenset({"byte", "short", "integer", "long"})
-_MOMENTS: Final = frozenset({"timestamp", "timestamp_ntz"})
-_KINDS: Final = _WHOLE | _MOMENTS | {"float", "double", "string", "date"}
+_INTEGERS: Final = frozenset({"byte", "short", "integer", "long"})
+_TIMESTAMPS: Final = frozenset({"timestamp", "timestamp_ntz"})
+_COMPARABLE: Final = _INTEGERS | _TIMESTAMPS | {"float", "double", "string", "date"}
 
 
 def merged(statistics: Sequence[str], num_rows: Sequence[int], schema: StructType) -> str:
-    """Return the ``stats`` of a file with the physical rows of several files.
+    """Return the ``stats`` of a file that holds all physical rows of several files.
 
-    Null counts stay true: with tight and with wide bounds, a sum is 0, or the number of rows, only where all are.
+    Null counts are summed. With wide bounds only 0 and "all rows" are meaningful, and the sum keeps both.
 
     Args:
-        statistics: of each file, as in the log.
-        num_rows: physical rows of each.
-        schema: of the table; its bounds are compared as their types are.
+        statistics: JSON text of each file, as in the log.
+        num_rows: physical rows of each file.
+        schema: of the table; it determines how bounds compare.
 
     Raises:
-        CorruptLog: one is no JSON object.
+        CorruptLog: the statistics of a file are not a JSON object.
     """
     found = [load(each) for each in statistics]
     rows = sum(num_rows)
@@ -67,7 +67,7 @@ def _merge_struct(
         known = [each for each in counts if each is not None]
         if len(known) == len(counts):
             found[2][name] = Number(sum(known))
-        # A file in which all is null has no bounds, and needs none.
+        # A file with only nulls has no bounds, and must not make the others' unknown.
         needed = [count != rows for count, rows in zip(counts, num_rows, strict=True)]
         for side, values, choose in ((found[0], lows, min), (found[1], highs, max)):
             bound = _outermost(
@@ -90,34 +90,34 @@ def _count(value: Any) -> int | None:
 
 
 def _outermost(values: Sequence[Any], kind: DataType, choose: Callable[..., Any]) -> Any:
-    """Return the least or greatest bound as it is written; None where one is missing, or cannot be compared."""
+    """Return the least or greatest bound, as written; None where one is missing or they cannot be compared."""
     keys = [_key(each, kind) for each in values]
     if not keys or any(key is None for key in keys):
         return None
     try:
         return choose(zip(keys, values, strict=True), key=lambda pair: pair[0])[1]
-    except TypeError:  # moments with a zone and without
+    except TypeError:  # timestamps with and without a zone
         return None
 
 
 def _key(value: Any, kind: DataType) -> Any:  # noqa: PLR0911 - one answer per type
     name = kind.name if isinstance(kind, PrimitiveType) else ""
-    if not (isinstance(kind, DecimalType) or name in _KINDS):
+    if not (isinstance(kind, DecimalType) or name in _COMPARABLE):
         return None
     try:
-        if name in _WHOLE:
+        if name in _INTEGERS:
             return int(value) if isinstance(value, Number) else None
         if isinstance(kind, DecimalType):
             exact = Decimal(value) if isinstance(value, Number) else None
             return exact if exact is not None and exact.is_finite() else None
         if name in {"float", "double"}:
             number = float(value) if isinstance(value, Number) else float("nan")
-            # -0.0 and 0.0 are equal, but not to every reader.
+            # -0.0 equals 0.0, but some readers order them.
             return (number, copysign(1.0, number)) if isfinite(number) else None
         if not isinstance(value, str) or isinstance(value, Number):
             return None
         if name == "date":
             return value if _DAY.fullmatch(value) else None
-        return datetime.fromisoformat(value) if name in _MOMENTS else value
+        return datetime.fromisoformat(value) if name in _TIMESTAMPS else value
     except (ValueError, InvalidOperation, OverflowError):
         return None

@@ -1,4 +1,4 @@
-"""Columns and statistics of a table by the footers of Parquet files that some other program wrote."""
+"""Schema and statistics from the footers of Parquet files that another program wrote."""
 
 from collections.abc import Mapping, Sequence
 from decimal import Context, Decimal
@@ -22,17 +22,17 @@ from delvec_kernel.statistics.literal_bounds import DECIMAL_DIGITS
 
 __all__ = ["footer_schema", "footer_statistics"]
 
-_EXACT: Final = Context(prec=DECIMAL_DIGITS)  # the usual one rounds to 28 digits, and that skips rows
-_WHOLE: Final = frozenset({"byte", "short", "integer", "long", "date"})
-_MOMENTS: Final = frozenset({"timestamp", "timestamp_ntz"})
+_EXACT: Final = Context(prec=DECIMAL_DIGITS)  # the default context rounds to 28 digits, which would skip rows
+_INTEGERS: Final = frozenset({"byte", "short", "integer", "long", "date"})
+_TIMESTAMPS: Final = frozenset({"timestamp", "timestamp_ntz"})
 _PER_MICROSECOND: Final = {"ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
 
 
 def footer_schema(footer: pq.FileMetaData) -> StructType:
-    """Return the columns of a file as Spark reads them: all nullable, INT96 a timestamp.
+    """Return the columns of a file as Spark reads them: all nullable, INT96 as timestamp.
 
     Raises:
-        InvalidSchema: a column has a type that Delta does not have.
+        InvalidSchema: a column has a type that Delta does not support.
     """
     try:
         arrow = footer.schema.to_arrow_schema()
@@ -57,7 +57,7 @@ def footer_schema(footer: pq.FileMetaData) -> StructType:
 
 
 def _nullable(kind: DataType) -> DataType:
-    """Return a type in which everything may be null, as another file may have it."""
+    """Return a type with every level nullable, since other files may have nulls where this one has none."""
     match kind:
         case StructType():
             return StructType(tuple(StructField(field.name, _nullable(field.type)) for field in kind.fields))
@@ -75,15 +75,15 @@ def footer_statistics(
     partition_columns: Sequence[str],
     configuration: Mapping[str, str],
 ) -> str:
-    """Return the ``stats`` of an add action, as far as a file's footer tells: what it leaves open is left out.
+    """Return the ``stats`` of an add action from a file's footer; what the footer lacks is omitted.
 
-    Floating-point columns have no bounds: a footer's leave NaN out, which is greater than all numbers.
+    Floating-point columns have no bounds: those of a footer ignore NaN, which sorts above every number.
 
     Args:
         footer: of the file.
-        schema: of the table; columns are not mapped.
-        partition_columns: have none.
-        configuration: table properties, which say which columns have statistics.
+        schema: of the table, without column mapping.
+        partition_columns: these get no statistics.
+        configuration: table properties that select the columns with statistics.
     """
     arrow = footer.schema.to_arrow_schema()
     numbers = _column_numbers(arrow)
@@ -125,7 +125,7 @@ def footer_statistics(
 
 
 def _column_numbers(schema: pa.Schema) -> dict[tuple[str, ...], int]:
-    """Return the number of each column, and field of structs, that Parquet stores as one; by names, which may have dots."""
+    """Map the path of each primitive column outside lists and maps to its number; names may contain dots."""
     found: dict[tuple[str, ...], int] = {}
     number = 0
 
@@ -145,7 +145,7 @@ def _column_numbers(schema: pa.Schema) -> dict[tuple[str, ...], int]:
 
 
 def _value(raw: Any, column: pq.ColumnSchema, kind: Any) -> Any:  # noqa: PLR0911 - one answer per type
-    """Return a footer's bound as :func:`bound` takes it, None where it does not tell for sure."""
+    """Return a footer's bound as :func:`bound` takes it; None where it may be wrong."""
     if isinstance(kind, DecimalType):
         if isinstance(raw, bytes):
             raw = int.from_bytes(raw, "big", signed=True)
@@ -163,14 +163,14 @@ def _value(raw: Any, column: pq.ColumnSchema, kind: Any) -> Any:  # noqa: PLR091
     if not isinstance(raw, int) or isinstance(raw, bool):
         return None
     logical = column.logical_type
-    if name in _MOMENTS:
+    if name in _TIMESTAMPS:
         unit = _unit(column)
         if unit is None:
             return None
         times, parts = _PER_MICROSECOND[unit]
         return raw * times // parts
-    if name in _WHOLE:
-        # Numbers without a sign come as if they had one.
+    if name in _INTEGERS:
+        # pyarrow returns unsigned integers as signed ones.
         return None if "isSigned=false" in str(logical) else raw
     return None
 

@@ -1,4 +1,4 @@
-"""Statistics that a checkpoint holds in typed columns, ``stats_parsed``: bounds for which no JSON has to be read."""
+"""Statistics from a checkpoint's typed columns (``stats_parsed``): bounds without parsing JSON."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime
@@ -14,13 +14,13 @@ from delvec_kernel.statistics.bounds import Bounds, Path, widened
 __all__ = ["STATS_PARSED", "typed_bounds", "typed_columns"]
 
 STATS_PARSED: Final = "stats_parsed"
-"""The column behind those of FILES_SCHEMA in which a checkpoint's batches carry them."""
+"""The extra column, after those of FILES_SCHEMA, that holds typed statistics in a checkpoint's batches."""
 
 _MOST: Final = 64
-"""Columns; those of a very wide table are left until something asks for them."""
+"""Columns; a wider table's other columns are parsed on demand."""
 _OLDEST_DATE: Final = date(1582, 10, 15)
 _OLDEST_TIME: Final = datetime(1900, 1, 1, tzinfo=UTC)
-"""Spark 2, and Spark 3 in its legacy mode, write what lies before these by the Julian calendar and local mean time."""
+"""Spark 2, and Spark 3 in legacy mode, write earlier values in the Julian calendar and local mean time."""
 _PRIMITIVES: Final[Mapping[pa.DataType, str]] = {
     pa.int8(): "byte",
     pa.int16(): "short",
@@ -36,16 +36,16 @@ _PRIMITIVES: Final[Mapping[pa.DataType, str]] = {
 def typed_bounds(
     parsed: pa.StructArray, stats: pa.Array, num_records: pa.Array
 ) -> Mapping[Path, tuple[DataType, Bounds]]:
-    """Return the bounds of columns by physical name, each with the type that it has in the checkpoint.
+    """Return bounds by physical path, each with the column's type in the checkpoint.
 
     Args:
         parsed: ``stats_parsed`` of the files.
-        stats: the same as JSON text.
+        stats: the same statistics as JSON text.
         num_records: physical rows of each file, or null.
 
     Returns:
-        What :func:`~delvec_kernel.statistics.bounds.parsed_bounds` would find in the text, for columns of a type that
-        has bounds. Nothing where a file has its statistics only as text.
+        The bounds that :func:`~delvec_kernel.statistics.bounds.parsed_bounds` would find in the text, for types that
+        have bounds. Empty if a file has its statistics as text only.
     """
     if pc.any(pc.and_(pc.is_valid(stats), pc.is_null(parsed))).as_py():
         return {}
@@ -73,7 +73,7 @@ def typed_bounds(
 
 
 def typed_columns(parsed: pa.StructType) -> Mapping[Path, DataType]:
-    """Return the columns of which :func:`typed_bounds` can give bounds, by physical name, with their types there."""
+    """Return the columns, by physical path with their types, that :func:`typed_bounds` supports."""
     place = parsed.get_field_index("minValues")
     if place < 0 or not pa.types.is_struct(parsed.field(place).type):
         return {}
@@ -87,7 +87,7 @@ def typed_columns(parsed: pa.StructType) -> Mapping[Path, DataType]:
 
 def _child(value: pa.Array, name: str) -> pa.Array:
     place = value.type.get_field_index(name)
-    # struct_field keeps the parents' nulls, StructArray.field would not.
+    # Unlike StructArray.field, struct_field keeps the parents' nulls.
     return pa.nulls(len(value)) if place < 0 else pc.struct_field(value, [place])
 
 
@@ -109,7 +109,7 @@ def _at(value: pa.Array, names: Path) -> pa.Array | None:
 
 
 def _delta_type(kind: pa.DataType) -> DataType | None:
-    """Return the column type that such a bound belongs to, None where it could be several or has no bounds."""
+    """Return the column type of such a bound; None where it is ambiguous or has no bounds."""
     if pa.types.is_decimal128(kind):
         return DecimalType(kind.precision, kind.scale)
     if pa.types.is_timestamp(kind) and kind.unit in {"us", "ms"}:
@@ -118,7 +118,7 @@ def _delta_type(kind: pa.DataType) -> DataType | None:
 
 
 def _comparable(values: pa.Array) -> pa.Array:
-    """Return timestamps in microseconds, and nothing for times that may be of the Julian calendar."""
+    """Return timestamps in microseconds; null for values that may be in the Julian calendar."""
     kind = values.type
     if pa.types.is_timestamp(kind):
         values = values.cast(pa.timestamp("us", kind.tz))
