@@ -1,1 +1,1 @@
-"""The live files of a version, in immutable segments that versions, memory and database share."""
+"""The live files of a version, in immutable segments shared by versions, memory and the database."""

@@ -1,4 +1,4 @@
-"""Bounds of columns, parsed once per segment, and their summaries: bounds of a whole segment."""
+"""Column bounds parsed once per segment, and their summaries: the bounds of a whole segment."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -42,11 +42,11 @@ __all__ = [
     "summary_bounds",
 ]
 
-_RULES: Final = 1
-"""Goes up when bounds are worked out differently, so that none of older rules is taken from a store."""
-_LOOSE: Final = "loose"
-"""The part of a segment that says which files have bounds that are not tight."""
-_IS_LOOSE: Final = r'"tightBounds"\s*:\s*(?:false|null|[^tfn\s])'
+_FORMAT_VERSION: Final = 1
+"""Increment when bounds are computed differently, which invalidates those in a store."""
+_WIDE_BOUNDS: Final = "loose"
+"""The part of a segment that marks the files with wide bounds."""
+_HAS_WIDE_BOUNDS: Final = r'"tightBounds"\s*:\s*(?:false|null|[^tfn\s])'
 _AT_ONCE: Final = 8
 _LONGEST: Final = 64
 _LAST_CHARACTER: Final = "\U0010ffff"
@@ -54,12 +54,12 @@ _LAST_CHARACTER: Final = "\U0010ffff"
 
 @dataclass(frozen=True)
 class KnownColumn:
-    """A column or struct field of a predicate, as partition values or statistics know it.
+    """A column or struct field of a predicate, resolved to partition values or statistics.
 
     Attributes:
         path: as the predicate spells it.
-        names: physical ones.
-        is_partition: whether its values are in the log itself.
+        names: physical names.
+        is_partition: whether its values are partition values in the log.
     """
 
     path: Path
@@ -69,20 +69,20 @@ class KnownColumn:
 
     @cached_property
     def key(self) -> str:
-        """What bounds are kept under: another type, or another physical column of the same name, has another."""
-        facts = (_RULES, self.is_partition, self.names, _type_name(self.data_type))
+        """Cache key of the bounds; differs by physical column and by type."""
+        facts = (_FORMAT_VERSION, self.is_partition, self.names, _type_name(self.data_type))
         return xxhash.xxh3_128_hexdigest(repr(facts))
 
     @property
     def part(self) -> str:
-        """The name of its blob."""
+        """The name of its segment part."""
         return f"bounds/{self.key}"
 
 
 def known_columns(
     paths: Iterable[Path], schema: StructType, partition_columns: Sequence[str]
 ) -> list[KnownColumn]:
-    """Look columns up in the schema; partition columns are given by logical name."""
+    """Resolve columns against the schema; partition columns are given by logical name."""
     partitioned = {name.lower() for name in partition_columns}
     return [
         KnownColumn(path, column_name(path, schema), leaf_type(path, schema), path[0].lower() in partitioned)
@@ -102,16 +102,16 @@ def _type_name(data_type: DataType) -> str:
 def segment_bounds(
     segments: Sequence[Segment], columns: Sequence[KnownColumn]
 ) -> dict[str, list[pa.RecordBatch]]:
-    """Return the bounds that statistics give, by column key, one batch per segment.
+    """Return the bounds from statistics, by column key, one batch per segment.
 
     Returns:
-        Batches of columns ``nullable``, ``low`` and ``high``, where such are known at all, and ``only_null``, where a
-        file has nothing else; the masks are 0 or 1.
+        Batches of ``nullable``, ``low`` and ``high`` (if the type has bounds) and ``only_null`` (if true for
+        any file). The masks are 0 or 1.
 
     Raises:
-        SegmentsLost: a store does not have a segment's statistics any more.
+        SegmentsLost: the store has lost a segment's statistics.
     """
-    found = {column.key: _kept(segments, column.part) for column in columns}
+    found = {column.key: _stored_parts(segments, column.part) for column in columns}
     for start in range(0, len(segments), _AT_ONCE):
         group = [
             (segment, missing)
@@ -121,13 +121,13 @@ def segment_bounds(
         for segment, column, batch in _parsed(group):
             found[column.key][segment.id] = batch
     if len(segments) > _AT_ONCE:
-        # What reading JSON took is not needed soon again.
+        # The memory for parsing JSON is not needed again soon.
         pa.default_memory_pool().release_unused()
     return {key: [batches[segment.id] for segment in segments] for key, batches in found.items()}
 
 
-def _kept(segments: Sequence[Segment], part: str) -> dict[str, pa.RecordBatch]:
-    """Return what was worked out of segments, by id, as far as it is in memory or in a store."""
+def _stored_parts(segments: Sequence[Segment], part: str) -> dict[str, pa.RecordBatch]:
+    """Return the part of each segment that has it in memory or in the store, by segment id."""
     found: dict[str, pa.RecordBatch] = {}
     stores: dict[int, tuple[SegmentSource, list[str]]] = {}
     blobs: dict[str, bytes] = {}
@@ -153,7 +153,7 @@ def _kept(segments: Sequence[Segment], part: str) -> dict[str, pa.RecordBatch]:
 def _parsed(
     group: Sequence[tuple[Segment, Sequence[KnownColumn]]],
 ) -> list[tuple[Segment, KnownColumn, pa.RecordBatch]]:
-    """Read statistics, for a few segments at a time."""
+    """Parse the statistics of a few segments."""
     if not group:
         return []
     segments = [segment for segment, _ in group]
@@ -176,7 +176,7 @@ def _read(
     )
     found = []
     for column in columns:
-        # What has been decoded holds no more memory than it needs, unlike what a reader of JSON has built.
+        # Keep the decoded copy: the arrays from the JSON reader hold on to larger buffers.
         batch, nbytes = decoded(column.part, keep_bounds(segment, column, bounds[column.names]))
         segment.keep_decoded(column.part, batch, nbytes)
         found.append((segment, column, batch))
@@ -184,7 +184,7 @@ def _read(
 
 
 def keep_typed(segment: Segment, batch: pa.RecordBatch) -> None:
-    """Keep the bounds that a checkpoint has in typed columns; ``batch`` is what the segment was made of."""
+    """Store the bounds from a checkpoint's typed columns; the segment was built from ``batch``."""
     if STATS_PARSED not in batch.schema.names:
         return
     columns = (batch.column(name) for name in (STATS_PARSED, "stats", "num_records"))
@@ -193,7 +193,7 @@ def keep_typed(segment: Segment, batch: pa.RecordBatch) -> None:
 
 
 def keep_bounds(segment: Segment, column: KnownColumn, bounds: Bounds) -> bytes:
-    """Keep the bounds of a column that were worked out, and their summary; return them as a blob."""
+    """Store a column's bounds and their summary; return the bounds as a blob."""
     blob = encoded_batch(_batch(bounds))
     segment.keep_blob(column.part, blob, new=True)
     segment.keep_summary(column.key, summarized(bounds), new=True)
@@ -201,7 +201,7 @@ def keep_bounds(segment: Segment, column: KnownColumn, bounds: Bounds) -> bytes:
 
 
 def _batch(bounds: Bounds) -> pa.RecordBatch:
-    # Bytes in place of bits: they become a mask without a copy. Most columns have no file of nulls alone.
+    # Bytes, not bits, become a mask without a copy. Few columns have a file with only nulls.
     columns = {
         "nullable": pa.array(bounds.nullable.view(np.uint8)),
         "low": bounds.low,
@@ -212,7 +212,7 @@ def _batch(bounds: Bounds) -> pa.RecordBatch:
 
 
 def bounds_at(batches: Sequence[pa.RecordBatch], rows: Sequence[npt.NDArray[Any] | None]) -> Bounds:
-    """Join bounds of several segments: of each batch the given rows, all of them for None."""
+    """Concatenate bounds of several segments: the given rows of each batch, or all rows for None."""
     low, high = (_joined(batches, rows, name) for name in ("low", "high"))
     return Bounds(low, high, _mask(batches, rows, "nullable"), _mask(batches, rows, "only_null"))
 
@@ -242,7 +242,7 @@ def _mask(batches: Sequence[pa.RecordBatch], rows: Sequence[npt.NDArray[Any] | N
     )
 
 
-# --- the least and the greatest value ---------------------------------------------------------------------
+# --- minimum and maximum -----------------------------------------------------------------------------------
 
 
 def least_and_greatest(chosen: Sequence[Chosen], column: KnownColumn) -> tuple[int | None, int | None] | None:
@@ -253,18 +253,18 @@ def least_and_greatest(chosen: Sequence[Chosen], column: KnownColumn) -> tuple[i
         column: not a partition column.
 
     Returns:
-        None if the statistics are not exact; two Nones if all values are null. Dates are days since the epoch. Always None for
-        strings, which statistics may truncate; timestamps, which are cut to milliseconds; floats, which leave out NaN; and
-        decimals, which some writers round.
+        None if the statistics are not exact; (None, None) if all values are null. Dates are days since the epoch. Always None
+        for strings, which statistics may truncate; timestamps, which are truncated to milliseconds; floats, which leave out
+        NaN; and decimals, which some writers round.
 
     Raises:
-        SegmentsLost: a store does not have a segment's statistics any more.
+        SegmentsLost: the store has lost a segment's statistics.
     """
     kind = column.data_type.name if isinstance(column.data_type, PrimitiveType) else ""
     if column.is_partition or (kind not in INTEGER_TYPES and kind != "date"):
         return None
     segments = [segment for segment, _ in chosen]
-    if any(_loose_rows(segments, [rows for _, rows in chosen])):
+    if any(_have_wide_bounds(segments, [rows for _, rows in chosen])):
         return None
     lows, highs = [], []
     for batch, (_, rows) in zip(segment_bounds(segments, [column])[column.key], chosen, strict=True):
@@ -282,18 +282,20 @@ def least_and_greatest(chosen: Sequence[Chosen], column: KnownColumn) -> tuple[i
     return min(lows, default=None), max(highs, default=None)
 
 
-def _loose_rows(segments: Sequence[Segment], rows: Sequence[Rows | None]) -> Iterator[bool]:
-    """Yield for each segment whether the statistics of one of these files say that bounds are not tight."""
-    kept = _kept(segments, _LOOSE)
+def _have_wide_bounds(segments: Sequence[Segment], rows: Sequence[Rows | None]) -> Iterator[bool]:
+    """Yield for each segment whether any of these rows has statistics with wide bounds."""
+    kept = _stored_parts(segments, _WIDE_BOUNDS)
     for segment, some in zip(segments, rows, strict=True):
         batch = kept.get(segment.id)
         if batch is None:
             (texts,) = load_parts([segment], STATS, keep=False)
-            loose = pc.fill_null(pc.match_substring_regex(texts.column("stats"), _IS_LOOSE), fill_value=False)
+            loose = pc.fill_null(
+                pc.match_substring_regex(texts.column("stats"), _HAS_WIDE_BOUNDS), fill_value=False
+            )
             blob = encoded_batch(pa.RecordBatch.from_arrays([loose], ["loose"]))
-            segment.keep_blob(_LOOSE, blob, new=True)
-            batch, nbytes = decoded(_LOOSE, blob)
-            segment.keep_decoded(_LOOSE, batch, nbytes)
+            segment.keep_blob(_WIDE_BOUNDS, blob, new=True)
+            batch, nbytes = decoded(_WIDE_BOUNDS, blob)
+            segment.keep_decoded(_WIDE_BOUNDS, batch, nbytes)
         column = batch.column("loose")
         yield bool(pc.any(column if some is None else column.take(pa.array(some))).as_py())
 
@@ -302,10 +304,10 @@ def _loose_rows(segments: Sequence[Segment], rows: Sequence[Rows | None]) -> Ite
 
 
 def summary_bounds(segments: Sequence[Segment], columns: Sequence[KnownColumn]) -> dict[Path, Bounds]:
-    """Return for each column bounds with one entry per segment; where there is no summary nothing is known.
+    """Return bounds by column with one entry per segment, unknown where a segment has no summary.
 
     Raises:
-        SegmentsLost: a store does not have a segment's partition values any more.
+        SegmentsLost: the store has lost a segment's partition values.
     """
     found = {}
     for column in columns:
@@ -344,14 +346,14 @@ def _summaries(segments: Sequence[Segment], column: KnownColumn) -> dict[str, Su
             try:
                 bounds = partition_bounds(values.distinct, column.names[0], column.data_type)
             except CorruptLog:
-                continue  # Perhaps only a file that is gone has it; if not, its value is looked at and refused.
+                continue  # A dead file may have the invalid value; if a live one does, reading its partition value raises.
             found[segment.id] = summarized(bounds)
             segment.keep_summary(column.key, found[segment.id], new=True)
     return found
 
 
 def summarized(bounds: Bounds) -> Summary:
-    """Return bounds of all files together."""
+    """Return the overall bounds of all files."""
     valued = pa.array(~bounds.only_null)
     return Summary(
         _outer(_extreme(bounds.low, valued, pc.min), upper=False),
@@ -367,7 +369,7 @@ def _extreme(values: Any, valued: pa.Array, of: Any) -> Any:
 
 
 def _outer(value: Any, *, upper: bool) -> Bound:
-    """Return a bound that databases can hold, for that wider where need be."""
+    """Return a bound that databases can store, widened if necessary."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if not isinstance(value, str):

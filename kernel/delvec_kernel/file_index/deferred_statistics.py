@@ -1,7 +1,7 @@
-"""Statistics of a checkpoint's files that are read when something asks for them, and in the background otherwise.
+"""Lazily loaded checkpoint statistics, read on demand or in the background.
 
-They are most of a checkpoint, and a plan needs those of the columns in its predicate. Until :meth:`DeferredStatistics.complete`
-has read all of them the segments have this as their source.
+Statistics are most of a checkpoint's bytes, and a plan needs only those of its predicate's columns. Segments use
+:class:`DeferredStatistics` as their source until :meth:`DeferredStatistics.complete` has read everything.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,24 +22,24 @@ from delvec_kernel.statistics.typed_statistics import STATS_PARSED, typed_bounds
 __all__ = ["DEFERRED_ROW", "DeferredStatistics", "StatisticsFile"]
 
 DEFERRED_ROW: Final = "deferred_row"
-"""The column behind those of FILES_SCHEMA that says where a file's statistics are: a row of :class:`DeferredStatistics`."""
+"""The extra column, after those of FILES_SCHEMA, with the row of a file's statistics in :class:`DeferredStatistics`."""
 
 _NUM_RECORDS: Final = f"{STATS_PARSED}.numRecords"
-_SIDES: Final = ("minValues", "maxValues", "nullCount")
+_BOUND_FIELDS: Final = ("minValues", "maxValues", "nullCount")
 
-_RELEASED: Final = 4
-"""Segments after which memory is given back."""
+_RELEASE_INTERVAL: Final = 4
+"""Segments between two releases of unused memory."""
 
 _Rows = npt.NDArray[np.int64]
 
 
 class StatisticsFile(Protocol):
-    """A file of a checkpoint that can be read again.
+    """A checkpoint file that can be read again.
 
     Attributes:
         parsed: the type of its ``stats_parsed``.
-        has_text: whether it has ``stats``, too.
-        starts: the first row of each row group, and behind them the number of rows.
+        has_text: whether it also has ``stats``.
+        starts: the first row of each row group, then the total number of rows.
     """
 
     parsed: pa.StructType
@@ -47,24 +47,24 @@ class StatisticsFile(Protocol):
     starts: Sequence[int]
 
     def read(self, groups: range, fields: Sequence[str]) -> Iterator[tuple[int, pa.StructArray]]:
-        """Yield rows in order, as the number of the first one and ``add`` with some fields.
+        """Yield batches in order: the number of the first row, and ``add`` with these fields.
 
         Raises:
-            CorruptLog: it cannot be read, or is not the file any more that it was.
+            CorruptLog: the file is unreadable or has changed.
         """
         ...
 
     def texts(self, adds: pa.StructArray) -> pa.Array:
-        """Return statistics as JSON, of ``adds`` with ``stats``, where the file has that, and ``stats_parsed``."""
+        """Return the statistics in ``adds`` as JSON, from ``stats`` or else ``stats_parsed``."""
         ...
 
 
 class DeferredStatistics:
-    """The statistics of the segments of one checkpoint. A SegmentSource; safe to share between threads.
+    """The statistics of one checkpoint's segments; a thread-safe SegmentSource.
 
     Args:
-        lock: guards all that is read; one that a thread may take twice.
-        close: called once nothing is left to be read.
+        lock: a reentrant lock that guards all reads.
+        close: called once everything has been read.
     """
 
     def __init__(self, lock: AbstractContextManager[Any], close: Callable[[], None] = lambda: None) -> None:
@@ -75,18 +75,18 @@ class DeferredStatistics:
         self._rows: dict[str, _Rows] = {}
         self._segments: dict[str, Segment] = {}
         self._read_columns: set[str] = set()
-        self._left: Iterator[int] | None = None
-        self._kept: set[str] = set()
+        self._background_read: Iterator[int] | None = None
+        self._completed: set[str] = set()
         self._is_complete = False
 
     def __len__(self) -> int:
-        """Segments that have their statistics here."""
+        """The number of segments whose statistics are read from here."""
         return len(self._segments)
 
-    # --- while segments are made ----------------------------------------------------------------------------
+    # --- building segments ----------------------------------------------------------------------------------
 
     def add_file(self, file: StatisticsFile) -> int | None:
-        """Take a file and return the DEFERRED_ROW of its first row; None if it differs from the ones before."""
+        """Add a file and return the DEFERRED_ROW of its first row; None if its schema differs from earlier files'."""
         if self._files and (file.parsed, file.has_text) != (
             self._files[0][1].parsed,
             self._files[0][1].has_text,
@@ -98,18 +98,18 @@ class DeferredStatistics:
         return first
 
     def adopt(self, segment: Segment, rows: _Rows) -> None:
-        """Take a segment that was made without statistics; ``rows`` are its DEFERRED_ROW, ascending."""
+        """Register a segment built without statistics; ``rows`` are its DEFERRED_ROW values, ascending."""
         segment.source = self
         self._rows[segment.id] = rows
         self._segments[segment.id] = segment
 
-    # --- a SegmentSource ------------------------------------------------------------------------------------
+    # --- SegmentSource --------------------------------------------------------------------------------------
 
     def blobs(self, ids: Sequence[str], name: str) -> Mapping[str, bytes]:
         """Return one part of each segment.
 
         Raises:
-            SegmentsLost: the checkpoint cannot be read any more.
+            SegmentsLost: the checkpoint can no longer be read.
         """
         if name != STATS:
             raise SegmentsLost(*ids)
@@ -121,7 +121,7 @@ class DeferredStatistics:
         for id_ in ids:
             blob = self._segments[id_].blob(name)
             if blob is None:
-                elsewhere.append(id_)  # complete, saved and forgotten since it was asked for
+                elsewhere.append(id_)  # another thread completed, saved and evicted it after this call began
             else:
                 found[id_] = blob
         for id_ in elsewhere:
@@ -132,13 +132,13 @@ class DeferredStatistics:
         return found
 
     def optional_blobs(self, ids: Sequence[str], name: str) -> Mapping[str, bytes]:
-        """Return the bounds of a column of those segments that have it as a typed column."""
+        """Return the bounds of a column for the segments that have it as a typed column."""
         self._read_column(lambda column: column.part == name)
         found = {id_: self._segments[id_].blob(name) for id_ in ids}
         return {id_: blob for id_, blob in found.items() if blob is not None}
 
     def summaries(self, ids: Sequence[str], column: str) -> Mapping[str, Summary]:
-        """Return the summaries of a column of those segments that have it as a typed column."""
+        """Return the summaries of a column for the segments that have it as a typed column."""
         self._read_column(lambda each: each.key == column)
         found = {id_: self._segments[id_].summary(column) for id_ in ids}
         return {id_: summary for id_, summary in found.items() if summary is not None}
@@ -146,46 +146,46 @@ class DeferredStatistics:
     # --- reading --------------------------------------------------------------------------------------------
 
     def complete(self, stopping: Callable[[], bool] = lambda: False) -> bool:
-        """Read all that is left, and let the checkpoint go; return whether that was done.
+        """Read everything still unread and release the checkpoint; return whether that finished.
 
-        Requests that need a part of it have their turn in between.
+        The lock is released between segments, so that requests can interleave.
 
         Raises:
-            SegmentsLost: the checkpoint cannot be read any more.
+            SegmentsLost: the checkpoint can no longer be read.
         """
         while not stopping():
             with self._lock:
                 if self._is_complete:
                     return True
-                if self._left is None:
-                    self._left = self._all()
-                read = next(self._left, None)
-                if read is None and len(self._kept) < len(self._segments):  # an earlier call has failed
+                if self._background_read is None:
+                    self._background_read = self._read_all()
+                read = next(self._background_read, None)
+                if read is None and len(self._completed) < len(self._segments):  # an earlier call has failed
                     raise SegmentsLost(*self._segments)
                 if read is None:
-                    self._let_go()
-                elif read % _RELEASED == 0:
-                    # Arrow would keep what is let go of, and read on into new memory.
+                    self._release()
+                elif read % _RELEASE_INTERVAL == 0:
+                    # Otherwise Arrow keeps freed memory and allocates more for the next read.
                     pa.default_memory_pool().release_unused()
         return False
 
-    def _all(self) -> Iterator[int]:
-        """Read all that is left, a segment at a time, and yield how many were read."""
+    def _read_all(self) -> Iterator[int]:
+        """Read everything still unread, yielding the number of segments read so far."""
         read = count(1)
-        # One form after the other, for memory: a segment has rows from all over a window.
+        # Text first, then typed columns: the rows of a segment are scattered, so reading both at once takes memory.
         if self._files[0][1].has_text:
             lacking = [segment for segment in self._segments.values() if self._lacks_text(segment)]
-            for segment, adds in self._gathered(lacking, ["stats"]):
+            for segment, adds in self._statistics_of(lacking, ["stats"]):
                 if not _child(adds, "stats").null_count:
-                    self._keep_text(segment, adds)
+                    self._store_text(segment, adds)
                 yield next(read)
         segments = list(self._segments.values())
         texts = ["stats"] if any(map(self._lacks_text, segments)) else []
-        for segment, adds in self._gathered(segments, [*texts, STATS_PARSED]):
-            self._keep(segment, adds)
+        for segment, adds in self._statistics_of(segments, [*texts, STATS_PARSED]):
+            self._store(segment, adds)
             yield next(read)
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         for segment in self._segments.values():
             if segment.source is self:
                 segment.source = None
@@ -193,18 +193,18 @@ class DeferredStatistics:
         self._files.clear()
         self._close()
 
-    def _keep(self, segment: Segment, adds: pa.StructArray) -> None:
+    def _store(self, segment: Segment, adds: pa.StructArray) -> None:
         if self._lacks_text(segment):
-            self._keep_text(segment, adds)
+            self._store_text(segment, adds)
         parsed = _child(adds, STATS_PARSED)
         records = _child(parsed, "numRecords")
         for names, (data_type, bounds) in typed_bounds(parsed, pa.nulls(len(adds)), records).items():
             column = KnownColumn(names, names, data_type, is_partition=False)
             if segment.blob(column.part) is None:
                 keep_bounds(segment, column, bounds)
-        self._kept.add(segment.id)
+        self._completed.add(segment.id)
 
-    def _keep_text(self, segment: Segment, adds: pa.StructArray) -> None:
+    def _store_text(self, segment: Segment, adds: pa.StructArray) -> None:
         texts = self._files[0][1].texts(adds).cast(pa.string())
         segment.keep_blob(STATS, encoded_batch(pa.RecordBatch.from_arrays([texts], [STATS])), new=True)
 
@@ -212,7 +212,7 @@ class DeferredStatistics:
         return segment.source is self and segment.blob(STATS) is None
 
     def _read_texts(self, segments: Sequence[Segment]) -> None:
-        """Read the text of segments, and of others that the same row groups hold."""
+        """Read the JSON text of these segments, and of others in the same row groups."""
         wanted = np.zeros(self._num_rows + 1, np.bool_)
         for segment in segments:
             for start, end in self._group_ranges(self._rows[segment.id]):
@@ -222,45 +222,45 @@ class DeferredStatistics:
             for id_, segment in self._segments.items()
             if self._lacks_text(segment) and wanted[self._rows[id_]].all()
         ]
-        for segment, adds in self._gathered(others, ["stats", STATS_PARSED]):
-            self._keep_text(segment, adds)
+        for segment, adds in self._statistics_of(others, ["stats", STATS_PARSED]):
+            self._store_text(segment, adds)
 
     def _read_column(self, is_wanted: Callable[[KnownColumn], bool]) -> None:
-        """Read the bounds of one typed column for all segments; nothing where no file has it."""
+        """Read the bounds of one typed column for all segments; a no-op if the checkpoint lacks the column."""
         with self._lock:
             columns = typed_columns(self._files[0][1].parsed) if self._files else {}
             for names, data_type in columns.items():
                 column = KnownColumn(names, names, data_type, is_partition=False)
                 if column.key in self._read_columns or not is_wanted(column):
                     continue
-                fields = [".".join((STATS_PARSED, side, *names)) for side in _SIDES]
+                fields = [".".join((STATS_PARSED, side, *names)) for side in _BOUND_FIELDS]
                 segments = [each for each in self._segments.values() if each.blob(column.part) is None]
                 try:
-                    for segment, adds in self._gathered(segments, [_NUM_RECORDS, *fields]):
+                    for segment, adds in self._statistics_of(segments, [_NUM_RECORDS, *fields]):
                         parsed = _child(adds, STATS_PARSED)
                         records = _child(parsed, "numRecords")
                         bounds = typed_bounds(parsed, pa.nulls(len(adds)), records).get(names)
                         if bounds is not None and bounds[0] == data_type:
                             keep_bounds(segment, column, bounds[1])
                 except SegmentsLost:
-                    return  # whatever needs the text raises it
+                    return  # the fallback to JSON text raises it
                 self._read_columns.add(column.key)
 
     def _group_ranges(self, rows: _Rows) -> Iterator[tuple[int, int]]:
-        """Yield the first row and the end of the row groups that hold some rows."""
+        """Yield the (start, end) rows of each row group that contains one of ``rows``."""
         for first, file in self._files:
             starts = np.asarray(file.starts) + first
             places = np.unique(np.searchsorted(starts, rows, "right")) - 1
             for place in places[(places >= 0) & (places < len(starts) - 1)]:
                 yield int(starts[place]), int(starts[place + 1])
 
-    def _gathered(
+    def _statistics_of(
         self, segments: Sequence[Segment], fields: Sequence[str]
     ) -> Iterator[tuple[Segment, pa.StructArray]]:
-        """Yield each segment with the statistics of its rows, in their order.
+        """Yield each segment with the statistics of its rows, in row order.
 
         Raises:
-            SegmentsLost: the checkpoint cannot be read any more.
+            SegmentsLost: the checkpoint can no longer be read.
         """
         waiting = sorted(segments, key=lambda segment: int(self._rows[segment.id][0]))
         pieces: dict[str, list[pa.StructArray]] = {segment.id: [] for segment in segments}
@@ -279,7 +279,7 @@ class DeferredStatistics:
                 for segment in done:
                     waiting.remove(segment)
                     whole = pa.concat_arrays(pieces.pop(segment.id))
-                    whole.validate(full=True)  # Arrow reads text without looking whether it is UTF-8
+                    whole.validate(full=True)  # Arrow does not check strings for valid UTF-8 on read
                     yield segment, whole
         except (CorruptLog, pa.ArrowException) as error:
             raise SegmentsLost(*self._segments) from error
@@ -287,7 +287,7 @@ class DeferredStatistics:
     def _read(
         self, segments: Sequence[Segment], fields: Sequence[str]
     ) -> Iterator[tuple[int, pa.StructArray]]:
-        """Yield all rows of the row groups that hold rows of these segments."""
+        """Yield all rows of the row groups that contain rows of these segments."""
         needed = np.zeros(self._num_rows + 1, np.bool_)
         for segment in segments:
             needed[self._rows[segment.id]] = True
@@ -304,7 +304,7 @@ class DeferredStatistics:
 
 
 def _runs(numbers: Sequence[int]) -> Iterator[range]:
-    """Yield ascending numbers as ranges."""
+    """Group ascending numbers into ranges of consecutive ones."""
     start = 0
     for place in range(1, len(numbers) + 1):
         if place == len(numbers) or numbers[place] != numbers[place - 1] + 1:
@@ -313,5 +313,5 @@ def _runs(numbers: Sequence[int]) -> Iterator[range]:
 
 
 def _child(value: pa.StructArray, name: str) -> pa.Array:
-    # flatten keeps the parents' nulls, StructArray.field would not.
+    # Unlike StructArray.field, flatten keeps the parents' nulls.
     return value.flatten()[value.type.get_field_index(name)]

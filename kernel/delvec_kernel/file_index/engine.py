@@ -1,4 +1,4 @@
-"""What the file index needs of its caller: memory for decoded parts, and threads."""
+"""What the file index needs from its caller: a cache of decoded parts, and threads."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -11,36 +11,36 @@ _Result = TypeVar("_Result")
 
 
 class DecodedParts(Protocol):
-    """A cache of decoded parts of segments; safe to share between threads, and free to forget anything."""
+    """A thread-safe cache of decoded segment parts, which may evict anything at any time."""
 
     def get(self, segment: str, part: str) -> Any | None:
-        """Return a value, or None."""
+        """Return a cached value, or None."""
         ...
 
     def put(self, segment: str, part: str, value: Any, nbytes: int) -> None:
-        """Keep a value that takes so many bytes."""
+        """Cache a value that takes ``nbytes`` bytes."""
         ...
 
     def drop(self, segment: str) -> None:
-        """Forget a segment; the garbage collector calls this, on any thread."""
+        """Evict a segment; called by the garbage collector on any thread."""
         ...
 
 
 class Parallel(Protocol):
-    """``map``, for work that releases Python's lock."""
+    """``map`` for work that releases the GIL."""
 
     def __call__(self, work: Callable[[_Item], _Result], items: Iterable[_Item], /) -> Iterator[_Result]:
-        """Yield the results in the order of the items; takes few items ahead, for each may be large."""
+        """Yield results in input order; read few items ahead, since each may be large."""
         ...
 
 
 @dataclass(frozen=True)
 class FileIndexEngine:
-    """How the segments of a table are worked on; what is derived from a set of live files has the same one.
+    """Cache and threads for work on a table's segments; derived sets of live files inherit it.
 
     Attributes:
-        decoded: where decoded parts are kept.
-        parallel: how work on several segments is done.
+        decoded: cache of decoded parts.
+        parallel: maps work over several segments.
     """
 
     decoded: DecodedParts
@@ -48,7 +48,7 @@ class FileIndexEngine:
 
 
 class _NoCache:
-    """Keeps nothing."""
+    """A cache that stores nothing."""
 
     def get(self, segment: str, part: str) -> None:
         """Return None."""
@@ -61,4 +61,4 @@ class _NoCache:
 
 
 SERIAL: Final = FileIndexEngine(_NoCache(), map)
-"""Keeps nothing, and works on one segment after the other."""
+"""No cache, no threads."""

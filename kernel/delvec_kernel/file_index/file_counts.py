@@ -1,4 +1,4 @@
-"""Sums over live files, kept up from commit to commit."""
+"""Totals over live files, updated incrementally by each commit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ COUNTED = ("size", "num_records", "deletion_vector")
 
 @dataclass(frozen=True)
 class FileCounts:
-    """What a set of files adds up to.
+    """Totals of a set of files.
 
     Attributes:
         size_in_bytes: of the data files.
-        num_deletion_vectors: files that have one.
-        num_deleted_rows: rows that those hold.
-        num_known_records: physical rows of the files whose statistics say it.
-        num_unknown: files whose statistics do not.
+        num_deletion_vectors: files with a deletion vector.
+        num_deleted_rows: total cardinality of the deletion vectors.
+        num_known_records: physical rows of the files whose statistics have ``numRecords``.
+        num_unknown: files whose statistics lack it.
     """
 
     num_files: int = 0
@@ -36,7 +36,7 @@ class FileCounts:
 
     @classmethod
     def of(cls, files: pa.RecordBatch) -> "FileCounts":
-        """Count files, which need the columns COUNTED."""
+        """Count files; ``files`` needs the columns COUNTED."""
         vectors, records = files.column("deletion_vector"), files.column("num_records")
         return cls(
             files.num_rows,
@@ -63,22 +63,22 @@ class FileCounts:
 
     @property
     def num_records(self) -> int | None:
-        """Physical rows, deleted ones included; None where a file's statistics do not say."""
+        """Physical rows, deleted ones included; None if unknown for a file."""
         return None if self.num_unknown else self.num_known_records
 
     @property
     def num_rows(self) -> int | None:
-        """Live rows; None where statistics do not say, or say less than deletion vectors hold."""
+        """Live rows; None if unknown, or if the statistics contradict the deletion vectors."""
         if self.num_unknown or self.num_known_records < self.num_deleted_rows:
             return None
         return self.num_known_records - self.num_deleted_rows
 
     def plus(self, other: "FileCounts") -> "FileCounts":
-        """Return the counts of both."""
+        """Return the sum of both."""
         return self._with(other, 1)
 
     def minus(self, other: "FileCounts") -> "FileCounts":
-        """Return the counts without those of a subset."""
+        """Subtract the counts of a subset."""
         return self._with(other, -1)
 
     def _with(self, other: "FileCounts", sign: int) -> "FileCounts":

@@ -1,4 +1,4 @@
-"""Live files as Arrow: one row per ``add`` action that is in force (PROTOCOL.md, "Add File and Remove File")."""
+"""Live files as Arrow: one row per active ``add`` action (PROTOCOL.md, "Add File and Remove File")."""
 
 import json
 import re
@@ -83,12 +83,12 @@ def table_from_adds(adds: Sequence[AddFile]) -> pa.Table:
 
 
 def add_at(files: pa.Table | pa.RecordBatch, row: int) -> AddFile:
-    """Return one row of a table of FILES_SCHEMA as the action that it came from."""
+    """Return one row of a FILES_SCHEMA table as an ``add`` action."""
     return add_from_row(files.slice(row, 1).to_pylist()[0])
 
 
 def add_from_row(row: dict[str, Any]) -> AddFile:
-    """Return a row of FILES_SCHEMA, as Arrow's ``to_pylist`` gives it, as the action that it came from."""
+    """Return a row of FILES_SCHEMA, from Arrow's ``to_pylist``, as an ``add`` action."""
     dv, tags = row["deletion_vector"], row["tags"]
     return AddFile(
         path=row["path"],
@@ -105,8 +105,8 @@ def add_from_row(row: dict[str, Any]) -> AddFile:
 
 
 def num_records_from_stats(stats: pa.Array) -> pa.Array:
-    """Return ``numRecords`` of each statistics document, null where it is missing or no count."""
-    # Nearly every writer puts it first, and then nothing needs to be parsed.
+    """Return ``numRecords`` of each statistics document, null where it is missing or invalid."""
+    # Nearly every writer puts it first, where a regular expression finds it without parsing.
     found = pc.struct_field(pc.extract_regex(stats, _NUM_RECORDS), "found").cast(pa.int64())
     elsewhere = pc.and_(pc.is_valid(stats), pc.is_null(found))
     if not pc.any(elsewhere).as_py():
@@ -116,7 +116,7 @@ def num_records_from_stats(stats: pa.Array) -> pa.Array:
 
 
 def records_in(stats: str | None) -> int | None:
-    """Return ``numRecords`` of a statistics document, as :func:`num_records_from_stats` finds it."""
+    """Return ``numRecords`` of one statistics document. See :func:`num_records_from_stats`."""
     if stats is None:
         return None
     found = _FIRST.match(stats)

@@ -1,4 +1,4 @@
-"""The live files of a version, so that the next version costs what its commit changes and not what the table holds."""
+"""The live files of a version; deriving the next version costs O(its changes), not O(table)."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,25 +17,25 @@ from delvec_kernel.locations import canonical_log_path
 
 __all__ = ["LiveFiles", "LiveSegment", "dead_rows"]
 
-_MOST_RECENT = 256
-"""Changes of so many files are kept beside the segments."""
+_MAX_RECENT = 256
+"""The maximum number of changed files held outside segments."""
 
 
 _State: TypeAlias = tuple[PackedFiles, Mapping[str, AddFile | None]]
-"""Files in segments, and what has changed since; replaced together, as other threads read it."""
+"""Segments, and the changes since; replaced as one value because other threads read it."""
 
 
 class LiveFiles:
-    """The live files of one version; immutable, and shares what did not change with other versions.
+    """The live files of one version; immutable, and shares unchanged segments with other versions.
 
-    What a few commits change is kept beside the segments, where finding it takes microseconds. It goes into them once
-    somebody asks for more than single files: many small commits then cost as much as one.
+    The changes of recent commits are held outside the segments, where a lookup takes microseconds. They are folded
+    into segments on the first request for more than single files, so that many small commits cost one fold.
 
     Args:
-        location: the table's canonical location, which relative paths start from.
-        members: in no order that means anything.
-        counts: of all files.
-        engine: what works on segments.
+        location: the table's canonical location, against which relative paths are resolved.
+        members: live segments, in no particular order.
+        counts: totals over all files.
+        engine: cache and threads for work on segments.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class LiveFiles:
         self.location = location
         self.counts = FileCounts() if counts is None else counts
         self._state: _State = PackedFiles(location, tuple(members), self.counts, engine), {}
-        self._whole_ones: dict[str, PackedFiles] = {}
+        self._folded: dict[str, PackedFiles] = {}
 
     @classmethod
     def from_batches(
@@ -58,14 +58,14 @@ class LiveFiles:
         engine: FileIndexEngine = SERIAL,
         deferred: DeferredStatistics | None = None,
     ) -> "LiveFiles":
-        """Take rows of FILES_SCHEMA, each a different file; batches are let go of one after the other.
+        """Build from rows of FILES_SCHEMA, each a different file; batches are released as they are read.
 
-        They may have a further column, :data:`~delvec_kernel.statistics.typed_statistics.STATS_PARSED`, or, in place of
-        statistics, DEFERRED_ROW of ``deferred``.
+        Batches may have one further column: :data:`~delvec_kernel.statistics.typed_statistics.STATS_PARSED` or, in
+        place of statistics, the DEFERRED_ROW of ``deferred``.
 
         Raises:
             LocationNotAllowed: a path leads out of the table.
-            CorruptLog: one is not a path.
+            CorruptLog: a path is invalid.
         """
         return cls._of(PackedFiles.from_batches(batches, location, engine, deferred))
 
@@ -77,7 +77,7 @@ class LiveFiles:
         counts: FileCounts,
         engine: FileIndexEngine = SERIAL,
     ) -> "LiveFiles":
-        """Bring back what a store has kept."""
+        """Restore the live files that a store has saved."""
         return cls(location, members, counts, engine)
 
     @classmethod
@@ -93,72 +93,72 @@ class LiveFiles:
 
     @property
     def members(self) -> tuple[LiveSegment, ...]:
-        """Segments, and what is live of them; in no order that means anything.
+        """The live segments, in no particular order.
 
         Raises:
-            SegmentsLost: those of an earlier version are needed for it, and are gone.
+            SegmentsLost: folding recent changes needs segments that the store has lost.
         """
-        return self._whole().members
+        return self._fold().members
 
     @property
     def segments(self) -> list[Segment]:
-        """The segments that it rests on now; :attr:`members` may make others of them."""
+        """The current segments; folding in :attr:`members` may replace some."""
         return [member.segment for member in self._state[0].members]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that its segments hold now."""
+        """Bytes of memory that its segments use now."""
         return self._state[0].nbytes
 
     @property
     def table(self) -> pa.Table:
-        """All live files, FILES_SCHEMA, made anew each time; its order means nothing."""
+        """All live files as a new FILES_SCHEMA table, in no particular order."""
         return self.columns(FILES_SCHEMA.names)
 
     def columns(self, names: Sequence[str]) -> pa.Table:
-        """Return some columns of all live files; the order of the files means nothing."""
+        """Return these columns of all live files, in no particular order."""
         schema = pa.schema([FILES_SCHEMA.field(name) for name in names])
         return pa.Table.from_batches(self.batches(names), schema)
 
     def batches(self, names: Sequence[str] = tuple(FILES_SCHEMA.names)) -> Iterator[pa.RecordBatch]:
-        """Yield some columns of all live files; the order of the files means nothing."""
-        return self._whole().batches(names)
+        """Yield these columns of all live files, in no particular order."""
+        return self._fold().batches(names)
 
     def find(self, path: str) -> AddFile | None:
-        """Return the live file of that path in any spelling, or None.
+        """Return the live file with this path in any spelling, or None.
 
         Raises:
             LocationNotAllowed: the path leads out of the table.
-            CorruptLog: it is not a path.
+            CorruptLog: the path is invalid.
         """
         return self.find_all([path]).get(path)
 
     def find_all(self, paths: Iterable[str]) -> dict[str, AddFile]:
-        """Return the live files of these paths, by path as given; what is not live is missing.
+        """Return the live files with these paths, keyed by path as given; others are missing from the result.
 
         Raises:
             LocationNotAllowed: a path leads out of the table.
-            CorruptLog: one is not a path.
+            CorruptLog: a path is invalid.
         """
         keys = {path: canonical_log_path(path, self.location) for path in paths}
         adds = self._find(set(keys.values()))
         return {path: adds[key] for path, key in keys.items() if key in adds}
 
     def duplicate(self) -> str | None:
-        """Return the key of a file that occurs twice, or None: a checkpoint must not hold one."""
-        return self._whole().duplicate()
+        """Return the key of a file that occurs twice, or None; duplicates make a checkpoint invalid."""
+        return self._fold().duplicate()
 
     def apply(self, changes: Mapping[str, FileChange]) -> "LiveFiles":
-        """Return the live files after ``changes``, which are keyed by canonical path; costs O(changes)."""
+        """Return the live files after ``changes``, keyed by canonical path; costs O(changes)."""
         packed, recent = self._state
-        are_few = len(recent) + len(changes) <= _MOST_RECENT
-        # Single files come with their statistics; segments that lack them yet are better left so.
+        are_few = len(recent) + len(changes) <= _MAX_RECENT
+        # Adds in ``recent`` include their statistics; folding into segments with deferred statistics would read those.
         if (
             not are_few
             or packed.lacks_statistics
-            or not all(_is_plain(each.add) for each in changes.values())
+            or not all(_is_valid_text(each.add) for each in changes.values())
         ):
-            return self._of(self._whole().apply(changes))
+            return self._of(self._fold().apply(changes))
         known = self._find(set(changes))
         states: dict[str, AddFile | None] = dict(recent)
         gone: list[AddFile] = []
@@ -168,7 +168,7 @@ class LiveFiles:
             if add is None and (old is None or _vector_id(old) not in change.removed):
                 continue
             if add is not None:
-                # As segments give it back: they do not keep how it came.
+                # Segments do not store dataChange, so reading it back gives True.
                 add = add if add.data_change else replace(add, data_change=True)
                 added.append(add)
             if old is not None:
@@ -177,12 +177,12 @@ class LiveFiles:
         counts = self.counts.minus(FileCounts.of_adds(gone)).plus(FileCounts.of_adds(added))
         return self._of(packed, states, counts)
 
-    def _whole(self) -> PackedFiles:
-        """Return all files in segments."""
+    def _fold(self) -> PackedFiles:
+        """Return all files in segments, folding recent changes into them."""
         packed, recent = self._state
         if recent:
-            # Threads may fold at the same time; all of them go on with the segments of one, so that a store has them once.
-            packed = self._whole_ones.setdefault("files", packed.follow(recent))
+            # Concurrent threads must all continue with one thread's segments, or the store would save duplicates.
+            packed = self._folded.setdefault("files", packed.follow(recent))
             self._state = packed, {}
         return packed
 
@@ -193,8 +193,8 @@ class LiveFiles:
         return found | packed.find(rest) if rest else found
 
 
-def _is_plain(add: AddFile | None) -> bool:
-    """Whether Arrow will take what an add says."""
+def _is_valid_text(add: AddFile | None) -> bool:
+    """Whether every string of an add is valid UTF-8, as Arrow requires."""
     if add is None:
         return True
     texts = [add.path, add.stats, add.clustering_provider]

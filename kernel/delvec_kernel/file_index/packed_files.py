@@ -1,4 +1,4 @@
-"""The live files of a version in segments, how commits change them, and the index that finds them by path."""
+"""The live files of a version in segments: applying commits, and the index by path."""
 
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,11 +28,11 @@ __all__ = ["FileChange", "LiveSegment", "PackedFiles", "PathIndex", "clustered",
 
 @dataclass(slots=True)
 class FileChange:
-    """What a run of commits does to one file.
+    """The net effect of a run of commits on one file.
 
     Attributes:
-        add: what the file is from now on; None where nothing was added.
-        removed: ids of the deletion vectors that it must not have any more to stay; None is "no deletion vector".
+        add: the last add, or None if there is none.
+        removed: ids of deletion vectors with which the file was removed; None stands for "no deletion vector".
     """
 
     add: AddFile | None = None
@@ -40,11 +40,11 @@ class FileChange:
 
     @classmethod
     def to(cls, add: AddFile | None) -> "FileChange":
-        """Return the change that makes a file ``add``, or no live file, whatever it was before."""
+        """Return the change that makes a file ``add``, or not live, whatever its state before."""
         return cls(add, _Everything())
 
     def follow(self, add: AddFile | None, removed: Descriptor | None, *, is_removed: bool) -> None:
-        """Add what the next version does; its add wins over its remove, whatever their order in the file."""
+        """Apply the next version's actions; its add wins over its remove, in any order in the commit file."""
         if add is not None:
             self.add = add
         elif is_removed:
@@ -52,13 +52,13 @@ class FileChange:
             if self.add is None:
                 self.removed.add(dv_id)
             elif _id(self.add.deletion_vector) == dv_id:
-                # From here on the file is gone, whatever it was before the add.
+                # The file is now removed, whatever its state before the add.
                 self.add = None
                 self.removed = _Everything()
 
 
 class _Everything(set[str | None]):
-    """The ids of all deletion vectors."""
+    """The set of all deletion vector ids."""
 
     def __contains__(self, item: object) -> bool:
         return True
@@ -69,22 +69,21 @@ def _id(descriptor: Descriptor | None) -> str | None:
 
 
 _FEW_SEGMENTS = 16
-"""So many are searched one by one as quickly."""
+"""Up to this many segments are searched one by one, which is as fast."""
 
 _MOST_SEGMENTS = 65_536
 
 
 class PathIndex:
-    """The hashes of the paths of some segments, in one order. Immutable.
+    """A merged, sorted index of the path hashes of several segments. Immutable.
 
-    It outlives the version that it was made for: what segments it has does not change, and who asks knows which of
-    them still count.
+    It can outlive its version, since segments never change; callers know which segments are still live.
 
     Args:
         segments: at most 65,536.
 
     Raises:
-        SegmentsLost: a store does not have one of them any more.
+        SegmentsLost: the store has lost a segment.
     """
 
     def __init__(self, segments: Sequence[Segment]) -> None:
@@ -104,7 +103,7 @@ class PathIndex:
         return self._hashes.nbytes + self._places.nbytes + self._rows.nbytes
 
     def find(self, hashes: npt.NDArray[np.uint64], among: Container[str]) -> dict[str, Rows]:
-        """Return, by the id of a segment ``among`` these, the rows that have one of the hashes; in no order."""
+        """Return the rows with one of the hashes, by segment id, for the segments in ``among``; in no particular order."""
         first = np.searchsorted(self._hashes, hashes, "left")
         last = np.searchsorted(self._hashes, hashes, "right")
         found: dict[str, list[int]] = {}
@@ -117,10 +116,10 @@ class PathIndex:
 
     @classmethod
     def following(cls, before: "PathIndex | None", segments: Collection[Segment]) -> "PathIndex | None":
-        """Return an index for these segments: the one from before as long as it has nearly all of them.
+        """Return an index for these segments, reusing ``before`` while it covers nearly all of them.
 
         Returns:
-            None where they are few, or too many.
+            None if there are too few or too many segments.
         """
         known = frozenset() if before is None else before.segments
         new = sum(segment.id not in known for segment in segments)
@@ -132,19 +131,18 @@ class PathIndex:
 _Ranks: TypeAlias = npt.NDArray[Any]
 
 _WINDOW: Final = 131_072
-"""Rows that are sorted at a time: of a table a range of time is in one segment per window, and each window is in memory."""
+"""Rows sorted at a time. A larger window puts a time range into fewer segments, but is all in memory."""
 _WINDOW_BYTES: Final = 512 * 1024 * 1024
-"""Of a window: statistics of very wide tables would take gigabytes of memory before the rows end."""
+"""The memory limit of a window, for wide tables with large statistics."""
 
 
 def clustered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows, a segment at a time, in windows ordered by partition values and then by modification time.
+    """Yield the same rows, one segment at a time, sorted within windows by partition values, then modification time.
 
-    Files that were written at about the same time tend to hold about the same values. Within a segment the rows
-    are in the order in which they came.
+    Files written at about the same time tend to hold similar values. Within a segment, rows keep their input order.
 
     Args:
-        batches: FILES_SCHEMA and any further columns; one of another schema begins a window.
+        batches: FILES_SCHEMA and any further columns; a change of schema starts a new window.
     """
     waiting: list[pa.RecordBatch] = []
     count = nbytes = 0
@@ -160,7 +158,7 @@ def clustered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _ordered(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in order; empties the list, so that the window is in memory once."""
+    """Yield the sorted rows; empties the list, so that the window is in memory only once."""
     if not batches:
         return
     window = batches[:]
@@ -175,7 +173,7 @@ def _ordered(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return
     starts = np.cumsum([0, *(batch.num_rows for batch in window)])
     for start in range(0, len(order), SEGMENT_ROWS):
-        # Taking forwards from each batch copies nothing twice; joining the window first would.
+        # Taking rows from each batch in order copies each once; concatenating the window first would copy twice.
         rows = np.sort(order[start : start + SEGMENT_ROWS])
         places = np.searchsorted(rows, starts)
         yield pa.concat_batches(
@@ -186,44 +184,44 @@ def _ordered(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _partition_ranks(maps: pa.MapArray) -> list[_Ranks]:
-    """Return, for each partition column, a number per file that grows with its value as text."""
+    """Return, for each partition column, the rank of each file's value as text."""
     ends = maps.offsets.to_numpy()
     widths = np.diff(ends)
     if not len(widths) or np.any(widths != widths[0]):
-        return []  # a log whose files do not agree on the columns: any order will do
+        return []  # files with different partition columns: leave them unsorted
     first, width = int(ends[0]), int(widths[0])
     ranks = []
     for place in range(width):
         values = maps.items.take(pa.array(np.arange(first + place, int(ends[-1]), width)))
         encoded = values.dictionary_encode()
-        # Ranks start at 1, which leaves 0 for null.
+        # Ranks start at 1; 0 stands for null.
         by_code = np.append(pc.rank(encoded.dictionary).to_numpy(), 0)
         ranks.append(by_code[pc.fill_null(encoded.indices, len(by_code) - 1).to_numpy()])
     return ranks
 
 
-_HOLLOW: Final = 4
-"""A segment of which one row in so many is dead is written anew."""
+_REWRITE_FRACTION: Final = 4
+"""A segment is rewritten once more than one in this many of its rows is dead."""
 _MANY: Final = 16
-_MOST_ASKED: Final = 256
+_MAX_LOOKUPS: Final = 256
 _LONGEST_STATS: Final = 8192
-_UNASKED: Final = object()
+_NOT_LOOKED_UP: Final = object()
 _NONE: Final = np.empty(0, np.dtype("<u2"))
 
 _Hashes = npt.NDArray[np.uint64]
 
 
 def dead_rows(blob: bytes) -> Rows:
-    """Return the ``dead`` of a member from its ``tobytes()``."""
+    """Decode :attr:`LiveSegment.dead` from its ``tobytes()``."""
     return np.frombuffer(blob, np.dtype("<u2"))
 
 
 @dataclass(frozen=True, eq=False)
 class LiveSegment:
-    """A segment, as far as its files are still live.
+    """A segment, and which of its rows are dead.
 
     Attributes:
-        dead: rows that are not, ascending, little-endian 16-bit numbers.
+        dead: rows of files that are no longer live, ascending, little-endian 16-bit numbers.
     """
 
     segment: Segment
@@ -236,7 +234,7 @@ class LiveSegment:
 
     @property
     def live(self) -> Rows | None:
-        """The live rows, ascending; None is all."""
+        """The live rows, ascending; None means all."""
         if not len(self.dead):
             return None
         alive = np.ones(self.segment.num_rows, np.bool_)
@@ -251,13 +249,13 @@ class LiveSegment:
 
 @dataclass(frozen=True, eq=False)
 class PackedFiles:
-    """Live files; immutable, and shares what did not change with other versions.
+    """The live files in segments; immutable, and shares unchanged segments with other versions.
 
     Attributes:
-        location: the table's canonical location, which relative paths start from.
-        members: in no order that means anything.
-        counts: of all files.
-        engine: what makes segments.
+        location: the table's canonical location, against which relative paths are resolved.
+        members: live segments, in no particular order.
+        counts: totals over all files.
+        engine: cache and threads for work on segments.
     """
 
     location: str
@@ -265,7 +263,7 @@ class PackedFiles:
     counts: FileCounts = field(default_factory=FileCounts)
     engine: FileIndexEngine = SERIAL
     _index: PathIndex | None = field(default=None, repr=False)
-    _asked: dict[str, AddFile | None] = field(default_factory=dict, init=False, repr=False)
+    _lookups: dict[str, AddFile | None] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def from_batches(
@@ -275,14 +273,14 @@ class PackedFiles:
         engine: FileIndexEngine = SERIAL,
         deferred: DeferredStatistics | None = None,
     ) -> "PackedFiles":
-        """Take rows of FILES_SCHEMA, each a different file; batches are let go of one after the other.
+        """Build from rows of FILES_SCHEMA, each a different file; batches are released as they are read.
 
-        They may have a further column, :data:`~delvec_kernel.statistics.typed_statistics.STATS_PARSED`, or, in place of
-        statistics, DEFERRED_ROW of ``deferred``.
+        Batches may have one further column: :data:`~delvec_kernel.statistics.typed_statistics.STATS_PARSED` or, in
+        place of statistics, the DEFERRED_ROW of ``deferred``.
 
         Raises:
             LocationNotAllowed: a path leads out of the table.
-            CorruptLog: one is not a path.
+            CorruptLog: a path is invalid.
         """
         counts: list[FileCounts] = []
         members = tuple(
@@ -293,48 +291,50 @@ class PackedFiles:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that its segments hold now."""
+        """Bytes of memory that its segments use now."""
         index = self._newest_index
         own = sum(member.segment.nbytes + member.dead.nbytes for member in self.members)
         return own if index is None else own + index.nbytes
 
     @property
     def lacks_statistics(self) -> bool:
-        """Whether the statistics of a segment have not been read yet."""
+        """Whether a segment's statistics have not been read yet."""
         return any(member.segment.lacks_statistics for member in self.members)
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield some columns of all live files; the order of the files means nothing."""
+        """Yield these columns of all live files, in no particular order."""
         return rows_of([member.chosen for member in self.members], names, keep=False)
 
     def find(self, keys: Collection[str]) -> dict[str, AddFile]:
-        """Return the live files of these canonical paths, by them."""
-        # A commit asks twice for what it changes, and often for what the one before it changed.
-        found = {key: add for key in keys if (add := self._asked.get(key, _UNASKED)) is not _UNASKED}
+        """Return the live files with these canonical paths, by path."""
+        # A commit looks its files up twice, and they are often those that the previous commit changed.
+        found = {
+            key: add for key in keys if (add := self._lookups.get(key, _NOT_LOOKED_UP)) is not _NOT_LOOKED_UP
+        }
         rest = keys if not found else [key for key in keys if key not in found]
         if rest:
-            looked_up = dict.fromkeys(rest) | self._looked_up(frozenset(rest))
+            looked_up = dict.fromkeys(rest) | self._look_up(frozenset(rest))
             self._remember(looked_up)
             found |= looked_up
         return {key: add for key, add in found.items() if isinstance(add, AddFile)}
 
     def follow(self, changes: Mapping[str, AddFile | None]) -> "PackedFiles":
-        """Return the live files after ``changes``: the state of files from now on, by canonical path."""
+        """Return the live files after ``changes``, which map canonical paths to their new state."""
         after = self.apply({key: FileChange.to(add) for key, add in changes.items()})
-        after._remember({**self._asked, **changes})  # noqa: SLF001 - of this class
+        after._remember({**self._lookups, **changes})  # noqa: SLF001 - of this class
         return after
 
     def _remember(self, asked: Mapping[str, AddFile | None]) -> None:
-        if len(self._asked) + len(asked) > _MOST_ASKED:
-            self._asked.clear()
-        if len(asked) <= _MOST_ASKED:
+        if len(self._lookups) + len(asked) > _MAX_LOOKUPS:
+            self._lookups.clear()
+        if len(asked) <= _MAX_LOOKUPS:
             small = {
                 key: add for key, add in asked.items() if len((add and add.stats) or "") <= _LONGEST_STATS
             }
-            self._asked.update(small)
+            self._lookups.update(small)
 
-    def _looked_up(self, keys: Collection[str]) -> dict[str, AddFile]:
-        places = self._with_rows(_hashes(keys))
+    def _look_up(self, keys: Collection[str]) -> dict[str, AddFile]:
+        places = self._find_rows(_hashes(keys))
         found = {}
         for batch in rows_of([(self.members[place].segment, rows) for place, rows in places]):
             for row in batch.to_pylist():
@@ -344,14 +344,14 @@ class PackedFiles:
         return found
 
     def duplicate(self) -> str | None:
-        """Return the key of a file that occurs twice, or None: a checkpoint must not hold one."""
+        """Return the key of a file that occurs twice, or None; duplicates make a checkpoint invalid."""
         if not self.members:
             return None
         indexes = load_parts([member.segment for member in self.members], KEYS)
         hashes = np.sort(np.concatenate([keys.hashes for keys in indexes]))
         suspects = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
         seen: set[str] = set()
-        for _, _, keys in self._with_hashes(suspects):
+        for _, _, keys in self._find_paths(suspects):
             for key in keys:
                 if key in seen:
                     return key
@@ -359,8 +359,8 @@ class PackedFiles:
         return None
 
     def apply(self, changes: Mapping[str, FileChange]) -> "PackedFiles":
-        """Return the live files after ``changes``, which are keyed by canonical path; costs O(changes)."""
-        gone = self._gone(changes)
+        """Return the live files after ``changes``, keyed by canonical path; costs O(changes)."""
+        gone = self._dying_rows(changes)
         counts = self.counts
         leaving = [(self.members[place].segment, rows) for place, rows in gone.items()]
         for batch in rows_of(leaving, COUNTED):
@@ -377,9 +377,9 @@ class PackedFiles:
         packed = tuple(self._packed(members, new))
         return PackedFiles(self.location, packed, counts, self.engine, self._newest_index)
 
-    def _gone(self, changes: Mapping[str, FileChange]) -> dict[int, Rows]:
-        """Return, by the place of a member, the rows that die."""
-        found = self._with_hashes(_hashes(changes))
+    def _dying_rows(self, changes: Mapping[str, FileChange]) -> dict[int, Rows]:
+        """Return the rows that ``changes`` remove or replace, by position of the member."""
+        found = self._find_paths(_hashes(changes))
         gone: dict[int, Rows] = {}
         for place, rows, keys in found:
             segment = self.members[place].segment
@@ -395,19 +395,26 @@ class PackedFiles:
         return gone
 
     def _packed(self, members: Sequence[LiveSegment], new: Sequence[pa.RecordBatch]) -> Iterator[LiveSegment]:
-        """Yield the members together with new files, so that there are few and few rows are copied.
+        """Merge new files into the members: few segments, and few rows copied.
 
-        A member that has become hollow is written anew, and one of at most twice the size of what is new joins it:
-        so sizes at least double from one small member to the next, and each row is copied about log(SEGMENT_ROWS)
-        times.
+        Members with many dead rows are rewritten, and members of at most twice the size of the new rows join them.
+        Sizes of small members thus at least double from one to the next, so each row is copied about
+        log(SEGMENT_ROWS) times.
         """
-        hollow = [member for member in members if len(member.dead) * _HOLLOW > member.segment.num_rows]
-        kept = [member for member in members if len(member.dead) * _HOLLOW <= member.segment.num_rows]
+        hollow = [
+            member for member in members if len(member.dead) * _REWRITE_FRACTION > member.segment.num_rows
+        ]
+        kept = [
+            member for member in members if len(member.dead) * _REWRITE_FRACTION <= member.segment.num_rows
+        ]
         moving = [member for member in hollow if member.num_rows]
         count = sum(member.num_rows for member in moving) + sum(batch.num_rows for batch in new)
-        # What is not read yet is not read for this; it joins them in a later version.
+        # Do not load deferred statistics only to merge; such members join in a later version.
         known = (member for member in kept if not member.segment.lacks_statistics)
-        small = sorted((m for m in known if m.num_rows * _HOLLOW <= SEGMENT_ROWS * (_HOLLOW - 1)), key=_size)
+        small = sorted(
+            (m for m in known if m.num_rows * _REWRITE_FRACTION <= SEGMENT_ROWS * (_REWRITE_FRACTION - 1)),
+            key=_size,
+        )
         for member in small:
             if member.num_rows > 2 * count:
                 break
@@ -418,16 +425,16 @@ class PackedFiles:
         old = rows_of([member.chosen for member in moving], keep=False)
         yield from map(LiveSegment, _segments(chain(old, new), self.location, self.engine))
 
-    def _with_hashes(self, hashes: _Hashes) -> Iterator[tuple[int, Rows, list[str]]]:
-        """Yield the places of members that may hold such files, the rows, and the canonical paths of those."""
-        found = self._with_rows(hashes)
+    def _find_paths(self, hashes: _Hashes) -> Iterator[tuple[int, Rows, list[str]]]:
+        """Yield (position of the member, rows, their canonical paths) for files that match one of the hashes."""
+        found = self._find_rows(hashes)
         chosen = [(self.members[place].segment, rows) for place, rows in found]
         for (place, rows), batch in zip(found, rows_of(chosen, ["path"]), strict=True):
             paths = batch.column(0).to_pylist()
             yield place, rows, [canonical_log_path(path, self.location) for path in paths]
 
-    def _with_rows(self, hashes: _Hashes) -> list[tuple[int, Rows]]:
-        """Return the places of members that may hold such files, and the rows, ascending."""
+    def _find_rows(self, hashes: _Hashes) -> list[tuple[int, Rows]]:
+        """Return (position of the member, live rows, ascending) for files that match one of the hashes."""
         if not len(hashes) or not self.members:
             return []
         index, places, others = self._search
@@ -436,13 +443,13 @@ class PackedFiles:
         )
         indexes = load_parts([self.members[place].segment for place in others], KEYS)
         found += [(place, keys.find(hashes)) for place, keys in zip(others, indexes, strict=True)]
-        # Hardly ever any; what follows costs more than finding nothing.
+        # Nearly always empty, and setdiff1d costs more than the search.
         alive = [(place, np.setdiff1d(rows, self.members[place].dead)) for place, rows in found if len(rows)]
         return [(place, rows) for place, rows in alive if len(rows)]
 
     @cached_property
     def _search(self) -> tuple[PathIndex | None, Mapping[str, int], Sequence[int]]:
-        """The index, the places of its segments, and the places of those that it does not have."""
+        """The path index, the positions of the members in it, and the positions of the others."""
         index = PathIndex.following(self._index, [member.segment for member in self.members])
         places, others = {}, []
         for place, member in enumerate(self.members):
@@ -483,7 +490,7 @@ def _segments(
     engine: FileIndexEngine,
     deferred: DeferredStatistics | None = None,
 ) -> Iterator[Segment]:
-    """Yield segments, made a few at a time: to encode one takes no lock."""
+    """Yield segments, built a few at a time in parallel, since encoding releases the GIL."""
 
     def segment(batch: pa.RecordBatch) -> Segment:
         if deferred is not None and DEFERRED_ROW in batch.schema.names:
@@ -498,21 +505,21 @@ def _segments(
 
 
 def _releasing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the same batches, and give memory back now and then."""
+    """Yield the same batches, releasing unused memory at intervals."""
     for number, batch in enumerate(batches, 1):
         if number % _MANY == 0:
-            # Arrow would keep what other threads have let go of, and read the next batch into new memory.
+            # Otherwise Arrow keeps memory freed by other threads and allocates more for the next batch.
             pa.default_memory_pool().release_unused()
         yield batch
 
 
 def _filled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows in batches of SEGMENT_ROWS; only the last of a schema is smaller."""
+    """Yield the same rows in batches of SEGMENT_ROWS; only the last batch of each schema is smaller."""
     waiting: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
         if waiting and waiting[0].schema != batch.schema:
-            # Typed statistics differ from one file of a checkpoint to the next.
+            # Files of one checkpoint may have different typed statistics.
             yield _joined(waiting)
             waiting, count = [], 0
         start = 0
@@ -530,4 +537,6 @@ def _filled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0]
-    return pa.concat_batches(batches)  # fails where text is too long for one batch, and never drops the rest
+    return pa.concat_batches(
+        batches
+    )  # raises if strings exceed one batch's offsets, where combine_chunks splits

@@ -1,18 +1,17 @@
-"""Segments: immutable sets of live files that a store can keep, and bring back part by part.
+"""Segments: immutable sets of live files that a store saves, and loads part by part.
 
 How a store saves and restores them:
 
-- A segment never changes and is known by its ``id``. :meth:`Segment.record` is all there is to save of one that the
-  store does not have; later :meth:`Segment.unsaved` is what was found out since (bounds of further columns). Both
-  are given back to :meth:`Segment.saved` once they are durable; from then on the segment may forget what the store
-  has.
-- :meth:`Segment.stored` is a segment of which nothing is in memory yet; its parts are read from the store when
-  something asks for them, for many segments in one call (:func:`load_parts`).
-- The live files of a version are members: a segment and the rows of it that are dead
-  (:mod:`~delvec_kernel.file_index.live_files`). ``LiveFiles.restored(location, members, counts)`` brings them back;
-  ``LiveSegment.dead`` goes to bytes and back by ``tobytes()`` and ``dead_rows(blob)``.
-- A store may lose anything at any time; then :class:`SegmentsLost` is raised by whatever needed it, and the owner of
-  the snapshot has to discard it and to read the log again.
+- A segment never changes and is identified by its ``id``. :meth:`Segment.record` is everything to save for a segment
+  that the store does not have; :meth:`Segment.unsaved` is what was computed later (bounds of further columns). Pass
+  either to :meth:`Segment.saved` once it is durable; from then on the segment may evict it from memory.
+- :meth:`Segment.stored` is a segment with nothing in memory; its parts are read from the store on demand, for many
+  segments in one call (:func:`load_parts`).
+- The live files of a version are members: a segment and its dead rows
+  (:mod:`~delvec_kernel.file_index.live_files`). ``LiveFiles.restored(location, members, counts)`` restores them;
+  ``LiveSegment.dead`` is serialized by ``tobytes()`` and ``dead_rows(blob)``.
+- A store may lose anything at any time. The next read then raises :class:`SegmentsLost`, and the owner of the
+  snapshot must discard it and replay the log.
 """
 
 import uuid
@@ -51,16 +50,16 @@ __all__ = [
 ]
 
 SEGMENT_ROWS: Final = 8192
-"""Files of a segment at most; a million files are about 120 segments."""
+"""Maximum files per segment; a million files are about 120 segments."""
 
 _HELD: Final = frozenset({FILES, PARTITIONS, KEYS})
-"""Parts that stay in memory, compressed, even if a store has them: nearly every plan or commit needs them."""
+"""Parts kept in memory, compressed, even if a store has them, because nearly every plan or commit needs them."""
 
 Bound: TypeAlias = int | float | str | Decimal | None
 
 
 class SegmentsLost(Exception):
-    """The store lost segments; the snapshot has to be read from the log again."""
+    """The store lost segments; the snapshot must be rebuilt from the log."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +67,8 @@ class Summary:
     """Bounds of one column over a whole segment.
 
     Attributes:
-        low: no value is below; None: not known. Text has at most 65 characters and no NUL; numbers are finite.
-        high: no value is above; likewise.
+        low: lower bound, or None if unknown. Text has at most 65 characters and no NUL; numbers are finite.
+        high: upper bound, likewise.
         nullable: whether there may be a null.
         only_null: whether all values are null.
     """
@@ -82,13 +81,13 @@ class Summary:
 
 @dataclass(frozen=True)
 class SegmentRecord:
-    """What a store keeps of a segment.
+    """The stored form of a segment.
 
     Attributes:
         id: 32 hexadecimal digits.
-        num_rows: dead ones included.
-        blobs: by name. "files", "partitions", "stats", "rest" and "keys" are always there, "bounds/<column key>"
-            where they were parsed.
+        num_rows: including dead rows.
+        blobs: by part name. "files", "partitions", "stats", "rest" and "keys" are always present,
+            "bounds/<column key>" once parsed.
         summaries: by column key, 32 hexadecimal digits.
     """
 
@@ -99,33 +98,33 @@ class SegmentRecord:
 
 
 class SegmentSource(Protocol):
-    """A store of segments; safe to share between threads. Each call asks for many, so that a plan is few queries."""
+    """A thread-safe store of segments. Calls take many segments, so that a plan needs few queries."""
 
     def blobs(self, ids: Sequence[str], name: str) -> Mapping[str, bytes]:
         """Return one part of each segment.
 
         Raises:
-            SegmentsLost: one is missing, or is not what was saved.
+            SegmentsLost: a part is missing or corrupt.
         """
         ...
 
     def optional_blobs(self, ids: Sequence[str], name: str) -> Mapping[str, bytes]:
-        """Return one part of those segments that have it; what is damaged counts as missing."""
+        """Return one part of the segments that have it; a corrupt part counts as missing."""
         ...
 
     def summaries(self, ids: Sequence[str], column: str) -> Mapping[str, Summary]:
-        """Return the summaries of one column that there are, by segment."""
+        """Return the existing summaries of one column, by segment id."""
         ...
 
 
 class Segment:
-    """Some files; immutable, but for what is known about them. Safe to share between threads.
+    """A set of files; immutable except for what is cached about them, and thread-safe.
 
     Attributes:
         id: 32 hexadecimal digits.
-        num_rows: dead ones included.
-        source: the store that has it, None if none has.
-        engine: what works on it.
+        num_rows: including dead rows.
+        source: the store that has it, or None.
+        engine: cache and threads for work on it.
     """
 
     __slots__ = (
@@ -167,17 +166,17 @@ class Segment:
         *,
         without: frozenset[str] = frozenset(),
     ) -> "Segment":
-        """Return a new segment.
+        """Build a new segment.
 
         Args:
             batch: rows of FILES_SCHEMA, at most SEGMENT_ROWS.
-            location: the table's canonical location, which relative paths start from.
-            engine: what works on it.
-            without: parts that its source will have.
+            location: the table's canonical location, against which relative paths are resolved.
+            engine: cache and threads for work on it.
+            without: parts to leave out, which its source will provide.
 
         Raises:
             LocationNotAllowed: a path leads out of the table.
-            CorruptLog: one is not a path.
+            CorruptLog: a path is invalid.
         """
         blobs = encoded_parts(batch, location, without)
         return cls(uuid.uuid4().hex, batch.num_rows, blobs, None, engine)
@@ -186,33 +185,33 @@ class Segment:
     def stored(
         cls, segment_id: str, num_rows: int, source: SegmentSource, engine: FileIndexEngine = SERIAL
     ) -> "Segment":
-        """Return a segment that a store has."""
+        """Return a segment backed by a store, with nothing in memory."""
         return cls(segment_id, num_rows, {}, source, engine)
 
     @property
     def lacks_statistics(self) -> bool:
-        """Whether its statistics have not been read yet: no store has them, either."""
+        """Whether its statistics have not been read yet, so that no store has them."""
         return FILES in self._new_blobs and STATS not in self._blobs
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that it holds now, without what is decoded."""
+        """Bytes of memory it uses now, without decoded parts."""
         return sum(len(blob) for blob in list(self._blobs.values()))
 
     # --- saving -----------------------------------------------------------------------------------------
 
     def record(self) -> SegmentRecord:
-        """Return all that a store without it has to save; what this store has already is not in it."""
+        """Return everything to save in a store that does not have the segment; omits what its current store has."""
         return SegmentRecord(self.id, self.num_rows, dict(self._blobs), dict(self._summaries))
 
     def unsaved(self) -> SegmentRecord | None:
-        """Return what its store does not have yet, None if it has everything."""
+        """Return what its store does not have yet, or None if it has everything."""
         blobs = {name: self._blobs[name] for name in sorted(self._new_blobs)}
         summaries = {column: self._summaries[column] for column in sorted(self._new_summaries)}
         return SegmentRecord(self.id, self.num_rows, blobs, summaries) if blobs or summaries else None
 
     def saved(self, record: SegmentRecord, source: SegmentSource) -> None:
-        """Take note that a store has what is in ``record``, and forget what can be read from there."""
+        """Record that ``source`` has saved ``record``, and evict what can be read back."""
         self.source = source
         self._new_blobs -= set(record.blobs)
         self._new_summaries -= set(record.summaries)
@@ -220,14 +219,14 @@ class Segment:
             if name not in _HELD:
                 self._blobs.pop(name, None)
 
-    # --- what is known ----------------------------------------------------------------------------------
+    # --- cached values ----------------------------------------------------------------------------------
 
     def blob(self, name: str) -> bytes | None:
         """Return a blob that is in memory, or None."""
         return self._blobs.get(name)
 
     def keep_blob(self, name: str, blob: bytes, *, new: bool) -> None:
-        """Keep a blob: a ``new`` one that has been worked out, or one that its store has."""
+        """Cache a blob: ``new`` if computed here, else read from its store."""
         if new:
             self._blobs[name] = blob
             self._new_blobs.add(name)
@@ -239,7 +238,7 @@ class Segment:
         return self.engine.decoded.get(self.id, part)
 
     def keep_decoded(self, part: str, value: Any, nbytes: int) -> None:
-        """Keep a decoded part as long as there is room."""
+        """Cache a decoded part, if there is room."""
         self.engine.decoded.put(self.id, part, value, nbytes)
 
     def summary(self, column: str) -> Summary | None:
@@ -247,7 +246,7 @@ class Segment:
         return self._summaries.get(column)
 
     def keep_summary(self, column: str, summary: Summary, *, new: bool) -> None:
-        """Keep a summary: a ``new`` one, or one that its store has."""
+        """Cache a summary: ``new`` if computed here, else read from its store."""
         self._summaries[column] = summary
         if new:
             self._new_summaries.add(column)
@@ -259,10 +258,10 @@ def load_parts(segments: Iterable[Segment], part: str, *, keep: bool = True) -> 
     Args:
         segments: any.
         part: a name of :mod:`~delvec_kernel.file_index.segment_parts`.
-        keep: whether they are likely to be used again; else they push nothing else out of memory.
+        keep: whether to cache the parts; False for one-off reads, which should evict nothing.
 
     Raises:
-        SegmentsLost: a store does not have it any more.
+        SegmentsLost: the store has lost a part.
     """
     wanted = list(segments)
     found = {segment.id: segment.decoded(part) for segment in wanted}
@@ -298,7 +297,7 @@ def _fetched(segments: Sequence[Segment], part: str) -> dict[str, bytes]:
 
 
 Chosen: TypeAlias = tuple[Segment, Rows | None]
-"""Rows of a segment; None is all of them."""
+"""Rows of a segment; None means all."""
 
 _AT_ONCE: Final = 16
 
@@ -311,10 +310,10 @@ def rows_of(
     Args:
         chosen: the rows.
         columns: names of FILES_SCHEMA.
-        keep: whether the segments are likely to be asked for again (:func:`~delvec_kernel.file_index.segment.load_parts`).
+        keep: whether to cache the parts read (:func:`~delvec_kernel.file_index.segment.load_parts`).
 
     Raises:
-        SegmentsLost: a store does not have a part of them any more.
+        SegmentsLost: the store has lost a part.
     """
     schema = pa.schema([FILES_SCHEMA.field(name) for name in columns])
     needed = sorted({PART_OF[name] for name in columns})

@@ -1,7 +1,7 @@
-"""The parts of a segment, each a blob of its own, so that a plan decodes only what it needs.
+"""The parts of a segment, stored as separate blobs so that a plan decodes only what it needs.
 
-Blobs are Arrow IPC streams of one batch with compressed buffers; the index of paths is plain, since hashes do not
-compress. A column that is null in every row is not stored.
+Blobs are Arrow IPC streams of one batch with compressed buffers, except the path index, whose hashes do not
+compress. A column with only nulls is not stored.
 """
 
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 Rows = npt.NDArray[np.uint16]
-"""Row numbers of a segment, ascending unless said otherwise."""
+"""Row numbers of a segment, ascending unless stated otherwise."""
 
 FILES: Final = "files"
 PARTITIONS: Final = "partitions"
@@ -52,7 +52,7 @@ PART_OF: Final = {name: part for part, names in _COLUMNS.items() for name in nam
 """Which part holds a column of FILES_SCHEMA."""
 
 _SMALL: Final = 64
-"""Fewer rows than this are not worth compressing."""
+"""Batches with fewer rows are not compressed."""
 _SPARSE: Final = 4
 _HASH: Final = np.dtype("<u8")
 _ROW: Final = np.dtype("<u2")
@@ -60,13 +60,13 @@ _ROW: Final = np.dtype("<u2")
 
 @dataclass(frozen=True)
 class Keys:
-    """The index of a segment: hashes of canonical paths, ascending, and the row of each."""
+    """The path index of a segment: ascending hashes of canonical paths, and the row of each."""
 
     hashes: npt.NDArray[np.uint64]
     rows: Rows
 
     def find(self, hashes: npt.NDArray[np.uint64]) -> Rows:
-        """Return the rows that have one of these hashes, which are ascending; in no order."""
+        """Return the rows with one of these ascending hashes, in no particular order."""
         if len(hashes) < len(self.hashes):
             first = np.searchsorted(self.hashes, hashes, "left")
             last = np.searchsorted(self.hashes, hashes, "right")
@@ -87,19 +87,19 @@ class Keys:
 
 @dataclass(frozen=True)
 class Partitions:
-    """Partition values: the different ones, ``map<string, string>``, and for each row which it has."""
+    """Dictionary-encoded partition values: the distinct ``map<string, string>`` values, and each row's code."""
 
     distinct: pa.MapArray
     codes: Rows
 
     def rows(self, rows: Rows | None = None) -> pa.Array:
-        """Return the values of these rows, of all without any."""
+        """Return the values of these rows, or of all rows."""
         codes = self.codes if rows is None else self.codes[rows]
         return self.distinct.take(pa.array(codes))
 
 
 def path_hashes(paths: pa.Array, location: str) -> npt.NDArray[np.uint64]:
-    """Return the hashes by which files are found: of canonical paths, the same in every process."""
+    """Return the hashes of canonical paths, which are the same in every process."""
     keys = canonical_log_paths(paths, location).cast(pa.binary()).to_pylist()
     return np.fromiter(map(xxhash.xxh3_64_intdigest, keys), np.uint64, len(keys))
 
@@ -114,7 +114,7 @@ def encoded_parts(batch: pa.RecordBatch, location: str, without: Container[str] 
 
     Raises:
         LocationNotAllowed: a path leads out of the table.
-        CorruptLog: one is not a path.
+        CorruptLog: a path is invalid.
     """
     blobs = {
         part: encoded_batch(_present(batch, names)) for part, names in _COLUMNS.items() if part not in without
@@ -127,7 +127,7 @@ def encoded_parts(batch: pa.RecordBatch, location: str, without: Container[str] 
 
 
 def encoded_batch(batch: pa.RecordBatch) -> bytes:
-    """Return a batch as an Arrow IPC stream, compressed where that is worth it."""
+    """Return a batch as an Arrow IPC stream, compressed if it is large enough."""
     sink = pa.BufferOutputStream()
     codec = "zstd" if batch.num_rows >= _SMALL else None
     with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
@@ -136,10 +136,10 @@ def encoded_batch(batch: pa.RecordBatch) -> bytes:
 
 
 def decoded(part: str, blob: bytes) -> tuple[Any, int]:
-    """Return what a blob holds, and the bytes of memory that it takes.
+    """Return the decoded value of a blob, and its size in memory in bytes.
 
     Returns:
-        Keys, Partitions, or, of every other part, a RecordBatch without the columns that are null in every row.
+        Keys, Partitions or, for every other part, a RecordBatch without the all-null columns.
     """
     if part == KEYS:
         count = len(blob) // (_HASH.itemsize + _ROW.itemsize)
@@ -152,7 +152,7 @@ def decoded(part: str, blob: bytes) -> tuple[Any, int]:
 
 def _present(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
     kept = [name for name in names if batch.column(name).null_count < batch.num_rows]
-    # Without any column a batch would forget how many rows it has.
+    # A batch without columns would lose its row count.
     return batch.select(kept or names[-1:])
 
 
@@ -166,7 +166,7 @@ def _partitions(values: pa.MapArray) -> pa.RecordBatch:
 
 
 def _distinct(values: pa.MapArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the first row of each different map, and for each row which of those it has."""
+    """Return the first row of each distinct map, and each row's index among those."""
     offsets = values.offsets.to_numpy()
     lengths = np.diff(offsets)
     width, entries = int(lengths.max(initial=0)), int(offsets[-1] - offsets[0])
@@ -181,7 +181,7 @@ def _distinct(values: pa.MapArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
     matrix[np.arange(width) < lengths[:, None]] = pairs
     combined = matrix[:, 0]
     for column in matrix.T[1:]:
-        # Ranks in place of values, so that two of them always fit into one number.
+        # Dense ranks, so that a pair of them always fits in an int64.
         ranks = np.unique(combined, return_inverse=True)[1] * (len(values) + 1)
         combined = ranks + np.unique(column, return_inverse=True)[1]
     _, first, codes = np.unique(combined, return_index=True, return_inverse=True)

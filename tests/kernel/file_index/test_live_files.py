@@ -107,9 +107,9 @@ def _replay(commits, rows, recent, search, looked_through):
     """However much is kept beside the segments and in mind, and whether or not somebody reads all in between."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packed_files, "SEGMENT_ROWS", rows)
-        patch.setattr(live_files, "_MOST_RECENT", recent)
+        patch.setattr(live_files, "_MAX_RECENT", recent)
         patch.setattr(path_index, "_FEW_SEGMENTS", search[0])
-        patch.setattr(packed_files, "_MOST_ASKED", search[1])
+        patch.setattr(packed_files, "_MAX_LOOKUPS", search[1])
         live, model, store = LiveFiles(LOCATION), {}, SegmentsInMemory()
         for adds, removes, stored in commits:
             changes = {}
@@ -229,7 +229,7 @@ def test_a_file_is_looked_up_once_for_all_who_ask(monkeypatch):
     def none(*_arguments):
         raise AssertionError("segments are looked through again")
 
-    monkeypatch.setattr(packed_files.PackedFiles, "_looked_up", none)
+    monkeypatch.setattr(packed_files.PackedFiles, "_look_up", none)
     assert live.find_all([*PATHS, "p=0/none"]) == found
     changed = replace(_add(PATHS[0]), size=77)
     after = live.apply({PATHS[0]: FileChange.to(changed), PATHS[1]: FileChange.to(None)})
