@@ -1,4 +1,4 @@
-"""The JSON of the log: documents of a file, fields of an object, and errors that say where they stand."""
+"""JSON of the log: parsing commit files, reading fields, and locating errors."""
 
 import json
 import math
@@ -37,10 +37,10 @@ _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class _Number(float):
-    """A number with a point or an exponent, or one that JSON has not: NaN and the infinities.
+    """A number with a point or an exponent, or NaN or an infinity, which JSON lacks.
 
     Attributes:
-        text: as it is written.
+        text: as written.
     """
 
     __slots__ = ("text",)
@@ -58,10 +58,10 @@ _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """Which file of which table's log something was read from.
+    """Identifies the log file that is being read.
 
     Attributes:
-        table: the name that errors give.
+        table: the table's name in errors.
         version: the version that the file belongs to.
         name: the file's name in ``_delta_log``.
     """
@@ -71,7 +71,7 @@ class LogFile:
     name: str
 
     def corrupt(self, problem: str, *, line: int | None = None) -> CorruptLog:
-        """Return the error that this file cannot be read; ``line`` counts from 1."""
+        """Return the error for a corrupt file; ``line`` counts from 1."""
         where = self.name if line is None else f"line {line} of {self.name}"
         version = "" if self.version is None else f" at version {self.version}"
         return CorruptLog(
@@ -85,14 +85,14 @@ class LogFile:
 
 
 class MalformedActionError(Exception):
-    """An action is not what the protocol says; the caller knows in which line of which file."""
+    """An action violates the protocol; the caller adds the file and line."""
 
 
 def documents(data: bytes, where: LogFile) -> Iterator[tuple[int, Any]]:
-    """Yield each JSON document of a file with the number of the line that it starts in.
+    """Yield (line number, value) of each JSON document of a file.
 
-    Blank lines, carriage returns, a byte order mark and a missing last line end mean nothing. If a field
-    occurs twice, the last one counts, as in delta-spark.
+    Blank lines, carriage returns, a byte order mark and a missing last line end are allowed. If a field
+    occurs twice, the last one wins, as in delta-spark.
 
     Raises:
         CorruptLog: a document is truncated or is not JSON.
@@ -106,7 +106,7 @@ def documents(data: bytes, where: LogFile) -> Iterator[tuple[int, Any]]:
         try:
             document = _parse(text.decode())
         except (ValueError, RecursionError) as error:
-            # Some writers indent their JSON. Whatever is truncated is not complete in this reading either.
+            # Some writers indent their JSON. A truncated document also fails this way.
             whole = _spanning_lines(data)
             if whole is None:
                 problem = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else "is not complete JSON"
@@ -118,7 +118,7 @@ def documents(data: bytes, where: LogFile) -> Iterator[tuple[int, Any]]:
 
 
 def _spanning_lines(data: bytes) -> list[tuple[int, Any]] | None:
-    """Return the documents of a file in which they may take several lines; None if it is damaged."""
+    """Return the documents of a file, which may span lines; None if it is corrupt."""
     try:
         text = data.decode()
         found: list[tuple[int, Any]] = []
@@ -144,30 +144,30 @@ def _parse(text: str) -> Any:
 
 
 def check_text(source: str, document: Any) -> None:
-    """Refuse half of a surrogate pair, which neither Arrow nor a file name can hold.
+    """Reject lone surrogates, which neither Arrow nor file names can encode.
 
     Args:
         source: the document as JSON.
         document: its value.
 
     Raises:
-        UnicodeEncodeError: there is one.
+        UnicodeEncodeError: the document contains one.
     """
     if _SURROGATE.search(source):
         json.dumps(document, ensure_ascii=False).encode()
 
 
 def json_text(value: Any) -> str:
-    """Return a value as the JSON that the log holds: compact, and characters as themselves.
+    """Return a value as the log's JSON: compact, with non-ASCII characters unescaped.
 
-    JSON may escape them, too. Readers built on arrow-rs (deltalake, DuckDB's ``delta``, polars) decode the two escapes
-    of a character from U+20000 wrongly, and delta-spark writes none.
+    delta-spark does not escape them either, and readers built on arrow-rs (deltalake, DuckDB's ``delta``, polars)
+    decode the escaped surrogate pairs from U+20000 on wrongly.
     """
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def without_infinities(found: dict[str, Any]) -> dict[str, Any]:
-    """Put null in the place of NaN, infinities and numbers that no double can hold, which occur in metrics."""
+    """Replace NaN, infinities and numbers beyond a double's range, which occur in metrics, by null."""
     waiting: list[dict[str, Any] | list[Any]] = [found]
     while waiting:
         container: Any = waiting.pop()
@@ -180,13 +180,13 @@ def without_infinities(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def shown(value: Any) -> str:
-    """Return a value as errors show it, shortened."""
+    """Return a value for an error message, shortened."""
     text = repr(value)
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
 
 def required_path(value: Mapping[str, Any]) -> str:
-    """Return the field ``path``."""
+    """Return the required field ``path``."""
     path = required_text(value, "path")
     if not path:
         raise MalformedActionError("has an empty path")
@@ -194,7 +194,7 @@ def required_path(value: Mapping[str, Any]) -> str:
 
 
 def required_text(value: Mapping[str, Any], name: str) -> str:
-    """Return a field that must be text."""
+    """Return a required string field."""
     found = read_text(value, name)
     if found is None:
         raise MalformedActionError(f"has no '{name}'")
@@ -202,7 +202,7 @@ def required_text(value: Mapping[str, Any], name: str) -> str:
 
 
 def read_text(value: Mapping[str, Any], name: str) -> str | None:
-    """Return a field that is text, or None where it is absent."""
+    """Return a string field, or None if absent."""
     found = value.get(name)
     if found is not None and not isinstance(found, str):
         raise MalformedActionError(f"has {shown(found)} as '{name}', which is not a string")
@@ -210,7 +210,7 @@ def read_text(value: Mapping[str, Any], name: str) -> str | None:
 
 
 def required_integer(value: Mapping[str, Any], name: str) -> int:
-    """Return a field that must be a 64-bit integer."""
+    """Return a required 64-bit integer field."""
     found = read_integer(value, name)
     if found is None:
         raise MalformedActionError(f"has no '{name}'")
@@ -218,7 +218,7 @@ def required_integer(value: Mapping[str, Any], name: str) -> int:
 
 
 def read_integer(value: Mapping[str, Any], name: str) -> int | None:
-    """Return a field that is a 64-bit integer, or None where it is absent."""
+    """Return a 64-bit integer field, or None if absent."""
     found = value.get(name)
     if found is None:
         return None
@@ -228,7 +228,7 @@ def read_integer(value: Mapping[str, Any], name: str) -> int | None:
 
 
 def read_boolean(value: Mapping[str, Any], name: str) -> bool | None:
-    """Return a field that is true or false, or None where it is absent."""
+    """Return a Boolean field, or None if absent."""
     found = value.get(name)
     if found is not None and not isinstance(found, bool):
         raise MalformedActionError(f"has {shown(found)} as '{name}', which is neither true nor false")
@@ -236,7 +236,7 @@ def read_boolean(value: Mapping[str, Any], name: str) -> bool | None:
 
 
 def read_object(value: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-    """Return a field that is an object, or None where it is absent."""
+    """Return an object field, or None if absent."""
     found = value.get(name)
     if found is not None and not isinstance(found, dict):
         raise MalformedActionError(f"has {shown(found)} as '{name}', which is not an object")
@@ -244,7 +244,7 @@ def read_object(value: Mapping[str, Any], name: str) -> dict[str, Any] | None:
 
 
 def read_map(value: Mapping[str, Any], name: str) -> dict[str, str | None] | None:
-    """Return an object of text; other scalars become text as they are written, as in delta-spark."""
+    """Return a field that maps strings to strings; other scalars are converted as written, as in delta-spark."""
     found = read_object(value, name)
     if found is None:
         return None
@@ -262,7 +262,7 @@ def read_map(value: Mapping[str, Any], name: str) -> dict[str, str | None] | Non
 
 
 def read_texts(value: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
-    """Return a field that is a list of text, or None where it is absent."""
+    """Return a field that is a list of strings, or None if absent."""
     found = value.get(name)
     if found is None:
         return None
@@ -272,7 +272,7 @@ def read_texts(value: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
 
 
 def read_descriptor(value: Any) -> Descriptor | None:
-    """Return the deletion vector of an action; absent, null, empty, or without a storage type means none."""
+    """Return an action's deletion vector; None if absent, null, empty or without a storage type."""
     if value is None or value == "" or (isinstance(value, dict) and not value.get("storageType")):
         return None
     if not isinstance(value, dict):
@@ -284,5 +284,5 @@ def read_descriptor(value: Any) -> Descriptor | None:
 
 
 def present(**values: Any) -> dict[str, Any]:
-    """Return an object of the fields that are not None: the log leaves an absent field out."""
+    """Return an object without the None values: the log omits absent fields."""
     return {name: value for name, value in values.items() if value is not None}

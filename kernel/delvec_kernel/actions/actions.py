@@ -37,12 +37,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class CommitInfo:
-    """Who did what. Nothing depends on it but history and, where enabled, the in-commit timestamp.
+    """Provenance of a commit. Only history and in-commit timestamps depend on it.
 
     Attributes:
         in_commit_timestamp: milliseconds since the epoch.
         timestamp: the writer's clock, milliseconds since the epoch.
-        extra: every other field, as it stands in the log.
+        extra: all other fields, as in the log.
     """
 
     key: ClassVar[str] = "commitInfo"
@@ -62,7 +62,7 @@ class CommitInfo:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Read the object under ``commitInfo``; what is not of the usual kind goes to ``extra``."""
+        """Read the object under ``commitInfo``; fields of an unexpected type go to ``extra``."""
         known: dict[str, Any] = {}
         extra = {}
         for name, found in value.items():
@@ -97,11 +97,11 @@ _COMMIT_INFO: Final[Mapping[str, tuple[str, type]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """What a reader and a writer must know.
+    """The protocol versions and features that readers and writers must support.
 
     Attributes:
-        reader_features: set from reader version 3 on.
-        writer_features: set from writer version 7 on.
+        reader_features: present from reader version 3 on.
+        writer_features: present from writer version 7 on.
     """
 
     key: ClassVar[str] = "protocol"
@@ -132,11 +132,11 @@ class Protocol:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """What a table is.
+    """A table's metadata.
 
     Attributes:
-        id: of the table, a UUID, the same through all versions.
-        schema_string: the schema as JSON text; empty where the log lacks it.
+        id: the table's UUID, the same in all versions.
+        schema_string: the schema as JSON text; empty if the log lacks it.
         created_time: milliseconds since the epoch.
     """
 
@@ -157,7 +157,7 @@ class Metadata:
         form = read_object(value, "format") or {}
         return cls(
             id=required_text(value, "id"),
-            # Without one the version cannot be read; later ones, with other metadata, can.
+            # This version is then unreadable, but later ones with new metadata need not be.
             schema_string=read_text(value, "schemaString") or "",
             partition_columns=read_texts(value, "partitionColumns") or (),
             configuration={
@@ -186,7 +186,7 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True)
 class AddFile:
-    """A data file that belongs to the table, or belongs to it with another deletion vector from now on.
+    """A data file added to the table, or given another deletion vector.
 
     Attributes:
         path: relative to the table's location or absolute, URL-encoded.
@@ -245,11 +245,11 @@ class AddFile:
 
 @dataclass(frozen=True, slots=True)
 class RemoveFile:
-    """A data file that, with exactly this deletion vector, no longer belongs to the table.
+    """A data file removed from the table, identified by path and deletion vector.
 
     Attributes:
-        deletion_timestamp: milliseconds since the epoch; from then on the retention time runs.
-        extended_file_metadata: whether partition values and size are given.
+        deletion_timestamp: milliseconds since the epoch; the start of the retention period.
+        extended_file_metadata: whether partition values and size are present.
     """
 
     key: ClassVar[str] = "remove"
@@ -267,7 +267,7 @@ class RemoveFile:
 
     @classmethod
     def of(cls, add: AddFile, deletion_timestamp: int, *, data_change: bool = True) -> Self:
-        """Return the removal of a live file, with the deletion vector that it has."""
+        """Return the removal of a live file with its current deletion vector."""
         return cls(
             path=add.path,
             deletion_timestamp=deletion_timestamp,
@@ -318,7 +318,7 @@ class RemoveFile:
 
 @dataclass(frozen=True, slots=True)
 class Cdc:
-    """A file of changed rows for the change data feed; it is not part of the table."""
+    """A change data file, with rows for the change data feed only."""
 
     key: ClassVar[str] = "cdc"
     path: str
@@ -347,7 +347,7 @@ class Cdc:
 
 @dataclass(frozen=True, slots=True)
 class Txn:
-    """How far an application has got."""
+    """An application's transaction identifier and latest version (PROTOCOL.md, "Transaction Identifiers")."""
 
     key: ClassVar[str] = "txn"
     app_id: str
@@ -370,7 +370,7 @@ class Txn:
 
 @dataclass(frozen=True, slots=True)
 class DomainMetadata:
-    """Configuration of one feature or user; ``removed`` is a tombstone."""
+    """Configuration of a table feature or a user-defined domain; ``removed`` marks a tombstone."""
 
     key: ClassVar[str] = "domainMetadata"
     domain: str
@@ -410,7 +410,7 @@ class Sidecar:
     """A Parquet file that holds the file actions of a V2 checkpoint.
 
     Attributes:
-        path: a name in ``_delta_log/_sidecars``, or a path or URL, URL-encoded.
+        path: a file name in ``_delta_log/_sidecars``, or a path or URL, URL-encoded.
     """
 
     key: ClassVar[str] = "sidecar"
