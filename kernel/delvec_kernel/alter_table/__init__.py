@@ -1,1 +1,1 @@
-"""Changes of a table itself: an old version and a list of changes give a new one."""
+"""ALTER TABLE: applies a list of changes to the metadata and protocol of a version."""

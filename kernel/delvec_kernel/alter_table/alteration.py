@@ -40,15 +40,15 @@ __all__ = ["Alteration", "Requirement", "altered"]
 
 @dataclass(frozen=True)
 class Alteration:
-    """What a request makes of a version.
+    """The result of applying a request's changes to a version.
 
     Attributes:
-        metadata: the new one, None where it stays.
-        protocol: the same.
-        domains: domain metadata that is set.
-        operation: as Delta's history names it.
-        parameters: operationParameters, each a JSON value.
-        requirements: what every row has to satisfy; the commit must not be made before that is known.
+        metadata: the new metadata, None if unchanged.
+        protocol: likewise.
+        domains: domain metadata to set.
+        operation: as in Delta's history.
+        parameters: operationParameters, JSON values.
+        requirements: conditions on existing rows; check them before the commit.
     """
 
     metadata: Metadata | None
@@ -60,7 +60,7 @@ class Alteration:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the table is as asked for already."""
+        """Whether nothing changes."""
         return self.metadata is None and self.protocol is None and not self.domains
 
 
@@ -78,20 +78,20 @@ def altered(
     new_name: Callable[[], str] = lambda: f"col-{uuid.uuid4()}",
     state: Callable[[], TableState] = _unknown_state,
 ) -> Alteration:
-    """Apply changes in order, each to what the ones before it made.
+    """Apply changes in order, each to the result of the previous ones.
 
     Args:
         changes: at least one.
-        metadata: of the version, as are the next three.
-        protocol: of a table that Delvec may write.
+        metadata: of the version, like the next three.
+        protocol: of a table that Delvec can write.
         domains: by name.
         schema: parsed from the metadata.
-        new_name: gives a physical name that no other column has.
-        state: looks at the version's files and log, for changes that depend on them.
+        new_name: returns a new physical name.
+        state: computes the version's state, for changes that depend on it.
 
     Raises:
-        InvalidTableChange: the table cannot be changed so.
-        BadRequest: or a subclass: a value, a type, a name or an expression is not one.
+        InvalidTableChange: the table does not allow a change.
+        BadRequest: or a subclass: a value, a type, a name or an expression is invalid.
     """
     update = TableUpdate(metadata, protocol, domains, schema, new_name, state)
     recorded = [_apply(update, change) for change in changes]
@@ -102,7 +102,7 @@ def altered(
         )
     row_ids.check_row_ids(update)
     new_metadata, new_protocol, new_domains = update.finish()
-    operation = _together(recorded)
+    operation = _merge_history(recorded)
     return Alteration(
         new_metadata,
         new_protocol,
@@ -138,8 +138,8 @@ def _apply(update: TableUpdate, change: TableChange | WriteChange) -> Recorded:
     return _APPLY[type(change)](update, change)
 
 
-def _together(recorded: Sequence[Recorded]) -> Recorded:
-    """Return one entry of the history for several changes: Delta's where it has one, else a list of them."""
+def _merge_history(recorded: Sequence[Recorded]) -> Recorded:
+    """Merge several changes into one history entry: Delta's own operation if there is one, else a list."""
     first = recorded[0]
     if len(recorded) == 1:
         return first
@@ -171,7 +171,7 @@ def _together(recorded: Sequence[Recorded]) -> Recorded:
 
 
 def _parameter(value: Any) -> Any:
-    """Return a parameter as Delta writes it: lists and objects as JSON text, truth values as they are."""
+    """Return a parameter as Delta writes it: lists and objects as JSON text, Booleans unchanged."""
     if isinstance(value, str | bool):
         return value
     return json_text(value)

@@ -14,15 +14,15 @@ from delvec_kernel.statistics.file_statistics import columns_with_statistics
 __all__ = ["CLUSTERING_DOMAIN", "check_clustering", "clustering_domain", "clustering_paths"]
 
 CLUSTERING_DOMAIN: Final = "delta.clustering"
-_MOST: Final = 4
+_MAX_COLUMNS: Final = 4
 _WITHOUT_RANGE: Final = frozenset({"boolean", "binary", "variant", "void"})
 
 
 def clustering_paths(domains: Mapping[str, DomainMetadata]) -> tuple[ColumnPath, ...]:
-    """Return the physical names of the clustering columns; none where the table is not clustered.
+    """Return the physical paths of the clustering columns; empty if the table is not clustered.
 
     Raises:
-        CorruptTable: the domain does not say.
+        CorruptTable: the domain metadata is invalid.
     """
     domain = domains.get(CLUSTERING_DOMAIN)
     if domain is None or domain.removed:
@@ -38,7 +38,7 @@ def clustering_paths(domains: Mapping[str, DomainMetadata]) -> tuple[ColumnPath,
 
 
 def clustering_domain(paths: Sequence[ColumnPath]) -> DomainMetadata:
-    """Return the action that sets the clustering columns, physical names."""
+    """Return the action that sets the clustering columns, given as physical paths."""
     configuration = {"clusteringColumns": [list(path) for path in paths], "domainName": CLUSTERING_DOMAIN}
     return DomainMetadata(CLUSTERING_DOMAIN, json_text(configuration))
 
@@ -49,11 +49,11 @@ def check_clustering(
     partition_columns: Sequence[str],
     configuration: Mapping[str, str],
 ) -> None:
-    """Refuse columns by which files cannot be clustered.
+    """Reject invalid clustering columns.
 
     Raises:
-        UnknownColumn: there is none of that name.
-        InvalidTableChange: there are too many, one has no statistics or values without order, or the table is
+        UnknownColumn: no such column.
+        InvalidTableChange: there are too many, one has no statistics or an unordered type, or the table is
             partitioned.
     """
     if partition_columns:
@@ -61,8 +61,10 @@ def check_clustering(
             f"The table is partitioned by {', '.join(partition_columns)}; a table can be partitioned or "
             "clustered, but not both."
         )
-    if len(paths) > _MOST:
-        raise InvalidTableChange(f"A table can be clustered by at most {_MOST} columns, not {len(paths)}.")
+    if len(paths) > _MAX_COLUMNS:
+        raise InvalidTableChange(
+            f"A table can be clustered by at most {_MAX_COLUMNS} columns, not {len(paths)}."
+        )
     physical = [physical_path(schema, path) for path in paths]
     if len(set(physical)) < len(physical):
         raise InvalidTableChange("A clustering column is listed twice; list each column once.")

@@ -1,4 +1,4 @@
-"""``delta.dataSkippingStatsColumns`` follows the columns that it names."""
+"""Adding, dropping, renaming and changing columns, and updating ``delta.dataSkippingStatsColumns`` to match."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -56,11 +56,11 @@ STATS_COLUMNS: Final = "delta.dataSkippingStatsColumns"
 
 
 def check_stats_columns(text: str, schema: StructType) -> None:
-    """Refuse a list that names something that is not a column.
+    """Check a value of ``delta.dataSkippingStatsColumns``.
 
     Raises:
-        InvalidTableChange: a name is not a path, or one of the list is named twice.
-        UnknownColumn: there is no such column.
+        InvalidTableChange: a name is malformed or repeated.
+        UnknownColumn: no such column.
     """
     paths = [parse_path(each.strip()) for each in _split(text)]
     for path in paths:
@@ -72,14 +72,14 @@ def check_stats_columns(text: str, schema: StructType) -> None:
 
 
 def dropped_from(configuration: Mapping[str, str], path: Sequence[str]) -> dict[str, str]:
-    """Return what is set where a column is dropped: the list without it and what it held."""
+    """Return the properties to set when a column is dropped: the list without the column and its fields."""
     columns = _columns(configuration)
     left = [column for column in columns if not _within(column, path)]
     return {} if len(left) == len(columns) else {STATS_COLUMNS: ",".join(spelled(column) for column in left)}
 
 
 def renamed_in(configuration: Mapping[str, str], old: Sequence[str], new: Sequence[str]) -> dict[str, str]:
-    """Return what is set where a column is renamed: the list with its new name."""
+    """Return the properties to set when a column is renamed: the list with the new name."""
     columns = _columns(configuration)
     renamed = [(*new, *column[len(old) :]) if _within(column, old) else column for column in columns]
     return {} if renamed == columns else {STATS_COLUMNS: ",".join(spelled(column) for column in renamed)}
@@ -89,7 +89,7 @@ def _columns(configuration: Mapping[str, str]) -> list[ColumnPath]:
     try:
         return [parse_path(text.strip()) for text in _split(configuration.get(STATS_COLUMNS, ""))]
     except InvalidTableChange:
-        return []  # no reader makes anything of it either
+        return []  # other readers ignore a malformed list, too
 
 
 def _split(text: str) -> list[str]:
@@ -114,12 +114,12 @@ _PREVIEW: Final = "typeWidening-preview"
 
 
 def add_columns(update: TableUpdate, change: AddColumns) -> Recorded:
-    """Add columns; rows that are there have no values in them.
+    """Add columns; existing rows have NULL in them.
 
     Raises:
-        InvalidTableChange: a column is there already, is NOT NULL, or has a type that Delvec does not write.
-        InvalidSchema: a name or a type cannot be.
-        UnknownColumn: what it is to be part of, or to follow, is not there.
+        InvalidTableChange: a column exists already, is NOT NULL, or has a type that Delvec does not write.
+        InvalidSchema: a name or a type is invalid.
+        UnknownColumn: the parent, or the column to follow, does not exist.
     """
     recorded = []
     for column in change.columns:
@@ -142,7 +142,7 @@ def add_columns(update: TableUpdate, change: AddColumns) -> Recorded:
         if column.position is not None:
             entry["position"] = column.position
         recorded.append(entry)
-    update.assign_ids()  # in the order that they stand in now, as delta-spark does
+    update.assign_ids()  # in schema order, as in delta-spark
     return Recorded("ADD COLUMNS", {"columns": recorded}, listed="columns")
 
 
@@ -150,9 +150,9 @@ def drop_columns(update: TableUpdate, change: DropColumns) -> Recorded:
     """Drop columns.
 
     Raises:
-        InvalidTableChange: columns are not mapped, or one is needed: by the partitioning, the clustering, a
-            constraint, a generated column; or none would be left.
-        UnknownColumn: there is none of that name.
+        InvalidTableChange: column mapping is off, the column is used by the partitioning, the clustering, a
+            constraint or a generated column, or no column would be left.
+        UnknownColumn: no such column.
     """
     _check_mapped(update, "dropped")
     dropped = []
@@ -187,12 +187,12 @@ def drop_columns(update: TableUpdate, change: DropColumns) -> Recorded:
 
 
 def rename_column(update: TableUpdate, change: RenameColumn) -> Recorded:
-    """Rename a column; its physical name stays.
+    """Rename a column; its physical name stays the same.
 
     Raises:
-        InvalidTableChange: columns are not mapped, the name is taken, or a constraint or generated column reads it.
-        InvalidSchema: the name cannot be.
-        UnknownColumn: there is none of that name.
+        InvalidTableChange: column mapping is off, the name is taken, or a constraint or generated column reads it.
+        InvalidSchema: the new name is invalid.
+        UnknownColumn: no such column.
     """
     _check_mapped(update, "renamed")
     path = parse_path(change.column)
@@ -217,13 +217,13 @@ def rename_column(update: TableUpdate, change: RenameColumn) -> Recorded:
 
 
 def change_column(update: TableUpdate, change: ChangeColumn) -> Recorded:
-    """Change what is asked for of one column.
+    """Change a column's type, nullability, default, comment or position.
 
     Raises:
-        InvalidTableChange: the type is not a wider one, or types may not be widened; the column is part of an array or
-            a map and more than its type is to change; a constraint or generated column reads it.
-        InvalidSchema: the column cannot have that default.
-        UnknownColumn: there is none of that name.
+        InvalidTableChange: the type change is not a widening, or type widening is off; the column is inside an array
+            or a map and more than its type changes; a constraint or generated column reads it.
+        InvalidSchema: the default is invalid for the column.
+        UnknownColumn: no such column.
     """
     path = parse_path(change.column)
     field_path, inside = split_at_field(update.schema, path)
@@ -250,7 +250,7 @@ def change_column(update: TableUpdate, change: ChangeColumn) -> Recorded:
         kind = type_at(update.schema, path)
         shown = {"name": path_text(path), "type": _type_name(kind), "nullable": True, "metadata": {}}
     else:
-        # Delta's history shows the column as it was asked for, before the change of its type is noted on it.
+        # Delta's history shows the column as requested, without the type change recorded in its metadata.
         metadata = {key: value for key, value in field.metadata.items() if key != TYPE_CHANGES}
         metadata |= {} if changes_before is None else {TYPE_CHANGES: changes_before}
         shown = described(field_path, replace(field, metadata=metadata))
@@ -390,7 +390,7 @@ def _set_default(update: TableUpdate, path: ColumnPath, text: str) -> None:
 
 def _move(update: TableUpdate, path: ColumnPath, change: ChangeColumn) -> None:
     parent = type_at(update.schema, path[:-1])
-    assert isinstance(parent, StructType)  # noqa: S101 - the path leads to a field
+    assert isinstance(parent, StructType)  # noqa: S101 - by field_at
     field = parent.field(path[-1])
     others = [each for each in parent.fields if each is not field]
     if change.first:
@@ -416,7 +416,7 @@ def _check_mapped(update: TableUpdate, what: str) -> None:
 
 def _with_struct(schema: StructType, path: Sequence[str], struct: StructType) -> StructType:
     result = with_type(schema, path, lambda _: struct)
-    assert isinstance(result, StructType)  # noqa: S101 - the outermost type stays what it is
+    assert isinstance(result, StructType)  # noqa: S101 - the root stays a struct
     return result
 
 
@@ -434,7 +434,7 @@ def _exists(schema: StructType, path: ColumnPath) -> bool:
 def _holds_clustering_column(update: TableUpdate, path: ColumnPath) -> bool:
     _, inside = split_at_field(update.schema, path[:-1])
     if inside:
-        return False  # within an array or a map there is none
+        return False  # no clustering column is inside an array or a map
     physical = physical_path(update.schema, path)
     return any(each[: len(physical)] == physical for each in update.clustering)
 
@@ -445,7 +445,7 @@ def _type_name(kind: DataType) -> str:
 
 
 def described(path: Sequence[str], field: StructField) -> dict[str, Any]:
-    """Return a column as Delta's history shows it."""
+    """Return a column as shown in Delta's history."""
     metadata = json.loads(json.dumps(dict(field.metadata)))
     name = path_text((*path[:-1], field.name))
     return {"name": name, "type": _type_name(field.type), "nullable": field.nullable, "metadata": metadata}

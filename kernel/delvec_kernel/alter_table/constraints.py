@@ -1,4 +1,4 @@
-"""CHECK constraints as table properties, and what depends on a column."""
+"""CHECK constraints as table properties, and the dependents of a column."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,32 +18,32 @@ __all__ = ["CONSTRAINT_PREFIX", "check_no_dependents", "constraint_key", "parse_
 
 CONSTRAINT_PREFIX: Final = "delta.constraints."
 _GENERATED: Final = "delta.generationExpression"
-_TAKEN: Final = frozenset({"__char_varchar_type_check_constraint__"})
+_RESERVED_NAMES: Final = frozenset({"__char_varchar_type_check_constraint__"})
 
 
 def constraint_key(name: str) -> str:
-    """Return the property that holds a constraint; Delta keeps names in lower case."""
+    """Return the property key of a constraint; Delta lower-cases the names."""
     return CONSTRAINT_PREFIX + name.lower()
 
 
 def violating(condition: str) -> str:
-    """Return the condition for rows that break another one; null is not true, and breaks it."""
+    """Return a condition that selects the rows violating ``condition``; NULL is a violation, too."""
     return f"NOT ({condition}) OR ({condition}) IS NULL"
 
 
 def parse_constraint(name: str, expression: str, schema: StructType) -> Predicate:
-    """Return a constraint's expression.
+    """Parse a constraint's expression.
 
     Raises:
-        InvalidTableChange: its name cannot be, or its answer depends on more than the row.
-        InvalidPredicate: it is no Boolean expression.
-        UnknownColumn: it names a column that the table does not have.
-        ExpressionNotAllowed: it calls a function that is none of Spark's own, or holds what no writer should evaluate.
+        InvalidTableChange: the name is invalid, or the expression is not deterministic.
+        InvalidPredicate: it is not a Boolean expression.
+        UnknownColumn: it refers to an unknown column.
+        ExpressionNotAllowed: it calls a function that is not built into Spark, or is not allowed.
     """
-    if not re.fullmatch(r"[^\s`'\"]+", name) or name.lower() in _TAKEN:
+    if not re.fullmatch(r"[^\s`'\"]+", name) or name.lower() in _RESERVED_NAMES:
         raise InvalidTableChange(f"'{name}' cannot be the name of a constraint; use letters, digits and _.")
     parsed = predicates.parse(expression, schema)
-    Check(name, expression, tuple(schema.names)).sql  # noqa: B018 - for the error
+    Check(name, expression, tuple(schema.names)).sql  # noqa: B018 - raises ExpressionNotAllowed
     if not parsed.is_deterministic:
         raise InvalidTableChange(
             f"The constraint '{name}' calls a function that is nondeterministic or that Delvec does not "
@@ -56,16 +56,16 @@ def parse_constraint(name: str, expression: str, schema: StructType) -> Predicat
 def check_no_dependents(
     path: Sequence[str], schema: StructType, configuration: Mapping[str, str], what: str
 ) -> None:
-    """Refuse a change of a column that a constraint or a generated column is computed from.
+    """Refuse to change a column that a constraint or a generated column reads.
 
     Args:
-        path: of the column, or of a field of a struct.
+        path: of the column or struct field.
         schema: before the change.
-        configuration: the table's properties.
-        what: is to happen to the column, for the message.
+        configuration: table properties.
+        what: the change, for the message.
 
     Raises:
-        InvalidTableChange: naming what depends on it.
+        InvalidTableChange: names the dependents.
     """
     dependents = [
         f"{kind} '{name}' ({text})"
@@ -90,9 +90,9 @@ def _expressions(schema: StructType, configuration: Mapping[str, str]) -> Iterat
 
 
 def _reads(text: str, path: Sequence[str], schema: StructType) -> bool:
-    """Whether an expression reads a column, part of it, or what it is part of; yes where that cannot be told."""
+    """Whether an expression reads a column, its parent or a child; True if the expression cannot be parsed."""
     try:
-        # A generation expression is of any type: compared with null it is a condition.
+        # A generation expression has any type; IS NULL makes it a condition, which the parser requires.
         expression = predicates.parse(f"({text}) IS NULL", schema).expression
     except DelvecError:
         wanted = {part.lower() for part in path}

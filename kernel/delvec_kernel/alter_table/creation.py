@@ -1,7 +1,7 @@
 """The first version of a table: its protocol, metadata and commitInfo (PROTOCOL.md, "Change Metadata").
 
-Properties and column metadata that need more than Delvec implements are refused by name, because a table that
-Delvec creates but cannot write is of no use.
+Rejects properties and column metadata that need more than Delvec implements, so that Delvec never creates a table
+that it cannot write.
 """
 
 import uuid
@@ -18,8 +18,8 @@ from delvec_kernel.table_properties import is_true
 
 __all__ = ["are_enabled", "enabled_since", "first_version"]
 
-_WEAKEST: Final = Protocol(1, 2)
-"""What delta-spark begins with."""
+_INITIAL_PROTOCOL: Final = Protocol(1, 2)
+"""The protocol with which delta-spark starts."""
 
 
 def first_version(
@@ -33,7 +33,7 @@ def first_version(
 ) -> list[Action]:
     """Return the actions of version 0.
 
-    Deletion vectors are enabled unless the properties say otherwise.
+    Deletion vectors are enabled by default.
 
     Args:
         definition: of the table.
@@ -41,20 +41,20 @@ def first_version(
         transaction_id: recorded as txnId.
         engine_info: recorded as engineInfo.
         now: milliseconds since the epoch.
-        new_name: gives physical names, where columns are mapped.
+        new_name: returns a new physical name, for column mapping.
 
     Raises:
-        InvalidSchema: a name, a type or a partition column cannot be.
-        BadRequest: or a subclass: a property is unknown, or its value is not one; a constraint or a clustering column
-            cannot be.
+        InvalidSchema: a name, a type or a partition column is invalid.
+        BadRequest: or a subclass: a property is unknown or has an invalid value; a constraint or a clustering column
+            is invalid.
     """
     empty = Metadata(
         id=metadata_id, schema_string="", partition_columns=(), configuration={}, created_time=now
     )
-    update = TableUpdate(empty, _WEAKEST, {}, StructType(()), new_name, lambda: NO_FILES)
+    update = TableUpdate(empty, _INITIAL_PROTOCOL, {}, StructType(()), new_name, lambda: NO_FILES)
     define(update, definition)
     metadata, protocol, domains = update.finish()
-    assert metadata is not None  # noqa: S101 - it has columns now
+    assert metadata is not None  # noqa: S101 - define() has set the schema
     info = CommitInfo(
         timestamp=now,
         in_commit_timestamp=now if are_enabled(metadata) else None,
@@ -72,7 +72,7 @@ def first_version(
         engine_info=engine_info,
         txn_id=transaction_id,
     )
-    return [info, protocol or _WEAKEST, metadata, *domains]
+    return [info, protocol or _INITIAL_PROTOCOL, metadata, *domains]
 
 
 _ENABLED: Final = "delta.enableInCommitTimestamps"
@@ -81,15 +81,15 @@ _TIMESTAMP: Final = "delta.inCommitTimestampEnablementTimestamp"
 
 
 def are_enabled(metadata: Metadata) -> bool:
-    """Whether every commit has to say when it was made."""
+    """Whether in-commit timestamps are enabled."""
     return is_true(metadata.configuration, _ENABLED)
 
 
 def enabled_since(metadata: Metadata, version: int, timestamp: int) -> Metadata:
-    """Return metadata by which readers know which versions have timestamps.
+    """Return metadata that records when in-commit timestamps were enabled.
 
     Args:
-        metadata: of the commit that turns them on; it is not the table's first.
+        metadata: of the commit that enables them, which is not the table's first.
         version: of that commit.
         timestamp: of that commit, milliseconds since the epoch.
     """

@@ -1,4 +1,4 @@
-"""What a table is defined to be, all of it at once: when it is created, and when it is replaced."""
+"""The complete definition of a table, as applied by CREATE TABLE and REPLACE TABLE."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,24 +38,24 @@ _TIMESTAMPS_SINCE: Final = (
     "delta.inCommitTimestampEnablementTimestamp",
     "delta.inCommitTimestampEnablementVersion",
 )
-_STAY: Final = (*MATERIALIZED, "delta.requireCheckpointProtectionBeforeVersion")
-"""Properties that tell of a table's older versions, or of its files' names for columns."""
+_KEPT_PROPERTIES: Final = (*MATERIALIZED, "delta.requireCheckpointProtectionBeforeVersion")
+"""Properties that REPLACE TABLE keeps: they describe older versions, or the column names in existing files."""
 _MAPPING: Final = (FIELD_ID, PHYSICAL_NAME, "delta.columnMapping.nested.ids")
 
 NO_FILES: Final = TableState(0, 0, 0, 0, 0)
-"""The state of a table that has none, or will have none."""
+"""The state of a table that has, or will have, no files."""
 
 
 @dataclass(frozen=True)
 class Definition:
-    """A table as its owner wants it.
+    """The definition of a table, as its owner requests it.
 
     Attributes:
         schema: partition columns included.
-        partition_columns: in order; case does not matter.
-        properties: the user's own and ``delta.*``: features and constraints among them.
+        partition_columns: in order, case-insensitive.
+        properties: user-defined and ``delta.*`` properties, including features and constraints.
         description: free text.
-        cluster_by: columns, or fields of structs.
+        cluster_by: columns or struct fields.
     """
 
     schema: StructType
@@ -66,29 +66,32 @@ class Definition:
 
 
 def define(update: TableUpdate, definition: Definition, *, deletion_vectors: bool = True) -> None:
-    """Give a table without columns and properties what a definition says.
+    """Apply a definition to a table without columns and properties.
 
     Args:
         update: of a table without files.
-        definition: what it is to be.
-        deletion_vectors: whether they are enabled where the properties say nothing of them, nor ask for manifests.
+        definition: to apply.
+        deletion_vectors: whether to enable them by default, unless the properties enable manifests.
 
     Raises:
-        InvalidSchema: a name, a type or a partition column cannot be.
-        BadRequest: or a subclass: a property is unknown, or its value is not one; a constraint or a clustering column
-            cannot be.
+        InvalidSchema: a name, a type or a partition column is invalid.
+        BadRequest: or a subclass: a property is unknown or has an invalid value; a constraint or a clustering column
+            is invalid.
     """
-    own, delta, constraints, mode = _sorted(definition.properties)
+    own, delta, constraints, mode = _partition_properties(definition.properties)
     lower = {name.lower(): value for name, value in delta.items()}
     deletion_vectors = deletion_vectors and not is_true(lower, SYMLINK_MANIFESTS.lower())
     schema = without_mapping(definition.schema)
-    assert isinstance(schema, StructType)  # noqa: S101 - a struct stays one
+    assert isinstance(schema, StructType)  # noqa: S101 - without_mapping keeps the kind of type
     check_columns(schema, mapped=mode != "none", computed=True)
     update.partition_columns = tuple(checked_partition_columns(schema, definition.partition_columns))
     update.schema = schema
     update.description = definition.description
     update.configuration |= ({_DELETION_VECTORS: "true"} if deletion_vectors else {}) | own
-    for feature in (*computed_columns.features(schema), *(["timestampNtz"] if _holds_ntz(schema) else [])):
+    for feature in (
+        *computed_columns.features(schema),
+        *(["timestampNtz"] if _has_timestamp_ntz(schema) else []),
+    ):
         update.need(feature)
     if delta:
         set_properties(update, SetProperties(change="set-properties", properties=delta))
@@ -107,16 +110,16 @@ def define(update: TableUpdate, definition: Definition, *, deletion_vectors: boo
 
 
 def replace_table(update: TableUpdate, change: ReplaceTable) -> Recorded:
-    """Give a table another definition, for a commit that removes every file; features stay in the protocol.
+    """Replace a table's definition, for a commit that removes every file; features stay in the protocol.
 
-    Deletion vectors are enabled where the table can have them already, unless the properties say otherwise.
+    Deletion vectors are enabled by default if the protocol already supports them.
 
     Raises:
         InvalidSchema: or a sibling, see :func:`define`.
     """
     before = update.configuration_before
     update.state = NO_FILES
-    update.configuration = {name: before[name] for name in _STAY if name in before}
+    update.configuration = {name: before[name] for name in _KEPT_PROPERTIES if name in before}
     wanted = {name.lower(): value for name, value in change.properties.items()}
     if (
         before.get(MODE, "none").lower() != "none"
@@ -137,7 +140,7 @@ def replace_table(update: TableUpdate, change: ReplaceTable) -> Recorded:
 
 
 def without_mapping(kind: DataType) -> DataType:
-    """Return a type without the ids and physical names that fields have in some table."""
+    """Return a type without column mapping ids and physical names."""
     match kind:
         case StructType():
             return StructType(
@@ -158,10 +161,10 @@ def without_mapping(kind: DataType) -> DataType:
             return kind
 
 
-def _sorted(
+def _partition_properties(
     properties: Mapping[str, str],
 ) -> tuple[dict[str, str], dict[str, str], dict[str, str], str]:
-    """Return the user's own properties, Delta's, the constraints by name, and how columns are mapped."""
+    """Return the user-defined properties, Delta's, the constraints by name, and the column mapping mode."""
     own: dict[str, str] = {}
     delta: dict[str, str] = {}
     constraints: dict[str, str] = {}
@@ -184,25 +187,25 @@ def _sorted(
     return own, delta, constraints, mode
 
 
-def _holds_ntz(kind: Any) -> bool:
+def _has_timestamp_ntz(kind: Any) -> bool:
     if isinstance(kind, StructType):
-        return any(_holds_ntz(each.type) for each in kind.fields)
+        return any(_has_timestamp_ntz(each.type) for each in kind.fields)
     if isinstance(kind, ArrayType):
-        return _holds_ntz(kind.element)
+        return _has_timestamp_ntz(kind.element)
     if isinstance(kind, MapType):
-        return _holds_ntz(kind.key) or _holds_ntz(kind.value)
+        return _has_timestamp_ntz(kind.key) or _has_timestamp_ntz(kind.value)
     return bool(kind == PrimitiveType("timestamp_ntz"))
 
 
 def replace_schema(update: TableUpdate, change: ReplaceSchema) -> Recorded:
-    """Give the table other columns. With column mapping each gets an id and a physical name that no column had.
+    """Replace the table's columns. With column mapping each gets a new id and physical name.
 
     Raises:
-        InvalidSchema: a name, a type or a partition column cannot be.
-        InvalidTableChange: a constraint, the clustering or a property names a column that would be gone.
+        InvalidSchema: a name, a type or a partition column is invalid.
+        InvalidTableChange: a constraint, the clustering or a property refers to a removed column.
     """
     schema = without_mapping(StructType.from_json(change.table_schema))
-    assert isinstance(schema, StructType)  # noqa: S101 - a struct stays one
+    assert isinstance(schema, StructType)  # noqa: S101 - without_mapping keeps the kind of type
     check_columns(schema, mapped=update.is_mapped)
     partition_columns = checked_partition_columns(schema, change.partition_columns)
     _check_constraints(update, schema)
@@ -238,7 +241,7 @@ def _check_constraints(update: TableUpdate, schema: StructType) -> None:
 
 
 def _names(schema: StructType, physical: ColumnPath) -> ColumnPath:
-    """Return the names of a field by its physical ones; of what is not there, those themselves."""
+    """Return a field's logical path by its physical one; names not found are returned unchanged."""
     kind: DataType = schema
     names = []
     for part in physical:

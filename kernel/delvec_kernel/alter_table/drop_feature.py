@@ -1,8 +1,8 @@
 """Dropping features from a table's protocol, by the rules of delta-spark, once nothing in the table needs them.
 
-What turns a feature on is turned off first, in a version of its own (:func:`turned_off`), so that nobody begins to use
-it again. A feature that readers must know stays in older versions; :func:`needs_barrier` says so, and from then on the
-log keeps these together (PROTOCOL.md, "Checkpoint Protection").
+The properties that enable a feature are turned off first, in a separate version (:func:`properties_turned_off`), so that no writer
+uses it again. Older versions still need a reader feature; :func:`needs_barrier` says whether checkpoint protection must
+keep them together from then on (PROTOCOL.md, "Checkpoint Protection").
 """
 
 from collections.abc import Callable, Mapping
@@ -23,18 +23,24 @@ from delvec_kernel.schema.types import FIELD_ID, PHYSICAL_NAME
 from delvec_kernel.table_properties import is_true
 from delvec_kernel.wire import DropFeature
 
-__all__ = ["drop_feature", "leaves_vectors", "needs_barrier", "protecting", "turned_off"]
+__all__ = [
+    "drop_feature",
+    "leaves_deletion_vectors",
+    "needs_barrier",
+    "properties_turned_off",
+    "with_checkpoint_protection",
+]
 
 _PROTECTION: Final = "checkpointProtection"
 _PROTECTED_BEFORE: Final = "delta.requireCheckpointProtectionBeforeVersion"
 _Use = Callable[[TableUpdate], str | None]
 
 
-def turned_off(update: TableUpdate, change: DropFeature) -> Mapping[str, str | None]:
-    """Return the properties to be set before a feature can go, with None for one to be unset; none where all is so.
+def properties_turned_off(update: TableUpdate, change: DropFeature) -> Mapping[str, str | None]:
+    """Return the properties to set before dropping a feature, None for those to unset; empty if all are set already.
 
     Raises:
-        InvalidTableChange: the table does not have the feature, it cannot be dropped, or the table needs it.
+        InvalidTableChange: the table lacks the feature, needs it, or the feature cannot be dropped.
     """
     name, rule = _rule(update, change)
     _refuse(name, rule.in_use(update))
@@ -42,22 +48,22 @@ def turned_off(update: TableUpdate, change: DropFeature) -> Mapping[str, str | N
 
 
 def needs_barrier(change: DropFeature) -> bool:
-    """Whether readers have to know the feature, so that those without it must not need versions that had it."""
+    """Whether it is a reader feature, so that readers without it must not need the versions that had it."""
     feature = feature_named(change.feature)
     return feature is not None and feature.binds_readers
 
 
-def leaves_vectors(change: DropFeature) -> bool:
-    """Whether older versions have deletion vectors that nobody has to know any more."""
+def leaves_deletion_vectors(change: DropFeature) -> bool:
+    """Whether older versions keep deletion vectors that the protocol no longer mentions."""
     feature = feature_named(change.feature)
     return feature is not None and feature.name == "deletionVectors"
 
 
 def drop_feature(update: TableUpdate, change: DropFeature) -> Recorded:
-    """Take a feature out of the protocol.
+    """Remove a feature from the protocol.
 
     Raises:
-        InvalidTableChange: the table does not have the feature, it cannot be dropped, or something needs it.
+        InvalidTableChange: the table lacks the feature, something needs it, or the feature cannot be dropped.
     """
     name, rule = _rule(update, change)
     on = [key for key, value in rule.off.items() if update.configuration.get(key) != value]
@@ -78,15 +84,15 @@ def drop_feature(update: TableUpdate, change: DropFeature) -> Recorded:
     return Recorded("DROP FEATURE", {"featureName": name, "truncateHistory": change.truncate_history})
 
 
-def protecting(metadata: Metadata, before: Metadata, version: int) -> Metadata:
-    """Return metadata by which all versions before the one that drops a feature are kept together.
+def with_checkpoint_protection(metadata: Metadata, before: Metadata, version: int) -> Metadata:
+    """Return metadata that protects all versions before the one that drops a feature.
 
-    Which one that is turns out late: other commits may have come in between.
+    Called late, since commits by other writers may have changed the version number.
 
     Args:
-        metadata: of a commit; of one that drops no such feature it stays as it is.
-        before: of the version before.
-        version: that the commit takes.
+        metadata: of the commit; returned unchanged if the commit drops no such feature.
+        before: metadata of the previous version.
+        version: the commit's version.
     """
     given = metadata.configuration.get(_PROTECTED_BEFORE)
     if given is None or given == before.configuration.get(_PROTECTED_BEFORE):
@@ -232,14 +238,14 @@ def _row_ids(update: TableUpdate) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """How a feature goes.
+    """How to drop a feature.
 
     Attributes:
-        in_use: what needs it, and what to do about that, as a part of a sentence; None: nothing.
-        off: properties as they have to be before, None for one that is not set.
-        left: what is still there of it once these are so; it is taken away without anybody's help.
-        properties: that go with it.
-        domains: domain metadata that goes with it.
+        in_use: returns what needs the feature and how to remove it, as part of a sentence, or None.
+        off: properties that must be set before, None for those that must be unset.
+        left: returns what remains once ``off`` holds, which is removed automatically.
+        properties: removed along with the feature.
+        domains: domain metadata removed along with the feature.
     """
 
     in_use: _Use = lambda _: None

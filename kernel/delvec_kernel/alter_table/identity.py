@@ -19,11 +19,11 @@ _LONG: Final = range(-(2**63), 2**63)
 
 
 def advance_identity(update: TableUpdate, change: AdvanceIdentity) -> Recorded:
-    """Raise the high-water mark of an identity column; in the direction of its step.
+    """Move the high-water mark of an identity column in the direction of its step.
 
     Raises:
-        InvalidTableChange: it is not an identity column, or the mark is not one of its numbers, or behind the one before.
-        UnknownColumn: there is none of that name.
+        InvalidTableChange: it is not an identity column, or the mark is not in its sequence or behind the current mark.
+        UnknownColumn: no such column.
     """
     path = parse_path(change.column)
     start, step, before = _numbers(update, path)
@@ -40,14 +40,14 @@ def advance_identity(update: TableUpdate, change: AdvanceIdentity) -> Recorded:
 
 
 def sync_identity(update: TableUpdate, change: SyncIdentity) -> Recorded:
-    """Raise the high-water mark of an identity column to the numbers that rows have, by the rules of delta-spark.
+    """Move the high-water mark of an identity column past all values in the table, as delta-spark does.
 
-    It becomes a number that the column can give: the next one where users gave others. It stays where all are before the
-    first that the column gives.
+    The mark is rounded to the column's sequence, since users may have inserted other values. It stays unchanged if all
+    values are before the start of the sequence.
 
     Raises:
-        InvalidTableChange: it is not an identity column, or no number of 64 bits is left.
-        UnknownColumn: there is none of that name.
+        InvalidTableChange: it is not an identity column, or no 64-bit value is left.
+        UnknownColumn: no such column.
     """
     path = parse_path(change.column)
     start, step, before = _numbers(update, path)
@@ -83,7 +83,7 @@ def _numbers(update: TableUpdate, path: ColumnPath) -> tuple[int, int, int | Non
 
     Raises:
         InvalidTableChange: it is not an identity column.
-        UnknownColumn: there is none of that name.
+        UnknownColumn: no such column.
     """
     field = field_at(update.schema, path)
     start, step, before = (_number(field, key) for key in (_START, _STEP, _MARK))

@@ -1,4 +1,4 @@
-"""Setting and removing properties, features, the comment, constraints and clustering columns of a table."""
+"""Setting and removing table properties, features, comment, constraints and clustering columns."""
 
 import re
 from typing import Final
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 _OF_ICEBERG: Final = "delta.universalformat.config.iceberg."
-"""What follows is a property of the Iceberg table, and any may be."""
+"""Prefix of properties of the Iceberg table, any of which may be set."""
 _FEATURE_PREFIX: Final = "delta.feature."
 _CHANGE_FEED: Final = "delta.enableChangeDataFeed"
 _NAME: Final = re.compile(r"[^\s\x00-\x1f]+")
@@ -48,8 +48,8 @@ def set_properties(update: TableUpdate, change: SetProperties) -> Recorded:
     """Set properties; ``delta.feature.<name>`` adds a feature, as in Delta.
 
     Raises:
-        InvalidTableChange: Delvec does not know a property, or users do not set it, or it contradicts the table.
-        BadRequest: a value is none of its property.
+        InvalidTableChange: a property is unknown, not settable by users, or contradicts the table.
+        BadRequest: a value is invalid for its property.
     """
     for name, value in change.properties.items():
         if name.lower().startswith(_FEATURE_PREFIX):
@@ -77,7 +77,7 @@ def unset_properties(update: TableUpdate, change: UnsetProperties) -> Recorded:
     """Unset properties; features stay in the protocol.
 
     Raises:
-        InvalidTableChange: one is not set and ``if_exists`` is false, or users do not unset it.
+        InvalidTableChange: a property is not set and ``if_exists`` is false, or users cannot unset it.
     """
     names = []
     spelling = {name.lower(): name for name in update.configuration}
@@ -112,12 +112,12 @@ def set_comment(update: TableUpdate, change: SetComment) -> Recorded:
 
 
 def add_constraint(update: TableUpdate, change: AddConstraint) -> Recorded:
-    """Add a CHECK constraint, and ask that the rows satisfy it.
+    """Add a CHECK constraint, and require existing rows to satisfy it.
 
     Raises:
-        InvalidTableChange: there is one of that name, or its expression cannot be one.
-        InvalidPredicate: it is no Boolean expression.
-        UnknownColumn: it names a column that the table does not have.
+        InvalidTableChange: the name is taken, or the expression is not allowed in a constraint.
+        InvalidPredicate: it is not a Boolean expression.
+        UnknownColumn: it refers to an unknown column.
     """
     key = constraint_key(change.name)
     existing = {name.lower(): text for name, text in update.configuration.items()}.get(key.lower())
@@ -138,7 +138,7 @@ def drop_constraint(update: TableUpdate, change: DropConstraint) -> Recorded:
     """Drop a CHECK constraint.
 
     Raises:
-        InvalidTableChange: there is none of that name and ``if_exists`` is false.
+        InvalidTableChange: no such constraint, and ``if_exists`` is false.
     """
     key = constraint_key(change.name)
     name = next((each for each in update.configuration if each.lower() == key.lower()), None)
@@ -160,10 +160,10 @@ def drop_constraint(update: TableUpdate, change: DropConstraint) -> Recorded:
 
 
 def add_feature(update: TableUpdate, change: AddFeature) -> Recorded:
-    """Add a table feature and those that it needs.
+    """Add a table feature and its dependencies.
 
     Raises:
-        InvalidTableChange: Delvec does not know it, or could not write the table any more.
+        InvalidTableChange: Delvec does not know the feature, or cannot write tables that have it.
     """
     name = _add_feature(update, change.feature)
     return Recorded(
@@ -172,21 +172,21 @@ def add_feature(update: TableUpdate, change: AddFeature) -> Recorded:
 
 
 def upgrade_protocol(update: TableUpdate, change: UpgradeProtocol) -> Recorded:
-    """Raise the protocol's versions.
+    """Upgrade the protocol versions.
 
     Raises:
-        InvalidTableChange: they do not go together.
+        InvalidTableChange: the reader and writer versions are incompatible.
     """
     update.need_versions(change.min_reader_version, change.min_writer_version)
     return Recorded("UPGRADE PROTOCOL", {"newProtocol": update.protocol.to_json()})
 
 
 def cluster_by(update: TableUpdate, change: ClusterBy) -> Recorded:
-    """Set the clustering columns, or with none turn clustering off.
+    """Set the clustering columns; an empty list turns clustering off.
 
     Raises:
-        InvalidTableChange: files cannot be clustered by these.
-        UnknownColumn: there is no such column.
+        InvalidTableChange: a column cannot be a clustering column.
+        UnknownColumn: no such column.
     """
     paths = [parse_path(text) for text in change.columns]
     if paths:
@@ -202,7 +202,7 @@ def cluster_by(update: TableUpdate, change: ClusterBy) -> Recorded:
 
 
 def _checked_name(name: str, *, allow_unknown: bool, what: str) -> str | None:
-    """Return Delta's spelling of a property, or None for the user's own."""
+    """Return Delta's spelling of a property, or None for a user-defined one."""
     if not _NAME.fullmatch(name):
         raise BadRequest(f"'{name[:200]}' is not a valid name for a table property.", property=name[:200])
     lower = name.lower()

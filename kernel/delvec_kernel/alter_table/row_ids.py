@@ -1,7 +1,7 @@
-"""Row tracking, turned on and off: what the table says of the ids of its rows (PROTOCOL.md, "Row Tracking").
+"""Enabling row tracking: the requirements on files and metadata (PROTOCOL.md, "Row Tracking").
 
-Before a table may say that each row has an id, each file has to have some: files from before get theirs by versions of
-their own, which add them again (:mod:`~delvec_service.alter_table.table_preparation`).
+Before row tracking is enabled, every file needs row ids. Existing files get them in earlier commits that add the files
+again (:mod:`~delvec_service.alter_table.table_preparation`).
 """
 
 import uuid
@@ -14,13 +14,13 @@ from delvec_kernel.row_tracking import ENABLED, MATERIALIZED, SUSPENDED
 from delvec_kernel.table_properties import is_true
 from delvec_kernel.wire import SetProperties, TableChange
 
-__all__ = ["are_wanted", "check_row_ids", "others", "with_columns"]
+__all__ = ["check_row_ids", "enables_row_tracking", "others", "with_materialized_columns"]
 
 _PREFIXES: Final = ("_row-id-col-", "_row-commit-version-col-")
 
 
-def are_wanted(changes: Sequence[TableChange], configuration: Mapping[str, str]) -> bool:
-    """Whether changes turn row tracking on, on a table with these properties."""
+def enables_row_tracking(changes: Sequence[TableChange], configuration: Mapping[str, str]) -> bool:
+    """Whether the changes enable row tracking on a table with these properties."""
     given = [
         value.strip().lower()
         for change in changes
@@ -32,7 +32,7 @@ def are_wanted(changes: Sequence[TableChange], configuration: Mapping[str, str])
 
 
 def others(changes: Sequence[TableChange]) -> list[TableChange]:
-    """Return changes without that row tracking is turned on."""
+    """Return the changes without those that enable row tracking."""
     found: list[TableChange] = []
     for change in changes:
         if isinstance(change, SetProperties):
@@ -46,8 +46,8 @@ def others(changes: Sequence[TableChange]) -> list[TableChange]:
     return found
 
 
-def with_columns(configuration: Mapping[str, str]) -> dict[str, str]:
-    """Return properties that name the columns in which rows that are rewritten keep what they had."""
+def with_materialized_columns(configuration: Mapping[str, str]) -> dict[str, str]:
+    """Return properties that name the columns for materialized row ids and row commit versions."""
     found = dict(configuration)
     for name, prefix in zip(MATERIALIZED, _PREFIXES, strict=True):
         found.setdefault(name, f"{prefix}{uuid.uuid4()}")
@@ -55,10 +55,10 @@ def with_columns(configuration: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_row_ids(update: TableUpdate) -> None:
-    """Take note of what row tracking needs once it is on.
+    """Name the materialized columns if row tracking has just been enabled.
 
     Raises:
-        InvalidTableChange: it is on and suspended, or files have no ids.
+        InvalidTableChange: row tracking is both enabled and suspended, or files have no row ids.
     """
     if not is_true(update.configuration, ENABLED):
         return
@@ -76,4 +76,4 @@ def check_row_ids(update: TableUpdate) -> None:
             "them; try again.",
             property=ENABLED,
         )
-    update.configuration = with_columns(update.configuration)
+    update.configuration = with_materialized_columns(update.configuration)

@@ -1,4 +1,4 @@
-"""What columns and partition columns a table written by Delvec can have."""
+"""Checks of the columns and partition columns of tables that Delvec writes."""
 
 import json
 from collections.abc import Sequence
@@ -23,12 +23,12 @@ __all__ = ["check_column_name", "check_columns", "checked_partition_columns"]
 
 
 def check_columns(schema: StructType, *, mapped: bool = False, computed: bool = False) -> None:
-    """Refuse a schema that a table written by Delvec cannot have.
+    """Reject a schema that Delvec cannot write.
 
     Args:
         schema: partition columns included.
-        mapped: whether files name columns by physical names, so that names may have any character.
-        computed: whether columns may have defaults, be generated or be identity columns.
+        mapped: whether column mapping is enabled, so that names may contain any character.
+        computed: whether default, generated and identity columns are allowed.
 
     Raises:
         InvalidSchema: names the column.
@@ -61,10 +61,10 @@ def check_columns(schema: StructType, *, mapped: bool = False, computed: bool = 
 
 
 def checked_partition_columns(schema: StructType, wanted: Sequence[str]) -> list[str]:
-    """Return partition columns as the schema spells them.
+    """Return partition columns as spelled in the schema.
 
     Raises:
-        InvalidSchema: one is not in the schema, is named twice or has a type that cannot be; or no other is left.
+        InvalidSchema: a column is unknown, repeated or of an unsupported type, or no other columns are left.
     """
     found: list[str] = []
     for name in wanted:
@@ -85,7 +85,7 @@ def checked_partition_columns(schema: StructType, wanted: Sequence[str]) -> list
 
 
 def _check_lengths(field: StructField) -> None:
-    """Refuse lengths of texts that nobody would keep."""
+    """Reject malformed char and varchar metadata."""
     try:
         constraints_of(StructType((field,)), {})
     except UnsupportedWriterFeature as error:
@@ -93,7 +93,7 @@ def _check_lengths(field: StructField) -> None:
 
 
 def _fields(kind: DataType) -> list[StructField]:
-    """Return the fields of a type and of everything nested in it."""
+    """Return all fields nested in a type."""
     if isinstance(kind, StructType):
         return [inner for field in kind.fields for inner in (field, *_fields(field.type))]
     if isinstance(kind, ArrayType):
@@ -104,7 +104,7 @@ def _fields(kind: DataType) -> list[StructField]:
 
 
 def _types(kind: DataType) -> list[Any]:
-    """Return a type and everything nested in it."""
+    """Return a type and all types nested in it."""
     if isinstance(kind, StructType):
         return [kind, *(inner for field in kind.fields for inner in _types(field.type))]
     if isinstance(kind, ArrayType):
@@ -119,14 +119,14 @@ _RESERVED: Final = frozenset({"_metadata", "_change_type", "_commit_version", "_
 
 
 def check_column_name(name: str, *, mapped: bool = False) -> None:
-    """Refuse a name that a column of a Delta table cannot have.
+    """Reject an invalid column name.
 
     Args:
-        name: of a column, or of a field of a struct.
-        mapped: whether files know the column by another name, so that it may have any character.
+        name: of a column or struct field.
+        mapped: whether column mapping is enabled, so that names may contain any character.
 
     Raises:
-        InvalidSchema: it is empty, reserved, or has characters that Parquet's readers do not take.
+        InvalidSchema: the name is empty or reserved, or has characters that Parquet readers reject.
     """
     if not name or (not mapped and any(character in _FORBIDDEN for character in name)):
         raise InvalidSchema(

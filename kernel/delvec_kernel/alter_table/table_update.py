@@ -1,4 +1,4 @@
-"""A table's metadata, protocol and domains while changes are applied to them, and what of its files the changes depend on."""
+"""The mutable metadata, protocol and domains to which changes are applied, and the table state they depend on."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -28,14 +28,14 @@ _DELETION_VECTORS: Final = "delta.enableDeletionVectors"
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """Counts of live files, and how far the log reaches back.
+    """Counts of live files, and the extent of the log.
 
     Attributes:
-        version: the table's.
-        deletion_vectors: files that have one.
-        with_row_ids: files that have row ids.
-        without_row_ids: files that have none.
-        oldest_version: the oldest that the log still has.
+        version: of the table.
+        deletion_vectors: files with a deletion vector.
+        with_row_ids: files with row ids.
+        without_row_ids: files without row ids.
+        oldest_version: the oldest version in the log.
     """
 
     version: int
@@ -49,7 +49,7 @@ class TableState:
         """Return the state of a version.
 
         Raises:
-            SegmentsLost: the store lost what the snapshot needs; load it again.
+            SegmentsLost: the store lost segments; reload the snapshot.
         """
         return cls(
             snapshot.version,
@@ -61,10 +61,10 @@ class TableState:
 
 
 def files_by_row_ids(snapshot: Snapshot, *, have: bool) -> pa.Table:
-    """Return ``path`` and ``num_records`` of the live files that have row ids, or have none.
+    """Return ``path`` and ``num_records`` of the live files with row ids (``have``) or without.
 
     Raises:
-        SegmentsLost: the store lost what the snapshot needs; load it again.
+        SegmentsLost: the store lost segments; reload the snapshot.
     """
     files = snapshot.live.columns(["path", "num_records", "base_row_id", "default_row_commit_version"])
     ids, versions = files["base_row_id"], files["default_row_commit_version"]
@@ -74,11 +74,11 @@ def files_by_row_ids(snapshot: Snapshot, *, have: bool) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What every row must satisfy for a change to be right.
+    """A condition that all existing rows must satisfy before a change can be committed.
 
     Attributes:
-        condition: SQL over the table as it was before.
-        what: asks for it, for messages.
+        condition: SQL over the table before the change.
+        what: the source of the requirement, for messages.
     """
 
     condition: str
@@ -87,10 +87,10 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A change as Delta's history names it.
+    """A change as recorded in Delta's history.
 
     Attributes:
-        listed: the parameter, if any, whose values are put together where several such changes are one commit.
+        listed: the parameter, if any, whose lists are concatenated when several such changes share a commit.
     """
 
     operation: str
@@ -99,15 +99,15 @@ class Recorded:
 
 
 class TableUpdate:
-    """A table's metadata, protocol and domains while they are changed; changes go through ``table_changes``.
+    """A table's metadata, protocol and domains, modified in place by the functions of ``alter_table``.
 
     Args:
-        metadata: of the version that is changed.
+        metadata: of the version being changed.
         protocol: of the same version.
         domains: of the same version.
         schema: of the same version.
-        new_name: gives a physical name that no other column has.
-        state: looks at the version's files, for changes that depend on them.
+        new_name: returns a new physical name.
+        state: computes the version's state, for changes that depend on it.
     """
 
     def __init__(
@@ -137,32 +137,32 @@ class TableUpdate:
 
     @property
     def configuration_before(self) -> Mapping[str, str]:
-        """The table's properties as they are until now."""
+        """The table properties before the update."""
         return self._before.configuration
 
     @property
     def is_mapped(self) -> bool:
-        """Whether files name columns by physical names."""
+        """Whether column mapping is enabled."""
         return is_mapped(self.configuration)
 
     @property
     def widens_types(self) -> bool:
-        """Whether types of columns may be widened."""
+        """Whether type widening is enabled."""
         return is_true(self.configuration, "delta.enableTypeWidening")
 
     @cached_property
     def state(self) -> TableState:
-        """What the version's files and log are; looked up when it is first asked for."""
+        """The state of the version's files and log, computed on first use."""
         return self._look()
 
     def remove_domain(self, name: str) -> None:
-        """Take domain metadata away, if it is there."""
+        """Remove domain metadata if present."""
         found = self.domains.get(name)
         if found is not None and not found.removed:
             self._domains_gone.append(replace(found, removed=True))
 
     def assign_ids(self, *, enabling: bool = False) -> None:
-        """Give an id and a physical name to every field that needs them."""
+        """Give an id and a physical name to every field that lacks them."""
         if self.is_mapped:
             highest = int(self.configuration.get(MAX_COLUMN_ID, "0"))
             self.schema, highest = mapped(self.schema, highest, enabling=enabling, new_name=self._new_name)
@@ -173,19 +173,19 @@ class TableUpdate:
         self.protocol = upgraded(self.protocol, [feature])
 
     def need_versions(self, reader: int, writer: int) -> None:
-        """Raise the protocol's versions.
+        """Upgrade the protocol versions.
 
         Raises:
-            InvalidTableChange: they do not go together.
+            InvalidTableChange: the reader and writer versions are incompatible.
         """
         self.protocol = with_versions(self.protocol, reader, writer)
 
     def finish(self) -> tuple[Metadata | None, Protocol | None, tuple[DomainMetadata, ...]]:
-        """Return what is different from before, each None or empty where nothing is.
+        """Return what changed: None or an empty tuple for anything unchanged.
 
         Raises:
-            InvalidTableChange: a column has a type that needs a feature which Delta adds on request only, or manifests are
-            to be kept beside deletion vectors.
+            InvalidTableChange: a column's type needs a feature that must be added explicitly, or manifests are enabled
+                together with deletion vectors.
         """
         self._need_what_metadata_implies()
         self._check_manifests()
@@ -210,7 +210,7 @@ class TableUpdate:
         )
 
     def _check_manifests(self) -> None:
-        """Refuse manifests together with deletion vectors, which their readers do not support."""
+        """Reject manifests together with deletion vectors, which manifest readers do not support."""
         before, now = self._before.configuration, self.configuration
         if not is_true(now, SYMLINK_MANIFESTS):
             return
@@ -244,7 +244,7 @@ class TableUpdate:
             wanted.discard("typeWidening")
         if any(name.lower().startswith(CONSTRAINT_PREFIX) for name in self.configuration):
             wanted.add("checkConstraints")
-        if "timestampNtz" not in has and _holds_ntz(self.schema):
+        if "timestampNtz" not in has and _has_timestamp_ntz(self.schema):
             raise InvalidTableChange(
                 "A column of type timestamp_ntz needs the table feature timestampNtz, which readers must "
                 "support; add the feature before the column, in the same request if you like.",
@@ -253,5 +253,5 @@ class TableUpdate:
         self.protocol = upgraded(self.protocol, wanted)
 
 
-def _holds_ntz(schema: StructType) -> bool:
+def _has_timestamp_ntz(schema: StructType) -> bool:
     return '"timestamp_ntz"' in json.dumps(schema.to_json())

@@ -1,7 +1,7 @@
-"""Removed files that a checkpoint has to remember (PROTOCOL.md, "Action Reconciliation").
+"""Tombstones of removed files, which checkpoints must keep (PROTOCOL.md, "Action Reconciliation").
 
-A snapshot does not hold them, so they are read where they are: in the checkpoint before, and in the commits after
-it. Of a file with one deletion vector, whatever was said last counts: an ``add`` ends the tombstone.
+Snapshots do not include them, so they are read from the previous checkpoint and the commits after it. For a file with
+one deletion vector the last action counts: an ``add`` ends the tombstone.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ __all__ = [
     "sidecars_in_parquet",
     "tombstones_in_manifest",
     "tombstones_in_parquet",
-    "vectors_without_own",
+    "vector_files_without_tombstone",
 ]
 
 TOMBSTONES: Final = pa.schema(
@@ -42,21 +42,21 @@ TOMBSTONES: Final = pa.schema(
         ("defaultRowCommitVersion", pa.int64()),
     ]
 )
-"""One row per tombstone, with the fields of ``remove``; statistics and tags are not kept."""
+"""One row per tombstone, with the fields of ``remove`` except statistics and tags."""
 
 _BATCH_ROWS: Final = 32 * 1024
-# Damaged Parquet makes Arrow raise almost anything.
+# Arrow raises many kinds of errors for corrupt Parquet.
 _DAMAGE: Final = (pa.ArrowException, ValueError, TypeError, KeyError, OverflowError, MemoryError)
 _Key = tuple[str, str | None]
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What a run of commits says of files, by path and deletion vector.
+    """The last file actions of a run of commits, by path and deletion vector.
 
     Attributes:
-        location: the table's canonical location, which relative paths start from.
-        last: the newest action on each file; None for an ``add``.
+        location: the table's canonical location, against which relative paths are resolved.
+        last: the last action on each file; None for an ``add``.
     """
 
     location: str
@@ -64,25 +64,25 @@ class Changes:
 
     @classmethod
     def of(cls, commits: Iterable[Commit], location: str) -> "Changes":
-        """Take commits in ascending order; they have been replayed, so their paths are good."""
+        """Collect the actions of replayed commits, whose paths are therefore valid, in ascending order."""
         last: dict[_Key, RemoveFile | None] = {}
         for commit in commits:
             for action in commit.actions:
-                # Within a commit an add and a remove are never of the same file with the same vector.
+                # No commit both adds and removes the same file with the same deletion vector.
                 if isinstance(action, AddFile | RemoveFile):
                     remove = action if isinstance(action, RemoveFile) else None
                     last[_key(action.path, action.deletion_vector, location)] = remove
         return cls(location, last)
 
     def tombstones(self, since: int) -> pa.RecordBatch:
-        """Return the files that these commits removed for good, after ``since`` (milliseconds since the epoch)."""
+        """Return the tombstones left by these commits and newer than ``since`` (milliseconds since the epoch)."""
         removed = [remove for remove in self.last.values() if remove is not None]
         return _batch([remove for remove in removed if (remove.deletion_timestamp or 0) > since])
 
     def remaining(self, older: pa.RecordBatch, since: int) -> pa.RecordBatch:
-        """Return what these commits, and time, leave of older tombstones."""
+        """Return the older tombstones that neither these commits nor expiry have ended."""
         kept = pc.greater(older.column("deletionTimestamp"), since)
-        # One without a time is as old as can be.
+        # A missing timestamp counts as oldest.
         older = older.filter(pc.fill_null(kept, fill_value=False))
         if not self.last or not older.num_rows:
             return older
@@ -96,7 +96,7 @@ class Changes:
 
 
 def tombstones_in_parquet(source: Any, where: LogFile) -> Iterator[pa.RecordBatch]:
-    """Yield the tombstones in a checkpoint, a part of one or a sidecar, TOMBSTONES.
+    """Yield the tombstones in a Parquet checkpoint, a part of one, or a sidecar, as TOMBSTONES.
 
     Args:
         source: the file, open for random access: only the columns of ``remove`` are read.
@@ -122,7 +122,7 @@ def tombstones_in_parquet(source: Any, where: LogFile) -> Iterator[pa.RecordBatc
 
 
 def sidecars_in_parquet(source: Any, where: LogFile) -> list[str]:
-    """Return the paths of the sidecars that a file of a checkpoint names, as they stand there.
+    """Return the paths of the sidecars that a checkpoint file references, as written there.
 
     Raises:
         CorruptLog: the file cannot be read.
@@ -141,27 +141,27 @@ def sidecars_in_parquet(source: Any, where: LogFile) -> list[str]:
 
 
 def tombstones_in_manifest(data: bytes, where: LogFile) -> tuple[pa.RecordBatch, list[str]]:
-    """Return the tombstones in the manifest of a V2 checkpoint that is JSON, and the paths of its sidecars.
+    """Return the tombstones and the sidecar paths in a JSON manifest of a V2 checkpoint.
 
     Raises:
-        CorruptLog: it cannot be read.
+        CorruptLog: the manifest cannot be read.
     """
     actions = parse_commit(data, where)
     sidecars = [action.path for action in actions if isinstance(action, Sidecar)]
     return _batch([action for action in actions if isinstance(action, RemoveFile)]), sidecars
 
 
-def vectors_without_own(tombstones: Iterable[pa.RecordBatch], location: str) -> list[str]:
-    """Return the files of deletion vectors that removed files had, less those that have a tombstone of their own.
+def vector_files_without_tombstone(tombstones: Iterable[pa.RecordBatch], location: str) -> list[str]:
+    """Return the deletion vector files of removed files, except those with a separate tombstone.
 
-    A client without deletion vectors sees only such a tombstone of the file.
+    A client without deletion vector support sees only separate tombstones.
 
     Args:
         tombstones: of one version, TOMBSTONES.
-        location: the table's canonical location; what lies elsewhere is no matter of a VACUUM.
+        location: the table's canonical location; files outside it are ignored, like in VACUUM.
 
     Returns:
-        Paths as the log spells them, in order.
+        Paths as in the log, in order.
     """
     named: set[str] = set()
     own: set[str] = set()
@@ -178,7 +178,7 @@ def vectors_without_own(tombstones: Iterable[pa.RecordBatch], location: str) -> 
 
 
 def _file_of(kind: str, text: str, location: str) -> str | None:
-    """Return the path of a file of deletion vectors, None where it is none of the table's."""
+    """Return the path of a deletion vector file; None if it is not in the table."""
     try:
         named = Descriptor(kind, text, 1, 1, 1).absolute_path(location)
         path = canonical_log_path(named or "", location)
@@ -203,7 +203,7 @@ def _conformed(removes: pa.StructArray) -> pa.RecordBatch:
         else:
             columns.append(found[field.name].cast(field.type))
     batch = pa.RecordBatch.from_arrays(columns, schema=TOMBSTONES)
-    batch.validate(full=True)  # Arrow reads text without looking whether it is UTF-8
+    batch.validate(full=True)  # Arrow does not check strings for valid UTF-8 on read
     return batch
 
 
@@ -214,13 +214,13 @@ def _vectors(found: pa.StructArray) -> pa.Array:
         parts[names[field.name]].cast(field.type) if field.name in names else pa.nulls(len(found), field.type)
         for field in DELETION_VECTOR
     ]
-    # Some writers leave a struct of empty text where there is no deletion vector.
+    # Some writers use a struct with an empty storage type for no deletion vector.
     absent = pc.fill_null(pc.equal(columns[0], ""), fill_value=True)
     return pa.StructArray.from_arrays(columns, fields=list(DELETION_VECTOR), mask=absent)
 
 
 def _unique_ids(vectors: pa.StructArray) -> pa.Array:
-    """Return the id of each deletion vector as :attr:`Descriptor.unique_id` spells it, null where there is none."""
+    """Return the :attr:`Descriptor.unique_id` of each deletion vector, null for none."""
     kind, text, offset = vectors.flatten()[:3]
     named = pc.binary_join_element_wise(kind, text, "")
     at = pc.binary_join_element_wise(named, offset.cast(pa.string()), "@")

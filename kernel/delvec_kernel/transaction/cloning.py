@@ -1,7 +1,7 @@
-"""CLONE: the actions that make a table what another one is at some version, as delta-spark does.
+"""CLONE: the actions that make a table a copy of another at some version, as in delta-spark.
 
-A shallow clone names the source's files by absolute paths, data files and deletion vectors alike. Rows get new ids, and
-what only the source's own history means stays with it.
+A shallow clone refers to the source's data files and deletion vectors by absolute paths. Rows get new row ids, and
+properties about the source's own history are not copied.
 """
 
 import uuid
@@ -15,7 +15,7 @@ from delvec_kernel.actions.actions import Action, AddFile, CommitInfo, DomainMet
 from delvec_kernel.alter_table.clustering import CLUSTERING_DOMAIN, clustering_domain
 from delvec_kernel.alter_table.creation import are_enabled
 from delvec_kernel.alter_table.properties import set_properties
-from delvec_kernel.alter_table.row_ids import check_row_ids, with_columns
+from delvec_kernel.alter_table.row_ids import check_row_ids, with_materialized_columns
 from delvec_kernel.alter_table.table_update import TableState, TableUpdate
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.errors import CorruptLog, InvalidTableChange
@@ -39,16 +39,16 @@ _OF_THE_HISTORY: Final = (
     *row_tracking.MATERIALIZED,
     "delta.requireCheckpointProtectionBeforeVersion",
 )
-"""What is said of a table's own versions and files: of another table it is not true."""
-_MOST_DIGITS: Final = 19
+"""Properties about a table's own versions and files, which do not apply to a clone."""
+_MAX_DIGITS: Final = 19
 
 
 @dataclass(frozen=True)
 class Clone:
-    """What a table becomes; its files are another matter.
+    """The metadata of a clone, without its files.
 
     Attributes:
-        domains: that are set or, as tombstones, removed.
+        domains: domain metadata to set, or to remove as tombstones.
     """
 
     metadata: Metadata
@@ -57,15 +57,15 @@ class Clone:
 
 
 def clone_of(source: Snapshot, target: Snapshot | None, properties: Mapping[str, str]) -> Clone:
-    """Return what a clone becomes: columns, properties, features and clustering columns of its source.
+    """Return the metadata of a clone: columns, properties, features and clustering columns of its source.
 
     Args:
-        source: the version that is cloned.
-        target: the table that becomes the clone, at its newest version; None for a new one.
-        properties: that it has in addition to those of the source, or replacing them.
+        source: the version to clone.
+        target: the newest version of the table to replace; None for a new table.
+        properties: these override the source's.
 
     Raises:
-        InvalidTableChange: or a sibling: a property cannot be set so, or columns are mapped in two ways.
+        InvalidTableChange: or a sibling: a property cannot be set, or source and target have different column mappings.
     """
     metadata = replace(
         source.metadata,
@@ -87,11 +87,11 @@ def clone_of(source: Snapshot, target: Snapshot | None, properties: Mapping[str,
 
 
 def cloned_files(source: Snapshot, target_location: str) -> Iterator[AddFile]:
-    """Yield the files of a version as a shallow clone of it names them.
+    """Yield the files of a version with the paths of a shallow clone.
 
     Raises:
-        LocationNotAllowed: or a sibling: the log of the source names a file that cannot be.
-        SegmentsLost: the store lost what the snapshot needs; load it again.
+        LocationNotAllowed: or a sibling: a path in the source's log is invalid.
+        SegmentsLost: the store lost segments; reload the snapshot.
     """
     for batch in source.live.batches():
         for row in batch.to_pylist():
@@ -101,18 +101,18 @@ def cloned_files(source: Snapshot, target_location: str) -> Iterator[AddFile]:
                 add,
                 path=absolute(source.location, add.path, target_location),
                 deletion_vector=None if vector is None else _absolute_vector(vector, source.location),
-                # As in delta-spark: ids are those of a table.
+                # As in delta-spark: row ids are unique to a table.
                 base_row_id=None,
                 default_row_commit_version=None,
             )
 
 
 def absolute(location: str, path: str, target_location: str) -> str:
-    """Return how the log of another table names a file: absolute, in Spark's spelling, unless it is that table's own."""
+    """Return a file's path for the log of another table: absolute, in Spark's encoding, unless it is in that table."""
     url = locations.resolve(location, path)
     if locations.within(url, target_location):
         return locations.log_path(unquote(locations.relative_to(target_location, url)))
-    # Hadoop and Rust's readers know s3a, and without a connector's settings Hadoop does not know s3.
+    # Hadoop and Rust readers support s3a, but Hadoop needs extra settings for s3.
     return locations.spark_file_path(f"s3a{url[2:]}" if url.startswith("s3://") else url)
 
 
@@ -128,10 +128,10 @@ def first_version_of(
     now: int,
     operation: str = "CLONE",
 ) -> list[Action]:
-    """Return the actions of version 0 of a table that begins with files.
+    """Return the actions of version 0 of a table that starts with files.
 
     Raises:
-        InvalidCommit: row ids are to be given, and a file does not say how many rows it has.
+        InvalidCommit: row tracking is enabled, and a file lacks its row count.
     """
     empty = Snapshot(
         location=location,
@@ -175,12 +175,12 @@ def _configuration(source: Snapshot, target: Snapshot | None) -> dict[str, str]:
     if is_mapped(found):
         given = [each.get(MAX_COLUMN_ID, "0") for each in (source.configuration, kept)]
         for text in given:
-            if not (text.isascii() and text.isdigit() and len(text) < _MOST_DIGITS):
+            if not (text.isascii() and text.isdigit() and len(text) < _MAX_DIGITS):
                 raise CorruptLog(
                     f"The table property {MAX_COLUMN_ID} is {text[:100]!r}, which is not a valid column id."
                 )
         found[MAX_COLUMN_ID] = str(max(map(int, given)))
-    return with_columns(found) if is_true(found, row_tracking.ENABLED) else found
+    return with_materialized_columns(found) if is_true(found, row_tracking.ENABLED) else found
 
 
 def _check_mapping(source: Snapshot, target: Snapshot | None, metadata: Metadata) -> None:

@@ -1,8 +1,8 @@
-"""From a snapshot and a commit request to the actions of the next version, and its metrics.
+"""Builds the actions and metrics of the next version from a snapshot and a commit request.
 
-Pure, in two steps with the writing of deletion vector files between them: :func:`resolve` decides what
-becomes of each file, :func:`build` writes it down as actions (PROTOCOL.md, "Add File and Remove File",
-"Commit Provenance Information"). The order of actions: commitInfo, protocol, metadata, domains, transaction,
+Pure, in two steps between which deletion vector files are written: :func:`resolve` decides what
+happens to each file, :func:`build` turns that into actions (PROTOCOL.md, "Add File and Remove File",
+"Commit Provenance Information"). The order of actions is commitInfo, protocol, metadata, domains, transaction,
 removes, adds, change files.
 """
 
@@ -30,19 +30,19 @@ from delvec_kernel.transaction.winning_commit import stale_files_tag
 __all__ = ["ROWS_ALREADY_GONE", "Marked", "Resolved", "build", "metrics", "resolve"]
 
 ROWS_ALREADY_GONE: Final = "numRowsAlreadyGone"
-"""Metric, where it is not 0: rows that the commit was to delete, and that a commit which it passed had deleted."""
+"""Metric, if not 0: rows that the commit meant to delete and that a concurrent commit had deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """A file that stays, with more of its rows deleted.
+    """A file that stays, with more rows deleted.
 
     Attributes:
-        rows: all of its deleted rows, the earlier ones among them; none where they are ``written``.
+        rows: all its deleted rows, including earlier ones; empty if ``written``.
         num_records: physical rows.
-        written: where the engine has written these rows, and no others.
-        is_new: the commit adds the file.
-        is_repacked: it had these rows before, in another file of deletion vectors.
+        written: the deletion vector, if the engine has written exactly these rows.
+        is_new: whether the commit adds the file.
+        is_repacked: whether the rows are unchanged, and only move to another deletion vector file.
     """
 
     file: AddFile
@@ -55,16 +55,16 @@ class Marked:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """What becomes of the files.
+    """The outcome for each file.
 
     Attributes:
-        removed: whole.
+        removed: files removed whole.
         marked: live files that get a deletion vector.
         added: new files that get one.
-        rows_marked: rows that ``marked`` files lose now, over all of them.
-        rows_removed: live rows of ``removed`` files, or None where some file's number of rows is unknown.
-        again: files that are added again as they are, or with other statistics.
-        repaired: files that get the deletion vector that they should have.
+        rows_marked: newly deleted rows over all ``marked`` files.
+        rows_removed: live rows of ``removed`` files, or None if unknown for a file.
+        again: files to add again unchanged, or with other statistics.
+        repaired: files that get their correct deletion vector.
     """
 
     removed: Sequence[AddFile]
@@ -81,7 +81,7 @@ class Resolved:
         return [*self.marked, *self.added, *self.repaired]
 
     def changes_files(self, changes: Changes) -> bool:
-        """Whether the next version has other files, other rows in them, or other tombstones."""
+        """Whether the next version has other files, rows or tombstones."""
         return bool(
             changes.adds
             or changes.restores
@@ -102,21 +102,21 @@ def resolve(
     table: str,
     version: int,
 ) -> Resolved:
-    """Decide what becomes of the files that a commit removes from.
+    """Decide the outcome for files from which a commit removes rows.
 
-    A file whose last rows go is removed; a file that loses no row is left alone.
+    A file that loses its last rows is removed; a file that loses no row is left alone.
 
     Args:
         changes: the request.
         files: the live file of each path that the request removes from.
-        deleted: the rows that are gone already, for files with a deletion vector.
+        deleted: rows already deleted, for files with a deletion vector.
         num_records: physical rows of each of ``files``, None if unknown.
         table: for errors.
-        version: for errors; the one that ``files`` are of.
+        version: for errors; the version of ``files``.
 
     Raises:
         RowIndexOutOfRange: a row index is not in the file.
-        InvalidCommit: a DELETE adds more rows than it removes files with.
+        InvalidCommit: a DELETE adds more rows than it removes with whole files.
         CorruptTable: a deletion vector marks rows that its file does not have, or the number of rows is unknown.
     """
     removed: list[AddFile] = []
@@ -139,7 +139,7 @@ def resolve(
                 "restore the table to a version before it.",
                 **facts,
             )
-        # What an engine has written holds the old rows, and may be large.
+        # The engine's deletion vector includes the old rows, and may be large.
         union = rows if old <= rows else old | rows
         if len(union) == len(old):
             continue
@@ -149,7 +149,7 @@ def resolve(
         else:
             vector = changes.written_vectors.get(path)
             same = vector is not None and vector.cardinality == len(union)
-            # What is written already need not be held: it may be large.
+            # Do not keep rows that are already written, since they may be large.
             kept = BitMap64() if same else union
             marked.append(Marked(file, kept, total, vector if same else None))
             rows_marked += len(union) - len(old)
@@ -186,7 +186,7 @@ def resolve(
 
 
 def _marked_adds(changes: Changes, table: str) -> list[Marked]:
-    """Return the new files of which not every row is to live."""
+    """Return the new files in which some rows are deleted."""
     found = []
     for add in changes.adds:
         rows = changes.added_deletes.get(add.path)
@@ -224,10 +224,10 @@ def build(
     """Return the actions that commit ``changes`` right after ``snapshot``.
 
     Args:
-        changes: the request, or those of a group in one.
-        resolved: what becomes of the files, by :func:`resolve`.
-        descriptors: of the deletion vectors, by path of the files that get one.
-        snapshot: the version before.
+        changes: the request, or the merged request of a group.
+        resolved: from :func:`resolve`.
+        descriptors: of the new deletion vectors, by path of the data file.
+        snapshot: the previous version.
         now: milliseconds since the epoch.
         metrics: of the commit.
         members: of the group.
@@ -235,13 +235,13 @@ def build(
     metadata, were_timestamped = changes.metadata, snapshot.in_commit_timestamps_enabled
     timestamped = were_timestamped if metadata is None else in_commit_timestamps.are_enabled(metadata)
     if timestamped:
-        # Two versions never share an in-commit timestamp, whatever the clocks say.
+        # In-commit timestamps must increase strictly, whatever the clock says.
         last = snapshot.in_commit_timestamp if were_timestamped else snapshot.timestamp
         now = max(now, (last or 0) + 1)
         if metadata is not None and not were_timestamped:
             metadata = in_commit_timestamps.enabled_since(metadata, snapshot.version + 1, now)
     if metadata is not None:
-        metadata = drop_feature.protecting(metadata, snapshot.metadata, snapshot.version + 1)
+        metadata = drop_feature.with_checkpoint_protection(metadata, snapshot.metadata, snapshot.version + 1)
     vectors = {one.file.path: _with_vector(one, descriptors[one.file.path]) for one in resolved.with_vectors}
     adds = [vectors[one.file.path] for one in resolved.marked]
     adds += [vectors.get(add.path, add) for add in changes.adds]
@@ -297,7 +297,7 @@ def build(
 
 
 def _with_vector(marked: Marked, descriptor: Descriptor) -> AddFile:
-    """Return the file with its new deletion vector; all else about it stays."""
+    """Return the file with its new deletion vector, otherwise unchanged."""
     file = marked.file
     if marked.is_repacked:
         return replace(file, deletion_vector=descriptor)
@@ -322,7 +322,7 @@ def _tags(changes: Changes, snapshot: Snapshot, members: Sequence[MemberInfo]) -
 
 
 def _parameters(changes: Changes, partition_columns: Sequence[str]) -> dict[str, Any]:
-    """Return operationParameters, with what Delta always records for the operation."""
+    """Return operationParameters, including those that Delta always records for the operation."""
     parameters: dict[str, Any] = dict(changes.parameters)
     if changes.operation in ("DELETE", "UPDATE"):
         predicate = [] if changes.predicate is None else [f"({changes.predicate})"]
@@ -334,7 +334,7 @@ def _parameters(changes: Changes, partition_columns: Sequence[str]) -> dict[str,
 
 
 def metrics(changes: Changes, resolved: Resolved, *, rows_already_gone: int = 0) -> dict[str, int]:
-    """Return operationMetrics: Delta's names, what can be counted here counted here."""
+    """Return operationMetrics under Delta's names, computing those that do not need the engine."""
     count = _COUNTS.get(changes.operation)
     computed = {} if count is None else count(changes, resolved)
     if rows_already_gone:
@@ -343,7 +343,7 @@ def metrics(changes: Changes, resolved: Resolved, *, rows_already_gone: int = 0)
 
 
 def _vectors_dropped(resolved: Resolved) -> tuple[int, int]:
-    """Return how many deletion vectors others replace, and how many go with their files."""
+    """Return how many deletion vectors are replaced, and how many are removed with their files."""
     updated = sum(one.file.deletion_vector is not None for one in resolved.marked)
     return updated, sum(file.deletion_vector is not None for file in resolved.removed)
 
@@ -363,7 +363,7 @@ def _count_rows(changes: Changes, resolved: Resolved) -> dict[str, int]:
         "numCopiedRows": changes.metrics.get("numCopiedRows", 0),
     }
     if changes.operation == "DELETE" and resolved.rows_removed is not None and added_rows is not None:
-        # What a DELETE adds are the rows that it had to copy.
+        # Files added by a DELETE contain copied rows.
         computed["numDeletedRows"] = resolved.rows_marked + resolved.rows_removed - added_rows
     return computed
 
@@ -394,7 +394,7 @@ def _count_compaction(changes: Changes, resolved: Resolved) -> dict[str, int]:
 
 
 def _file_sizes(changes: Changes) -> dict[str, int]:
-    """Return what delta-spark's OPTIMIZE says about the sizes of the new files."""
+    """Return the file size metrics of delta-spark's OPTIMIZE."""
     sizes = sorted(file.size for file in changes.adds)
     if not sizes:
         return {}
@@ -409,7 +409,7 @@ def _count_write(changes: Changes, resolved: Resolved) -> dict[str, int]:
     if added_rows is not None:
         computed["numOutputRows"] = added_rows - copied
     if "predicate" in changes.parameters and resolved.rows_removed is not None:
-        # Of an overwrite of some rows: those that went, less those that had to be copied.
+        # For a partial overwrite: removed rows less copied rows.
         computed["numDeletedRows"] = resolved.rows_marked + resolved.rows_removed - copied
     if resolved.marked:
         updated, dropped = _vectors_dropped(resolved)

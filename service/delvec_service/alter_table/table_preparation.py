@@ -12,13 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec_kernel.alter_table import row_ids
-from delvec_kernel.alter_table.drop_feature import leaves_vectors, needs_barrier, turned_off
+from delvec_kernel.alter_table.drop_feature import (
+    leaves_deletion_vectors,
+    needs_barrier,
+    properties_turned_off,
+)
 from delvec_kernel.alter_table.table_update import files_by_row_ids
 from delvec_kernel.errors import InvalidTableChange
 from delvec_kernel.features.table_features import writer_features
 from delvec_kernel.file_index.segment import SegmentsLost
 from delvec_kernel.log.log_policy import LogPolicy
-from delvec_kernel.log.tombstones import vectors_without_own
+from delvec_kernel.log.tombstones import vector_files_without_tombstone
 from delvec_kernel.row_tracking import SUSPENDED, gives_ids
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.table_properties import is_true
@@ -68,7 +72,7 @@ class TablePreparation:
             InvalidTableChange: the table cannot be changed this way.
             ConcurrentModification: or a subclass: others changed the table during every one of many attempts.
         """
-        if row_ids.are_wanted(changes, self._newest().configuration):
+        if row_ids.enables_row_tracking(changes, self._newest().configuration):
             self._number_rows(changes)
             return True
         dropped = next((change for change in changes if isinstance(change, DropFeature)), None)
@@ -81,7 +85,7 @@ class TablePreparation:
                 feature=dropped.feature,
             )
         self._turn_off(dropped)
-        if leaves_vectors(dropped):
+        if leaves_deletion_vectors(dropped):
             self._keep_vectors()
         if needs_barrier(dropped):
             self._write_barrier()
@@ -126,7 +130,7 @@ class TablePreparation:
 
     def _turn_off(self, change: DropFeature) -> None:
         def off(snapshot: Snapshot) -> list[TableChange]:
-            return _as_changes(turned_off(draft_of(self._table, snapshot), change))
+            return _as_changes(properties_turned_off(draft_of(self._table, snapshot), change))
 
         self._change_table(off)
         if is_true(self._newest().configuration, SUSPENDED):
@@ -138,7 +142,7 @@ class TablePreparation:
         A VACUUM by a writer without support for deletion vectors would treat them as orphans.
         """
         snapshot = self._newest()
-        paths = self._vectors_without_own(snapshot)
+        paths = self._vector_files_without_tombstone(snapshot)
         for start in range(0, len(paths), _FILES_AT_ONCE):
             result = self._send(
                 "Deletion Vector Tombstones",
@@ -149,7 +153,7 @@ class TablePreparation:
             if isinstance(result, Conflict):
                 raise result.error(self._table.name)
 
-    def _vectors_without_own(self, snapshot: Snapshot) -> list[str]:
+    def _vector_files_without_tombstone(self, snapshot: Snapshot) -> list[str]:
         """Return the paths of deletion vectors that only tombstones name."""
         reader = LogReader(self._table.objects, self._table.name)
         retention = LogPolicy.of(snapshot.configuration, snapshot.protocol).deleted_file_retention
@@ -158,7 +162,7 @@ class TablePreparation:
             reader,
             snapshot.version,
             since,
-            lambda tombstones: vectors_without_own(tombstones, self._table.location),
+            lambda tombstones: vector_files_without_tombstone(tombstones, self._table.location),
         )
 
     def _write_barrier(self) -> None:

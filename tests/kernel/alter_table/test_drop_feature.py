@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 
 from delvec_kernel.actions.actions import DomainMetadata, Metadata, Protocol
 from delvec_kernel.alter_table.alteration import altered
-from delvec_kernel.alter_table.drop_feature import turned_off
+from delvec_kernel.alter_table.drop_feature import properties_turned_off
 from delvec_kernel.alter_table.table_update import TableState, TableUpdate
 from delvec_kernel.errors import InvalidTableChange
 from delvec_kernel.schema.types import StructType
@@ -61,7 +61,7 @@ class Table:
         update = TableUpdate(
             self.metadata, self.protocol, self.domains, self.schema, lambda: "x", lambda: self.state
         )
-        return turned_off(update, DropFeature(change="drop-feature", feature=feature))
+        return properties_turned_off(update, DropFeature(change="drop-feature", feature=feature))
 
 
 UNUSED = [

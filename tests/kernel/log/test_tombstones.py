@@ -11,7 +11,12 @@ from delvec_kernel.actions.action_json import LogFile
 from delvec_kernel.actions.actions import AddFile, RemoveFile
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, encode_uuid, file_name
 from delvec_kernel.errors import CorruptLog
-from delvec_kernel.log.tombstones import TOMBSTONES, Changes, tombstones_in_parquet, vectors_without_own
+from delvec_kernel.log.tombstones import (
+    TOMBSTONES,
+    Changes,
+    tombstones_in_parquet,
+    vector_files_without_tombstone,
+)
 from delvec_kernel.snapshot.replay import Commit
 
 LOCATION = "file:///data/people"
@@ -33,7 +38,7 @@ def lacking(*removed):
 
 def lacking_after(removes):
     commit = Commit(LogFile("people", 0, "0.json"), removes)
-    return vectors_without_own([Changes.of([commit], LOCATION).tombstones(0)], LOCATION)
+    return vector_files_without_tombstone([Changes.of([commit], LOCATION).tombstones(0)], LOCATION)
 
 
 def test_a_file_of_many_vectors_is_named_once():
