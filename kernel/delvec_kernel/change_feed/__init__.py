@@ -1,1 +1,1 @@
-"""The change data feed and streams of appended rows, as far as the log defines them."""
+"""The change data feed and streams of appended rows, as defined by the log."""

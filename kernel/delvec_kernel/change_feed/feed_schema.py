@@ -1,7 +1,7 @@
-"""The columns that the change data feed has in addition to the table's own, and their values for the rows of a file.
+"""The columns that the change data feed adds to a table's own, and their values per file.
 
-What is the same for all rows of a file is given as partition values are, so that whatever reads or skips files by
-those does so by these.
+Values that are the same for all rows of a file are represented as partition values, so that file skipping and
+readers handle them without special cases.
 """
 
 from collections.abc import Iterator, Mapping
@@ -41,17 +41,17 @@ def feed_schema(schema: StructType) -> StructType:
 
 
 def feed_columns(*, is_change_file: bool) -> list[str]:
-    """Return the columns of the feed that are the same for all rows of a file: change files tell the type of each row."""
+    """Return the feed columns with one value per file; in change data files, ``_change_type`` varies by row."""
     return [COMMIT_VERSION, COMMIT_TIMESTAMP] + ([] if is_change_file else [CHANGE_TYPE])
 
 
 def feed_values(version: int, timestamp: int, change_type: str | None) -> dict[str, str | None]:
-    """Return partition values for the columns of the feed.
+    """Return partition values for the feed columns.
 
     Args:
         version: of the commit.
         timestamp: of the commit, milliseconds since the epoch.
-        change_type: of all rows, None where each row says it.
+        change_type: of all rows, None if it varies by row.
     """
     moment = _EPOCH + timedelta(milliseconds=timestamp)
     values: dict[str, str | None] = {
@@ -62,27 +62,27 @@ def feed_values(version: int, timestamp: int, change_type: str | None) -> dict[s
 
 
 def is_readable_with(read: Metadata, read_version: int, other: Metadata, version: int) -> bool:
-    """Return whether rows that were written under ``other`` are right under the schema of ``read``.
+    """Whether rows written under ``other`` can be read with the schema of ``read``.
 
-    Columns may have been added, and columns that allowed no NULL may allow it. None may have been renamed or dropped,
-    nor have got another type, nor may others partition the table.
+    Columns may have been added or made nullable, but not renamed, dropped or retyped, and the partition columns
+    must be the same.
 
     Args:
-        read: what is read with.
+        read: metadata to read with.
         read_version: its version.
-        other: what some version in the range set, or had at its start.
-        version: that version.
+        other: metadata set in the range, or in effect at its start.
+        version: of ``other``.
 
     Raises:
-        InvalidSchema: a schema cannot be read.
+        InvalidSchema: a schema cannot be parsed.
     """
     old, new = (other, read) if version <= read_version else (read, other)
     if not _keeps_columns(old, new):
         return False
     ours, theirs = _schema(read), _schema(other)
     if version <= read_version:
-        return _holds(theirs, ours, may_tighten=False)
-    return _holds(ours, theirs, may_tighten=True)
+        return _has_fields(theirs, ours, may_tighten=False)
+    return _has_fields(ours, theirs, may_tighten=True)
 
 
 def _schema(metadata: Metadata) -> StructType:
@@ -90,15 +90,15 @@ def _schema(metadata: Metadata) -> StructType:
 
 
 def _keeps_columns(old: Metadata, new: Metadata) -> bool:
-    """Return whether column mapping renamed or dropped nothing, by physical names, and the same columns partition."""
+    """Whether no column was renamed or dropped, by physical names, and the partition columns are the same."""
     if list(old.partition_columns) != list(new.partition_columns):
-        return False  # files lack other columns then
+        return False  # other partition columns are missing from the files
     was, is_ = is_mapped(old.configuration), is_mapped(new.configuration)
     if not is_:
         return not was
     if was and old.configuration.get(MODE, "").lower() != new.configuration.get(MODE, "").lower():
         return False
-    # Mapping that is turned on takes the names of then for physical ones.
+    # Enabling column mapping makes the current names the physical ones.
     before = dict(_names(_schema(old), (), physical=was))
     after: Mapping[tuple[str, ...], str] = dict(_names(_schema(new), (), physical=True))
     return all(after.get(path) == name for path, name in before.items())
@@ -119,13 +119,13 @@ def _names(kind: DataType, path: tuple[str, ...], *, physical: bool) -> Iterator
             yield from _names(kind.value, (*path, "value"), physical=physical)
 
 
-def _holds(existing: StructType, read: StructType, *, may_tighten: bool) -> bool:
-    """Return whether ``read`` has all fields of ``existing``, with the same types.
+def _has_fields(existing: StructType, read: StructType, *, may_tighten: bool) -> bool:
+    """Whether ``read`` has all fields of ``existing``, with the same types.
 
     Args:
-        existing: the older.
-        read: the newer.
-        may_tighten: whether ``read`` may forbid NULL where ``existing`` allows it, and then not the other way round.
+        existing: the older schema.
+        read: the newer schema.
+        may_tighten: whether ``read`` may be NOT NULL where ``existing`` is nullable, instead of the reverse.
     """
     known = {item.name.lower(): item for item in existing.fields}
     if not known.keys() <= {item.name.lower() for item in read.fields}:
@@ -147,7 +147,7 @@ def _nulls(existing: bool, read: bool, *, may_tighten: bool) -> bool:
 def _same_type(existing: DataType, read: DataType, *, may_tighten: bool) -> bool:
     match existing, read:
         case StructType(), StructType():
-            return _holds(existing, read, may_tighten=may_tighten)
+            return _has_fields(existing, read, may_tighten=may_tighten)
         case ArrayType(), ArrayType():
             return _nulls(existing.contains_null, read.contains_null, may_tighten=may_tighten) and _same_type(
                 existing.element, read.element, may_tighten=may_tighten

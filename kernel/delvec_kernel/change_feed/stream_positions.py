@@ -1,6 +1,6 @@
-"""What a stream of added rows takes from each version, and how far one step of it goes.
+"""The rows that each version adds to a stream, and the limits of a micro-batch.
 
-A position is the next file to read. Files of a version have an order that never changes, so that the same two positions
+A position is the next file to read. The order of a version's files never changes, so that two positions
 always have the same files between them.
 """
 
@@ -26,8 +26,8 @@ class Position:
 
     Attributes:
         version: of the table.
-        index: of the file: among those that the version added, or, where ``snapshot``, among all that were live in it.
-        snapshot: whether the whole version is read, and not what it changed.
+        index: of the file among those that the version added or, if ``snapshot``, among all live files.
+        snapshot: whether the position is in a full snapshot of the version, not in its changes.
     """
 
     version: int
@@ -36,18 +36,18 @@ class Position:
 
     @property
     def after_version(self) -> "Position":
-        """Where the next version begins."""
+        """Return the start of the next version."""
         return Position(self.version + 1)
 
 
 @dataclass(frozen=True)
 class CommittedRows:
-    """What a version did to rows.
+    """The effect of a version on rows.
 
     Attributes:
-        added: files whose rows are new, in the order of the commit.
-        lost: a file that lost rows, None where no row was taken away.
-        only_lost: whether rows were taken away, and none added or changed.
+        added: files with new rows, in commit order.
+        lost: a file that lost rows, or None.
+        only_lost: whether rows were deleted, and none added or updated.
     """
 
     added: Sequence[AddFile]
@@ -56,13 +56,13 @@ class CommittedRows:
 
 
 def committed_rows(actions: Sequence[Action], location: str) -> CommittedRows:
-    """Return what a commit to the table at ``location`` did; files that were only arranged another way do not count.
+    """Return the effect of a commit to the table at ``location``; files that were only rearranged do not count.
 
-    A file that is given again with more of its rows deleted adds no row, but by a RESTORE or a CLONE: there others may be back.
+    A file whose deletion vector grew adds no rows, except in a RESTORE or a CLONE, which may bring other rows back.
 
     Raises:
         LocationNotAllowed: a path leads out of the table.
-        CorruptLog: one is not a path.
+        CorruptLog: a path is invalid.
     """
     removed: Mapping[str, RemoveFile] = {
         locations.canonical_log_path(action.path, location): action
@@ -82,7 +82,7 @@ def committed_rows(actions: Sequence[Action], location: str) -> CommittedRows:
 
 
 def _only_deletes(before: RemoveFile, after: AddFile) -> bool:
-    """Return whether a file has more deleted rows than it had."""
+    """Whether the file's new deletion vector contains its old one."""
     old, new = before.deletion_vector, after.deletion_vector
     if new is None:
         return False
@@ -91,11 +91,11 @@ def _only_deletes(before: RemoveFile, after: AddFile) -> bool:
 
 @dataclass
 class StepLimits:
-    """How much one step may take: the first file always, then more while less than that was taken.
+    """Limits of one micro-batch: always the first file, then more files until a limit is reached.
 
     Attributes:
-        files: None for any number.
-        nbytes: None for any number.
+        files: None for no limit.
+        nbytes: None for no limit.
     """
 
     files: int | None = None
@@ -103,11 +103,11 @@ class StepLimits:
 
     @property
     def reached(self) -> bool:
-        """Whether nothing more is to be taken."""
+        """Whether a limit has been reached."""
         return (self.files is not None and self.files <= 0) or (self.nbytes is not None and self.nbytes <= 0)
 
     def room_for(self, sizes: npt.NDArray[np.int64]) -> int:
-        """Return how many of the next files, with these sizes in bytes, there is room for."""
+        """Return how many of the next files, with these sizes in bytes, fit."""
         count = len(sizes) if self.files is None else min(len(sizes), max(0, self.files))
         if self.nbytes is not None:
             before = np.cumsum(sizes[:count]) - sizes[:count]
@@ -115,25 +115,25 @@ class StepLimits:
         return count
 
     def spend(self, files: int, nbytes: int) -> None:
-        """Take note of what was taken; a version that must not be split may be more than there was room for."""
+        """Count what was read; a version that must not be split may exceed the limits."""
         self.files = None if self.files is None else self.files - files
         self.nbytes = None if self.nbytes is None else self.nbytes - nbytes
 
 
 def schema_fit(read: Metadata, read_version: int, other: Metadata, version: int) -> SchemaFit:
-    """Return how rows written under ``other`` go with a stream whose columns are those of ``read``.
+    """Return whether rows written under ``other`` fit a stream that reads with ``read``.
 
-    ``fits``: they can be read. ``added``: later versions have columns that the stream lacks. ``changed``: in later
-    versions, columns were renamed, dropped, or got another type. ``gone``: earlier versions had other columns.
+    ``fits``: readable. ``added``: a later version has columns that the stream lacks. ``changed``: a later
+    version renamed, dropped or retyped columns. ``gone``: an earlier version had other columns.
 
     Args:
-        read: what is read with.
+        read: metadata that the stream reads with.
         read_version: its version.
-        other: what was in force in some version.
-        version: that version.
+        other: metadata in effect at ``version``.
+        version: of ``other``.
 
     Raises:
-        InvalidSchema: a schema cannot be read.
+        InvalidSchema: a schema cannot be parsed.
     """
     readable = is_readable_with(read, read_version, other, version)
     if version <= read_version:

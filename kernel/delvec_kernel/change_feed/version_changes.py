@@ -1,4 +1,4 @@
-"""The change data feed of one version: its change files, or what its files tell (PROTOCOL.md, "Change Data Files")."""
+"""The change data feed of one version, from its change data files or its file actions (PROTOCOL.md, "Change Data Files")."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,16 +17,16 @@ _ROWS_OF_MERGE: Final = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTa
 
 @dataclass(frozen=True, slots=True)
 class FileChanges:
-    """Rows of one file that a version changed: all, but for what the deletion vectors say.
+    """Changed rows of one file in a version: all rows, restricted by deletion vectors.
 
     Attributes:
-        change_type: of the rows; None for a change file, which says it for each.
-        partition_values: serialized, by physical name; None where the log does not say.
-        size: bytes; None where the log does not say.
+        change_type: of the rows; None for a change data file, where each row has its own.
+        partition_values: serialized, by physical name; None if unknown.
+        size: bytes; None if unknown.
         stats: JSON text.
-        without: rows that are not among them.
-        only: just these, and no others.
-        less: of ``only``, rows that are not among them.
+        without: rows to leave out.
+        only: rows to include, if not all.
+        less: rows to leave out of ``only``.
     """
 
     change_type: ChangeType | None
@@ -40,16 +40,16 @@ class FileChanges:
 
 
 def changes_in(actions: Sequence[Action], location: str) -> Iterator[FileChanges]:
-    """Yield what a version of the table at ``location`` changed; nothing where it only arranged rows another way.
+    """Yield the changes of a version of the table at ``location``; none if it only rearranged rows.
 
     Raises:
-        CorruptLog: a path is none.
+        CorruptLog: a path is invalid.
         LocationNotAllowed: a relative path leads out of the table.
     """
     files = [action for action in actions if isinstance(action, Cdc)]
     if files:
         for file in files:
-            locations.canonical_log_path(file.path, location)  # refuses one that leads out of the table
+            locations.canonical_log_path(file.path, location)  # raises if it leads out of the table
             yield FileChanges(None, file.path, file.partition_values, file.size)
         return
     if _changed_nothing(next((action for action in actions if isinstance(action, CommitInfo)), None)):
@@ -66,7 +66,7 @@ def changes_in(actions: Sequence[Action], location: str) -> Iterator[FileChanges
     }
     for key, add in adds.items():
         if key in removes:
-            yield from _revised(removes[key], add)
+            yield from _deletion_vector_changes(removes[key], add)
         else:
             yield _file("insert", add, without=add.deletion_vector)
     for key, remove in removes.items():
@@ -75,17 +75,17 @@ def changes_in(actions: Sequence[Action], location: str) -> Iterator[FileChanges
 
 
 def _changed_nothing(info: CommitInfo | None) -> bool:
-    """Return whether a MERGE says that it wrote files anew for nothing."""
+    """Whether a MERGE's metrics say that it only copied rows."""
     if info is None or info.operation != "MERGE" or not info.operation_metrics:
         return False
     return all(str(info.operation_metrics.get(name)) == "0" for name in _ROWS_OF_MERGE)
 
 
-def _revised(remove: RemoveFile, add: AddFile) -> Iterator[FileChanges]:
-    """Yield what another deletion vector changed; a RESTORE brings rows back."""
+def _deletion_vector_changes(remove: RemoveFile, add: AddFile) -> Iterator[FileChanges]:
+    """Yield the effect of replacing a deletion vector; a RESTORE may bring rows back."""
     before, after = remove.deletion_vector, add.deletion_vector
     if after is not None:
-        # Bounds that are tight are those of the rows that were live then.
+        # Tight bounds cover only the rows that were live at the time.
         size, values = add.size, add.partition_values
         yield FileChanges("delete", add.path, values, size, remove.stats, only=after, less=before)
     if before is not None:
