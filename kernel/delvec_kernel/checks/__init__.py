@@ -1,1 +1,1 @@
-"""The invariants of every table, and findings where they do not hold."""
+"""Invariants of tables, and the findings when they are violated."""

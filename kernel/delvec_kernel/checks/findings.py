@@ -1,4 +1,4 @@
-"""A finding: one thing that should be true of a table and is not."""
+"""Findings: violations of a table's invariants."""
 
 import json
 from collections.abc import Iterator
@@ -78,21 +78,21 @@ INVARIANTS: Final = {
         "Older Iceberg snapshots that have not expired still have their manifests and delete files."
     ),
 }
-"""Each invariant by its code."""
+"""Descriptions of the invariants, by code."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Where an invariant does not hold.
+    """A violation of an invariant.
 
     Attributes:
-        invariant: a key of :data:`INVARIANTS`. severity: ``error`` where readers can see rows other than
-        those committed, or none; ``warning`` for what
-            other writers leave behind and readers cope with.
-        version: in which it was found.
+        invariant: a key of :data:`INVARIANTS`.
+        severity: ``error`` if readers can see rows other than those committed, or none; ``warning`` for leftovers of
+            other writers that readers tolerate.
+        version: the version with the problem.
         file: path as in the log, or the name of the log file.
-        message: what is wrong, and what to do.
-        fixed_in: the version that fixed it. It affects only reads of earlier versions.
+        message: the problem, and how to fix it.
+        fixed_in: the version that fixed it, so that only reads of earlier versions are affected.
     """
 
     invariant: str
@@ -103,7 +103,7 @@ class Finding:
     fixed_in: int | None = None
 
     def as_fixed_in(self, version: int) -> "Finding":
-        """Return the finding as fixed in a version."""
+        """Return a copy that is marked as fixed in a version."""
         message = f"{self.message} This was fixed in version {version}."
         return replace(self, severity="warning", message=message, fixed_in=version)
 
@@ -112,7 +112,7 @@ _BOUNDS = ("minValues", "maxValues")
 
 
 def vector_findings(version: int, path: str, stats: str | None, vector: Descriptor) -> Iterator[Finding]:
-    """Say what is wrong with the statistics of a file that has a deletion vector."""
+    """Report problems with the statistics of a file that has a deletion vector."""
     where = f"File '{path}' of version {version}"
     try:
         count = None if stats is None else statistics.num_records(stats)
@@ -156,7 +156,7 @@ def _claims_tight_bounds(stats: str) -> bool:
     return any(document.get(name) for name in _BOUNDS)
 
 
-_MOST: Final = 20
+_MAX_REPORTED: Final = 20
 _DOMAIN: Final = "delta.rowTracking"
 _ADVICE: Final = (
     "change feeds and incremental views that use row ids return wrong results; rewrite both files"
@@ -164,7 +164,7 @@ _ADVICE: Final = (
 
 
 def row_id_findings(snapshot: Snapshot) -> Iterator[Finding]:
-    """Say which live files share row ids, or have some above the high-water mark; 20 of each at most."""
+    """Report live files with overlapping row ids or row ids above the high-water mark, up to 20 of each."""
     if "rowTracking" not in writer_features(snapshot.protocol):
         return
     files = snapshot.live.columns(["path", "num_records", "base_row_id"])
@@ -174,7 +174,7 @@ def row_id_findings(snapshot: Snapshot) -> Iterator[Finding]:
         return
     first: npt.NDArray[np.int64] = files["base_row_id"].to_numpy()
     last = first + files["num_records"].to_numpy() - 1
-    for place in np.flatnonzero(first[1:] <= last[:-1])[:_MOST].tolist():
+    for place in np.flatnonzero(first[1:] <= last[:-1])[:_MAX_REPORTED].tolist():
         one, other = files["path"][place].as_py(), files["path"][place + 1].as_py()
         yield _finding(
             snapshot.version,
@@ -193,7 +193,7 @@ def row_id_findings(snapshot: Snapshot) -> Iterator[Finding]:
         )
         return
     paths = files["path"].filter(pa.array(last > mark))
-    for path in paths[:_MOST].to_pylist():
+    for path in paths[:_MAX_REPORTED].to_pylist():
         yield _finding(
             snapshot.version,
             path,

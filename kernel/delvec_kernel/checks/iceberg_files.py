@@ -1,4 +1,4 @@
-"""Invariants of a converted Iceberg snapshot: its manifests and its files, compared with the Delta version that it shows.
+"""Invariants of a converted Iceberg snapshot: its manifests and files, compared with its Delta version.
 
 All checks are columnar, over the entries of all manifests at once.
 """
@@ -38,7 +38,7 @@ __all__ = [
     "sequence_findings",
 ]
 
-_TEXT: Final = pa.large_string()  # Paths of a table may be more than 2 GiB together.
+_TEXT: Final = pa.large_string()  # all paths of a table may exceed 2 GiB
 
 ENTRIES_SCHEMA: Final = pa.schema(
     {
@@ -55,7 +55,7 @@ ENTRIES_SCHEMA: Final = pa.schema(
         "length": pa.int64(),
     }
 )
-"""Live entries of manifests, of data files or of deletes."""
+"""Live manifest entries of data files or deletes."""
 
 LIVE_SCHEMA: Final = pa.schema(
     {
@@ -67,7 +67,7 @@ LIVE_SCHEMA: Final = pa.schema(
         "deleted": pa.int64(),
     }
 )
-"""Live files of a Delta version as Iceberg should have them; ``records`` is NULL where statistics do not tell."""
+"""Live files of a Delta version as they should appear in Iceberg; ``records`` is NULL where unknown."""
 
 _TOTALS: Final = (
     ("total-data-files", DATA, False),
@@ -79,13 +79,13 @@ _TOTALS: Final = (
 
 @dataclass(frozen=True)
 class IcebergSnapshot:
-    """What is checked, and how findings speak of it.
+    """The snapshot being checked, with context for findings.
 
     Attributes:
-        version: the Delta version that it shows.
+        version: the Delta version that was converted.
         format_version: 2 or 3.
-        location: the Iceberg table's.
-        metadata: the table's.
+        location: of the Iceberg table.
+        metadata: of the Iceberg table.
         snapshot: the current one.
     """
 
@@ -96,7 +96,7 @@ class IcebergSnapshot:
     snapshot: Mapping[str, Any]
 
     def finding(self, invariant: str, file: str | None, what: str, severity: Severity = "error") -> Finding:
-        """Return a finding whose message says how to mend it."""
+        """Return a finding whose message includes how to fix it."""
         return Finding(
             invariant,
             severity,
@@ -112,7 +112,7 @@ def columns_of(entries: Iterable[ManifestEntry], manifest: ManifestFile) -> pa.R
 
     Raises:
         KeyError: a field is missing.
-        TypeError: or ``pa.ArrowException``: a field is of another type.
+        TypeError: or ``pa.ArrowException``: a field has another type.
     """
     rows = [
         {
@@ -136,14 +136,14 @@ def columns_of(entries: Iterable[ManifestEntry], manifest: ManifestFile) -> pa.R
 
 
 def partition_key(values: Mapping[str, Any]) -> str:
-    """Return a partition tuple as text; equal ones have equal texts."""
+    """Return a partition tuple as text, the same text for equal tuples."""
     return repr(sorted(values.items()))
 
 
 def manifest_findings(
     manifest: ManifestFile, entries: Sequence[ManifestEntry], of: IcebergSnapshot
 ) -> Iterator[Finding]:
-    """Say where a manifest's row of the manifest list is not true."""
+    """Report errors in a manifest's entry in the manifest list."""
     path = manifest["manifest_path"]
     for status, name in ((ADDED, "added"), (EXISTING, "existing"), (DELETED, "deleted")):
         counts = [entry["data_file"]["record_count"] for entry in entries if entry["status"] == status]
@@ -179,7 +179,7 @@ def manifest_findings(
 
 
 def count_findings(data: pa.Table, deletes: pa.Table, of: IcebergSnapshot) -> Iterator[Finding]:
-    """Say where the totals of the snapshot's summary are not those of its files."""
+    """Report wrong totals in the snapshot's summary."""
     for name, content, rows in _TOTALS:
         files = data if content == DATA else deletes
         count = (pc.sum(files["records"]).as_py() or 0) if rows else files.num_rows
@@ -200,7 +200,7 @@ def file_findings(
     Args:
         data: ENTRIES_SCHEMA.
         live: LIVE_SCHEMA; ``partition`` in the default spec.
-        default_spec_id: files of other specs keep the partition that they have there.
+        default_spec_id: files of other specs keep their partition.
         of: the snapshot.
     """
     for path, count in _repeated(data["path"]):
@@ -242,12 +242,12 @@ def file_findings(
 def delete_findings(
     data: pa.Table, deletes: pa.Table, live: pa.Table | None, of: IcebergSnapshot
 ) -> Iterator[Finding]:
-    """Compare deletes with the data files that they refer to, and with Delta's deletion vectors.
+    """Compare deletes with the data files they refer to, and with Delta's deletion vectors.
 
     Args:
         data: ENTRIES_SCHEMA.
         deletes: ENTRIES_SCHEMA.
-        live: LIVE_SCHEMA; None where the Delta version is gone.
+        live: LIVE_SCHEMA; None if the Delta version is no longer available.
         of: the snapshot.
     """
     wanted = "PUFFIN" if of.format_version >= V3 else "PARQUET"
@@ -292,10 +292,12 @@ def delete_findings(
             "readers ignore the deletes",
         )
     if live is not None:
-        yield from _against_vectors(deletes, live, of)
+        yield from _compare_with_deletion_vectors(deletes, live, of)
 
 
-def _against_vectors(deletes: pa.Table, live: pa.Table, of: IcebergSnapshot) -> Iterator[Finding]:
+def _compare_with_deletion_vectors(
+    deletes: pa.Table, live: pa.Table, of: IcebergSnapshot
+) -> Iterator[Finding]:
     marked = live.filter(pc.greater(live["deleted"], 0))
     missing = pc.invert(pc.is_in(marked["path"], value_set=deletes["referenced"]))
     for row in marked.filter(missing).to_pylist():
@@ -322,7 +324,7 @@ def _against_vectors(deletes: pa.Table, live: pa.Table, of: IcebergSnapshot) -> 
 
 
 def sequence_findings(data: pa.Table, deletes: pa.Table, of: IcebergSnapshot) -> Iterator[Finding]:
-    """Say which sequence numbers are above the snapshot's, and the snapshot's above the table's last."""
+    """Report sequence numbers above the snapshot's, or a snapshot's above the table's last."""
     last, own = of.metadata["last-sequence-number"], of.snapshot["sequence-number"]
     if own > last:
         yield of.finding(
@@ -341,7 +343,7 @@ def sequence_findings(data: pa.Table, deletes: pa.Table, of: IcebergSnapshot) ->
 
 
 def row_id_findings(data: pa.Table, of: IcebergSnapshot) -> Iterator[Finding]:
-    """Say which files lack row ids, share some, or have some that the next snapshot would give again; none before version 3."""
+    """Report files with missing, overlapping or still unassigned row ids; format version 3 only."""
     if of.format_version < V3:
         return
     end = of.metadata["next-row-id"]
@@ -375,7 +377,7 @@ def _repeated(values: pa.ChunkedArray) -> Iterator[tuple[str, int]]:
 
 
 def _differing(one: pa.Table, other: pa.Table, name: str) -> Iterator[tuple[str, Any, Any]]:
-    """Yield path and both values where two tables of the same rows differ; NULL in ``other`` is not known."""
+    """Yield path and both values of the rows in which two tables differ; NULL in ``other`` means unknown."""
     yield from _pairs(one, other, pc.fill_null(pc.not_equal(one[name], other[name]), False), name)
 
 

@@ -1,6 +1,6 @@
-"""The invariants of a log: each version against the one before it (PROTOCOL.md, "Action Reconciliation").
+"""Checks the invariants of a log, each version against the previous one (PROTOCOL.md, "Action Reconciliation").
 
-Unlike replay, which refuses invalid actions, this reports everything that is wrong and continues.
+Unlike replay, which raises on invalid actions, this reports every problem and continues.
 """
 
 import re
@@ -35,11 +35,11 @@ __all__ = ["LogWalk", "empty_vectors"]
 _EMPTY_VECTOR: Final = re.compile(rb'"deletionVector"\s*:\s*\{\s*\}')
 _DELETION_VECTORS: Final = "deletionVectors"
 _ROW_TRACKING: Final = "rowTracking"
-_NAMED_AT_MOST: Final = 20
+_MAX_REPORTED: Final = 20
 
 
 def empty_vectors(version: int, name: str, commit: bytes) -> Iterator[Finding]:
-    """Say whether a commit's file has deletion vectors that are an empty object."""
+    """Report deletion vectors in a commit file that are an empty object."""
     count = len(_EMPTY_VECTOR.findall(commit))
     if count:
         yield Finding(
@@ -53,17 +53,16 @@ def empty_vectors(version: int, name: str, commit: bytes) -> Iterator[Finding]:
 
 
 class LogWalk:
-    """A log, followed commit by commit.
+    """Follows a log commit by commit and reports findings.
 
     Args:
-        state: before the first commit to follow: of a checkpoint, or nothing.
-        wanted: paths of which :attr:`referenced` says whether the log names them: data files, and files of
-            deletion vectors, relative to the table.
+        state: before the first commit: of a checkpoint, or empty.
+        wanted: paths, relative to the table, of data files and deletion vector files to look for in the log.
 
     Attributes:
-        referenced: those of ``wanted`` that the commits that were followed name.
-        strays: what is live by mistake.
-        fixed: findings that are over, and since which version.
+        referenced: the members of ``wanted`` that the commits refer to.
+        strays: files that are live by mistake.
+        fixed: findings that no longer hold, and the version that fixed each.
     """
 
     def __init__(self, state: ReplayState, wanted: AbstractSet[str] = frozenset()) -> None:
@@ -84,13 +83,13 @@ class LogWalk:
 
     @property
     def num_files(self) -> int:
-        """Files that are live by now."""
+        """The number of live files so far."""
         lost = sum(add is None for key, add in self._changed.items() if key in self._known)
         new = sum(add is not None for key, add in self._changed.items() if key not in self._known)
         return self._base.counts.num_files - lost + new
 
     def follow(self, version: int, actions: Sequence[Action]) -> list[Finding]:
-        """Return what is wrong with the next version, and take it for the state from now on."""
+        """Check the next version, apply it, and return the findings."""
         before = self._metadata
         for action in actions:
             match action:
@@ -108,12 +107,12 @@ class LogWalk:
         return found
 
     def file(self, key: str) -> AddFile | None:
-        """Return a file that some commit named as it is by now, by its canonical path; None where it is not live."""
+        """Return the current state of a file by canonical path, or None if it is not live."""
         return self._changed[key] if key in self._changed else self._base.find(key)
 
     @property
     def lacks_vector_feature(self) -> bool:
-        """Whether files have deletion vectors that the protocol does not know."""
+        """Whether files have deletion vectors but the protocol lacks the feature."""
         return any(found not in self.fixed for found in self._of_protocol)
 
     def _note_fixed(self, findings: Iterable[Finding], version: int) -> None:
@@ -121,12 +120,12 @@ class LogWalk:
             self.fixed.setdefault(found, version)
 
     def differences(self, live: LiveFiles, version: int, what: str) -> Iterator[Finding]:
-        """Say where files that were loaded another way are not those that the commits lead to; 20 of them.
+        """Report up to 20 differences between these live files and the result of the commits.
 
         Args:
             live: the files.
-            version: that was followed last.
-            what: where ``live`` comes from.
+            version: the last version followed.
+            what: the origin of ``live``, for messages.
         """
         advice = (
             "restore the damaged checkpoint or compacted log file from a backup, or delete it if all "
@@ -147,7 +146,7 @@ class LogWalk:
             for key, add in self._changed.items()
             if (add is None) != (key not in loaded) or (add is not None and _id(add) != _id(loaded[key]))
         )
-        for key in islice(differing, _NAMED_AT_MOST):
+        for key in islice(differing, _MAX_REPORTED):
             add, other = self._changed[key], loaded.get(key)
             says = "is gone" if add is None else f"is live with {_named(add)}"
             reads = "is gone" if other is None else f"is live with {_named(other)}"
@@ -213,7 +212,7 @@ class LogWalk:
                 self._changed[key] = None
 
     def _note_pair(self, version: int, key: str, found: Iterable[Finding]) -> None:
-        """Remember what is wrong with a path, until nothing of it is live by mistake any more."""
+        """Remember the findings about a path until none of its files are live by mistake."""
         if key not in self.strays:
             self._note_fixed(self._of_pairs.pop(key, ()), version)
             return
@@ -222,7 +221,7 @@ class LogWalk:
             self._of_pairs.setdefault(key, []).extend(errors)
 
     def _look_up(self, keys: Iterable[str]) -> dict[str, AddFile]:
-        """Return the live files among these."""
+        """Return the live files among these paths."""
         fresh = [key for key in keys if key not in self._changed]
         found = self._base.find_all(fresh) if fresh and self._base.members else {}
         self._known |= found
@@ -240,15 +239,15 @@ class LogWalk:
         try:
             vector = action.deletion_vector and action.deletion_vector.relative_path()
         except CorruptDeletionVector:
-            vector = None  # its reader reports it
+            vector = None  # reported when the deletion vector is read
         self.referenced |= (names | ({vector} if vector else set())) & self._wanted
 
     def _pair(
         self, version: int, key: str, add: AddFile | None, remove: RemoveFile | None, old: AddFile | None
     ) -> Iterator[Finding]:
-        """Say what is wrong between what a version does to one path and what it found there."""
+        """Report conflicts between a version's actions on one path and the state before."""
         if remove is not None and not self.strays.is_superseded(key, remove):
-            if old is None and not _keeps_vectors(remove):
+            if old is None and not _protects_dv_file(remove):
                 yield Finding(
                     "remove-of-live-file",
                     "warning",
@@ -377,8 +376,8 @@ def _is_true(metadata: Metadata | None, name: str) -> bool:
     return metadata is not None and is_true(metadata.configuration, name)
 
 
-def _keeps_vectors(remove: RemoveFile) -> bool:
-    """Whether it is of no data file: by it those who do not know deletion vectors keep a file of them."""
+def _protects_dv_file(remove: RemoveFile) -> bool:
+    """Whether it is a tombstone of a deletion vector file, which keeps VACUUM without the feature from deleting that."""
     return remove.deletion_vector is None and not remove.data_change and is_file_name(remove.path)
 
 

@@ -1,6 +1,6 @@
-"""Logical files - a path with its deletion vector - that commits left live by mistake.
+"""Logical files (a path with its deletion vector) that commits left live by mistake.
 
-By the protocol a remove takes away one path with one deletion vector. A writer that forgets the deletion vector removes
+In the protocol, a remove applies to one path with one deletion vector. A writer that omits the deletion vector removes
 nothing, and one that adds a path again without a remove has it twice.
 """
 
@@ -13,11 +13,11 @@ __all__ = ["MissedRemove", "Origin", "StrayFiles", "SupersededFile", "vector_id"
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Which commit it was.
+    """Identifies a commit.
 
     Attributes:
-        operation: as commitInfo says it.
-        read_version: likewise.
+        operation: from commitInfo.
+        read_version: from commitInfo.
     """
 
     version: int
@@ -26,7 +26,7 @@ class Origin:
 
     @classmethod
     def of(cls, version: int, info: CommitInfo | None) -> "Origin":
-        """Return what a commit says of itself."""
+        """Return the origin described by a commit's commitInfo."""
         if info is None:
             return cls(version)
         return cls(version, info.operation, info.read_version)
@@ -34,14 +34,14 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class SupersededFile:
-    """A logical file that is live by the protocol, though its path was added again with another deletion vector.
+    """A logical file that is still live although its path was added again with another deletion vector.
 
     Attributes:
         add: the logical file.
-        origin: of its deletion vector, None where the log does not reach there.
-        by: what was added in its place.
-        at: the commit that did.
-        remove: of the same path in that commit, with another deletion vector.
+        origin: the commit that set its deletion vector, or None if the log no longer has it.
+        by: the add that superseded it.
+        at: the commit of ``by``.
+        remove: the remove of the path in that commit, with another deletion vector.
     """
 
     add: AddFile
@@ -53,15 +53,15 @@ class SupersededFile:
 
 @dataclass(frozen=True, slots=True)
 class MissedRemove:
-    """A file that is live although a commit was to remove it.
+    """A file that is live although a commit meant to remove it.
 
     Attributes:
         add: the file as it was live then.
-        origin: of its deletion vector, None where the log does not reach there.
-        remove: with another deletion vector, so that it removed nothing.
-        at: the commit.
-        writes_rows: whether that commit added other files, which may hold rows of this one.
-        changed_in: the first version that changed the file afterwards, as if it were to be there.
+        origin: the commit that set its deletion vector, or None if the log no longer has it.
+        remove: the remove, whose deletion vector did not match.
+        at: the commit of ``remove``.
+        writes_rows: whether that commit added other files, which may contain rows of this one.
+        changed_in: the first later version that changed the file, treating it as live.
     """
 
     add: AddFile
@@ -74,11 +74,11 @@ class MissedRemove:
 
 @dataclass
 class StrayFiles:
-    """What is live by mistake, after the commits so far; keys are canonical paths.
+    """Files live by mistake after the commits so far; keys are canonical paths.
 
     Attributes:
         superseded: by unique id of the deletion vector, None for none.
-        missed: files that a commit was to remove.
+        missed: files that a commit meant to remove.
     """
 
     superseded: dict[str, dict[str | None, SupersededFile]] = field(default_factory=dict)
@@ -86,11 +86,11 @@ class StrayFiles:
     _origins: dict[str, Origin] = field(default_factory=dict)
 
     def __contains__(self, key: str) -> bool:
-        """Whether something of this path is live by mistake."""
+        """Whether a file with this path is live by mistake."""
         return key in self.superseded or key in self.missed
 
     def is_superseded(self, key: str, action: RemoveFile) -> bool:
-        """Whether a remove takes away what a later add of the path has left behind."""
+        """Whether a remove applies to a file that a later add of the path superseded."""
         return vector_id(action) in self.superseded.get(key, ())
 
     def follow(
@@ -103,15 +103,15 @@ class StrayFiles:
         *,
         writes_rows: bool,
     ) -> None:
-        """Take in what a version does to one path.
+        """Apply a version's actions on one path.
 
         Args:
             key: the path.
-            add: of the path, where there is one.
-            remove: likewise.
-            old: what readers that know one file of a path had as live before.
+            add: the version's add of the path, if any.
+            remove: the version's remove of the path, if any.
+            old: the file that was live before, for readers that track one file per path.
             at: the commit.
-            writes_rows: whether it adds files of other paths.
+            writes_rows: whether it adds files with other paths.
         """
         if remove is not None:
             self._removed(key, add, remove, old, at, writes_rows=writes_rows)
@@ -163,7 +163,7 @@ class StrayFiles:
 
 
 def vector_id(action: AddFile | RemoveFile | None) -> str | None:
-    """Return the unique id of a deletion vector, None for none."""
+    """Return the unique id of an action's deletion vector, or None."""
     if action is None or action.deletion_vector is None:
         return None
     return action.deletion_vector.unique_id
