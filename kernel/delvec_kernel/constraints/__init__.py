@@ -1,1 +1,1 @@
-"""What a table demands of its rows: NOT NULL, CHECK, generated and default columns."""
+"""Rules for a table's rows: NOT NULL, CHECK, generated and default columns."""

@@ -1,4 +1,4 @@
-"""Columns that rows may leave out: columns with a default, generated and identity columns (PROTOCOL.md)."""
+"""Columns that rows may omit: default, generated and identity columns (PROTOCOL.md)."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -25,18 +25,18 @@ _LONG: Final = range(-(2**63), 2**63)
 
 
 def features(schema: StructType) -> list[str]:
-    """Return the table features that bind writers to the columns of a new table."""
+    """Return the writer features that a new table's columns need."""
     keys = {key for field in schema.fields for key in field.metadata}
     wanted = ((GENERATION, "generatedColumns"), (_START, "identityColumns"), (DEFAULT, "allowColumnDefaults"))
     return [feature for key, feature in wanted if key in keys]
 
 
 def check(schema: StructType) -> frozenset[tuple[str, str]]:
-    """Refuse rules that cannot be; return those that are well: name of the column, key of its metadata.
+    """Reject invalid rules; return the valid ones as (column name, metadata key).
 
     Raises:
         InvalidSchema: names the column.
-        ExpressionNotAllowed: an expression holds what no writer should evaluate.
+        ExpressionNotAllowed: an expression is not allowed.
     """
     known: set[tuple[str, str]] = set()
     for field in schema.fields:
@@ -63,12 +63,12 @@ def check(schema: StructType) -> frozenset[tuple[str, str]]:
 
 
 def check_default(field: StructField, text: str) -> None:
-    """Refuse a default that a column of a table cannot have.
+    """Reject an invalid default of a column.
 
     Raises:
-        InvalidSchema: it reads columns, is not one expression, is known not to be castable to the column's type, or the
-            column has another rule for its value.
-        ExpressionNotAllowed: it holds what no writer should evaluate.
+        InvalidSchema: it reads columns, is not one expression, or cannot be cast to the column's type, or the
+            column is generated or an identity column.
+        ExpressionNotAllowed: it is not allowed.
     """
     if GENERATION in field.metadata or _START in field.metadata:
         raise _refused(field, "is a generated or identity column, which cannot have a default")
@@ -100,13 +100,13 @@ def _check_expression(field: StructField, text: Any, schema: StructType, what: s
             f"themselves: {error.message}",
         ) from error
     except InvalidPredicate:
-        pass  # an engine may know the function
+        pass  # may be a function that only the engine knows
     else:
         if what == "default" and isinstance(root, exp.Is) and is_impossible(root.this, field.type):
             kind = field.type.to_json()
             shown = kind if isinstance(kind, str) else kind["type"]
             raise _refused(field, f"has the default {text[:200]!r}, which cannot be cast to its type {shown}")
-    Generated(field.name, text, tuple(schema.names), is_default=what == "default").sql  # noqa: B018 - for the error
+    Generated(field.name, text, tuple(schema.names), is_default=what == "default").sql  # noqa: B018 - raises ExpressionNotAllowed
 
 
 def _check_identity(field: StructField, metadata: Mapping[str, Any]) -> None:

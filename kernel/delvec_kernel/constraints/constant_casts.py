@@ -18,15 +18,15 @@ from delvec_kernel.statistics.literal_bounds import DateTimeLiteral, literal_val
 __all__ = ["is_impossible"]
 
 _BITS: Final[Mapping[str, int]] = {"byte": 8, "short": 16, "integer": 32, "long": 64}
-_MOMENTS: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
-_ALL: Final = NUMERIC_KINDS | _MOMENTS | {"string", "boolean", "binary"}
-_BECOMES: Final[Mapping[str, frozenset[str]]] = {
+_DATE_TIME_KINDS: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
+_ALL: Final = NUMERIC_KINDS | _DATE_TIME_KINDS | {"string", "boolean", "binary"}
+_CASTABLE_TO: Final[Mapping[str, frozenset[str]]] = {
     "string": _ALL,
     "boolean": NUMERIC_KINDS | {"boolean", "string"},
     **dict.fromkeys(NUMERIC_KINDS, NUMERIC_KINDS | {"boolean", "string", "timestamp"}),
-    "date": _MOMENTS | {"string"},
-    "timestamp": _MOMENTS | NUMERIC_KINDS | {"string"},
-    "timestamp_ntz": _MOMENTS | {"string"},
+    "date": _DATE_TIME_KINDS | {"string"},
+    "timestamp": _DATE_TIME_KINDS | NUMERIC_KINDS | {"string"},
+    "timestamp_ntz": _DATE_TIME_KINDS | {"string"},
     "binary": frozenset({"binary", "string"}),
 }
 """Kinds to which a valid value of a kind can be cast; other kinds are not checked."""
@@ -42,7 +42,7 @@ _TYPES: Final[Mapping[exp.DType, DataType]] = {
 
 _NO_COLUMNS: Final = StructType(())
 _BLANK: Final = "".join(map(chr, range(0x21))) + "\x7f"
-_WHOLE: Final = re.compile(r"[+-]?\d+", re.ASCII)
+_INTEGER: Final = re.compile(r"[+-]?\d+", re.ASCII)
 _NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,9})?", re.ASCII)
 _REAL: Final = re.compile(
     rf"{_NUMBER.pattern}[dDfF]?|[+-]?(?:nan|inf|infinity)|[+-]?0x.*", re.ASCII | re.IGNORECASE
@@ -50,8 +50,8 @@ _REAL: Final = re.compile(
 _BOOLEANS: Final = frozenset({"t", "true", "y", "yes", "1", "f", "false", "n", "no", "0"})
 _DATE: Final = re.compile(r"([+-]?\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", re.ASCII | re.DOTALL)
 _TIME: Final = re.compile(r"T?\d{1,2}:.*", re.ASCII | re.DOTALL)
-_LONGEST: Final = 400
-_NUMBERS: Final = Context(prec=2 * _LONGEST)
+_MAX_LENGTH: Final = 400
+_NUMBERS: Final = Context(prec=2 * _MAX_LENGTH)
 
 
 _SPECIAL = ("epoch", "now", "today", "tomorrow", "yesterday")
@@ -73,19 +73,19 @@ def is_impossible(node: exp.Expr, kind: DataType) -> bool:
         return value is not None
     given = value[0] if isinstance(value, DateTimeLiteral) else kind_of(node, _NO_COLUMNS)
     wanted = kind_of_type(kind)
-    if wanted in _ALL and given is not None and wanted not in _BECOMES.get(given, _ALL):
+    if wanted in _ALL and given is not None and wanted not in _CASTABLE_TO.get(given, _ALL):
         return True
-    return not _is_good(value, kind)
+    return not _is_valid(value, kind)
 
 
-def _is_good(value: Any, kind: DataType) -> bool:
+def _is_valid(value: Any, kind: DataType) -> bool:
     """Whether a literal's value is valid for a type; True for other expressions."""
     if isinstance(value, DateTimeLiteral):
         text = value[1].strip(_BLANK)
         # Typed literals accept these words, casts of strings do not.
-        return text.lower().startswith(_SPECIAL) or _is_moment(text, alone=value[0] == "date")
+        return text.lower().startswith(_SPECIAL) or _may_be_date_time(text, alone=value[0] == "date")
     if isinstance(value, str):
-        return len(value) > _LONGEST or _reads_as(value.strip(_BLANK), kind)
+        return len(value) > _MAX_LENGTH or _reads_as(value.strip(_BLANK), kind)
     is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
     return not is_number or _fits(value, kind)
 
@@ -95,17 +95,17 @@ def _reads_as(text: str, kind: DataType) -> bool:
         return _NUMBER.fullmatch(text) is not None and _fits(Decimal(text), kind)
     name = kind.name if isinstance(kind, PrimitiveType) else ""
     if name in _BITS:
-        return _WHOLE.fullmatch(text) is not None and _fits(int(text), kind)
+        return _INTEGER.fullmatch(text) is not None and _fits(int(text), kind)
     if name in ("float", "double"):
         return _REAL.fullmatch(text) is not None
     if name == "boolean":
         return text.lower() in _BOOLEANS
-    if name in _MOMENTS:
-        return _is_moment(text, alone=name == "date")
+    if name in _DATE_TIME_KINDS:
+        return _may_be_date_time(text, alone=name == "date")
     return True
 
 
-def _is_moment(text: str, *, alone: bool = False) -> bool:
+def _may_be_date_time(text: str, *, alone: bool = False) -> bool:
     """Whether a text may be a date or a time; ``alone`` if a time without a date is invalid."""
     found = _DATE.fullmatch(text)
     if found is None:

@@ -1,7 +1,7 @@
-"""What a table asks of the rows that are written to it: read from its schema and its properties, evaluated elsewhere.
+"""The constraints that a table declares in its schema and properties; engines evaluate them.
 
-As in delta-spark a CHECK constraint and an invariant are violated where they are false or NULL, a NOT NULL field of a
-struct also where the struct is NULL, and a text is never cut or padded to fit its ``char`` or ``varchar``.
+As in delta-spark, a CHECK constraint or invariant is violated if false or NULL, a NOT NULL struct field also if
+the struct is NULL, and strings are never truncated or padded to fit ``char`` or ``varchar``.
 """
 
 import json
@@ -33,7 +33,7 @@ __all__ = [
 
 CHECK_PREFIX: Final = "delta.constraints."
 REPLACE_WHERE: Final = "__delvec_replace_where"
-"""Name of the check that stands for the condition of ``replace_where``."""
+"""Name of the check for the condition of ``replace_where``."""
 DEFAULT: Final = "CURRENT_DEFAULT"
 GENERATION: Final = "delta.generationExpression"
 _INVARIANTS: Final = "delta.invariants"
@@ -44,13 +44,13 @@ _FEATURES: Final = 7
 
 @dataclass(frozen=True)
 class Check:
-    """A Boolean expression in Spark's SQL that must be TRUE, not NULL, for each row.
+    """A Boolean expression in Spark SQL that must be TRUE, not NULL, for each row.
 
     Attributes:
         name: of the constraint; ``EXPRESSION(...)`` for an invariant, ``Generated Column`` for a generated one.
-        columns: top-level columns that the expression may read, as the schema spells them.
-        is_of_user: whether it is the text of the user who writes, and not of the table: it is evaluated as it is.
-        generated: the column whose values it compares with its generation expression.
+        columns: top-level columns that the expression may read, as spelled in the schema.
+        is_of_user: whether the writing user supplied it, not the table, so that it need not be on the allow-list.
+        generated: the column compared with its generation expression, if any.
     """
 
     name: str
@@ -61,10 +61,10 @@ class Check:
 
     @property
     def sql(self) -> str:
-        """The expression as an engine may evaluate it.
+        """The expression to evaluate.
 
         Raises:
-            ExpressionNotAllowed: it holds what is not on the list of allowed expressions.
+            ExpressionNotAllowed: it contains an expression that is not on the allow-list.
         """
         if self.is_of_user:
             return f"{self.expression}\n"
@@ -74,11 +74,11 @@ class Check:
         return allowed_expression(self.expression, self.columns, owner, constraint=self.name)
 
     def violated(self, values: Mapping[str, Any], where: str) -> ConstraintViolation:
-        """Return the error about a row.
+        """Return the error for a row.
 
         Args:
             values: of the row, by column.
-            where: the table, in words.
+            where: describes the table.
         """
         lines = "".join(f"\n - {name} : {_shown(value)}" for name, value in sorted(values.items()))
         return ConstraintViolation(
@@ -92,11 +92,11 @@ class Check:
 
 @dataclass(frozen=True)
 class Generated:
-    """A column whose values follow from other columns of the row, or that has a default.
+    """A generated column, or one with a default.
 
     Attributes:
-        columns: top-level columns that the expression may read, as the schema spells them; a default reads none.
-        is_default: whether it is a default.
+        columns: top-level columns that the expression may read, as spelled in the schema; none for a default.
+        is_default: whether the expression is a default.
     """
 
     column: str
@@ -106,10 +106,10 @@ class Generated:
 
     @property
     def sql(self) -> str:
-        """The expression as an engine may evaluate it.
+        """The expression to evaluate.
 
         Raises:
-            ExpressionNotAllowed: it holds what is not on the list of allowed expressions.
+            ExpressionNotAllowed: it contains an expression that is not on the allow-list.
         """
         kind = "default" if self.is_default else "generation expression"
         owner = f"Column '{self.column}' has the {kind}"
@@ -117,27 +117,27 @@ class Generated:
 
     @property
     def check(self) -> Check:
-        """What values that are given must satisfy."""
+        """The check for explicitly inserted values."""
         name = backticked(self.column)
         columns = tuple(dict.fromkeys((self.column, *self.columns)))
-        # A comment at the end must not hide the bracket.
+        # Otherwise a trailing comment would hide the closing bracket.
         end = "\n" if "--" in self.expression else ""
         return Check("Generated Column", f"{name} <=> ({self.expression}{end})", columns, generated=self)
 
 
 @dataclass(frozen=True)
 class MaxLength:
-    """How many characters a text may have.
+    """The maximum length of a string.
 
     Attributes:
-        path: the column, then fields of structs, ``element``, ``key`` or ``value``.
+        path: the column, then struct fields, ``element``, ``key`` or ``value``.
     """
 
     path: tuple[str, ...]
     limit: int
 
     def violated(self, value: str, where: str) -> ConstraintViolation:
-        """Return the error about a value; ``where`` is the table, in words."""
+        """Return the error for a value; ``where`` describes the table."""
         name = ".".join(self.path)
         return ConstraintViolation(
             f"Value {_shown(value)!r} of column '{name}' of {where} has {len(value)} characters and exceeds the "
@@ -150,12 +150,12 @@ class MaxLength:
 
 @dataclass(frozen=True)
 class Constraints:
-    """All that a table asks of new rows.
+    """All constraints on new rows of a table.
 
     Attributes:
-        not_null: paths of columns and of struct fields; below a NULL struct there is a NULL.
-        defaults: what a column that is absent has; a value that is given, NULL too, is taken as it is.
-        append_only: whether rows are never removed.
+        not_null: paths of columns and struct fields; a NULL struct makes its fields NULL.
+        defaults: for absent columns; an explicit value, even NULL, is kept.
+        append_only: whether rows may not be deleted or updated.
     """
 
     not_null: tuple[tuple[str, ...], ...] = ()
@@ -167,27 +167,27 @@ class Constraints:
 
     @property
     def has_expressions(self) -> bool:
-        """Whether SQL must be evaluated."""
+        """Whether SQL expressions must be evaluated."""
         return bool(self.checks or self.generated or self.defaults)
 
     @property
     def computed(self) -> tuple[Generated, ...]:
-        """Columns that are computed where they are absent, in an order in which each needs only those before it."""
+        """Columns to compute if absent, in dependency order."""
         return (*self.defaults, *self.generated)
 
 
 def constraints_of(
     schema: StructType, configuration: Mapping[str, str], *, generated: bool = True
 ) -> Constraints:
-    """Return what a table asks of new rows.
+    """Return a table's constraints on new rows.
 
     Args:
-        schema: the table's.
-        configuration: the table's properties.
-        generated: whether generation expressions bind writers, see :func:`generates`.
+        schema: of the table.
+        configuration: table properties.
+        generated: whether to enforce generation expressions, see :func:`generates`.
 
     Raises:
-        UnsupportedWriterFeature: an invariant or a length is not written as Delta writes it.
+        UnsupportedWriterFeature: the metadata of an invariant or a length is malformed.
     """
     checks = [
         Check(name[len(CHECK_PREFIX) :], text, mentioned(text, schema))
@@ -200,7 +200,7 @@ def constraints_of(
         if not item.nullable:
             not_null.append(path)
         elif _INVARIANTS in item.metadata:
-            # Where a column is NOT NULL, delta-spark looks no further.
+            # As in delta-spark, NOT NULL takes precedence over an invariant.
             rule = _invariant(item, path)
             checks.append(Check(f"EXPRESSION({rule})", rule, mentioned(rule, schema)))
     for item in schema.fields:
@@ -225,7 +225,7 @@ def constraints_of(
 
 
 def generates(protocol: Mapping[str, Any]) -> bool:
-    """Whether a table's protocol makes writers keep generated columns; ``protocol`` is the action's JSON."""
+    """Whether the protocol requires writers to enforce generated columns; ``protocol`` is the action's JSON."""
     version = protocol.get("minWriterVersion", 0)
     if version >= _FEATURES:
         return "generatedColumns" in (protocol.get("writerFeatures") or ())
@@ -233,9 +233,9 @@ def generates(protocol: Mapping[str, Any]) -> bool:
 
 
 def mentioned(expression: str, schema: StructType) -> tuple[str, ...]:
-    """Return the top-level columns whose names occur in an expression, as the schema spells them.
+    """Return the top-level columns whose names occur in an expression, as spelled in the schema.
 
-    It need not be one that Delvec can parse; of one that cannot even be cut into words, those are all.
+    Works on expressions that Delvec cannot parse; if one cannot be tokenized either, returns all columns.
     """
     names = names_in(expression)
     if names is None:
@@ -251,7 +251,7 @@ def _shown(value: Any) -> str:
 def _struct_fields(
     schema: StructType, above: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], StructField]]:
-    """Yield columns and fields of structs, not those within arrays and maps: there delta-spark checks nothing."""
+    """Yield columns and struct fields outside arrays and maps, where delta-spark checks nothing."""
     for item in schema.fields:
         path = (*above, item.name)
         yield path, item
@@ -294,10 +294,10 @@ def _lengths(item: StructField) -> list[MaxLength]:
 def _read_lengths(
     text: str, start: int, kind: DataType, path: tuple[str, ...], found: list[MaxLength]
 ) -> int:
-    """Read one type as Spark writes it; return where it ends.
+    """Read one type in Spark's text format; return the end position.
 
     Raises:
-        ValueError: it is not the type that the schema has there.
+        ValueError: it is not the type in the schema.
     """
     inner: list[tuple[str, DataType]]
     match kind:
@@ -321,7 +321,7 @@ def _read_lengths(
         if number:
             start = _after(text, start, ",")
         if isinstance(kind, StructType):
-            # By place, like delta-spark: the text keeps the name that a field had when it was made.
+            # By position, as in delta-spark, since the text keeps the names from when the field was created.
             start = (
                 start + len(name) + 1 if text.startswith(f"{name}:", start) else text.index(":", start) + 1
             )
