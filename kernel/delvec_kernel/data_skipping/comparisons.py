@@ -1,4 +1,4 @@
-"""A LIKE pattern as far as data skipping can use it: the text that it starts with."""
+"""Three-valued comparisons of bounds: comparison operators, IN and LIKE."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -18,12 +18,12 @@ __all__ = ["FEW", "LikePattern", "Truth", "compared", "matched", "one_of"]
 
 @dataclass(frozen=True)
 class LikePattern:
-    """A prefix and what may follow it.
+    """The prefix of a LIKE pattern, and what may follow it.
 
     Attributes:
-        prefix: what every matching value starts with.
-        rest: ``nothing`` if only the prefix itself matches, ``anything`` if all that start with it do,
-            ``something`` if only some of them do.
+        prefix: of every matching value.
+        rest: ``nothing`` if only the prefix itself matches, ``anything`` if every value with it does,
+            ``something`` if only some do.
     """
 
     prefix: str
@@ -31,7 +31,7 @@ class LikePattern:
 
     @classmethod
     def parse(cls, pattern: str, escape: str = "\\") -> "LikePattern | None":
-        """Split ``pattern`` at its first wildcard; None where Spark would refuse its escapes."""
+        """Split ``pattern`` at its first wildcard; None if Spark would reject its escapes."""
         prefix: list[str] = []
         position = 0
         while position < len(pattern):
@@ -51,12 +51,12 @@ class LikePattern:
 
 
 FEW: Final = 32
-"""Members of a list that are compared one by one."""
+"""Lists up to this length are compared member by member."""
 
 
 @dataclass(frozen=True)
 class Truth:
-    """Which truth values may occur in each file."""
+    """The possible truth values of a predicate in each file."""
 
     true: Mask
     false: Mask
@@ -80,7 +80,7 @@ class Truth:
 
 
 def compared(operator: type[exp.Expr], a: Bounds, b: Bounds) -> Truth:
-    """Compare by ``=``, ``<>``, ``<``, ``<=``, ``>`` or ``>=``; one of the two is a column's."""
+    """Compare with ``=``, ``<>``, ``<``, ``<=``, ``>`` or ``>=``; one operand is a column."""
     if operator in {exp.GT, exp.GTE}:
         return compared(exp.LT if operator is exp.GT else exp.LTE, b, a)
     if operator is exp.NEQ:
@@ -108,7 +108,7 @@ def _may(
 
 
 def one_of(bounds: Bounds, values: Sequence[tuple[pa.Scalar, pa.Scalar]]) -> Truth:
-    """Test whether a column is one of ``values``, bounds of literals."""
+    """Evaluate IN over ``values``, each the bounds of a literal."""
     if len(values) > FEW:
         if bounds.low is None:
             return compared(exp.EQ, bounds, bounds)
@@ -120,7 +120,7 @@ def one_of(bounds: Bounds, values: Sequence[tuple[pa.Scalar, pa.Scalar]]) -> Tru
 
 
 def _member(bounds: Bounds, low: pa.Array, values: list[Any]) -> Truth:
-    """Test membership in a long list: look up, per file, the first member that is not below its values."""
+    """Evaluate IN over a long sorted list: per file, find the first member not below its lower bound."""
     distinct = sorted(set(values))
     high = low if bounds.high is None else bounds.high
     known = pc.is_valid(low) if bounds.high is None else pc.and_(pc.is_valid(low), pc.is_valid(high))
@@ -139,7 +139,7 @@ def _member(bounds: Bounds, low: pa.Array, values: list[Any]) -> Truth:
 
 
 def matched(bounds: Bounds, pattern: LikePattern) -> Truth:
-    """Test text by LIKE."""
+    """Evaluate LIKE."""
     some, count = ~bounds.only_null, len(bounds.nullable)
     if bounds.low is None or bounds.high is None:
         return Truth(some, some, bounds.nullable)

@@ -1,7 +1,7 @@
-"""Which live files a predicate leaves: first whole segments by their summaries, then files by their own bounds.
+"""Selects the live files that may match a predicate: segments by their summaries, then files by their bounds.
 
-What each step may drop is for :mod:`~delvec_kernel.data_skipping.truth` to say; here it is asked about few things at a
-time: a segment, a different combination of partition values, and at last the files that are still undecided.
+Each step evaluates :mod:`~delvec_kernel.data_skipping.truth` on few rows: one per segment, then one per distinct
+combination of partition values, and finally one per file that is still undecided.
 """
 
 from collections.abc import Sequence
@@ -36,11 +36,11 @@ _Index: TypeAlias = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Selected:
-    """The files of one segment that may hold rows of a predicate.
+    """The files of one segment that may contain matching rows.
 
     Attributes:
         chosen: segment and rows.
-        matches_all: for each of the rows whether partition values alone make the predicate TRUE for all its rows.
+        matches_all: for each of the rows, whether partition values alone make the predicate TRUE for the whole file.
     """
 
     chosen: Chosen
@@ -48,18 +48,18 @@ class Selected:
 
     @property
     def num_rows(self) -> int:
-        """Files."""
+        """The number of files."""
         return len(self.matches_all)
 
 
 @dataclass
 class _Candidate:
-    """A member that may have matching files.
+    """A live segment that may have matching files.
 
     Attributes:
-        values: for each row of the segment, which of the partition values it has.
-        may_match: for each row; false for those that are dead.
-        matches_all: for each row, likewise.
+        values: for each row, the index of its partition values.
+        may_match: for each row; false for dead rows.
+        matches_all: for each row; false for dead rows.
     """
 
     member: LiveSegment
@@ -75,7 +75,7 @@ class _Candidate:
         return Selected((segment, rows.astype(np.uint16)), self.matches_all[rows])
 
     def restrict(self, rows: _Index | None, may_match: Mask) -> None:
-        """Take note of which of these rows may still match, all for None; what is decided stays."""
+        """Narrow ``may_match`` of these rows (None: all); rows already decided are not changed."""
         if rows is None:
             self.may_match &= may_match | self.matches_all
         else:
@@ -90,34 +90,34 @@ def select_files(
     *,
     generated: bool = True,
 ) -> list[Selected]:
-    """Return the files that :func:`~delvec_kernel.data_skipping.truth.prune` would leave, or fewer.
+    """Return the files that :func:`~delvec_kernel.data_skipping.truth.prune` would keep, or fewer.
 
     Args:
         live: the version's files.
         predicate: parsed against ``schema``; None means every row.
-        schema: the table's.
-        partition_columns: the table's, by logical name.
-        generated: whether generated columns hold what they are generated from: their feature is supported. Without
-            it writers need not know of the expressions.
+        schema: of the table.
+        partition_columns: logical names.
+        generated: whether generated columns can be relied on, which needs the table feature; without it writers may
+            ignore the expressions.
 
     Raises:
-        CorruptLog: a partition value is not one of its column's type.
-        SegmentsLost: a store lost a segment that is needed.
+        CorruptLog: a partition value cannot be parsed as its column's type.
+        SegmentsLost: the store has lost a segment.
     """
     if predicate is None:
         return [Selected(member.chosen, np.ones(member.num_rows, np.bool_)) for member in live.members]
     columns = known_columns(columns_of(predicate), schema, partition_columns)
-    members = _possible(live.members, predicate, schema, columns)
+    members = _possible_segments(live.members, predicate, schema, columns)
     partitioned = [column for column in columns if column.is_partition]
     rest = [column for column in columns if not column.is_partition]
-    implied = _implied(rest, schema, partition_columns) if generated else []
+    implied = _implied_bounds(rest, schema, partition_columns) if generated else []
     candidates, known = _by_partition(members, predicate, schema, partitioned, implied)
     if rest:
         _by_statistics(candidates, predicate, schema, known, rest)
     return [candidate.selected() for candidate in candidates if candidate.may_match.any()]
 
 
-def _possible(
+def _possible_segments(
     members: Sequence[LiveSegment], predicate: Predicate, schema: StructType, columns: Sequence[KnownColumn]
 ) -> list[LiveSegment]:
     if not members:
@@ -127,7 +127,7 @@ def _possible(
     return [member for member, may in zip(members, truth.true.tolist(), strict=True) if may]
 
 
-def _implied(
+def _implied_bounds(
     columns: Sequence[KnownColumn], schema: StructType, partition_columns: Sequence[str]
 ) -> list[Implied]:
     wanted = {column.path for column in columns}
@@ -143,11 +143,11 @@ def _by_partition(
     columns: Sequence[KnownColumn],
     implied: Sequence[Implied],
 ) -> tuple[list[_Candidate], dict[Path, Bounds]]:
-    """Decide by partition values alone, once for each combination of them in a segment.
+    """Evaluate the predicate on partition values alone, once per distinct combination in a segment.
 
     Returns:
-        The members that are left, and for each combination the bounds of partition columns and of those that
-        partition columns are generated from.
+        The remaining segments, and bounds per combination of the partition columns and of the columns from which
+        partition columns are generated.
     """
     codes: list[_Index] = [np.zeros(member.segment.num_rows, np.int64) for member in members]
     known: dict[Path, Bounds] = {}
@@ -158,7 +158,7 @@ def _by_partition(
         for place, (member, part) in enumerate(zip(members, parts, strict=True)):
             values, found = part.distinct, part.codes
             if len(member.dead):
-                # What only dead files have is not looked at: it may be unreadable.
+                # Skip values that only dead files have, since they may be invalid.
                 used = np.zeros(len(values), np.bool_)
                 used[np.delete(found, member.dead)] = True
                 found = np.maximum(np.cumsum(used) - 1, 0)[found]
@@ -182,7 +182,7 @@ def _by_partition(
 
 
 def _limits(maps: pa.Array, implied: Sequence[Implied], schema: StructType) -> dict[Path, Bounds]:
-    """Return what partition values say about the columns that they are generated from."""
+    """Return the bounds that partition values imply for their source columns."""
     found: dict[Path, Bounds] = {}
     for each in implied:
         fields = [schema.field(name) for name in each.partition_columns]
@@ -191,7 +191,7 @@ def _limits(maps: pa.Array, implied: Sequence[Implied], schema: StructType) -> d
                 [partition_bounds(maps, field.physical_name, field.type) for field in fields]
             )
         except CorruptLog:
-            continue  # refused where the predicate needs the value itself
+            continue  # raises later if the predicate needs the value itself
         if bounds is not None:
             found[each.path] = intersected([found[each.path], bounds]) if each.path in found else bounds
     return found
@@ -204,13 +204,13 @@ def _by_statistics(
     known: dict[Path, Bounds],
     columns: Sequence[KnownColumn],
 ) -> None:
-    """Decide what partition values leave open."""
+    """Evaluate the predicate on statistics where partition values do not decide it."""
     open_ = [np.flatnonzero(each.may_match & ~each.matches_all) for each in candidates]
     left = [(each, rows) for each, rows in zip(candidates, open_, strict=True) if len(rows)]
     if not left:
         return
     batches = segment_bounds([each.member.segment for each, _ in left], columns)
-    # To look at some rows in vain is cheaper than to copy most of them.
+    # Evaluating some rows needlessly is cheaper than copying most of them.
     looked_at = [None if 2 * len(rows) > len(each.values) else rows for each, rows in left]
     values = np.concatenate(
         [
@@ -231,19 +231,21 @@ def _by_statistics(
         start = end
 
 
-_Place = npt.NDArray[np.int64]
+_Positions = npt.NDArray[np.int64]
 
 
-def page_of(selected: Sequence[Selected], offset: int, limit: int | None) -> tuple[list[Selected], _Place]:
-    """Return the files of one page, and the order that they have among each other.
+def page_of(
+    selected: Sequence[Selected], offset: int, limit: int | None
+) -> tuple[list[Selected], _Positions]:
+    """Return the files of one page, and their order.
 
     Args:
         selected: all files.
-        offset: files to pass over.
-        limit: files to return at most.
+        offset: number of files to skip.
+        limit: maximum number of files.
 
     Raises:
-        SegmentsLost: a store lost a segment that is needed.
+        SegmentsLost: the store has lost a segment.
     """
     total = sum(each.num_rows for each in selected)
     end = total if limit is None else min(total, offset + limit)
@@ -260,7 +262,7 @@ def page_of(selected: Sequence[Selected], offset: int, limit: int | None) -> tup
         ordered = np.array([place for _, _, place in keyed], np.int64)
     before = int(np.count_nonzero(hashes < first))
     wanted = ordered[offset - before : end - before]
-    return _taken(selected, np.sort(wanted)), np.searchsorted(np.sort(wanted), wanted)
+    return _files_at(selected, np.sort(wanted)), np.searchsorted(np.sort(wanted), wanted)
 
 
 def _hashes(selected: Sequence[Selected]) -> npt.NDArray[np.uint64]:
@@ -272,8 +274,8 @@ def _hashes(selected: Sequence[Selected]) -> npt.NDArray[np.uint64]:
     )
 
 
-def _taken(selected: Sequence[Selected], places: _Place) -> list[Selected]:
-    """Return the files at these places, ascending, of all files one segment behind the other."""
+def _files_at(selected: Sequence[Selected], places: _Positions) -> list[Selected]:
+    """Return the files at these ascending positions, counted over all segments."""
     ends = np.cumsum([each.num_rows for each in selected])
     borders = np.searchsorted(places, ends)
     taken: list[Selected] = []
@@ -288,5 +290,5 @@ def _taken(selected: Sequence[Selected], places: _Place) -> list[Selected]:
     return taken
 
 
-def _chosen(selected: Sequence[Selected], places: _Place) -> list[Any]:
-    return [each.chosen for each in _taken(selected, places)]
+def _chosen(selected: Sequence[Selected], places: _Positions) -> list[Any]:
+    return [each.chosen for each in _files_at(selected, places)]

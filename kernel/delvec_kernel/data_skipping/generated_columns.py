@@ -1,8 +1,8 @@
-"""What the values of generated partition columns say about the columns that they are generated from.
+"""Bounds that generated partition columns imply for their source columns.
 
-A table partitioned by ``day GENERATED ALWAYS AS (CAST(ts AS DATE))`` says of every file between which moments its
-``ts`` lie, statistics or not (PROTOCOL.md, "Generated Columns"). Moments are widened by the largest offset of a
-time zone, because the expression was evaluated in a zone that the log does not name.
+In a table partitioned by ``day GENERATED ALWAYS AS (CAST(ts AS DATE))`` each file's partition value bounds ``ts``,
+even without statistics (PROTOCOL.md, "Generated Columns"). Timestamp bounds are widened by the largest UTC offset,
+because the log does not record the time zone in which the expression was evaluated.
 """
 
 import re
@@ -29,7 +29,7 @@ __all__ = ["Implied", "implied_bounds", "intersected"]
 _EXPRESSION: Final = "delta.generationExpression"
 _HOUR: Final = DAY // 24
 _DATE: Final = PrimitiveType("date")
-_MOMENTS: Final = {"date", "timestamp", "timestamp_ntz"}
+_DATE_TIME_TYPES: Final = {"date", "timestamp", "timestamp_ntz"}
 _UNITS: Final = {
     "YEAR": "Y",
     "YYYY": "Y",
@@ -54,10 +54,10 @@ _FORMATTED: Final = {
     "D": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"),
     "h": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}-[0-9]{2}"),
 }
-_MOST: Final = {"Y": 200_000, "M": 2_400_000, "D": 70_000_000, "h": 1_700_000_000}
-"""Units from 1970 that still fit 64 bits as microseconds."""
+_MAX_UNITS: Final = {"Y": 200_000, "M": 2_400_000, "D": 70_000_000, "h": 1_700_000_000}
+"""Units from 1970 that fit in 64 bits as microseconds."""
 _YEARS: Final = (-1_000_000, 1_000_000)
-"""Beyond what a moment can have; a year that is cut to this is taken for none."""
+"""Out of range of any timestamp; a year clipped to these counts as unknown."""
 _LAST: Final = 0x10FFFF
 
 _Ends: TypeAlias = tuple[pa.Array, pa.Array]
@@ -65,12 +65,12 @@ _Ends: TypeAlias = tuple[pa.Array, pa.Array]
 
 @dataclass(frozen=True)
 class Implied:
-    """A column whose values partition columns limit.
+    """A column whose bounds follow from partition columns.
 
     Attributes:
         path: of the column.
-        partition_columns: whose values are needed, by logical name.
-        bounds: from their bounds, in that order, to those of ``path``.
+        partition_columns: its source partition columns, by logical name.
+        bounds: computes the bounds of ``path`` from those of ``partition_columns``.
     """
 
     path: Path
@@ -88,7 +88,7 @@ class _Generated:
 
 
 def implied_bounds(schema: StructType, partition_columns: Sequence[str]) -> list[Implied]:
-    """Return what the table's generated partition columns say; expressions that are not understood say nothing."""
+    """Return what the table's generated partition columns imply; unsupported expressions are ignored."""
     generated = [one for name in partition_columns if (one := _generated(schema, name)) is not None]
     found = [implied for one in generated if (implied := _single(one)) is not None]
     for path in dict.fromkeys(each.path for each in generated):
@@ -97,7 +97,7 @@ def implied_bounds(schema: StructType, partition_columns: Sequence[str]) -> list
 
 
 def intersected(known: Sequence[Bounds]) -> Bounds:
-    """Return the bounds of a column of which several are known."""
+    """Return the intersection of several bounds of one column."""
     return reduce(_both, known)
 
 
@@ -115,7 +115,7 @@ def _tighter(
 ) -> pa.Array | None:
     if one is None or other is None:
         return other if one is None else one
-    return choose(one, other)  # passes over nulls
+    return choose(one, other)  # ignores nulls
 
 
 # --- expressions --------------------------------------------------------------------------------------------
@@ -147,14 +147,14 @@ def _outermost(root: exp.Expr) -> list[exp.Expr]:
 
 
 def _moment(one: _Generated) -> str | None:
-    """Return the type of a base that is a point in time."""
+    """Return the base column's type if it is a date or timestamp."""
     name = one.base.name if isinstance(one.base, PrimitiveType) else ""
-    return name if name in _MOMENTS else None
+    return name if name in _DATE_TIME_TYPES else None
 
 
 def _of_base(node: exp.Expr, kinds: tuple[type[exp.Expr], ...]) -> bool:
-    """Whether ``node`` is one of ``kinds`` directly around a column."""
-    if type(node) not in kinds:  # TRY_CAST is a kind of CAST
+    """Whether ``node`` is one of ``kinds`` applied directly to a column."""
+    if type(node) not in kinds:  # not isinstance: TryCast is a subclass of Cast
         return False
     inner = node.this
     if isinstance(inner, exp.TsOrDsToDate | exp.TimeStrToTime) and not inner.args.get("format"):
@@ -163,11 +163,11 @@ def _of_base(node: exp.Expr, kinds: tuple[type[exp.Expr], ...]) -> bool:
 
 
 def _single(one: _Generated) -> Implied | None:
-    """Return what one generated column says by itself."""
+    """Return what a single generated column implies."""
     node, moment = one.node, _moment(one)
     ends: Callable[[Bounds], _Ends | None] | None = None
     if column_path(node) is not None:
-        ends = _as_they_are if one.type == one.base else None
+        ends = _identity if one.type == one.base else None
     elif moment and one.type == _DATE and _of_base(node, (exp.Cast, exp.TsOrDsToDate)):
         if isinstance(node, exp.TsOrDsToDate) or node.args["to"].this == exp.DType.DATE:
             ends = _days(moment)
@@ -187,7 +187,7 @@ def _single(one: _Generated) -> Implied | None:
 
 
 def _calendar(columns: Sequence[_Generated]) -> list[Implied]:
-    """Return what columns of year, month, day and hour say together; a month without a year says nothing."""
+    """Return what year, month, day and hour columns imply together; a month without a year implies nothing."""
     parts: dict[str, _Generated] = {}
     for one in columns:
         whole = isinstance(one.type, PrimitiveType) and one.type.name in INTEGER_TYPES
@@ -200,7 +200,7 @@ def _calendar(columns: Sequence[_Generated]) -> list[Implied]:
     if not units:
         return []
     moment = _moment(parts["Y"])
-    assert moment is not None  # noqa: S101 - asked for above
+    assert moment is not None  # noqa: S101 - checked above
     names = tuple(parts[unit].name for unit in units)
     return [Implied(parts["Y"].path, names, lambda known: _from_parts(known, units[-1], moment))]
 
@@ -216,12 +216,12 @@ def _bounds(known: Bounds, ends: Callable[[Bounds], _Ends | None]) -> Bounds | N
 
 
 def _open(low: pa.Array, high: pa.Array) -> Bounds:
-    """Return bounds that say nothing about nulls."""
+    """Return bounds with unknown nullability."""
     count = len(low)
     return Bounds(low, high, np.ones(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_))
 
 
-def _as_they_are(known: Bounds) -> _Ends | None:
+def _identity(known: Bounds) -> _Ends | None:
     return known.low, known.high
 
 
@@ -230,16 +230,16 @@ def _days(moment: str) -> Callable[[Bounds], _Ends | None]:
 
 
 def _truncated(unit: str, moment: str, kind: DataType) -> Callable[[Bounds], _Ends | None]:
-    """Take the start of a year, month, day or hour, as a date or a moment that is bounded itself."""
+    """Return a function from bounds of a truncated date or timestamp to (low, high) of its source."""
 
     def ends(known: Bounds) -> _Ends | None:
         if kind == _DATE:
             return _spans(known.low, known.high, "D" if unit == "h" else unit, moment)
-        if moment == "date" or not (isinstance(kind, PrimitiveType) and kind.name in _MOMENTS):
+        if moment == "date" or not (isinstance(kind, PrimitiveType) and kind.name in _DATE_TIME_TYPES):
             return None
-        # The value's own bounds are as wide as the zone of the writer demands; a unit behind it is the end.
+        # The value's bounds already include the zone margin; the upper end is one unit later.
         longest = {"Y": 366 * DAY, "M": 31 * DAY, "D": DAY, "h": _HOUR}[unit]
-        # Spark truncates a local time as the instant that it is in the writer's zone.
+        # Spark truncates a timestamp_ntz as an instant in the writer's zone.
         margin = ZONE_MARGIN if "timestamp" in {moment, kind.name} else 0
         return pc.subtract(known.low, margin), pc.add(pc.add(known.high, longest), margin)
 
@@ -254,7 +254,7 @@ def _formatted(unit: str, moment: str) -> Callable[[Bounds], _Ends | None]:
         starts = pa.array([None if text is None else _start(text, unit) for text in texts], pa.int64())
         low, high = _spans_of_units(starts, unit, moment)
         if moment != "timestamp":
-            # Spark formats an instant: a local time that a zone leaves out becomes a later one, by a day at most.
+            # Spark formats instants: a local time in a DST gap moves forward, by a day at most.
             low = pc.subtract(low, DAY if moment == "timestamp_ntz" else 1)
         return low.take(encoded.indices), high.take(encoded.indices)
 
@@ -262,7 +262,7 @@ def _formatted(unit: str, moment: str) -> Callable[[Bounds], _Ends | None]:
 
 
 def _start(text: str, unit: str) -> int | None:
-    """Return a formatted time as a number of its units since 1970."""
+    """Return a formatted time as a count of units since 1970."""
     if not _FORMATTED[unit].fullmatch(text):
         return None
     day, hour = (text[:10], int(text[11:])) if unit == "h" else (text, 0)
@@ -275,7 +275,7 @@ def _start(text: str, unit: str) -> int | None:
 
 
 def _spans(low: pa.Array, high: pa.Array, unit: str, moment: str) -> _Ends:
-    """Return the first and last moment of the units in which the days ``low`` and ``high`` lie."""
+    """Return the first and last timestamp of the units that contain the days ``low`` and ``high``."""
     first, last = (computed(days, lambda each: _in_units(each, unit)) for days in (low, high))
     starts, ends = _spans_of_units(first, unit, moment), _spans_of_units(last, unit, moment)
     return (starts[0], ends[1])
@@ -287,8 +287,8 @@ def _in_units(days: np.ndarray, unit: str) -> np.ndarray:
 
 
 def _spans_of_units(numbers: pa.Array, unit: str, moment: str) -> _Ends:
-    """Return the first and last moment of units counted from 1970, in the base's own measure, zones allowed for."""
-    near = pc.less_equal(pc.abs_checked(numbers), _MOST[unit])
+    """Return the first and last timestamp of units counted from 1970, in the base's resolution, with zone margins."""
+    near = pc.less_equal(pc.abs_checked(numbers), _MAX_UNITS[unit])
     numbers = pc.if_else(near, numbers, pa.scalar(None, pa.int64()))
     if moment == "date":
         return (
@@ -328,7 +328,7 @@ def _from_parts(known: Sequence[Bounds], finest: str, moment: str) -> Bounds | N
 
 
 def _prefixed(known: Bounds) -> _Ends | None:
-    """Take text that starts with the value: at least it, and below the next text that does not."""
+    """Return the bounds of strings with this prefix: at least the value, at most the next string without it."""
     low: pa.Array = known.low
     encoded = low.dictionary_encode()
     above = [None if text is None else _next(text) for text in encoded.dictionary.to_pylist()]
@@ -339,13 +339,13 @@ def _next(text: str) -> str | None:
     for length in range(len(text), 0, -1):
         code = ord(text[length - 1])
         if code < _LAST:
-            following = 0xE000 if code + 1 == 0xD800 else code + 1  # noqa: PLR2004 - surrogates are not text
+            following = 0xE000 if code + 1 == 0xD800 else code + 1  # noqa: PLR2004 - skip the surrogates
             return text[: length - 1] + chr(following)
     return None
 
 
 def _format_names() -> dict[str, str]:
-    """Return the formats as the parser spells them."""
+    """Return the date formats as the parser spells them."""
     schema = StructType.from_json({"type": "struct", "fields": [_FIELD]})
     found = {}
     for text, unit in _FORMATS.items():

@@ -1,6 +1,6 @@
-"""Bounds of expressions whose value never falls when a column's value rises: casts, dates of moments, prefixes.
+"""Bounds of monotone expressions of a column: casts, dates of timestamps, prefixes.
 
-The bounds of such an expression are the expression's values at the column's bounds.
+The expression's bounds are its values at the column's bounds.
 """
 
 from collections.abc import Callable
@@ -25,8 +25,8 @@ Typed: TypeAlias = tuple[Bounds, DataType]
 
 _BITS: Final = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _DIGITS: Final = {"byte": 3, "short": 5, "integer": 10, "long": 19}
-_MOST_DAYS: Final = 10**8
-"""Days from 1970 that still fit 64 bits as microseconds."""
+_MAX_DAYS: Final = 10**8
+"""Days from 1970 that fit in 64 bits as microseconds."""
 _LENGTH_DIGITS: Final = 9
 _TARGETS: Final = {
     exp.DType.TINYINT: "byte",
@@ -52,10 +52,10 @@ def monotone_bounds(  # noqa: PLR0911 - one answer per kind of expression
 
     Args:
         node: a column, or casts, ``to_date``, ``year``, ``left`` and ``substring`` from the start around one.
-        column: returns bounds and type of a column, None for anything else or where nothing is known.
+        column: returns bounds and type of a column; None for other expressions or if unknown.
 
     Returns:
-        None where the expression is none of these, or its value may depend on the session beyond its time zone.
+        None for other expressions, or if the value may depend on session settings other than the time zone.
     """
     if isinstance(node, exp.Paren):
         return monotone_bounds(node.this, column)
@@ -98,7 +98,7 @@ def _target(to: exp.DataType) -> DataType | None:
 
 
 def _cast(inner: Typed, target: DataType) -> Typed | None:  # noqa: PLR0911 - one answer per pair of types
-    """Cast where that neither fails nor wraps around, so that ANSI makes no difference."""
+    """Cast if that can neither fail nor overflow, so that ANSI makes no difference."""
     bounds, source = inner
     if source == target:
         return inner
@@ -135,7 +135,7 @@ def _to_decimal(inner: Typed, target: DecimalType) -> Typed | None:
     kind = pa.decimal128(DECIMAL_DIGITS, target.scale)
     try:
         return _mapped(bounds, lambda each: each.cast(kind)), target
-    except pa.ArrowInvalid:  # statistics beyond the column's own type
+    except pa.ArrowInvalid:  # statistics out of range of the column's type
         return None
 
 
@@ -177,21 +177,21 @@ def _widened(bounds: Bounds, margin: int) -> Bounds:
 
 
 def _added(micros: np.ndarray, margin: int) -> np.ndarray:
-    """Add without wrapping around at the ends of what 64 bits hold."""
+    """Add, saturating at the limits of 64 bits."""
     ends = np.iinfo(np.int64)
     moved: np.ndarray = np.clip(micros, ends.min + abs(margin), ends.max - abs(margin)) + margin
     return moved
 
 
 def computed(values: pa.Array, function: Callable[[np.ndarray], np.ndarray]) -> pa.Array:
-    """Apply a function of NumPy to whole numbers, passing over nulls."""
+    """Apply a NumPy function to integers, keeping nulls."""
     null = pc.is_null(values).to_numpy(zero_copy_only=False)
     found = function(pc.fill_null(values, 0).to_numpy(zero_copy_only=False).astype(np.int64))
     return pa.array(found, pa.int64(), mask=null)
 
 
 def _midnight(days: pa.Array) -> pa.Array:
-    near = pc.less_equal(pc.abs(days), _MOST_DAYS)
+    near = pc.less_equal(pc.abs(days), _MAX_DAYS)
     return pc.multiply(pc.if_else(near, days, pa.scalar(None, pa.int64())), DAY)
 
 
