@@ -7,8 +7,8 @@ PROTOCOL.md, "Deletion Vectors" and "Deletion Vector File Storage Format". Integ
     encoded         u32 little-endian magic | bitmap
     bitmap          u64 little-endian count | (u32 little-endian high bits | 32-bit Roaring)*
 
-An inline deletion vector is ``encoded`` as Z85, without size and CRC. An older magic number introduces
-another bitmap layout, which is read but never written.
+An inline deletion vector is ``encoded`` as Z85, without size and CRC. An older magic number marks another bitmap
+layout, which is read but never written.
 """
 
 import re
@@ -60,7 +60,7 @@ __all__ = [
 FILE_VERSION: Final = b"\x01"
 FRAME_OVERHEAD: Final = 8  # size and CRC-32
 MAX_OFFSET: Final = 2**31 - 1
-# What the 32-bit bitmap array of delta-spark can address.
+# The limit of delta-spark's array of 32-bit bitmaps.
 MAX_ROW_INDEX: Final = ((2**31 - 2) << 32) | 0x8000_0000
 
 _PORTABLE: Final = struct.pack("<I", 1681511377)
@@ -76,7 +76,7 @@ _ADVICE_INLINE: Final = "restore the table to a version before that log entry"
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Which table, version and data file an error is about.
+    """The table, version and data file of an error.
 
     Attributes:
         file: the data file's path as in the log.
@@ -93,13 +93,13 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """Where a deletion vector is and how many rows it holds (PROTOCOL.md, "Deletion Vector Descriptor Schema").
+    """Locates a deletion vector and counts its rows (PROTOCOL.md, "Deletion Vector Descriptor Schema").
 
     Attributes:
         storage_type: ``u`` relative file named by UUID, ``p`` absolute URL, ``i`` inline.
         path_or_inline_dv: prefix and Z85 of the UUID; URL-encoded absolute path; Z85 of the bytes.
-        offset: where the size field starts in the file; None only for inline ones and foreign writers.
-        size_in_bytes: magic and bitmap, without size field and CRC.
+        offset: of the size field in the file; None only if inline or from another writer.
+        size_in_bytes: magic number and bitmap, without size field and CRC.
         cardinality: number of deleted rows.
     """
 
@@ -114,7 +114,7 @@ class Descriptor:
         """Read the ``deletionVector`` object of an action; unknown fields are ignored.
 
         Raises:
-            CorruptDeletionVector: a field is missing or of the wrong kind, or the storage type is unknown.
+            CorruptDeletionVector: a field is missing or has the wrong type, or the storage type is unknown.
         """
         storage_type, text = value.get("storageType"), value.get("pathOrInlineDv")
         offset = value.get("offset")
@@ -151,20 +151,20 @@ class Descriptor:
 
     @property
     def is_inline(self) -> bool:
-        """Whether the log itself holds the rows."""
+        """Whether the deletion vector is stored in the log."""
         return self.storage_type == "i"
 
     @property
     def unique_id(self) -> str:
-        """The identity that replay and conflict checks compare, next to the data file's path."""
+        """The identity that replay and conflict checks compare, together with the data file's path."""
         suffix = "" if self.offset is None else f"@{self.offset}"
         return f"{self.storage_type}{self.path_or_inline_dv}{suffix}"
 
     @property
     def byte_range(self) -> tuple[int, int]:
-        """Start and end in the file of what :func:`unframe` needs."""
-        # Without an offset the protocol says 0, where a file has its version byte, and kernel-rs reads
-        # at 1: one byte more covers both.
+        """The (start, end) of the bytes in the file that :func:`unframe` needs."""
+        # A missing offset means 0 in the protocol, where the version byte is, but 1 in kernel-rs: read one
+        # byte more to cover both.
         start, slack = (0, 1) if self.offset is None else (self.offset, 0)
         return start, start + self.size_in_bytes + FRAME_OVERHEAD + slack
 
@@ -172,7 +172,7 @@ class Descriptor:
         """Return the file's path below the table's location, URL-encoded; None unless the storage type is ``u``.
 
         Raises:
-            CorruptDeletionVector: the text does not name a UUID, or the prefix leaves the table's directory.
+            CorruptDeletionVector: the text does not contain a UUID, or the prefix leads out of the table's directory.
         """
         if self.storage_type != "u":
             return None
@@ -180,10 +180,10 @@ class Descriptor:
         return quote(f"{prefix}/{file_name(identifier)}" if prefix else file_name(identifier))
 
     def absolute_path(self, location: str) -> str | None:
-        """Return the URL of the file, for a table at the canonical ``location``; None for an inline one.
+        """Return the file's URL, for a table at the canonical ``location``; None if inline.
 
         Raises:
-            CorruptDeletionVector: as :meth:`relative_path`.
+            CorruptDeletionVector: see :meth:`relative_path`.
         """
         if self.storage_type == "p":
             return self.path_or_inline_dv
@@ -196,12 +196,12 @@ def _is_count(value: Any, most: int) -> TypeGuard[int]:
 
 
 def file_name(identifier: uuid.UUID) -> str:
-    """Return the name of the file that a relative descriptor with this UUID points to."""
+    """Return the file name for a relative descriptor with this UUID."""
     return f"deletion_vector_{identifier}.bin"
 
 
 def is_file_name(path: str) -> bool:
-    """Return whether the last part of a path is a name that :func:`file_name` gives."""
+    """Whether the last part of a path has the form of :func:`file_name`."""
     return _FILE_NAME.fullmatch(path.rpartition("/")[2]) is not None
 
 
@@ -214,7 +214,7 @@ def decode_uuid(text: str) -> tuple[str, uuid.UUID]:
     """Return prefix and UUID of a relative descriptor's ``pathOrInlineDv``.
 
     Raises:
-        CorruptDeletionVector: the last 20 characters are no Z85 UUID, or the prefix is not a plain directory.
+        CorruptDeletionVector: the last 20 characters are not a Z85 UUID, or the prefix is not a directory name.
     """
     prefix, encoded = text[:-_UUID_TEXT], text[-_UUID_TEXT:]
     try:
@@ -232,7 +232,7 @@ def decode_uuid(text: str) -> tuple[str, uuid.UUID]:
 
 
 def serialize_bitmap(bitmap: BitMap64) -> bytes:
-    """Return ``bitmap`` in the portable 64-bit Roaring layout, as small as it gets; ``bitmap`` is not changed.
+    """Return ``bitmap``, which is not modified, as compact portable 64-bit Roaring bytes.
 
     Raises:
         InvalidCommit: a row index is larger than Delta can store.
@@ -248,15 +248,15 @@ def serialize_bitmap(bitmap: BitMap64) -> bytes:
 
 
 def deserialize_bitmap(data: bytes | memoryview) -> BitMap64:
-    """Return the bitmap of portable 64-bit Roaring bytes; bytes after it are ignored, as other readers do.
+    """Parse portable 64-bit Roaring bytes; bytes after the bitmap are ignored, as in other readers.
 
     Raises:
-        CorruptDeletionVector: the bytes are not such a bitmap.
+        CorruptDeletionVector: the bytes are not a valid bitmap.
     """
     if len(data) < 8:  # noqa: PLR2004 - the count of buckets
         raise CorruptDeletionVector("The bytes are too short for a bitmap; send them again in full.")
     try:
-        # Checks every bound and, since pyroaring 1.0.1, every container's invariants.
+        # Checks all bounds and, since pyroaring 1.0.1, the invariants of containers.
         bitmap = BitMap64.deserialize(bytes(data))
     except ValueError as error:
         raise CorruptDeletionVector(
@@ -268,15 +268,15 @@ def deserialize_bitmap(data: bytes | memoryview) -> BitMap64:
 
 
 def encode(bitmap: BitMap64) -> bytes:
-    """Return magic number and bitmap: what ``sizeInBytes`` counts."""
+    """Return magic number and bitmap, whose length is ``sizeInBytes``."""
     return _PORTABLE + serialize_bitmap(bitmap)
 
 
 def decode(data: bytes | memoryview) -> BitMap64:
-    """Return the bitmap of :func:`encode`'s bytes, or of the older layout.
+    """Parse the output of :func:`encode`, or the older layout.
 
     Raises:
-        CorruptDeletionVector: the magic number is unknown or the bitmap is junk.
+        CorruptDeletionVector: the magic number is unknown or the bitmap is invalid.
     """
     view = memoryview(data)
     magic = bytes(view[:4])
@@ -288,7 +288,7 @@ def decode(data: bytes | memoryview) -> BitMap64:
 
 
 def _deserialize_native(view: memoryview) -> BitMap64:
-    """Read the layout of magic number 1681511376: a count, then length and 32-bit Roaring by high bits."""
+    """Parse the layout of magic number 1681511376: a count, then length and 32-bit Roaring by high bits."""
     result, position = BitMap64(), 4
     junk = CorruptDeletionVector("The bytes are not a Roaring bitmap array in the native layout.")
     if len(view) < position:
@@ -309,16 +309,16 @@ def _deserialize_native(view: memoryview) -> BitMap64:
 
 
 def frame(payload: bytes) -> bytes:
-    """Return :func:`encode`'s bytes with size and CRC-32, as they stand in a file."""
+    """Add size and CRC-32 to the output of :func:`encode`, as stored in files."""
     return b"".join((_BE32.pack(len(payload)), payload, _BE32.pack(zlib.crc32(payload))))
 
 
 def check_size(buffer: bytes | memoryview, descriptor: Descriptor, where: Where) -> memoryview:
-    """Return the bytes from the size field on, once that is what the descriptor says; the first five are enough.
+    """Return the bytes from the size field on, after comparing it with the descriptor; needs the first five bytes only.
 
     Raises:
-        DeletionVectorTruncated: the file ends before.
-        DeletionVectorSizeMismatch: the size in the file is not the descriptor's.
+        DeletionVectorTruncated: the file ends before the size field does.
+        DeletionVectorSizeMismatch: the size in the file differs from the descriptor's.
     """
     view = memoryview(buffer)
     size = descriptor.size_in_bytes
@@ -340,17 +340,17 @@ def check_size(buffer: bytes | memoryview, descriptor: Descriptor, where: Where)
 
 
 def record_in_file(buffer: bytes | memoryview, descriptor: Descriptor, where: Where) -> memoryview:
-    """Return a deletion vector in a file as it is there: size, :func:`encode`'s bytes and CRC-32; checked, and not decoded.
+    """Return a deletion vector as framed in its file, verified but not decoded.
 
     Args:
-        buffer: the file's bytes in ``descriptor.byte_range``, fewer where the file ends before.
-        descriptor: what the log says about the deletion vector.
-        where: the data file that it belongs to, for errors.
+        buffer: the file's bytes in ``descriptor.byte_range``, fewer if the file is shorter.
+        descriptor: from the log.
+        where: its data file, for errors.
 
     Raises:
         DeletionVectorTruncated: the file ends before the deletion vector does.
-        DeletionVectorSizeMismatch: the size in the file is not the descriptor's.
-        DeletionVectorChecksumMismatch: the CRC-32 is not that of the bytes.
+        DeletionVectorSizeMismatch: the size in the file differs from the descriptor's.
+        DeletionVectorChecksumMismatch: the CRC-32 is wrong.
     """
     view = check_size(buffer, descriptor, where)
     size = descriptor.size_in_bytes
@@ -376,11 +376,11 @@ def record_in_file(buffer: bytes | memoryview, descriptor: Descriptor, where: Wh
 
 
 def unframe(buffer: bytes | memoryview, descriptor: Descriptor, where: Where) -> BitMap64:
-    """Return the rows of a deletion vector in a file; arguments as for :func:`record_in_file`.
+    """Return the deleted rows of a deletion vector in a file; see :func:`record_in_file` for the arguments.
 
     Raises:
-        DeletionVectorCardinalityMismatch: the number of rows is not the descriptor's.
-        CorruptDeletionVector: or a subclass: as for :func:`record_in_file`, the magic number is unknown or the bitmap is junk.
+        DeletionVectorCardinalityMismatch: the number of rows differs from the descriptor's.
+        CorruptDeletionVector: or a subclass: see :func:`record_in_file`; the magic number is unknown or the bitmap invalid.
     """
     return _checked(record_in_file(buffer, descriptor, where)[4:-4], descriptor, where)
 
@@ -388,10 +388,10 @@ def unframe(buffer: bytes | memoryview, descriptor: Descriptor, where: Where) ->
 def portable_record_in_file(
     buffer: bytes | memoryview, descriptor: Descriptor, where: Where
 ) -> bytes | memoryview:
-    """Return a deletion vector in a file as it is there, one of the older layout as :func:`encode` has it.
+    """Return a deletion vector as framed in its file, converted to the portable layout if it has the older one.
 
     Raises:
-        CorruptDeletionVector: or a subclass: as for :func:`record_in_file`, and of the older layout as for :func:`unframe`.
+        CorruptDeletionVector: or a subclass: see :func:`record_in_file` and, for the older layout, :func:`unframe`.
     """
     record = record_in_file(buffer, descriptor, where)
     payload = record[4:-4]
@@ -399,23 +399,23 @@ def portable_record_in_file(
 
 
 def decode_inline(descriptor: Descriptor, where: Where) -> BitMap64:
-    """Return the rows of a deletion vector that the log itself holds.
+    """Return the deleted rows of an inline deletion vector.
 
     Raises:
         DeletionVectorTruncated: the text is shorter than ``sizeInBytes``.
-        DeletionVectorCardinalityMismatch: the number of rows is not the descriptor's.
-        CorruptDeletionVector: the text is not Z85, the magic number is unknown or the bitmap is junk.
+        DeletionVectorCardinalityMismatch: the number of rows differs from the descriptor's.
+        CorruptDeletionVector: the text is not Z85, the magic number is unknown or the bitmap is invalid.
     """
     if not descriptor.size_in_bytes and not descriptor.path_or_inline_dv and not descriptor.cardinality:
-        return BitMap64()  # how delta-spark spells an empty deletion vector
+        return BitMap64()  # delta-spark's form of an empty deletion vector
     return _checked(_inline_payload(descriptor, where), descriptor, where)
 
 
 def portable_record_inline(descriptor: Descriptor, where: Where) -> bytes:
-    """Return a deletion vector that the log itself holds as it would stand in a file, in the layout of :func:`encode`.
+    """Return an inline deletion vector as framed in a file, in the portable layout.
 
     Raises:
-        CorruptDeletionVector: or a subclass: the text is too short or not Z85; of the older layout as for :func:`decode_inline`.
+        CorruptDeletionVector: or a subclass: the text is too short or not Z85; for the older layout see :func:`decode_inline`.
     """
     payload = _inline_payload(descriptor, where)
     is_portable = bytes(payload[:4]) == _PORTABLE
@@ -441,7 +441,7 @@ def _inline_payload(descriptor: Descriptor, where: Where) -> memoryview:
 
 
 def inline(bitmap: BitMap64) -> Descriptor:
-    """Return a descriptor that holds ``bitmap`` itself."""
+    """Return an inline descriptor of ``bitmap``."""
     payload = encode(bitmap)
     return Descriptor("i", z85.encode(payload), None, len(payload), len(bitmap))
 

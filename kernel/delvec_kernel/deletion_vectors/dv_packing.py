@@ -1,8 +1,8 @@
-"""Packing deletion vectors into shared files: one file, many deletion vectors, one descriptor each.
+"""Packing deletion vectors into shared files, each located by a descriptor.
 
 PROTOCOL.md, "Deletion Vector File Storage Format". A file starts with the version byte; each deletion vector
-takes 8 bytes more than its ``sizeInBytes``. Bins are filled in order (next fit), so that deletion vectors of
-neighbouring data files stay neighbours and are fetched with one request.
+takes 8 bytes more than its ``sizeInBytes``. Files are filled in order (next fit), so that the deletion vectors of
+neighbouring data files are adjacent and can be fetched with one request.
 """
 
 import secrets
@@ -48,11 +48,11 @@ _ALPHANUMERIC: Final = string.ascii_letters + string.digits
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Where one deletion vector goes in its file.
+    """The location of one deletion vector in its file.
 
     Attributes:
         offset: of the size field.
-        size_in_bytes: of magic number and bitmap.
+        size_in_bytes: magic number and bitmap.
     """
 
     offset: int
@@ -61,12 +61,12 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class AllocatedFile:
-    """A file that someone else writes.
+    """A planned file, to be written by the caller.
 
     Attributes:
         path: relative to the table's location, URL-encoded.
-        path_or_inline_dv: prefix and UUID as descriptors spell them.
-        size: bytes of the whole file.
+        path_or_inline_dv: prefix and UUID as encoded in descriptors.
+        size: of the whole file, in bytes.
         extents: by the caller's key, in file order.
     """
 
@@ -78,12 +78,12 @@ class AllocatedFile:
 
 @dataclass(frozen=True, slots=True)
 class PackedFile:
-    """A file ready to be put.
+    """A file with its complete content.
 
     Attributes:
         path: relative to the table's location, URL-encoded.
-        content: the bytes, version byte included.
-        entries: the descriptor of each deletion vector in it, by the caller's key, in file order.
+        content: including the version byte.
+        entries: descriptors by the caller's key, in file order.
     """
 
     path: str
@@ -92,7 +92,7 @@ class PackedFile:
 
 
 def prefix_length(configuration: Mapping[str, str]) -> int:
-    """Return how long a random prefix the table wants: 0 unless ``delta.randomizeFilePrefixes`` is true."""
+    """Return the table's random prefix length: 0 unless ``delta.randomizeFilePrefixes`` is true."""
     if not is_true(configuration, "delta.randomizeFilePrefixes"):
         return 0
     text = configuration.get("delta.randomPrefixLength", "").strip()
@@ -101,7 +101,7 @@ def prefix_length(configuration: Mapping[str, str]) -> int:
 
 
 def random_prefix(length: int) -> str:
-    """Return ``length`` random letters and digits; the directory that a file goes to."""
+    """Return ``length`` random letters and digits, the name of a file's directory."""
     return "".join(secrets.choice(_ALPHANUMERIC) for _ in range(length))
 
 
@@ -113,20 +113,20 @@ def pack(
     new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
     random_prefix: Callable[[int], str] = random_prefix,
 ) -> list[PackedFile]:
-    """Pack deletion vectors, in the order given, into files of about ``target_size`` bytes.
+    """Pack deletion vectors, in the given order, into files of about ``target_size`` bytes.
 
-    The same bitmaps with the same UUIDs and prefixes give the same bytes. A deletion vector larger than
-    ``target_size`` gets a file of its own. Without bitmaps there is no file.
+    The output is deterministic for given UUIDs and prefixes. A deletion vector larger than
+    ``target_size`` gets a separate file. Without bitmaps there are no files.
 
     Args:
-        bitmaps: a key of the caller's (a data file's path) and all of its deleted rows.
-        target_size: bytes of a file.
-        prefix_length: letters of the random directory that each file goes to; 0 for none.
-        new_uuid: names a file.
-        random_prefix: makes a prefix of a length.
+        bitmaps: pairs of a caller's key (a data file's path) and its complete deletion vector.
+        target_size: bytes per file.
+        prefix_length: length of the random directory name of each file; 0 for none.
+        new_uuid: returns the UUID of a new file.
+        random_prefix: returns a random prefix of a given length.
 
     Raises:
-        InvalidCommit: a key comes twice, or a deletion vector is empty or too large for the format.
+        InvalidCommit: a key is repeated, or a deletion vector is empty or too large for the format.
     """
     payloads: dict[str, bytes] = {}
     cardinalities: dict[str, int] = {}
@@ -166,18 +166,19 @@ def allocate(
     new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
     random_prefix: Callable[[int], str] = random_prefix,
 ) -> list[AllocatedFile]:
-    """Decide files, prefixes, UUIDs and offsets for deletion vectors that someone else writes.
+    """Assign files, UUIDs, prefixes and offsets to deletion vectors that the caller writes.
 
     Args:
-        sizes: a key of the caller's and ``sizeInBytes`` of each deletion vector.
-        target_size: bytes of a file.
-        prefix_length: letters of the random directory that each file goes to; 0 for none.
-        new_uuid: names a file.
-        random_prefix: makes a prefix of a length.
+        sizes: pairs of a caller's key and the ``sizeInBytes`` of its deletion vector.
+        target_size: bytes per file.
+        prefix_length: length of the random directory name of each file; 0 for none.
+        new_uuid: returns the UUID of a new file.
+        random_prefix: returns a random prefix of a given length.
 
     Raises:
-        InvalidCommit: a key comes twice, or a deletion vector is too large for the format.
+        InvalidCommit: a key is repeated, or a deletion vector is too large for the format.
     """
+    # Offsets are 31-bit integers in the format, whatever target size is requested.
     # Readers address a file with 31 bits, so no target may push an offset beyond.
     limit = min(target_size, MAX_OFFSET)
     bins: list[dict[str, Extent]] = []
@@ -198,7 +199,7 @@ def allocate(
 
 
 def new_files(count: int, *, prefix_length: int = 0) -> list[AllocatedFile]:
-    """Name files whose deletion vectors, and where each is, someone else decides; ``size`` and ``extents`` are empty."""
+    """Name files whose content the caller decides; ``size`` and ``extents`` are empty."""
     return [
         _named({}, 0, uuid.uuid4(), random_prefix(prefix_length) if prefix_length else "")
         for _ in range(count)

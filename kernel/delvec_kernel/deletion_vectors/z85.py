@@ -1,11 +1,11 @@
 """Z85, the text form of binary data in deletion vector descriptors (ZeroMQ RFC 32).
 
-Five characters stand for four bytes, big-endian, base 85. The standard library's Base85 is the same
-arithmetic over another alphabet, so it does the work and a translation table does the rest.
+Five characters encode four bytes, big-endian, base 85. The standard library's Base85 differs only in its
+alphabet, so it does the arithmetic and a translation table does the rest.
 
-Data whose length is not a multiple of four is written here with zero bytes behind it, as delta-spark does.
-Tables written with Rust's z85 crate have a last group that starts with one ``#`` per byte that is not there;
-no full group can start so, because its value would exceed 32 bits.
+If the length is not a multiple of four, zero bytes are appended, as in delta-spark. Rust's z85 crate instead
+starts the last group with one ``#`` per missing byte, which no full group can start with, because its value
+would exceed 32 bits.
 """
 
 import base64
@@ -19,7 +19,7 @@ _TO_Z85: Final = bytes.maketrans(_STANDARD, _ALPHABET)
 _NOT_BASE85: Final = b" "
 _ABSENT: Final = "#"
 _GROUP: Final = 4
-# Characters outside the alphabet must not survive the translation: some are valid in the standard one.
+# Map all other characters to an invalid one, since some are valid in the standard alphabet.
 _FROM_Z85: Final = bytes(
     _STANDARD[_ALPHABET.index(code)] if code in _ALPHABET else _NOT_BASE85[0] for code in range(256)
 )
@@ -32,7 +32,7 @@ def encode(data: bytes) -> str:
 
 
 def decode(text: str) -> bytes:
-    """Return the bytes that ``text`` stands for, zero bytes of padding included.
+    """Decode ``text``, including the zero bytes of padding.
 
     Raises:
         ValueError: the length is not a multiple of five, a character is outside the alphabet, or a group

@@ -1,1 +1,1 @@
-"""Table features: which a table may use, and which protocol they need."""
+"""Table features: which ones Delvec supports, and the protocol versions that they need."""

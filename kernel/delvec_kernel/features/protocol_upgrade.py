@@ -1,7 +1,7 @@
-"""From the features that a table needs to the weakest protocol that has them (PROTOCOL.md, "Table Features").
+"""The minimal protocol for a set of table features (PROTOCOL.md, "Table Features").
 
-A protocol whose features are exactly those of an old version is written as that version; otherwise its features are
-listed, those that its old version implied among them. So does delta-spark.
+As in delta-spark, a protocol whose features are exactly those of a legacy version is written as that version; otherwise
+all features are listed, including those that its legacy version implied.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,9 +32,9 @@ class Feature:
     """A table feature.
 
     Attributes:
-        reader: the least reader version with it.
-        writer: the least writer version with it.
-        needs: other features.
+        reader: the minimum reader version.
+        writer: the minimum writer version.
+        needs: features it depends on.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Feature:
 
     @property
     def binds_readers(self) -> bool:
-        """Whether a reader must know it."""
+        """Whether it is a reader-writer feature."""
         return self.reader > 1
 
 
@@ -91,25 +91,25 @@ _FEATURES: Final = (
     Feature("icebergCompatV3", 1, _LISTED_WRITER, ("columnMapping", "rowTracking")),
 )
 FEATURES: Final[Mapping[str, Feature]] = {feature.name: feature for feature in _FEATURES}
-"""The features whose place in a protocol is known."""
+"""The known features by name."""
 
 
 def feature_named(name: str) -> Feature | None:
-    """Return the feature of that name, whatever its case, or None."""
+    """Return the feature with that name, case-insensitive, or None."""
     return next((feature for key, feature in FEATURES.items() if key.lower() == name.lower()), None)
 
 
 def supported(protocol: Protocol) -> frozenset[str]:
-    """Return the features that a protocol has, by its versions or by name."""
+    """Return all features of a protocol, implied by its versions or listed."""
     return reader_features(protocol) | writer_features(protocol)
 
 
 def upgraded(protocol: Protocol, wanted: Iterable[str]) -> Protocol:
-    """Return a protocol that also has some features and what these need; the same one where it has them.
+    """Return the protocol with more features and their dependencies, or the same object if it has all of them.
 
     Args:
-        protocol: of a table that may be written, so that its features are known.
-        wanted: names out of FEATURES.
+        protocol: of a writable table, so that all its features are known.
+        wanted: names from FEATURES.
     """
     before = supported(protocol)
     missing = _closed(wanted) - before
@@ -117,16 +117,16 @@ def upgraded(protocol: Protocol, wanted: Iterable[str]) -> Protocol:
 
 
 def downgraded(protocol: Protocol, gone: str) -> Protocol:
-    """Return the weakest protocol with all features of one but for one of them, which nothing else needs."""
+    """Return the minimal protocol without one feature, on which no other feature depends."""
     return _weakest(protocol, supported(protocol) - {gone})
 
 
 def merged(protocol: Protocol, other: Protocol) -> Protocol:
-    """Return a protocol that also has the features of another one; the same one where it has them.
+    """Return the protocol with the features of another added, or the same object if it has all of them.
 
     Args:
-        protocol: of a table that may be written, so that its features are known.
-        other: of a table that may be written, too.
+        protocol: of a writable table, so that all its features are known.
+        other: likewise.
     """
     before = supported(protocol)
     missing = supported(other) - before
@@ -134,12 +134,12 @@ def merged(protocol: Protocol, other: Protocol) -> Protocol:
 
 
 def with_versions(protocol: Protocol, reader: int, writer: int) -> Protocol:
-    """Return a protocol that has all of this one and all that two versions stand for.
+    """Return the protocol upgraded to at least these versions and the features they imply.
 
-    Versions that stand for nothing new change nothing: features are listed as soon as one has to be.
+    Versions that imply no new feature change nothing, because features are listed once any of them must be.
 
     Raises:
-        InvalidTableChange: the versions do not go together.
+        InvalidTableChange: the versions are incompatible.
     """
     if reader >= _LISTED_READER and writer < _LISTED_WRITER:
         raise InvalidTableChange(
@@ -162,7 +162,7 @@ def _closed(names: Iterable[str]) -> frozenset[str]:
 
 
 def _weakest(protocol: Protocol, wanted: frozenset[str]) -> Protocol:
-    """Return the weakest protocol with some features; those that it has already keep their places."""
+    """Return the minimal protocol with these features, keeping the order of those already listed."""
     features = [FEATURES[name] for name in FEATURES if name in wanted]
     unknown = sorted(wanted - set(FEATURES))
     reader = max([1, *(feature.reader for feature in features)])
@@ -172,7 +172,7 @@ def _weakest(protocol: Protocol, wanted: frozenset[str]) -> Protocol:
     old = Protocol(reader, writer)
     if writer < _LISTED_WRITER and supported(old) == wanted:
         return old
-    # What the table lists keeps its place; what is new comes after it.
+    # Listed features keep their order, and new ones follow.
     listed = [name for name in (protocol.writer_features or ()) if name in wanted]
     written = [*listed, *(feature.name for feature in features if feature.name not in listed)]
     if reader < _LISTED_READER:

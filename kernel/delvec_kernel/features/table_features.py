@@ -1,7 +1,7 @@
-"""Table features: what Delvec may read and what it may write (PROTOCOL.md, "Valid Feature Names in Table Features").
+"""Table features that Delvec can read and write (PROTOCOL.md, "Valid Feature Names in Table Features").
 
-A protocol of an old version lists no features but implies some (PROTOCOL.md, "Table Features"); of a feature that
-a table supports, only one that is in use binds a writer. Whatever is not known here is refused by name.
+A legacy protocol version lists no features but implies some (PROTOCOL.md, "Table Features"). A supported feature
+restricts writers only while it is in use. Unknown features are rejected by name.
 """
 
 import json
@@ -61,24 +61,24 @@ CATALOG_MANAGED: Final = frozenset({"catalogManaged", "catalogOwned", "catalogOw
 
 
 def reader_features(protocol: Protocol) -> frozenset[str]:
-    """Return what a reader must know, features implied by the version among it."""
+    """Return the features that readers need, including those implied by the version."""
     if protocol.min_reader_version >= _TABLE_FEATURES_READER:
         return frozenset(protocol.reader_features or ())
     return frozenset({"columnMapping"} if protocol.min_reader_version == _COLUMN_MAPPING_READER else ())
 
 
 def writer_features(protocol: Protocol) -> frozenset[str]:
-    """Return what a writer must know, features implied by the version among it."""
+    """Return the features that writers need, including those implied by the version."""
     if protocol.min_writer_version >= _TABLE_FEATURES_WRITER:
         return frozenset(protocol.writer_features or ())
     return frozenset(name for name, since in _LEGACY_WRITER.items() if protocol.min_writer_version >= since)
 
 
 def check_readable(protocol: Protocol, metadata: Metadata, table: str) -> None:
-    """Refuse a table that Delvec could read wrong.
+    """Reject a table that Delvec might read incorrectly.
 
     Raises:
-        UnsupportedReaderFeature: names the features, or the reader version.
+        UnsupportedReaderFeature: names the features or the reader version.
     """
     if protocol.min_reader_version > _MAX_READER:
         raise UnsupportedReaderFeature(
@@ -115,13 +115,13 @@ def check_readable(protocol: Protocol, metadata: Metadata, table: str) -> None:
 
 
 def _check_not_geospatial(metadata: Metadata, table: str) -> None:
-    """Refuse geospatial columns of a table that does not list their feature, by which writers know of them."""
+    """Reject geospatial columns in a table that does not list the feature."""
     if '"geo' not in metadata.schema_string.lower():
         return
     try:
         schema = StructType.from_json(metadata.schema_string)
     except InvalidSchema:
-        # Who uses it says what is wrong with it.
+        # Whoever parses the schema reports the error.
         return
     names = [item.name for item in schema.fields if has_geospatial(item.type)]
     if names:
@@ -135,7 +135,7 @@ def _check_not_geospatial(metadata: Metadata, table: str) -> None:
 
 
 def _check_type_changes(metadata: Metadata, table: str) -> None:
-    """Refuse a table with files whose types no engine is known to widen (PROTOCOL.md, "Type Widening")."""
+    """Reject a table with type changes that engines cannot apply on read (PROTOCOL.md, "Type Widening")."""
     if TYPE_CHANGES not in metadata.schema_string:
         return
     for column in _columns(metadata.schema_string):
@@ -156,7 +156,7 @@ def _check_type_changes(metadata: Metadata, table: str) -> None:
 
 @dataclass(frozen=True)
 class _Facts:
-    """What tells whether a feature is in use."""
+    """What determines whether a feature is in use."""
 
     configuration: Mapping[str, str]
     keeps_row_ids: bool
@@ -170,7 +170,7 @@ _Problem = Callable[[_Facts], str | None]
 
 
 def _never(_: _Facts) -> str | None:
-    """Return None: Delvec does what the feature asks, or the feature asks nothing of these commands."""
+    """Return None: Delvec implements the feature, or it does not affect these commands."""
     return None
 
 
@@ -196,25 +196,25 @@ def _geospatial(facts: _Facts) -> str | None:
 
 
 WRITABLE: Final[Mapping[str, _Problem]] = {
-    "appendOnly": _never,  # the commands that remove rows look at delta.appendOnly themselves
-    "invariants": _never,  # engines evaluate what the table asks of rows, before anything is committed
+    "appendOnly": _never,  # commands that remove rows check delta.appendOnly
+    "invariants": _never,  # engines check constraints before the commit
     "checkConstraints": _never,
-    "changeDataFeed": _never,  # a commit that needs change files is refused without them
+    "changeDataFeed": _never,  # a commit that lacks required change data files is rejected
     "generatedColumns": _never,
     "columnMapping": _never,  # engines write physical names and field ids
-    "clustering": _never,  # clustering columns are among those that get statistics
-    "identityColumns": _never,  # commands give the numbers, and say in the same commit how far they got
+    "clustering": _never,  # statistics are collected for clustering columns
+    "identityColumns": _never,  # commands generate the values and raise the high-water mark in the same commit
     "deletionVectors": _never,
     "timestampNtz": _never,
-    "typeWidening": _never,  # new files have the types of now
+    "typeWidening": _never,  # new files have the current types
     "typeWidening-preview": _never,
     "vacuumProtocolCheck": _never,
     "v2Checkpoint": _never,
     "domainMetadata": _never,
     "rowTracking": _row_tracking,
     "inCommitTimestamp": _never,
-    "allowColumnDefaults": _never,  # engines fill in what is absent
-    "checkpointProtection": _never,  # log clean-up looks at it itself
+    "allowColumnDefaults": _never,  # engines fill in defaults
+    "checkpointProtection": _never,  # log clean-up checks it
     "icebergCompatV1": _property("delta.enableIcebergCompatV1"),
     "icebergCompatV2": _property("delta.enableIcebergCompatV2"),
     "icebergCompatV3": _property("delta.enableIcebergCompatV3"),
@@ -225,7 +225,7 @@ WRITABLE: Final[Mapping[str, _Problem]] = {
     "variantShredding": _variants,
     "variantShredding-preview": _variants,
 }
-"""Per feature that may be supported by a table that Delvec writes: what of its use to refuse, in words."""
+"""Supported writer features; the function describes an unsupported use of the feature, or returns None."""
 
 
 def check_writable(
@@ -236,21 +236,21 @@ def check_writable(
     keeps_row_ids: bool = True,
     writes_rows: bool = True,
 ) -> None:
-    """Refuse to commit to a table with a feature in use that Delvec does not fully implement.
+    """Reject a commit to a table with a feature in use that Delvec does not fully implement.
 
-    Whether ``delta.appendOnly`` allows the command is not decided here.
+    Does not check ``delta.appendOnly``.
 
     Args:
         protocol: of the version to commit onto.
         metadata: of the same version.
         table: for errors.
-        keeps_row_ids: whether no row gets another id: the commit only appends, removes whole files and sets deletion
-            vectors, or rows that it writes again bring their ids along.
-        writes_rows: whether files of rows may be new in it.
+        keeps_row_ids: whether all rows keep their row ids: the commit only appends, removes whole files and sets deletion
+            vectors, or its rewritten rows include their row ids.
+        writes_rows: whether the commit may add data files.
 
     Raises:
-        UnsupportedReaderFeature: it cannot be read, let alone written.
-        UnsupportedWriterFeature: names the features, or the writer version.
+        UnsupportedReaderFeature: the table cannot be read.
+        UnsupportedWriterFeature: names the features or the writer version.
     """
     check_readable(protocol, metadata, table)
     if protocol.min_writer_version > _MAX_WRITER:
@@ -280,7 +280,7 @@ def check_writable(
 
 
 def _columns(schema: str) -> Iterator[Mapping[str, Any]]:
-    """Yield every field of a schema, nested ones too, whatever their types."""
+    """Yield every field of a schema, including nested ones and unknown types."""
     try:
         waiting: list[Any] = [json.loads(schema)]
     except (ValueError, RecursionError):
