@@ -1,1 +1,1 @@
-"""Predicates and expressions in Spark's SQL: parsed, checked, and translated for DuckDB."""
+"""Predicates and expressions in Spark SQL: parsed, checked, and translated for DuckDB."""

@@ -1,8 +1,8 @@
-"""Constant sub-expressions of a predicate as the literals that they equal, by Spark's rules.
+"""Constant folding of predicates by Spark's rules.
 
-Only what has one value under every setting of a session is folded: whole numbers that stay within their type, decimals
-without rounding, division by what is not zero, casts that neither fail nor round. NULL, whatever could raise an error
-and whatever depends on a time zone stay as they are written.
+Only expressions with the same value under all session settings are folded: integers within the range of their type,
+decimals without rounding, division by a nonzero value, and casts that neither fail nor round. NULL, and anything that
+could raise an error or depends on a time zone, is left unchanged.
 """
 
 import calendar
@@ -23,11 +23,11 @@ __all__ = ["folded"]
 
 _BITS: Final = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _DIGITS: Final = {"byte": 3, "short": 5, "integer": 10, "long": 20}
-_MOST_DIGITS: Final = 38
+_MAX_DIGITS: Final = 38
 _QUOTIENT_SCALE: Final = 6
-"""Digits behind the point that the quotient of two decimals has at least."""
+"""Minimum scale of the quotient of two decimals."""
 _EXACT: Final = Context(prec=400)
-_WHOLE: Final = re.compile(r"[+-]?\d{1,19}", re.ASCII)
+_INTEGER: Final = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 _NUMBER: Final = re.compile(r"[+-]?\d{1,38}(?:\.\d{1,38})?", re.ASCII)
 _COUNT: Final = re.compile(r"[+-]?\d{1,9}", re.ASCII)
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
@@ -69,13 +69,13 @@ _DAYS: Final = {"DAY", "DAYS"}
 
 @dataclass(frozen=True)
 class _Constant:
-    """A value and its kind: a Delta type's name, ``decimal`` for all decimals.
+    """A value and its kind: the name of a Delta type, with ``decimal`` for all decimals.
 
     Attributes:
         kind: Delta's name of the type.
-        value: int, Decimal, float, str, bool, date or datetime (of an offset for ``timestamp``, of none for ``timestamp_ntz``).
-        digits: for a decimal, the digits before its point that its type has at most.
-        scale: for a decimal, its type's.
+        value: int, Decimal, float, str, bool, date or datetime (aware for ``timestamp``, naive for ``timestamp_ntz``).
+        digits: for a decimal, the maximum number of integer digits of its type.
+        scale: for a decimal, the scale of its type.
     """
 
     kind: str
@@ -89,10 +89,10 @@ _Value: TypeAlias = Callable[[exp.Expr], _Found]
 
 
 def folded(expression: exp.Expr) -> exp.Expr:
-    """Return an expression that is TRUE, FALSE and NULL for the same rows, its constant parts being literals.
+    """Return an expression that is TRUE, FALSE and NULL for the same rows, with constant parts as literals.
 
     Args:
-        expression: as in a :class:`~delvec_kernel.expressions.predicate.Predicate`; it is not changed.
+        expression: as in a :class:`~delvec_kernel.expressions.predicate.Predicate`; not modified.
     """
     if not _constants(expression):
         return expression
@@ -104,7 +104,7 @@ def folded(expression: exp.Expr) -> exp.Expr:
 
 
 def _constants(root: exp.Expr) -> list[tuple[exp.Expr, _Constant]]:
-    """Return the largest parts that are constant and no literals, and their values."""
+    """Return the largest constant parts that are not literals, with their values."""
     found: list[tuple[exp.Expr, _Constant]] = []
     known: dict[int, _Found] = {}
     pending = [root]
@@ -141,7 +141,7 @@ def _constant(node: exp.Expr, known: dict[int, _Found]) -> _Found:
 
 
 def _number(text: str) -> _Found:
-    """Return the value of an unquoted number, whose minus belongs to it as in Spark's grammar."""
+    """Parse an unquoted number, including its minus, which belongs to the number in Spark's grammar."""
     if "e" in text.lower():
         return _double(float(text))
     if _NUMBER.fullmatch(text) is None:
@@ -160,25 +160,25 @@ def _is_within(number: int, kind: str) -> bool:
     return -limit <= number < limit
 
 
-def _whole(number: int, kind: str) -> _Found:
+def _integer(number: int, kind: str) -> _Found:
     return _Constant(kind, number) if _is_within(number, kind) else None
 
 
 def _double(number: float) -> _Found:
-    # Zero has one sign: the two are equal in SQL, and nothing that is folded tells them apart.
+    # Drop the sign of zero: -0.0 = 0.0 in SQL, and nothing that is folded distinguishes them.
     return _Constant("double", number or 0.0) if math.isfinite(number) else None
 
 
 def _decimal(number: Decimal) -> _Found:
-    """Return a decimal with the type of a literal."""
+    """Return a decimal with the type of a decimal literal."""
     _, digits, exponent = number.as_tuple()
-    scale = -exponent if isinstance(exponent, int) else _MOST_DIGITS + 1
+    scale = -exponent if isinstance(exponent, int) else _MAX_DIGITS + 1
     whole = max(0, len(digits) - scale)
-    return _Constant("decimal", number, whole, scale) if 0 <= scale <= _MOST_DIGITS - whole else None
+    return _Constant("decimal", number, whole, scale) if 0 <= scale <= _MAX_DIGITS - whole else None
 
 
 def _literal(constant: _Constant) -> exp.Expr:
-    """Return the literal of a value, of its own type but for decimals, which only have its value."""
+    """Return the literal of a value, with its type except for decimals, whose type is not kept."""
     kind, value = constant.kind, constant.value
     if kind == "boolean":
         return exp.Boolean(this=value)
@@ -192,7 +192,7 @@ def _literal(constant: _Constant) -> exp.Expr:
             to=exp.DataType(
                 this=exp.DType.DECIMAL,
                 expressions=[
-                    exp.DataTypeParam(this=exp.Literal.number(each)) for each in (_MOST_DIGITS, scale)
+                    exp.DataTypeParam(this=exp.Literal.number(each)) for each in (_MAX_DIGITS, scale)
                 ],
             ),
         )
@@ -220,7 +220,7 @@ def _negative(node: exp.Expr, value: _Value) -> _Found:
     if inner is None:
         return None
     if inner.kind in _BITS:
-        return _whole(-inner.value, inner.kind)
+        return _integer(-inner.value, inner.kind)
     if inner.kind == "double":
         return _double(-inner.value)
     if inner.kind == "decimal":
@@ -234,32 +234,32 @@ def _arithmetic(node: exp.Expr, value: _Value) -> _Found:  # noqa: PLR0911 - one
         return None
     right_node = node.args["expression"]
     if isinstance(right_node, exp.Interval):
-        return _moved(left, right_node, -1 if isinstance(node, exp.Sub) else 1)
+        return _add_interval(left, right_node, -1 if isinstance(node, exp.Sub) else 1)
     right = value(right_node)
     if right is None:
         return None
     if left.kind == "date":
         if right.kind not in {"byte", "short", "integer"} or not isinstance(node, exp.Add | exp.Sub):
             return None
-        return _days_later(left, -right.value if isinstance(node, exp.Sub) else right.value)
+        return _add_days(left, -right.value if isinstance(node, exp.Sub) else right.value)
     kinds = {left.kind, right.kind}
     if not kinds <= {*_BITS, "decimal", "double"}:
         return None
     if isinstance(node, exp.Div | exp.IntDiv | exp.Mod) and not right.value:
         return None
     if "double" in kinds:
-        return _of_doubles(type(node), left, right)
+        return _double_arithmetic(type(node), left, right)
     if "decimal" in kinds:
-        return _of_decimals(type(node), _as_decimal(left), _as_decimal(right))
-    return _of_whole_numbers(type(node), left, right)
+        return _decimal_arithmetic(type(node), _as_decimal(left), _as_decimal(right))
+    return _integer_arithmetic(type(node), left, right)
 
 
-def _of_whole_numbers(operator: type[exp.Expr], left: _Constant, right: _Constant) -> _Found:
+def _integer_arithmetic(operator: type[exp.Expr], left: _Constant, right: _Constant) -> _Found:
     a, b = left.value, right.value
     if operator is exp.Div:
         return _double(float(a) / float(b))
     if operator is exp.IntDiv:
-        return _whole(_quotient(a, b), "long")
+        return _integer(_quotient(a, b), "long")
     kind = max(left.kind, right.kind, key=_BITS.__getitem__)
     result: dict[type[exp.Expr], int] = {
         exp.Add: a + b,
@@ -267,11 +267,11 @@ def _of_whole_numbers(operator: type[exp.Expr], left: _Constant, right: _Constan
         exp.Mul: a * b,
         exp.Mod: a - b * _quotient(a, b) if b else 0,
     }
-    return _whole(result[operator], kind)
+    return _integer(result[operator], kind)
 
 
 def _quotient(a: int, b: int) -> int:
-    """Divide and cut towards zero."""
+    """Divide integers, truncating towards zero."""
     if not b:
         return 0
     found = abs(a) // abs(b)
@@ -284,8 +284,8 @@ def _as_decimal(number: _Constant) -> _Constant:
     return _Constant("decimal", Decimal(number.value), _DIGITS[number.kind], 0)
 
 
-def _of_decimals(operator: type[exp.Expr], left: _Constant, right: _Constant) -> _Found:
-    """Compute where the type of the result needs no rounding, whatever ``decimalOperations`` is set to."""
+def _decimal_arithmetic(operator: type[exp.Expr], left: _Constant, right: _Constant) -> _Found:
+    """Compute only if no rounding is needed, whatever session settings for decimals say."""
     a, b = left.value, right.value
     if operator is exp.Add or operator is exp.Sub:
         number = _EXACT.add(a, b) if operator is exp.Add else _EXACT.subtract(a, b)
@@ -300,24 +300,24 @@ def _of_decimals(operator: type[exp.Expr], left: _Constant, right: _Constant) ->
         number = _EXACT.divide(a, b)
         digits = left.digits + right.scale
         least = max(_QUOTIENT_SCALE, left.scale + right.digits + right.scale + 1)
-        if digits + least > _MOST_DIGITS or Fraction(number) != Fraction(a) / Fraction(b):
+        if digits + least > _MAX_DIGITS or Fraction(number) != Fraction(a) / Fraction(b):
             return None
         number = number.normalize(_EXACT)
         if -int(number.as_tuple().exponent) > _QUOTIENT_SCALE:
             return None
-        # What scale the type has depends on whether the divisor was a literal, so it is not computed with.
-        return _Constant("decimal", number, _MOST_DIGITS, _QUOTIENT_SCALE)
+        # The scale depends on whether the divisor was a literal, so the result is not folded further.
+        return _Constant("decimal", number, _MAX_DIGITS, _QUOTIENT_SCALE)
     else:
         return None
-    return _Constant("decimal", number, digits, scale) if digits + scale <= _MOST_DIGITS else None
+    return _Constant("decimal", number, digits, scale) if digits + scale <= _MAX_DIGITS else None
 
 
 def _have_common_type(left: _Constant, right: _Constant) -> bool:
-    return max(left.digits, right.digits) + max(left.scale, right.scale) <= _MOST_DIGITS
+    return max(left.digits, right.digits) + max(left.scale, right.scale) <= _MAX_DIGITS
 
 
-def _of_doubles(operator: type[exp.Expr], left: _Constant, right: _Constant) -> _Found:
-    """Compute where nothing is rounded: then it is the same if a setting makes decimals of such literals."""
+def _double_arithmetic(operator: type[exp.Expr], left: _Constant, right: _Constant) -> _Found:
+    """Compute only if exact: the result is then the same if a setting turns such literals into decimals."""
     a, b = Fraction(left.value), Fraction(right.value)
     if operator is exp.Add:
         exact = a + b
@@ -337,7 +337,7 @@ def _of_doubles(operator: type[exp.Expr], left: _Constant, right: _Constant) -> 
 
 
 def _comparison(node: exp.Expr, value: _Value) -> _Found:
-    """Compare whole numbers and decimals."""
+    """Compare integers and decimals."""
     left, right = value(node.this), value(node.args["expression"])
     if left is None or right is None or not {left.kind, right.kind} <= {*_BITS, "decimal"}:
         return None
@@ -370,7 +370,7 @@ def _cast(node: exp.Expr, value: _Value) -> _Found:  # noqa: PLR0911 - one answe
     if inner.kind == target and target != "decimal":
         return inner
     if target in _BITS:
-        return _to_whole(inner, target)
+        return _to_integer(inner, target)
     if target == "double":
         return _to_double(inner)
     if target == "decimal":
@@ -380,11 +380,11 @@ def _cast(node: exp.Expr, value: _Value) -> _Found:  # noqa: PLR0911 - one answe
     return _moment(target, inner.value) if inner.kind == "string" else None
 
 
-def _to_whole(inner: _Constant, target: str) -> _Found:
+def _to_integer(inner: _Constant, target: str) -> _Found:
     if inner.kind == "string":
-        return _whole(int(inner.value), target) if _WHOLE.fullmatch(inner.value) else None
+        return _integer(int(inner.value), target) if _INTEGER.fullmatch(inner.value) else None
     if inner.kind in {*_BITS, "decimal", "double"}:
-        return _whole(math.trunc(inner.value), target)
+        return _integer(math.trunc(inner.value), target)
     return None
 
 
@@ -396,16 +396,16 @@ def _to_double(inner: _Constant) -> _Found:
 
 def _to_decimal(inner: _Constant, to: exp.Expr) -> _Found:
     sizes = [each.name for each in to.expressions] or ["10"]
-    if not all(each.isdecimal() and len(each) <= 2 for each in sizes):  # noqa: PLR2004 - 38 at most
+    if not all(each.isdecimal() and len(each) <= 2 for each in sizes):  # noqa: PLR2004 - at most 38
         return None
     precision, scale = (*map(int, sizes), 0)[:2]
-    if not 0 <= scale <= precision <= _MOST_DIGITS or inner.kind not in {*_BITS, "decimal", "string"}:
+    if not 0 <= scale <= precision <= _MAX_DIGITS or inner.kind not in {*_BITS, "decimal", "string"}:
         return None
     if inner.kind == "string" and not _NUMBER.fullmatch(inner.value):
         return None
     number = Decimal(inner.value)
     scaled = number.scaleb(scale, _EXACT)
-    # Comparisons are exact; abs() would round.
+    # Comparison is exact, whereas abs() rounds to the context's precision.
     limit = 10**precision
     fits = scaled == scaled.to_integral_value(context=_EXACT) and -limit < scaled < limit
     return _Constant("decimal", number, precision - scale, scale) if fits else None
@@ -415,7 +415,7 @@ def _to_decimal(inner: _Constant, to: exp.Expr) -> _Found:
 
 
 def _moment(kind: str, text: str) -> _Found:
-    """Return a date or a time as it is usually spelt; an instant only where it names its offset."""
+    """Parse a date or timestamp in the usual formats; an instant only if it has an offset."""
     if kind == "date":
         matches = _DATE.fullmatch(text) is not None
     else:
@@ -432,8 +432,8 @@ def _moment(kind: str, text: str) -> _Found:
         return None
 
 
-def _moved(moment: _Constant, interval: exp.Interval, sign: int) -> _Found:
-    """Add ``INTERVAL n unit`` where days have 24 hours or no hours matter."""
+def _add_interval(moment: _Constant, interval: exp.Interval, sign: int) -> _Found:
+    """Add ``INTERVAL n unit`` where daylight saving cannot affect the result."""
     unit, amount = interval.args.get("unit"), interval.this
     if (
         not isinstance(unit, exp.Var)
@@ -443,29 +443,29 @@ def _moved(moment: _Constant, interval: exp.Interval, sign: int) -> _Found:
         return None
     name, count = unit.name.upper(), sign * int(amount.name)
     if moment.kind == "date" and name in _DAYS:
-        return _days_later(moment, count)
+        return _add_days(moment, count)
     if moment.kind == "date" and name in _MONTHS:
-        return _months_later(moment, count * _MONTHS[name])
+        return _add_months(moment, count * _MONTHS[name])
     if moment.kind in {"timestamp", "timestamp_ntz"} and name in _SECONDS:
-        return _later(moment, dt.timedelta(seconds=1), count * _SECONDS[name])
+        return _add_duration(moment, dt.timedelta(seconds=1), count * _SECONDS[name])
     if moment.kind == "timestamp_ntz" and name in _DAYS:
-        return _later(moment, dt.timedelta(days=1), count)
+        return _add_duration(moment, dt.timedelta(days=1), count)
     return None
 
 
-def _days_later(date: _Constant, count: int) -> _Found:
-    return _later(date, dt.timedelta(days=1), count)
+def _add_days(date: _Constant, count: int) -> _Found:
+    return _add_duration(date, dt.timedelta(days=1), count)
 
 
-def _later(moment: _Constant, unit: dt.timedelta, count: int) -> _Found:
+def _add_duration(moment: _Constant, unit: dt.timedelta, count: int) -> _Found:
     try:
         return _Constant(moment.kind, moment.value + count * unit)
     except OverflowError:
         return None
 
 
-def _months_later(date: _Constant, count: int) -> _Found:
-    """Add months; the day is cut to the last of its month."""
+def _add_months(date: _Constant, count: int) -> _Found:
+    """Add months, clipping the day to the end of the month."""
     year, month = divmod(date.value.year * 12 + date.value.month - 1 + count, 12)
     if not dt.MINYEAR <= year <= dt.MAXYEAR:
         return None
@@ -482,7 +482,7 @@ def _date_add(node: exp.Expr, value: _Value) -> _Found:
         start = _moment("date", start.value)
     if start is None or start.kind != "date" or count.kind not in {"byte", "short", "integer"}:
         return None
-    return _days_later(start, count.value)
+    return _add_days(start, count.value)
 
 
 _RULES: Final[dict[type[exp.Expr], Callable[[Any, _Value], _Found]]] = {

@@ -1,4 +1,4 @@
-"""Expressions over the rows of one or two relations, in Spark's SQL: values of UPDATE, conditions of MERGE."""
+"""Scalar expressions over the rows of one or two relations in Spark SQL: UPDATE values and MERGE conditions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,11 +21,11 @@ class Expression:
     """A checked scalar expression.
 
     Attributes:
-        text: as it was given.
-        root: parsed; a column is an ``exp.Dot`` below an ``exp.Column`` that names its relation.
-        columns: top-level columns that it reads, as their schema spells them, by relation.
-        is_deterministic: whether every evaluation gives the same answer.
-        relations: a column per relation, whose fields are that relation's columns.
+        text: as given.
+        root: parsed; a column is an ``exp.Dot`` under an ``exp.Column`` that names its relation.
+        columns: the top-level columns it reads, as spelled in the schema, by relation.
+        is_deterministic: whether it contains no random, clock or unknown function.
+        relations: a struct column per relation, whose fields are the relation's columns.
     """
 
     text: str
@@ -36,20 +36,20 @@ class Expression:
     _predicate: Predicate = field(repr=False)
 
     def sql(self) -> str:
-        """Return it in Spark's SQL: the text as it was given, without comments, every column behind its relation's name."""
+        """Return it in Spark SQL: the original text without comments, with columns qualified by relation."""
         return self._predicate.sql()
 
     @property
     def kind(self) -> str | None:
-        """The kind of value, as ``kind_of`` names it; None if the text does not tell."""
+        """The kind of its value (see ``kind_of``), or None if unknown."""
         return kind_of(self.root, self.relations)
 
     def reads_only(self, relation: str) -> bool:
-        """Whether no other relation is read; true for a constant."""
+        """Whether it reads no other relation; true for constants."""
         return all(name == relation for name in self.columns)
 
     def over(self, relation: str) -> str:
-        """Return the same with that relation's columns as those of a table of their own."""
+        """Return the expression with that relation's columns unqualified."""
         return self._predicate.sql({relation: ""})
 
     def __str__(self) -> str:
@@ -63,21 +63,21 @@ def parse_expression(
     *,
     boolean: bool = False,
 ) -> Expression:
-    """Parse one expression against the relations that it may read.
+    """Parse one expression against the relations it may read.
 
-    As in Spark, the name before a dot is an alias if that relation has the column, and else a struct column.
+    As in Spark, the name before a dot is an alias if that relation has the column, otherwise a struct column.
 
     Args:
-        text: Spark SQL. ``alias.column`` and, where only one relation has it, ``column``.
-        relations: schemas by the relations' names in the result.
-        aliases: what the text calls them, by the relation's name; by default the same. An alias of a relation that
-            is not among ``relations`` is known, but there is nothing to read.
-        boolean: whether only a condition will do.
+        text: Spark SQL, with columns as ``alias.column`` or, if unambiguous, ``column``.
+        relations: schemas by the relation names used in the result.
+        aliases: the names used in the text, by relation name; the same names by default. An alias of a relation that
+            is not in ``relations`` is known, but has no columns.
+        boolean: whether the expression must be Boolean.
 
     Raises:
-        InvalidPredicate: it cannot be parsed, or holds what does not belong there.
-        UnknownColumn: no relation has the column; suggests near names.
-        AmbiguousColumn: several have it.
+        InvalidPredicate: it cannot be parsed, or contains something not allowed.
+        UnknownColumn: no relation has the column; suggests similar names.
+        AmbiguousColumn: several relations have the column.
     """
     virtual = StructType(
         tuple(StructField(name, schema, nullable=False) for name, schema in relations.items())
@@ -98,7 +98,7 @@ def parse_expression(
 
 
 class _Names:
-    """What the names of one text mean, and which columns they turned out to be."""
+    """Resolves the names in one text, and records the columns it reads."""
 
     def __init__(self, text: str, relations: Mapping[str, StructType], aliases: Mapping[str, str]) -> None:
         self._text = text
@@ -107,11 +107,11 @@ class _Names:
         self.found: dict[str, set[str]] = {}
 
     def resolve(self, parts: Sequence[str]) -> list[str]:
-        """Return relation, column, fields.
+        """Return relation, column and struct fields.
 
         Raises:
-            UnknownColumn: no relation has it.
-            AmbiguousColumn: several have it.
+            UnknownColumn: no relation has the column.
+            AmbiguousColumn: several relations have it.
         """
         owners: list[tuple[str, StructField]] = []
         rest: Sequence[str] = ()
@@ -200,6 +200,6 @@ def _field(schema: Any, name: str) -> StructField | None:
 
 
 def reworded(error: InvalidPredicate) -> InvalidPredicate:
-    """Return an error of the predicate's checks as one of an expression, which may be a value."""
+    """Reword an error about a predicate for an expression, which need not be Boolean."""
     message = error.message.replace("The predicate", "The expression", 1)
     return InvalidPredicate(message, **error.details)

@@ -1,4 +1,4 @@
-"""The kind of value that an expression gives, as far as its text and the schema tell."""
+"""The kind of an expression's value, inferred from the expression and the schema."""
 
 from typing import Final
 
@@ -95,7 +95,7 @@ _SAME: Final = (exp.Paren, exp.Neg, exp.Abs, exp.Collate)
 
 
 def column_path(node: exp.Expr) -> tuple[str, ...] | None:
-    """Return the column that a resolved expression is, and the struct fields within it; None if it is none."""
+    """Return the path of a resolved column or struct field; None for other expressions."""
     fields: list[str] = []
     while isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
         fields.append(node.expression.name)
@@ -106,7 +106,7 @@ def column_path(node: exp.Expr) -> tuple[str, ...] | None:
 
 
 def column_type(path: tuple[str, ...], schema: StructType) -> DataType | None:
-    """Return the type of a column or struct field, by the schema's spelling; None if there is none."""
+    """Return the type of a column or struct field, as spelled in the schema; None if there is none."""
     found: DataType | None = schema
     for name in path:
         fields = found.fields if isinstance(found, StructType) else ()
@@ -132,7 +132,7 @@ def kind_of_type(data_type: DataType | None) -> str | None:
 def kind_of(node: exp.Expr, schema: StructType) -> str | None:  # noqa: PLR0911 - one answer per family
     """Return ``boolean``, ``integer``, ``decimal``, ``float``, ``double``, ``string``, ... or None if unknown.
 
-    ``null`` is the untyped NULL.
+    ``null`` is an untyped NULL.
     """
     if isinstance(node, (exp.Column, exp.Dot)):
         path = column_path(node)

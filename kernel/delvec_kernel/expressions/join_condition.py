@@ -1,4 +1,4 @@
-"""What a MERGE's conditions say of the target alone: which of its files may hold a match, and what the commit rests on."""
+"""Target-only parts of a MERGE condition, which determine the files that may match and the commit's read predicate."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,18 +20,18 @@ __all__ = ["JoinKey", "conjuncts", "join_keys", "key_ranges", "target_terms"]
 _OPENING: Final = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE}
 _CLOSING: Final = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
 _BOUNDED: Final = frozenset({"integer", "string", "date", "timestamp", "timestamp_ntz", "decimal"})
-_LONGEST: Final = 256
-"""Characters of a text that is worth a place in a condition."""
+_MAX_LENGTH: Final = 256
+"""Maximum length of a string bound in a condition."""
 
 
 @dataclass(frozen=True)
 class JoinKey:
-    """A column of the target that must equal one of the source.
+    """An equality between a target column and a source column.
 
     Attributes:
         target: the column's text in a predicate over the target.
         kind: the target column's type.
-        source: the source's column.
+        source: the source column.
         null_safe: whether NULL equals NULL.
     """
 
@@ -44,7 +44,7 @@ class JoinKey:
 def conjuncts(
     text: str, relations: Mapping[str, StructType], aliases: Mapping[str, str] | None = None
 ) -> list[Expression]:
-    """Return the terms of a condition that all have to be true, as far as they can be told apart; at least one.
+    """Split a condition into AND terms where possible; at least one.
 
     Raises:
         InvalidPredicate: or another error of :func:`~delvec_kernel.expressions.expression.parse_expression`.
@@ -69,7 +69,7 @@ def _terms(
         parts = [parse_expression(each, relations, aliases, boolean=True) for each in texts]
     except DelvecError:
         parts = []
-    # The text was cut by its tokens alone: believe it only where the parts are those that the parser found.
+    # _split() only looks at tokens: trust it only if the parser found the same number of terms.
     expected = len(list(whole.root.flatten(unnest=False))) if isinstance(whole.root, exp.And) else 1
     if len(parts) != expected:
         yield whole
@@ -79,7 +79,7 @@ def _terms(
 
 
 def _split(text: str) -> list[str]:
-    """Cut a text at the ANDs outside of brackets, CASE and BETWEEN."""
+    """Split a text at the ANDs outside brackets, CASE and BETWEEN."""
     try:
         tokens: Sequence[Token] = SPARK.tokenize(text)
     except SqlglotError:
@@ -103,14 +103,14 @@ def _split(text: str) -> list[str]:
 
 
 def target_terms(terms: Sequence[Expression], target: str) -> list[str]:
-    """Return those terms that read nothing but the target, as predicates over it; none that may answer otherwise."""
+    """Return the deterministic terms that read only the target, as predicates over it."""
     return [each.over(target) for each in terms if each.reads_only(target) and each.is_deterministic]
 
 
 def join_keys(
     terms: Sequence[Expression], relations: Mapping[str, StructType], target: str, source: str
 ) -> list[JoinKey]:
-    """Return the columns that must be equal, where both are compared as they are."""
+    """Return the pairs of plain columns that must be equal."""
     found = []
     for term in terms:
         root = term.root.unnest()
@@ -132,11 +132,11 @@ def join_keys(
 
 
 def key_ranges(keys: Sequence[JoinKey], bounds: Mapping[str, tuple[Any, Any]]) -> list[str]:
-    """Return what the values of the source's keys say of the target, as predicates over it."""
+    """Return predicates over the target that the ranges of the source's keys imply."""
     found = []
     for key in keys:
         low, high = bounds.get(key.source, (None, None))
-        if low is None or high is None or max(len(str(low)), len(str(high))) > _LONGEST:
+        if low is None or high is None or max(len(str(low)), len(str(high))) > _MAX_LENGTH:
             continue
         text = f"{key.target} BETWEEN {literal(low, key.kind)} AND {literal(high, key.kind)}"
         found.append(f"({text} OR {key.target} IS NULL)" if key.null_safe else text)

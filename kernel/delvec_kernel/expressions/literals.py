@@ -1,4 +1,4 @@
-"""Python values as Spark's SQL spells them."""
+"""Python values as Spark SQL literals."""
 
 import datetime as dt
 import math
@@ -15,25 +15,25 @@ __all__ = ["Literal", "lit", "literal"]
 
 @dataclass(frozen=True)
 class Literal:
-    """A value that is meant as it is, and not as SQL; see :func:`lit`."""
+    """A literal value, as opposed to a SQL expression; see :func:`lit`."""
 
     value: Any
 
 
 def lit(value: Any) -> Literal:
-    """Mark a value of an UPDATE or a MERGE as a value: ``lit("x")`` is the text x, where ``"x"`` is the column x."""
+    """Mark a value of an UPDATE or a MERGE as a literal: ``lit("x")`` is the string x, ``"x"`` is the column x."""
     return value if isinstance(value, Literal) else Literal(value)
 
 
 def literal(value: Any, kind: DataType | None = None) -> str:
-    """Return a value as Spark's SQL.
+    """Return a value as a Spark SQL literal.
 
     Args:
-        value: None, a bool, int, float, Decimal, str, bytes, date or datetime, or NumPy's scalar of one.
-        kind: of the column that it is for: a datetime without a time zone is UTC in one of type timestamp.
+        value: None, a bool, int, float, Decimal, str, bytes, date or datetime, or a NumPy scalar of one of these.
+        kind: the column's type; for ``timestamp``, a naive datetime is UTC.
 
     Raises:
-        BadRequest: it is of another type.
+        BadRequest: the value has another type.
     """
     if isinstance(value, Literal):
         value = value.value
@@ -66,7 +66,7 @@ def _decimal(value: Decimal) -> str:
     if not value.is_finite():
         raise BadRequest(f"{value} is not a decimal in SQL; give a finite number.")
     _, digits, exponent = value.as_tuple()
-    assert isinstance(exponent, int)  # noqa: S101 - of a finite one
+    assert isinstance(exponent, int)  # noqa: S101 - the value is finite
     scale = max(0, -exponent)
     precision = max(len(digits) + max(0, exponent), scale, 1)
     if precision > 38:  # noqa: PLR2004 - Spark's limit

@@ -1,7 +1,7 @@
 """Predicates: Boolean SQL expressions over one table's columns, in Spark's dialect.
 
-A predicate is parsed and checked, never executed here: the service skips files with it, an engine evaluates it.
-Both must mean the same rows, so whatever the parser here reads differently from Spark is refused, not guessed.
+A predicate is parsed and checked here, but not executed: the service skips files with it, and an engine evaluates it.
+Both must select the same rows, so anything that this parser reads differently from Spark is rejected.
 """
 
 import threading
@@ -44,7 +44,7 @@ __all__ = ["MAX_DEPTH", "MAX_LENGTH", "MAX_NESTING", "Predicate", "Resolve", "pa
 _Result = TypeVar("_Result")
 
 Resolve: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
-"""Finds the path of a column, and of the struct field in it, by the parts of a name as it was written."""
+"""Resolves the parts of a name, as written, to the path of a column or struct field."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,13 +52,12 @@ class Predicate:
     """A checked predicate.
 
     Attributes:
-        text: as it was given.
-        expression: the parsed expression. A column is an ``exp.Column`` of one quoted identifier, spelt as in the
-            schema; a field of a struct column is an ``exp.Dot`` around it. Do not change it.
-        columns: top-level columns that it reads, as the schema spells them.
-        is_deterministic: whether every evaluation gives the same answer: no random or clock function and no
-            function whose nature is unknown here.
-        schema: what it was checked against.
+        text: as given.
+        expression: the parsed expression. A column is an ``exp.Column`` of one quoted identifier, spelled as in the
+            schema; a struct field is an ``exp.Dot`` around it. Do not modify it.
+        columns: the top-level columns it reads, as spelled in the schema.
+        is_deterministic: whether it contains no random or clock function, and no unknown function.
+        schema: the schema it was checked against.
     """
 
     text: str
@@ -70,20 +69,20 @@ class Predicate:
 
     @cached_property
     def folded(self) -> exp.Expr:
-        """The expression with its constant parts as literals: what files are judged by. Do not change it."""
+        """The expression after constant folding, used for data skipping. Do not modify it."""
         return folded(self.expression)
 
     def uses_only(self, names: Iterable[str]) -> bool:
-        """Whether all columns are among ``names`` (case-insensitive); true for a predicate without columns."""
+        """Whether all columns are in ``names`` (case-insensitive); true without columns."""
         allowed = {name.lower() for name in names}
         return all(column.lower() in allowed for column in self.columns)
 
     def sql(self, rename: Mapping[str, str] | None = None) -> str:
-        """Return the predicate in Spark's SQL: the text as it was given, without comments, every column back-ticked.
+        """Return the predicate in Spark SQL: the original text without comments, with columns in backticks.
 
         Args:
-            rename: other names for top-level columns, by the schema's spelling. Without one, the empty text, only the
-                fields below it are named.
+            rename: new names of top-level columns, by the schema's spelling. A column renamed to "" is left out, so that
+                only its struct fields are named.
         """
         names = dict(rename or {})
         return "".join(
@@ -100,19 +99,19 @@ def parse(
 ) -> Predicate:
     """Parse ``text``, one Boolean expression in Spark SQL, against a table's schema.
 
-    Column names match without regard to case; ``a.b`` is field ``b`` of struct column ``a``; names with other
-    characters than letters, digits and underscores are back-ticked; double quotes make a string, as in Spark.
+    Column names are case-insensitive; ``a.b`` is field ``b`` of struct column ``a``; names with characters other
+    than letters, digits and underscores need backticks; double quotes delimit strings, as in Spark.
 
     Args:
         text: the predicate.
-        schema: the columns that it may read.
-        resolve: finds a column in the schema, where names do not simply mean its top-level columns.
-        boolean: False: any scalar will do.
+        schema: the columns it may read.
+        resolve: resolves names, if they are not just the schema's top-level columns.
+        boolean: False to allow any scalar expression.
 
     Raises:
-        InvalidPredicate: not one expression, not Boolean, too long or too deep, or it holds something that does
-            not belong into a predicate: a subquery, an aggregate, a window function, a parameter.
-        UnknownColumn: a column or struct field that the schema does not have; suggests near names.
+        InvalidPredicate: it is not one expression, not Boolean, too long or too deep, or contains a subquery, an
+            aggregate, a window function or a parameter.
+        UnknownColumn: a column or struct field is not in the schema; suggests similar names.
     """
     if not isinstance(text, str):
         raise InvalidPredicate(f"A predicate must be SQL text, not {type(text).__name__}.")
@@ -140,7 +139,7 @@ def _parse(
     except ParseError as error:
         raise _unparsable(text, error) from None
     except (SqlglotError, ValueError, TypeError, AttributeError, KeyError, IndexError) as error:
-        # The parser's own slips on odd input are bad input too, not a defect of the service.
+        # sqlglot fails internally on some malformed input, which is the user's error, not the service's.
         raise InvalidPredicate(f"The predicate {short(text)} cannot be parsed.") from error
     expressions = [each for each in parsed if each is not None]
     if len(expressions) != 1 or any(token.token_type == TokenType.SEMICOLON for token in tokens):
@@ -149,7 +148,7 @@ def _parse(
             "give one Boolean expression, without a semicolon."
         )
     positions: dict[int, tuple[int, str, str]] = {}
-    # What follows takes time by the square of the depth.
+    # The steps below are quadratic in the depth.
     root = _balanced(expressions[0])
     check_depth(text, root)
     holder = exp.Paren(this=root)
@@ -209,7 +208,7 @@ def _unparsable(text: str, error: ParseError) -> InvalidPredicate:
 
 
 def _start_of(text: str, facts: Mapping[str, Any]) -> int:
-    """Return where the word is that the parser stopped at; sqlglot counts to its end, and from the line's start."""
+    """Return the position of the word that the parser stopped at; sqlglot reports its end, relative to the line."""
     line, end = int(facts.get("line") or 1), int(facts.get("col") or 1)
     before = sum(len(each) + 1 for each in text.split("\n")[: line - 1])
     return min(len(text), max(before, before + end - len(str(facts.get("highlight") or " "))))
@@ -221,12 +220,12 @@ def _start_of(text: str, facts: Mapping[str, Any]) -> int:
 def _resolve(
     text: str, root: exp.Expr, resolve: Resolve, positions: dict[int, tuple[int, str, str]]
 ) -> set[str]:
-    """Replace every column below ``root`` by its spelling in the schema; note where in the text each stands."""
+    """Replace columns below ``root`` by their spelling in the schema, recording their positions in the text."""
     found: set[str] = set()
     for node in list(root.find_all(exp.Column)):
         outer: exp.Expr = node
         parts = list(node.parts)
-        # More than four parts arrive as Dots around a Column.
+        # sqlglot parses names of more than four parts as Dots around a Column.
         while isinstance(outer.parent, exp.Dot) and outer.arg_key == "this":
             name = outer.parent.args["expression"]
             if not isinstance(name, exp.Identifier):
@@ -292,7 +291,7 @@ def _renamed(name: str, fields: str) -> str:
 def _pieces(
     text: str, tokens: Sequence[Token], positions: Mapping[int, tuple[int, str, str]]
 ) -> list[str | tuple[str, str]]:
-    """Cut the text into literal slices and (column, fields): what Spark runs is what was written, less comments."""
+    """Split the text into literal slices and (column, fields), so that Spark runs the original text without comments."""
     pieces: list[str | tuple[str, str]] = []
     end = tokens[0].start - 1
     for token in tokens:
@@ -314,7 +313,7 @@ def _pieces(
 
 
 def _balanced(root: exp.Expr) -> exp.Expr:
-    """Regroup chains of AND and OR as balanced trees, so that ten thousand terms are a dozen levels deep."""
+    """Regroup AND and OR chains as balanced trees, so that ten thousand terms are about a dozen levels deep."""
     chains = [
         node
         for node in root.walk()
@@ -323,7 +322,7 @@ def _balanced(root: exp.Expr) -> exp.Expr:
     for chain in chains:
         kind = type(chain)
         terms = list(chain.flatten(unnest=False))
-        if len(terms) <= 2:  # noqa: PLR2004 - a pair is balanced
+        if len(terms) <= 2:  # noqa: PLR2004 - already balanced
             continue
         parent, key, index = chain.parent, chain.arg_key, chain.index
         for term in terms:
@@ -339,7 +338,7 @@ def _balanced(root: exp.Expr) -> exp.Expr:
 
 
 def with_room(work: Callable[[], _Result]) -> _Result:
-    """Run ``work``; where the caller's own stack leaves too little room, on a fresh one."""
+    """Run ``work``, on a new thread if the current stack has too little room left."""
     try:
         return work()
     except RecursionError:
@@ -352,7 +351,7 @@ def with_room(work: Callable[[], _Result]) -> _Result:
             outcome.append(work())
         except RecursionError:
             failure.append(InvalidPredicate("The predicate is nested too deeply to be parsed."))
-        except BaseException as error:  # noqa: BLE001 - handed over to the caller's thread
+        except BaseException as error:  # noqa: BLE001 - re-raised in the caller's thread
             failure.append(error)
 
     thread = threading.Thread(target=run, name="delvec-predicate")

@@ -1,4 +1,4 @@
-"""What a predicate may not contain, and what has to be written more clearly."""
+"""Checks of what a predicate may contain, and of constructs that Spark parses differently."""
 
 import difflib
 from collections.abc import Sequence
@@ -41,11 +41,11 @@ MAX_LENGTH: Final = 100_000
 MAX_VALUES: Final = 30_000
 """Literals and the commas between them."""
 MAX_OPERATIONS: Final = 12_000
-"""Tokens of other kinds: names, operators, brackets; each costs the parser several times what a value does."""
+"""Other tokens (names, operators, brackets), each of which is several times as expensive to parse as a value."""
 MAX_NESTING: Final = 32
-"""Brackets, CASEs and prefix operators inside each other, as written."""
+"""Nesting of brackets, CASEs and prefix operators in the text."""
 MAX_DEPTH: Final = 64
-"""Levels of the parsed expression; AND and OR chains of any length count as a few."""
+"""Depth of the parsed expression; AND and OR chains of any length count as a few levels."""
 
 _NAMES_SHOWN: Final = 20
 _SHORT_TEXT: Final = 100
@@ -66,7 +66,7 @@ _BITWISE: Final = (
 )
 _ADDITIVE: Final = (exp.Add, exp.Sub)
 
-# What is refused wherever it occurs, in the order in which the messages are most helpful.
+# Disallowed expressions, most helpful message first.
 _REFUSED: Final[tuple[tuple[tuple[type[exp.Expr], ...], str], ...]] = (
     ((exp.Query, exp.Table), "a subquery"),
     ((exp.DDL, exp.DML, exp.Command), "a statement"),
@@ -80,7 +80,7 @@ _REFUSED: Final[tuple[tuple[tuple[type[exp.Expr], ...], str], ...]] = (
 
 
 def check_size(text: str, tokens: Sequence[Token]) -> None:
-    """Refuse more tokens than can be parsed in a moment, before parsing."""
+    """Reject texts with too many tokens to parse quickly, before parsing."""
     values = sum(token.token_type in _VALUES for token in tokens)
     for count, limit, what in (
         (values, MAX_VALUES, "values and commas"),
@@ -94,8 +94,8 @@ def check_size(text: str, tokens: Sequence[Token]) -> None:
 
 
 def check_nesting(text: str, tokens: Sequence[Token]) -> None:
-    """Refuse brackets, CASEs and prefix operators that are too deep inside each other, before parsing."""
-    # Every level costs the parser some twenty Python frames, so this is counted before it starts.
+    """Reject too deeply nested brackets, CASEs and prefix operators, before parsing."""
+    # Each level takes about twenty Python frames in the parser, so check before it overflows the stack.
     depth = prefixes = 0
     for token in tokens:
         kind = token.token_type
@@ -109,7 +109,7 @@ def check_nesting(text: str, tokens: Sequence[Token]) -> None:
 
 
 def check_depth(text: str, root: exp.Expr) -> None:
-    """Refuse an expression of more levels than translating it can bear."""
+    """Reject an expression that is too deep to translate."""
     level = [root]
     for _ in range(MAX_DEPTH):
         level = [child for node in level for child in node.iter_expressions()]
@@ -126,18 +126,18 @@ def _too_deep(text: str) -> InvalidPredicate:
 
 
 def near_names(wanted: str, names: Sequence[str]) -> list[str]:
-    """Return the names that somebody who wrote ``wanted`` may have meant, three at most."""
+    """Return up to three names similar to ``wanted``."""
     by_lower = {name.lower(): name for name in names}
     return [by_lower[each] for each in difflib.get_close_matches(wanted.lower(), by_lower, n=3, cutoff=0.6)]
 
 
 def names_hint(near: Sequence[str], names: Sequence[str], *, text: str | None = None) -> str:
-    """Return the end of a sentence about an unknown name: what may have been meant, or which names exist.
+    """Return the end of an error message about an unknown name: similar names, or all names.
 
     Args:
-        near: names that may have been meant.
-        names: all that there are.
-        text: the name itself, where it may be a text without quotes.
+        near: similar names.
+        names: all names.
+        text: the unknown name, if it may be a string without quotes.
     """
     if near:
         return f"; did you mean {' or '.join(map(repr, near))}?"
@@ -153,12 +153,12 @@ def names_hint(near: Sequence[str], names: Sequence[str], *, text: str | None = 
 
 
 def short(text: str) -> str:
-    """Return ``text`` quoted, and cut to what is enough to recognise it."""
-    return repr(text if len(text) <= 200 else text[:197] + "...")  # noqa: PLR2004 - enough to recognise it
+    """Return ``text`` quoted and shortened."""
+    return repr(text if len(text) <= 200 else text[:197] + "...")  # noqa: PLR2004 - long enough to recognize
 
 
 def check_nodes(text: str, root: exp.Expr) -> None:
-    """Refuse what cannot be decided from one row: subqueries, aggregates, windows, parameters."""
+    """Reject subqueries, aggregates, windows and parameters, which one row cannot decide."""
     for node in root.walk():
         what = next((what for classes, what in _REFUSED if isinstance(node, classes)), None)
         if what is None and isinstance(node, exp.Anonymous):
@@ -188,7 +188,7 @@ def _at(node: exp.Expr, text: str, message: str) -> InvalidPredicate:
 
 
 def plain_strings(text: str, root: exp.Expr) -> None:
-    r"""Turn raw strings into ordinary ones; join what was written as two escapes, as in ``'\ud83d\ude00'``."""
+    r"""Turn raw strings into ordinary ones, and join surrogate pairs written as two escapes, as in ``'\ud83d\ude00'``."""
     for node in list(root.find_all(exp.Literal, exp.RawString)):
         if isinstance(node, exp.Literal) and (not node.is_string or is_text(node.name)):
             continue
@@ -203,12 +203,12 @@ def plain_strings(text: str, root: exp.Expr) -> None:
 
 
 def replace_node(old: exp.Expr, new: exp.Expr) -> None:
-    """Put ``new`` in the place of ``old``, which has a parent.
+    """Replace ``old``, which has a parent, by ``new``.
 
-    ``Expr.replace`` goes through the whole list that the node is in: a list of n names takes it n squared steps.
+    ``Expr.replace`` scans the whole list that contains the node, which is quadratic for a list of names.
     """
     parent, key, index = old.parent, str(old.arg_key), old.index
-    assert parent is not None  # noqa: S101 - as the contract says
+    assert parent is not None  # noqa: S101 - by contract
     if index is None:
         parent.set(key, new)
     else:
@@ -217,7 +217,7 @@ def replace_node(old: exp.Expr, new: exp.Expr) -> None:
 
 
 def is_text(value: str) -> bool:
-    """Whether ``value`` can be encoded, that is, holds no half of a surrogate pair."""
+    """Whether ``value`` can be encoded as UTF-8, that is, contains no lone surrogate."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -226,7 +226,7 @@ def is_text(value: str) -> bool:
 
 
 def check_precedence(text: str, root: exp.Expr) -> None:
-    """Refuse what Spark groups differently from the parser here: it takes parentheses to say what is meant."""
+    """Reject operators without parentheses that Spark groups differently from this parser."""
     for node in root.walk():
         unclear: tuple[type[exp.Expr], ...] = ()
         if isinstance(node, _COMPARISONS):
@@ -249,9 +249,10 @@ def check_precedence(text: str, root: exp.Expr) -> None:
 
 
 def check_characters(text: str, root: exp.Expr, schema: StructType) -> None:
-    """Refuse to compare a ``char(n)`` with a text that ends in spaces: files hold what was written, and delta-spark pads what it reads.
+    """Reject comparisons of a ``char(n)`` column with a string that ends in spaces.
 
-    Such a text is most likely one that Spark has padded, and would equal no row.
+    Delta files contain the unpadded value, and delta-spark pads on read. A padded string, most likely from Spark, would
+    match no row here.
     """
     padded = {item.name for item in schema.fields if is_char(item.metadata)}
     if not padded:
@@ -273,7 +274,7 @@ def check_characters(text: str, root: exp.Expr, schema: StructType) -> None:
 
 
 def check_boolean(text: str, root: exp.Expr, schema: StructType) -> None:
-    """Refuse an operand of AND, OR, NOT or the whole, whose type is known and is not Boolean."""
+    """Reject an operand of AND, OR or NOT, or a whole predicate, whose type is known and not Boolean."""
     if isinstance(root.unnest(), exp.Null):
         raise InvalidPredicate(f"The predicate {short(text)} is not Boolean; NULL alone has no type.")
     pending = [root]

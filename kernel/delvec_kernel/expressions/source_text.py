@@ -1,4 +1,4 @@
-"""Where a SQL text is wrong: line, column, and the line itself with the place marked."""
+"""Locates errors in SQL texts: line, column, and an excerpt with carets."""
 
 from typing import Final, TypeVar
 
@@ -10,17 +10,17 @@ __all__ = ["excerpt", "located", "place", "span_of"]
 
 _Error = TypeVar("_Error", bound=DelvecError)
 _AROUND: Final = 60
-"""Characters of a long line that are shown before and behind."""
+"""Characters of a long line shown before and after the error."""
 
 
 def place(text: str, at: int) -> tuple[int, int]:
-    """Return line and column, from 1, of a position in a text."""
+    """Return the 1-based line and column of a position in a text."""
     before = text[:at]
     return before.count("\n") + 1, at - (before.rfind("\n") + 1) + 1
 
 
 def excerpt(text: str, start: int, end: int) -> str:
-    """Return the line of a text from ``start``, and below it carets up to ``end``, which is not included."""
+    """Return the line at ``start``, and below it carets up to ``end``, exclusive."""
     first = text.rfind("\n", 0, start) + 1
     last = text.find("\n", start)
     last = len(text) if last < 0 else last
@@ -32,14 +32,14 @@ def excerpt(text: str, start: int, end: int) -> str:
 
 
 def located(error: _Error, text: str, start: int, end: int) -> _Error:
-    """Return an error that says where in ``text`` it is: its details have ``line``, ``column`` and ``excerpt``."""
+    """Add ``line``, ``column`` and ``excerpt`` to an error's details."""
     line, column = place(text, start)
     where = {"line": line, "column_number": column, "excerpt": excerpt(text, start, end)}
     return type(error)(error.message, **(where | error.details))
 
 
 def span_of(node: exp.Expr) -> tuple[int, int] | None:
-    """Return where in the text that was parsed a node stands, as far as its parts know it."""
+    """Return the (start, end) of a node in the parsed text, or None if unknown."""
     known = [part.meta for part in node.walk() if "start" in part.meta and "end" in part.meta]
     if not known:
         return None

@@ -1,4 +1,4 @@
-"""Spark's SQL as predicates are read: sqlglot's, with what it blurs told apart."""
+"""sqlglot's Spark dialect, made stricter for predicates, and lists of Spark's functions."""
 
 from typing import Final
 
@@ -19,13 +19,13 @@ __all__ = [
 
 
 class _Parser(SparkParser):
-    """Keeps CAST and TRY_CAST apart: under ANSI, Spark 4's default, only the second gives NULL."""
+    """Distinguishes CAST from TRY_CAST: under ANSI, Spark 4's default, only TRY_CAST returns NULL on failure."""
 
     STRICT_CAST = True
 
 
 class SparkDialect(Spark):
-    """Spark, with that parser."""
+    """Spark's dialect with :class:`_Parser`."""
 
     Parser = _Parser
 
@@ -33,7 +33,7 @@ class SparkDialect(Spark):
 SPARK: Final = SparkDialect()
 
 
-# Names that the parser does not know as such; the rest it recognises by class.
+# Names that sqlglot parses as anonymous functions; it has classes for the rest.
 AGGREGATES: Final = frozenset(
     [
         "any",
@@ -449,10 +449,10 @@ SCALARS: Final = frozenset(
         "zip_with",
     ]
 )
-"""Spark's built-in functions that compute one value from their arguments, the clock, chance or the user's name.
+"""Spark's built-in scalar functions, including those of the clock, random numbers and the user's name.
 
-Left out on purpose: those that call Java or read files (``reflect``, ``from_avro``, ``from_protobuf``), that tell of the
-task or the file (``input_file_name``, ``spark_partition_id``), that parse XML, and that only fail (``raise_error``).
+Omitted on purpose: functions that call Java or read files (``reflect``, ``from_avro``, ``from_protobuf``), that describe
+the task or the file (``input_file_name``, ``spark_partition_id``), that parse XML, or that always fail (``raise_error``).
 """
 
 STATEMENTS: Final = SCALARS | frozenset(
@@ -473,7 +473,7 @@ STATEMENTS: Final = SCALARS | frozenset(
         "window_time",
     ]
 )
-"""Those that a statement may call for every row: they tell a user of the user's own session."""
+"""Functions allowed in statements, which also include those about the user's session."""
 
 _DETERMINISTIC: Final = SCALARS - frozenset(
     [
@@ -503,7 +503,7 @@ _CHANGING: Final = ("Current", "Localtime", "Rand", "Session", "Unix", "Utc", "U
 
 
 def is_deterministic_function(node: exp.Expr) -> bool:
-    """Whether ``node`` is not a function, or one that gives the same answer for the same arguments at any time."""
+    """Whether ``node`` is not a function, or one that always returns the same value for the same arguments."""
     if isinstance(node, exp.Anonymous):
         return node.name.lower() in _DETERMINISTIC
     if isinstance(node, exp.AnonymousAggFunc):

@@ -1,20 +1,20 @@
-r"""The SQL that a table's metadata may hold: defaults, generated columns, CHECK constraints, invariants.
+r"""Expressions in a table's metadata: defaults, generated columns, CHECK constraints, invariants.
 
-Anyone who can write a table's log chooses these texts, and clients that append evaluate them, in a process that
-can do far more than compute values. So they are not judged by a parser and then handed on: two parsers never agree about
-each text. A text is cut into words here, by the few forms that Spark's lexer cannot read in another way; every word must
-be on a list, and the engine gets the words written anew, one space between them:
+Anyone who can write a table's log chooses these texts, and clients that append evaluate them in a process that
+can do far more than compute values. Checking them with one parser and passing them to another is unsafe, since two
+parsers never agree on every text. Instead, a text is split into tokens of the few forms that Spark's lexer cannot read
+differently, every token must be on an allow-list, and the engine gets the tokens rewritten, separated by one space:
 
-- a word followed by ``(`` is a function of :data:`~delvec_kernel.expressions.spark_dialect.SCALARS`, unqualified, or a keyword;
-- any other word is one of the keywords of scalar expressions, among which are none that begin or continue a query, or it
-  becomes an identifier in backticks, which is not a keyword for any parser;
-- an identifier is a column of the table, a field behind a dot, or the variable of a lambda around it. Others may be
-  variables of the session;
-- comments are dropped, strings are put into single quotes, brackets are in pairs;
-- nothing holds ``${``: before it looks for words, Spark puts settings, and variables of the driver's environment, in such places,
-  those inside strings and identifiers, too (``spark.sql.variable.substitute``).
+- a word followed by ``(`` is an unqualified function of :data:`~delvec_kernel.expressions.spark_dialect.SCALARS`, or a keyword;
+- any other word is a keyword of scalar expressions, none of which begins or continues a query, or it becomes an
+  identifier in backticks, which no parser takes for a keyword;
+- an identifier is a column of the table, a field after a dot, or the parameter of an enclosing lambda. Any other could be
+  a session variable;
+- comments are dropped, strings are put into single quotes, brackets must match;
+- nothing contains ``${``: before tokenizing, Spark substitutes settings and environment variables of the driver there,
+  even inside strings and identifiers (``spark.sql.variable.substitute``).
 
-Without SELECT, TABLE, VALUES, WITH, USING, or FROM behind a bracket no grammar of Spark's makes a query of it.
+Spark's grammar has no query without SELECT, TABLE, VALUES, WITH, USING, or FROM after a bracket.
 """
 
 import re
@@ -30,7 +30,7 @@ __all__ = ["NAMED", "allowed_expression", "check_functions", "names_in"]
 _MAX_WORDS: Final = 20_000
 _MAX_NESTING: Final = 100
 _MAX_DEPTH: Final = 300
-"""Operators inside each other: Spark's parser and analyser recurse, and overflow the driver's stack somewhere beyond 400."""
+"""Maximum operator depth: Spark's parser and analyzer are recursive, and overflow the driver's stack beyond about 400."""
 
 _LEXER: Final = re.compile(
     r"""
@@ -143,7 +143,7 @@ _BEFORE_BRACKET: Final = frozenset(
         "when",
     ]
 )
-"""Keywords behind which a bracket opens no list of arguments."""
+"""Keywords after which a bracket does not open an argument list."""
 _KEYWORDS: Final = (
     _BEFORE_BRACKET
     | _TYPES
@@ -173,7 +173,7 @@ _KEYWORDS: Final = (
     )
 )
 _SIZED: Final = frozenset(["char", "character", "dec", "decimal", "interval", "numeric", "string", "varchar"])
-"""Types that may have numbers in brackets."""
+"""Types that may have parameters in brackets."""
 _NO_OPERAND: Final = _BEFORE_BRACKET | {
     "both",
     "collate",
@@ -184,7 +184,7 @@ _NO_OPERAND: Final = _BEFORE_BRACKET | {
     "to",
     "trailing",
 }
-"""Keywords that end no operand, so that a star behind them multiplies nothing: it stands for all columns."""
+"""Keywords that do not end an operand, so that a following star means all columns, not multiplication."""
 _QUANTIFIERS: Final = frozenset(["all", "any", "some"])
 _QUANTIFIED: Final = frozenset(["ilike", "like"])
 _OF_UNITS: Final = frozenset(
@@ -196,33 +196,33 @@ _QUERIES: Final = frozenset(["from", "map", "reduce", "select", "table", "values
 _NOT_IN_QUERIES: Final = frozenset(
     ["=", "==", "<", ">", "<=", ">=", "<>", "!=", "<=>", ")", "(", ".", ",", "->", "||", "::"]
 )
-"""Signs that do not follow a word by which a query begins: that word is a name. Where a bracket follows, a function."""
+"""Signs that cannot follow a word that begins a query: there the word is a name, or a function before a bracket."""
 _NAMES: Final = ("word", "quoted")
 _NESTED: Final = ("array", "map", "struct")
 _NEXT: Final = -1
-_APART: Final = frozenset([",", "and", "or", "then", "when"])
-"""What is on both sides of these is not inside each other, or is balanced by Spark's parser."""
+_SEPARATORS: Final = frozenset([",", "and", "or", "then", "when"])
+"""Separators whose two sides are not nested, or are balanced by Spark's parser."""
 _OPENING: Final = {"(": ")", "[": "]"}
 _ANGLES: Final = {"<": 1, ">": -1, ">>": -2, ">>>": -3, "<>": 0, ",": 0, ":": 0}
 NAMED: Final = (
     "Statements can call Spark's built-in functions; list others of your session, such as UDFs, with "
     "sql(..., functions=[...])"
 )
-"""What to do about a function in a statement that is not known."""
+"""Advice for an unknown function in a statement."""
 _ALLOWED: Final = "Allowed are columns of the table, literals, operators, and Spark's built-in functions that compute one value"
 
 
 def allowed_expression(text: str, columns: Collection[str], owner: str, **details: str) -> str:
-    """Return an expression of a table's metadata as text that is safe to give to an engine; it means the same.
+    """Return an equivalent expression that is safe to pass to an engine.
 
     Args:
-        text: as it lies in the metadata.
-        columns: that it may read.
-        owner: begins the error's sentence, as in "Column 'c' has the default".
-        details: facts for the error: the column or the constraint.
+        text: as in the metadata.
+        columns: the columns it may read.
+        owner: the beginning of error messages, such as "Column 'c' has the default".
+        details: error details: the column or the constraint.
 
     Raises:
-        ExpressionNotAllowed: names the owner, the expression, and what it holds that is not allowed.
+        ExpressionNotAllowed: names the owner, the expression, and the part that is not allowed.
     """
     try:
         return " ".join(_Writer(_words(text), {name.lower() for name in columns}, SCALARS).written())
@@ -236,10 +236,10 @@ def allowed_expression(text: str, columns: Collection[str], owner: str, **detail
 
 
 def check_functions(text: str, named: Collection[str]) -> None:
-    """Refuse queries in a user's expression, and functions that are neither Spark's built-in ones nor among ``named``.
+    """Reject queries in a user's expression, and functions that are neither built into Spark nor in ``named``.
 
     Raises:
-        ValueError: says which, and what to do.
+        ValueError: names the part, and what to do.
     """
     try:
         _Writer(_words(text), None, STATEMENTS | {name.lower() for name in named}).written()
@@ -248,7 +248,7 @@ def check_functions(text: str, named: Collection[str]) -> None:
 
 
 def names_in(text: str) -> list[str] | None:
-    """Return the words of an expression that may be names; None where it cannot be cut into words."""
+    """Return the words of an expression that may be names; None if it cannot be tokenized."""
     try:
         return [_name(kind, word) for kind, word in _words(text) if kind in _NAMES]
     except _NotAllowedError:
@@ -256,7 +256,7 @@ def names_in(text: str) -> list[str] | None:
 
 
 class _NotAllowedError(ValueError):
-    """What an expression holds that is not allowed; becomes an error that names the expression and its owner."""
+    """A part of an expression is not allowed; becomes an error that names the expression and its owner."""
 
     def __init__(self, message: str, piece: str) -> None:
         super().__init__(message)
@@ -264,10 +264,10 @@ class _NotAllowedError(ValueError):
 
 
 def _words(text: str) -> list[tuple[str, str]]:
-    """Return the words of an expression, each with its kind, the name of a group of the lexer, without comments and space.
+    """Tokenize an expression into (kind, text), without comments and space; kinds are the lexer's group names.
 
     Raises:
-        _NotAllowedError: a piece is not a word, or there are too many.
+        _NotAllowedError: a part is not a token, or there are too many.
     """
     found: list[tuple[str, str]] = []
     at = 0
@@ -291,12 +291,12 @@ def _name(kind: str, text: str) -> str:
 
 
 class _Writer:
-    """One pass over the words of an expression.
+    """Checks and rewrites the tokens of one expression.
 
     Args:
-        found: the words.
-        columns: lower-case; None: any identifier may be read.
-        functions: lower-case.
+        found: the tokens.
+        columns: allowed identifiers, lower-case; None allows any.
+        functions: allowed functions, lower-case.
     """
 
     def __init__(
@@ -312,13 +312,13 @@ class _Writer:
         self._cases = [0]
 
     def _measure(self, kind: str, text: str) -> None:
-        """Count the operators that may be inside each other."""
+        """Update the bound on the operator depth."""
         lower = text.lower() if kind in ("sign", "word") else ""
         if lower in (")", "]"):
             if len(self._depths) > 1:
                 self._depths.pop()
                 self._cases.pop()
-        elif lower in _APART:
+        elif lower in _SEPARATORS:
             self._depths[-1] = self._cases[-1]
         elif lower == "end":
             self._cases[-1] = max(0, self._cases[-1] - 1)
@@ -332,7 +332,7 @@ class _Writer:
             self._cases.append(0)
 
     def written(self) -> list[str]:
-        """Return the words as an engine gets them."""
+        """Return the rewritten tokens."""
         if not self._words:
             raise _NotAllowedError("it is empty", "")
         out = []
@@ -361,13 +361,13 @@ class _Writer:
         return out
 
     def _sign_at(self, at: int) -> str:
-        """Return the sign at a place; empty where another word is, or none."""
+        """Return the sign at a position; empty if there is another token or none."""
         if 0 <= at < len(self._words) and self._words[at][0] == "sign":
             return self._words[at][1]
         return ""
 
     def _word(self, at: int, text: str) -> str:
-        # Beyond ASCII letters have capitals within it: for Spark the long s is an S of SELECT.
+        # Ignore case in ASCII only: some other letters have ASCII capitals, so that Spark reads a long s as an S.
         lower = text.lower() if text.isascii() else text
         before, behind = self._sign_at(at - 1), self._sign_at(at + 1)
         if before == ".":
@@ -393,13 +393,13 @@ class _Writer:
         return backticked(text) if behind == "=>" else self._identifier(at, text)
 
     def _may_quantify(self, at: int, lower: str) -> bool:
-        """Whether a word is none of ANY, ALL and SOME, or is one behind LIKE: elsewhere they are aggregates."""
+        """Whether a word is not ANY, ALL or SOME, or follows LIKE; elsewhere these are aggregates."""
         if self._columns is None or lower not in _QUANTIFIERS:
             return True
         return at > 0 and self._words[at - 1][1].lower() in _QUANTIFIED
 
     def _is_keyword(self, at: int, lower: str) -> bool:
-        """Whether a keyword stands where one does; otherwise it is a name, maybe that of a variable of the session."""
+        """Whether a keyword is in a position where it is one; otherwise it is a name, perhaps of a session variable."""
         if lower not in _TYPES and lower not in _UNITS:
             return self._may_quantify(at, lower)
         kind, before = self._words[at - 1] if at else ("", "")
@@ -416,7 +416,7 @@ class _Writer:
         return self._columns is not None and name.lower() in self._columns
 
     def _is_type(self, at: int) -> bool:
-        """Whether a type stands at a place, and no column, variable or parameter of its name that is compared."""
+        """Whether a word is a type, and not an identifier of the same name."""
         kind, text = self._words[at - 1] if at else ("", "")
         return (kind, text.lower()) == ("word", "as") or (kind, text) == ("sign", "::")
 
@@ -438,13 +438,13 @@ class _Writer:
             raise _NotAllowedError(f"it calls {name}; functions must be called by their plain names", name)
 
     def _is_parameter(self, at: int) -> bool:
-        """Whether a name stands in the brackets before an arrow."""
+        """Whether a name is in the parameter list before an arrow."""
         while at < len(self._words) and self._words[at][0] in _NAMES and self._sign_at(at + 1) == ",":
             at += 2
         return self._sign_at(at + 1) == ")" and self._sign_at(at + 2) == "->"
 
     def _parameters(self, at: int) -> frozenset[str]:
-        """Return the names before an arrow at a place."""
+        """Return the parameters of the arrow at a position."""
         in_brackets = self._sign_at(at - 1) == ")"
         at -= 2 if in_brackets else 1
         names = []
@@ -482,7 +482,7 @@ class _Writer:
         kind, text = self._words[at - 1]
         if kind == "sign":
             return text in (")", "]")
-        # A keyword behind a dot is a field.
+        # A keyword after a dot is a field name.
         return kind != "word" or text.lower() not in _NO_OPERAND or self._sign_at(at - 2) == "."
 
     def _in_type(self, sign: str) -> None:
@@ -503,7 +503,7 @@ class _Writer:
 
 
 def _single_quoted(text: str) -> str:
-    """Return a string in double quotes, which with ``doubleQuotedIdentifiers`` are those of names, in single ones."""
+    """Convert a double-quoted string to single quotes, since ``doubleQuotedIdentifiers`` makes it an identifier."""
     pieces = re.findall(r'\\.|""|.', text[1:-1], re.DOTALL)
     return "'" + "".join({"'": r"\'", '""': '"'}.get(each, each) for each in pieces) + "'"
 
@@ -517,4 +517,4 @@ def _is_text(text: str) -> bool:
 
 
 def _short(text: str) -> str:
-    return repr(text if len(text) <= 200 else text[:197] + "...")  # noqa: PLR2004 - enough to recognise it
+    return repr(text if len(text) <= 200 else text[:197] + "...")  # noqa: PLR2004 - long enough to recognize
