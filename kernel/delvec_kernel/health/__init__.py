@@ -1,1 +1,1 @@
-"""What a table's files say about the maintenance that it needs."""
+"""Table health: the maintenance that a table's files need."""

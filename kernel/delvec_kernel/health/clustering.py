@@ -1,4 +1,4 @@
-"""Whether a clustered table is worth sorting: what a lookup opens now, and about what it would open afterwards."""
+"""Whether a clustered table is worth optimizing: files that a lookup opens now, and estimated files afterwards."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,21 +18,21 @@ __all__ = ["overlapping_files"]
 
 OVERLAP_POINTS: Final = 20.0
 _FULL_SHARE: Final = 0.5
-"""Of what a lookup opens, that sorting everything again has to save."""
+"""The minimum share of opened files that OPTIMIZE FULL must save."""
 
 
 def overlapping_files(
     table: FileTable, columns: Sequence[ColumnPath], found: Sequence[Depths]
 ) -> Finding | None:
-    """Return what OPTIMIZE of a clustered table would do, where it makes a lookup open ten files fewer or more.
+    """Return the effect of OPTIMIZE on a clustered table if a lookup then opens at least ten files fewer.
 
-    First what it does by itself, new files and small ZCubes; where that brings too little, and there are many ZCubes, what
-    ``FULL`` does, if that halves what lookups open.
+    Considers plain OPTIMIZE (new files and small ZCubes) first. If that gains too little and there are many ZCubes,
+    considers ``FULL``, if that halves the files that lookups open.
 
     Args:
         table: the live files.
         columns: the clustering columns.
-        found: the depths of the files in each of them.
+        found: the depths of the files in each column.
     """
     known = [each for each in found if each.average is not None]
     if not known or table.keys:
@@ -79,10 +79,10 @@ def _finding(
 
 
 def _afterwards(table: FileTable, bins: Sequence[Bin], columns: int) -> float:
-    """Return how many files a lookup by one column will open, about.
+    """Return the estimated number of files that a lookup by one column opens afterwards.
 
-    A curve through k columns makes n files a grid of n ** (1/k) ranges in each, so that a value of one column is in
-    n ** ((k - 1)/k) of them. Each ZCube is a grid of its own.
+    A curve through k columns divides n files into a grid of n ** (1/k) ranges per column, so that a value of one column
+    occurs in n ** ((k - 1)/k) files. Each ZCube is a separate grid.
     """
     left = np.ones(len(table), np.bool_)
     sizes: list[int] = []

@@ -1,6 +1,6 @@
-"""What is wrong with a version's files: each finding has an action, its gain, its cost, and the files that it is about.
+"""Health findings: each has an action, its gain, its cost, and the files affected.
 
-There is a finding exactly if its command, by its own rules, would do something worthwhile.
+A finding is reported exactly if its command, by that command's own rules, would do something worthwhile.
 """
 
 from collections.abc import Mapping
@@ -58,11 +58,11 @@ _STEP: Final = 1024
 
 @dataclass(frozen=True)
 class FindingFile:
-    """A file that a finding is about.
+    """A file affected by a finding.
 
     Attributes:
-        points: that it costs the score.
-        gain_bytes: what becomes of it by the action: estimated bytes that are not read, or stored, any more.
+        points: its share of the finding's points.
+        gain_bytes: estimated bytes that the action saves in reads or storage.
     """
 
     path: str
@@ -73,20 +73,19 @@ class FindingFile:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something to do about a table.
+    """A maintenance action that a table needs.
 
     Attributes:
         name: ``small-files``, ``deleted-rows``, ``deletion-vector-files``, ``overlapping-files``, ``old-checkpoint``,
             ``removed-files``.
-        points: that it costs the score of 100.
-        expected_gain: for people.
-        gain_bytes: estimated bytes that a full scan does not read any more, or that storage has free; None where there
-            is no such number.
-        gain_files: files fewer to open.
-        cost_bytes: that the action reads and writes again; None where it is not known beforehand.
-        num_files: that it is about.
-        files: those that cost most points, as many as were asked for.
-        per_file: the points of each live file, in the order of the files; None where it is not about live files.
+        points: deducted from the score of 100.
+        expected_gain: human-readable.
+        gain_bytes: estimated bytes that a full scan no longer reads, or that storage frees; None if not applicable.
+        gain_files: reduction in the number of files to open.
+        cost_bytes: bytes that the action rewrites; None if not known in advance.
+        num_files: files affected.
+        files: those with the most points, as many as requested.
+        per_file: points per live file, in file order; None if the finding is not about live files.
     """
 
     name: str
@@ -103,16 +102,16 @@ class Finding:
 
 
 class FileTable:
-    """The live files of a version, with what several findings need of them.
+    """The live files of a version, with the columns that several findings share.
 
     Args:
         snapshot: the version.
-        traced: how many files each finding names; with 0 their paths are not even read.
-        clustering: whether to read what says how files were sorted.
+        traced: the number of files that each finding names; paths are not read if 0.
+        clustering: whether to read the tags that describe clustering.
 
     Attributes:
-        files: ``path`` only where files are traced.
-        dead: estimated bytes of deleted rows in each file.
+        files: with ``path`` only if files are traced.
+        dead: estimated bytes of deleted rows per file.
     """
 
     def __init__(self, snapshot: Snapshot, traced: int, *, clustering: bool = False) -> None:
@@ -133,13 +132,13 @@ class FileTable:
         return len(self.sizes)
 
     def packed(self, rules: CompactionRules) -> Packing:
-        """Return what a command with these rules writes again."""
+        """Return the files that a command with these rules rewrites."""
         return packed(self.files, self.keys, rules)
 
     def trace(
         self, points: npt.NDArray[np.float64], chosen: npt.NDArray[np.int64]
     ) -> tuple[FindingFile, ...]:
-        """Return those of the chosen files that cost most."""
+        """Return the chosen files with the most points."""
         if not self.traced:
             return ()
         order = chosen[np.lexsort((-self.dead[chosen], -points[chosen]))][: self.traced]
@@ -151,7 +150,7 @@ class FileTable:
 
 
 def small_files(table: FileTable) -> Finding | None:
-    """Return what OPTIMIZE would do, where it makes ten files fewer or more."""
+    """Return the effect of OPTIMIZE if it saves at least ten files."""
     rules = CompactionRules(table.target_size)
     found = table.packed(rules)
     after, chosen = new_files(found, rules), found.files
@@ -182,7 +181,7 @@ def small_files(table: FileTable) -> Finding | None:
 
 
 def deleted_rows(table: FileTable) -> Finding | None:
-    """Return what PURGE would do to the files with more than 5 % of their rows deleted."""
+    """Return the effect of PURGE on files with more than 5 % deleted rows."""
     rules = CompactionRules(table.target_size, purge=True, min_deleted_ratio=MAX_DELETED_RATIO)
     found = table.packed(rules)
     chosen = found.files
@@ -210,14 +209,14 @@ def deleted_rows(table: FileTable) -> Finding | None:
 
 
 def vector_files(table: FileTable, target_size: int) -> Finding | None:
-    """Return what compaction of deletion vectors would do, if it saves ten files or frees 64 MiB.
+    """Return the effect of deletion vector compaction if it saves ten files or frees 64 MiB.
 
-    These are the thresholds of the policy ``system.dv-compaction``. Dead vectors cost storage and no reader anything, so
-    points are for files to open only.
+    These are the thresholds of the policy ``system.dv-compaction``. Points are only for files to open, since dead
+    deletion vectors use storage but do not slow readers.
 
     Args:
         table: the live files.
-        target_size: bytes of a file of deletion vectors.
+        target_size: bytes per deletion vector file.
     """
     if not table.snapshot.dv_enabled:
         return None
@@ -247,7 +246,7 @@ def vector_files(table: FileTable, target_size: int) -> Finding | None:
 
 
 def _vector_files_named(table: FileTable, found: RepackedVectors, points: float) -> tuple[FindingFile, ...]:
-    """Return the files of deletion vectors with the most unused bytes."""
+    """Return the deletion vector files with the most unused bytes."""
     dead = np.maximum(0, found.vector_file_sizes - found.needed_sizes)
     order = np.argsort(-dead, kind="stable")[: table.traced]
     stored = table.files["deletion_vector"].take(pa.array(found.examples[order])).to_pylist()
@@ -266,12 +265,12 @@ def _path(vector: Mapping[str, Any]) -> str:
     try:
         return Descriptor.from_json(vector).relative_path() or ""
     except CorruptDeletionVector:
-        # Reading the vector raises the error; here only its file's name is wanted.
+        # Readers of the deletion vector report the error; only a file name is needed here.
         return str(vector["pathOrInlineDv"])
 
 
 def checkpoint(snapshot: Snapshot, traced: int) -> Finding | None:
-    """Return what a checkpoint would do, if the last one is more than two intervals ago."""
+    """Return the effect of a checkpoint if the last one is more than two intervals old."""
     text = snapshot.configuration.get("delta.checkpointInterval", "")
     interval = int(text) if text.isdecimal() and int(text) else _DEFAULT_INTERVAL
     commits = snapshot.commits_since_checkpoint
@@ -295,7 +294,7 @@ def checkpoint(snapshot: Snapshot, traced: int) -> Finding | None:
 
 
 def removed_files(removed: RemovedFiles) -> Finding | None:
-    """Return what VACUUM would delete, as far as the log's tombstones tell; it costs no reader anything, so no points."""
+    """Return what VACUUM would delete according to the log's tombstones; no points, since readers are not affected."""
     if not removed.num_expired:
         return None
     return Finding(
@@ -314,7 +313,7 @@ def removed_files(removed: RemovedFiles) -> Finding | None:
 
 
 def size_text(count: int) -> str:
-    """Return a number of bytes for people."""
+    """Return a byte count as readable text."""
     value, unit = float(count), 0
     while value >= _STEP and unit < len(_UNITS) - 1:
         value, unit = value / _STEP, unit + 1
@@ -322,6 +321,6 @@ def size_text(count: int) -> str:
 
 
 def _sizes(found: Packing) -> tuple[int, int]:
-    """Return the bytes that are rewritten, and those of them that are deleted rows."""
+    """Return the bytes that are rewritten, and how many of them are deleted rows."""
     cost = int(found.sizes.sum())
     return cost, cost - int(found.live_sizes.sum())

@@ -1,10 +1,10 @@
-"""How much care a table needs: arithmetic over one snapshot, without reading any file.
+"""The health of a table, computed from one snapshot without reading any file.
 
-The score is 100 less the points of the findings. Points are for files: a file of which rows are deleted costs
-the share of the table's bytes that every full scan reads for nothing; small files cost up to 40 points, by the share of
-all files that compaction makes unnecessary; files of deletion vectors that their compaction makes unnecessary up to 20, by
-the number of all data files; files of a clustered table that overlap up to 20, by the share of them that each lookup opens in
-vain; commits without a checkpoint up to 20.
+The score is 100 less the points of the findings. Points measure wasted reads: a file with deleted rows costs the share
+of the table's bytes that a full scan reads in vain; small files cost up to 40 points, by the share of all files that
+compaction would eliminate; deletion vector files that compaction would eliminate cost up to 20, relative to the number
+of data files; overlapping files of a clustered table up to 20, by the share that each lookup opens in vain; commits
+without a checkpoint up to 20.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ from delvec_kernel.zcubes import clustering_columns
 __all__ = ["DEFAULT_VECTOR_FILE_SIZE", "SCORE_BANDS", "Finding", "HealthReport", "PartitionHealth", "examine"]
 
 SCORE_BANDS: Final = (("good", 80.0), ("fair", 50.0), ("poor", -1.0e9))
-"""What scores are called, from the best down, and the least of each."""
+"""Names of score bands and their minimum scores, best first."""
 
 DEFAULT_VECTOR_FILE_SIZE: Final = 2 * 1024 * 1024
 SMALL_FILE: Final = 16 * 1024 * 1024
@@ -54,9 +54,9 @@ class PartitionHealth:
     """The state of one partition's files.
 
     Attributes:
-        partition_values: by logical name, as the log has them; None for NULL.
+        partition_values: by logical name, as in the log; None for NULL.
         deleted_bytes: estimated bytes of deleted rows.
-        points: that its files cost the table's score.
+        points: deducted from the table's score for its files.
     """
 
     partition_values: Mapping[str, str | None]
@@ -75,19 +75,19 @@ class HealthReport:
 
     Attributes:
         score: from 0 to 100: 100 less the points of the findings.
-        num_physical_rows: deleted ones included; None where a file has no statistics.
-        deleted_ratio: of physical rows; None likewise.
+        num_physical_rows: including deleted rows; None if unknown for a file.
+        deleted_ratio: share of physical rows; None likewise.
         deleted_bytes: estimated bytes of deleted rows in data files.
-        read_amplification: bytes that a full scan reads, by those of live rows; None where no row is live.
-        num_deletion_vector_files: files that hold live deletion vectors; many may share one.
-        live_deletion_vector_bytes: that live deletion vectors take in those files.
-        small_files: under 16 MiB.
+        read_amplification: bytes that a full scan reads per byte of live rows; None without live rows.
+        num_deletion_vector_files: files that contain live deletion vectors, several of which may share one.
+        live_deletion_vector_bytes: size of the live deletion vectors in those files.
+        small_files: files under 16 MiB.
         median_file_size: bytes; None without files.
-        deleted_ratio_histogram: files by the share of their rows that are deleted.
-        file_size_histogram: files by their bytes.
-        removed: what the tombstones say; None if they were not read.
-        partitions: those that cost most points, as many as were asked for.
-        overlaps: how much files overlap, per clustering column, and per column that was asked for.
+        deleted_ratio_histogram: files by share of deleted rows.
+        file_size_histogram: files by size.
+        removed: totals of the tombstones; None if they were not read.
+        partitions: those with the most points, as many as requested.
+        overlaps: per clustering column and per requested column.
     """
 
     score: float
@@ -121,19 +121,19 @@ def examine(
     vector_file_size: int = DEFAULT_VECTOR_FILE_SIZE,
     columns: Sequence[ColumnPath] = (),
 ) -> HealthReport:
-    """Return the health of a version.
+    """Compute the health report of a version.
 
     Args:
         snapshot: the version.
-        removed: what its tombstones add up to, if they were read.
-        traced: how many files each finding names.
-        partitions: how many partitions to report on.
-        vector_file_size: bytes of the files of deletion vectors that compaction makes.
-        columns: also say how much files overlap in these, in addition to the clustering columns.
+        removed: totals of its tombstones, if they were read.
+        traced: the number of files that each finding names.
+        partitions: the number of partitions to report on.
+        vector_file_size: bytes per deletion vector file after compaction.
+        columns: report the overlap of these columns in addition to the clustering columns.
 
     Raises:
         UnknownColumn: the table lacks one of ``columns``.
-        SegmentsLost: a store does not have statistics any more.
+        SegmentsLost: the store has lost statistics.
     """
     clustered = [as_in_schema(snapshot.schema, path) for path in clustering_columns(snapshot)]
     asked = list(dict.fromkeys([*clustered, *(as_in_schema(snapshot.schema, path) for path in columns)]))
@@ -185,13 +185,13 @@ def _by_ratio(ratios: npt.NDArray[np.float64]) -> dict[str, int]:
 
 
 def _counted(names: Sequence[str], places: npt.NDArray[np.intp]) -> dict[str, int]:
-    """Return how often each of the places, which have names, occurs."""
+    """Return how often each name occurs, given the index of the name for each file."""
     counts = np.bincount(places, minlength=len(names))
     return {name: int(count) for name, count in zip(names, counts, strict=True)}
 
 
 def _deletion_vector_files(stored: pa.StructArray) -> tuple[int, int]:
-    """Return how many files hold the deletion vectors, and how many bytes of them."""
+    """Return the number of deletion vector files, and the total size of the deletion vectors."""
     stored = stored.filter(pc.is_in(pc.struct_field(stored, "storageType"), value_set=pa.array(["u", "p"])))
     files = pc.count_distinct(pc.struct_field(stored, "pathOrInlineDv")).as_py()
     size = pc.sum(pc.struct_field(stored, "sizeInBytes")).as_py() or 0
@@ -212,7 +212,7 @@ def _partitions(table: FileTable, found: tuple[Finding, ...], limit: int) -> tup
         return np.bincount(numbers, weights, minlength=count)
 
     sizes, costs, files = summed(table.sizes), summed(points).round(6), summed()
-    # Sums of floating point are exact up to 2**53: eight petabytes of a partition.
+    # Sums in floating point are exact up to 2**53, eight petabytes per partition.
     deleted, dead, small = summed(rows), summed(table.dead), summed(table.sizes < SMALL_FILE)
     with_vector = summed(pc.is_valid(vectors).to_numpy())
     worst = np.lexsort((-sizes, -costs))

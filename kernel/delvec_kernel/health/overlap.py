@@ -1,7 +1,7 @@
-"""How much the files of a version overlap in a column: how many of them a lookup of one value has to open.
+"""How much the files of a version overlap in a column, that is, how many of them a point lookup must open.
 
-Arithmetic over bounds, as data skipping uses them. A file without bounds of a column is opened by every lookup; one that
-holds nothing but NULL by none. Files of different partitions do not overlap.
+Computed from the bounds that data skipping uses. A file without bounds is opened by every lookup; one with only NULLs
+by none. Files of different partitions do not overlap.
 """
 
 from collections.abc import Sequence
@@ -30,8 +30,8 @@ class OverlapFile:
     """A file that overlaps with others.
 
     Attributes:
-        depth: files that a lookup of a value at its bounds opens, itself included, on average of both.
-        overlaps: other files with a range that meets its own.
+        depth: files that a lookup of its minimum or maximum opens, itself included, averaged over the two.
+        overlaps: other files whose range intersects its own.
     """
 
     path: str
@@ -42,18 +42,18 @@ class OverlapFile:
 
 @dataclass(frozen=True)
 class ColumnOverlap:
-    """How much files overlap in one column.
+    """The overlap of files in one column.
 
     Attributes:
         column: by logical name.
-        average_depth: files of a partition that a lookup of a value at a file's bounds opens, on average over all files with
-            bounds, itself included: 1 where none overlap. None where no file has bounds.
-        max_depth: the most that a lookup opens; None likewise.
-        average_overlaps: other files whose range meets a file's own, on average; None likewise.
-        num_files: with bounds.
-        unbounded_files: without: every lookup opens them, and they are in the depths.
-        histogram: files with bounds by their depth.
-        files: those of the greatest depth, as many as were asked for.
+        average_depth: the average depth of files with bounds (see :class:`OverlapFile`), within their partition: 1 if
+            none overlap. None if no file has bounds.
+        max_depth: the most files that a lookup opens; None likewise.
+        average_overlaps: average number of other files whose range intersects a file's; None likewise.
+        num_files: files with bounds.
+        unbounded_files: files without bounds, which every lookup opens; included in the depths.
+        histogram: files with bounds by depth.
+        files: the deepest files, as many as requested.
     """
 
     column: str
@@ -68,14 +68,14 @@ class ColumnOverlap:
 
 @dataclass(frozen=True)
 class Depths:
-    """Depths of files in one column; entries are files.
+    """Depths of files in one column, one entry per file.
 
     Attributes:
-        depth: 0 for a file of NULLs alone, and for one without bounds.
+        depth: 0 for files with only NULLs or without bounds.
         overlaps: likewise.
-        bounded: has both bounds.
-        unbounded: lacks one, and may hold values.
-        most: the greatest number of files that one lookup opens; 0 where no file has bounds.
+        bounded: whether both bounds are known.
+        unbounded: whether a bound is unknown and the file may have values.
+        most: the most files that one lookup opens; 0 if no file has bounds.
     """
 
     depth: npt.NDArray[np.float64]
@@ -86,7 +86,7 @@ class Depths:
 
     @property
     def average(self) -> float | None:
-        """Of the files with bounds; None where there is none."""
+        """Average depth of the files with bounds; None if there are none."""
         known = self.depth[self.bounded]
         return round(float(known.mean()), 2) if len(known) else None
 
@@ -94,13 +94,13 @@ class Depths:
 def overlaps(
     snapshot: Snapshot, columns: Sequence[ColumnPath], found: Sequence[Depths], *, traced: int = 0
 ) -> tuple[ColumnOverlap, ...]:
-    """Sum up how much the live files of a version overlap in these columns.
+    """Summarize the overlap of a version's live files in these columns.
 
     Args:
         snapshot: the version.
         columns: paths by logical name.
-        found: the depths in each of them.
-        traced: how many files to name for each.
+        found: the depths in each column.
+        traced: the number of files to name per column.
     """
     files = snapshot.live.columns(["path", "size"]) if traced and columns else None
     summed = []
@@ -134,11 +134,11 @@ def _deepest(files: pa.Table, found: Depths, traced: int) -> tuple[OverlapFile, 
 
 
 def depths(snapshot: Snapshot, columns: Sequence[ColumnPath]) -> list[Depths]:
-    """Return the depth of each live file in each of these columns, in the order of the files.
+    """Return the depths of the live files in each column, in file order.
 
     Raises:
-        UnknownColumn: there is none of that name.
-        SegmentsLost: a store does not have statistics any more.
+        UnknownColumn: no such column.
+        SegmentsLost: the store has lost statistics.
     """
     known = known_columns(
         [as_in_schema(snapshot.schema, path) for path in columns], snapshot.schema, snapshot.partition_columns
@@ -158,12 +158,12 @@ def depths(snapshot: Snapshot, columns: Sequence[ColumnPath]) -> list[Depths]:
     return [
         _depths(bounds_at(batches[column.key], rows), partitions)
         if members and column in stated
-        else _nothing_known(len(partitions))
+        else _unknown_depths(len(partitions))
         for column in known
     ]
 
 
-def _nothing_known(count: int) -> Depths:
+def _unknown_depths(count: int) -> Depths:
     none = np.zeros(count, np.bool_)
     return Depths(np.zeros(count), np.zeros(count, np.int64), none, ~none, 0)
 
@@ -171,7 +171,7 @@ def _nothing_known(count: int) -> Depths:
 def _depths(bounds: Bounds, partitions: npt.NDArray[np.int64]) -> Depths:
     count = len(partitions)
     if not isinstance(bounds.low, pa.Array) or not isinstance(bounds.high, pa.Array):
-        return replace(_nothing_known(count), unbounded=~bounds.only_null)
+        return replace(_unknown_depths(count), unbounded=~bounds.only_null)
     valid = pc.and_(pc.is_valid(bounds.low), pc.is_valid(bounds.high)).to_numpy(zero_copy_only=False)
     bounded = valid & ~bounds.only_null
     unbounded = ~valid & ~bounds.only_null
@@ -181,12 +181,12 @@ def _depths(bounds: Bounds, partitions: npt.NDArray[np.int64]) -> Depths:
         return Depths(depth, overlapping, bounded, unbounded, 0)
     chosen, mask = partitions[places], pa.array(bounded)
     lows, highs = _numbers(bounds.low.filter(mask), bounds.high.filter(mask), chosen)
-    # Questions in their order: a search jumps through a million numbers ten times slower.
+    # Search in sorted order: random access to a million numbers is ten times slower.
     in_low, in_high = np.argsort(lows), np.argsort(highs)
     by_low, by_high = lows[in_low], highs[in_high]
     began, ended = np.zeros((2, len(places)), np.int64), np.zeros((2, len(places)), np.int64)
     for end, (order, at) in enumerate(((in_low, by_low), (in_high, by_high))):
-        # Ranges that began by a value, and those that ended before it; both counts span all partitions before.
+        # Ranges that start at or before a value, and those that end before it; both include all earlier partitions.
         began[end, order] = np.searchsorted(by_low, at, side="right")
         ended[end, order] = np.searchsorted(by_high, at, side="left")
     everywhere = np.bincount(partitions[unbounded], minlength=int(partitions.max()) + 1)[chosen]
@@ -199,7 +199,7 @@ def _depths(bounds: Bounds, partitions: npt.NDArray[np.int64]) -> Depths:
 def _numbers(
     lows: pa.Array, highs: pa.Array, partitions: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return numbers in the order of the values, so that each partition has a range of its own."""
+    """Return order-preserving numbers for the bounds, with a separate range per partition."""
     if pa.types.is_int64(lows.type) and not partitions.any():
         ends = [lows.to_numpy(), highs.to_numpy()]
     else:

@@ -1,4 +1,4 @@
-"""Files that a table no longer has and storage may still have, by the tombstones of its log."""
+"""Files removed from a table that may still be in storage, according to the tombstones in its log."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ _REMOVED: Final = pa.schema([("path", pa.string()), ("time", pa.int64()), ("size
 
 @dataclass(frozen=True)
 class RemovedFiles:
-    """What tombstones add up to.
+    """Totals of a version's tombstones.
 
     Attributes:
-        num_files: data files that are not live any more.
-        size_in_bytes: of them, as far as the log says it.
-        num_expired: of them, those that were removed longer ago than the table keeps them.
-        expired: paths and sizes of the largest of those.
-        dead_vector_bytes: of deletion vectors that were replaced or removed, in files that also hold live ones.
+        num_files: data files that are no longer live.
+        size_in_bytes: their size, where the log has it.
+        num_expired: those past the retention period.
+        expired: paths and sizes of the largest of these.
+        dead_vector_bytes: bytes of replaced or removed deletion vectors in files that also contain live ones.
     """
 
     num_files: int = 0
@@ -41,13 +41,13 @@ class RemovedFiles:
     def of(
         cls, tombstones: Iterable[pa.RecordBatch], snapshot: Snapshot, *, before: int, traced: int = 0
     ) -> "RemovedFiles":
-        """Add up the tombstones of a version.
+        """Summarize the tombstones of a version.
 
         Args:
             tombstones: TOMBSTONES.
             snapshot: the version.
-            before: milliseconds since the epoch; what was removed before may be deleted.
-            traced: how many paths to keep.
+            before: milliseconds since the epoch; files removed earlier may be deleted.
+            traced: the number of paths to keep.
         """
         found: list[pa.RecordBatch] = []
         vectors: list[pa.Array] = []
@@ -58,7 +58,7 @@ class RemovedFiles:
             vectors.append(batch.column("deletionVector").drop_null())
         if not sum(batch.num_rows for batch in found):
             return cls()
-        # One tombstone for each vector that a file had; a file that only got another vector is live.
+        # A file has a tombstone for each of its earlier deletion vectors, and may itself still be live.
         grouped = pa.Table.from_batches(found).group_by("path").aggregate([("time", "max"), ("size", "max")])
         live = canonical_log_paths(
             snapshot.live.columns(["path"])["path"].combine_chunks(), snapshot.location
@@ -97,7 +97,7 @@ def _dead_vector_bytes(removed: list[pa.Array], snapshot: Snapshot) -> int:
 
 
 def _names(vectors: pa.StructArray) -> tuple[pa.Array, pa.Array]:
-    """Return of each vector its file and itself, as texts; null for inline ones."""
+    """Return the file and the identity of each deletion vector as text; null for inline ones."""
     kind, text, offset = (
         pc.struct_field(vectors, name) for name in ("storageType", "pathOrInlineDv", "offset")
     )
