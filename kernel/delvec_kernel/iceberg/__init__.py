@@ -1,1 +1,1 @@
-"""Delta tables as Iceberg tables: schemas, partitions, metrics, manifests, deletes and table metadata, without any I/O."""
+"""Conversion of Delta tables to Iceberg: schemas, partitions, metrics, manifests, deletes and table metadata, without I/O."""

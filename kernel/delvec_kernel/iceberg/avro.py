@@ -1,7 +1,7 @@
-"""Avro files of Iceberg's metadata, whose sizes are not believed (Avro spec, "Object Container Files").
+"""Avro files of Iceberg metadata, read with limits on their decompressed size (Avro spec, "Object Container Files").
 
-fastavro inflates a block to whatever it has in it: a megabyte may become a gigabyte. Here blocks are inflated up to a limit, and a
-schema whose values may take no room at all, so that a count of them costs a writer nothing, is refused.
+fastavro decompresses blocks of any size, so that a megabyte may become a gigabyte. Here the total is limited, and
+schemas with zero-byte values are rejected, since a small file could claim any number of those.
 """
 
 import io
@@ -15,7 +15,7 @@ import fastavro
 __all__ = ["MOST_BYTES", "read_records", "write_records"]
 
 MOST_BYTES: Final = 256 << 20
-"""Of all blocks of a file, when they are inflated."""
+"""Limit on the total decompressed size of a file's blocks."""
 
 _HEADER: Final = fastavro.parse_schema(
     {
@@ -36,20 +36,20 @@ _LOGICAL: Final = "logicalType"
 def write_records(
     schema: dict[str, Any], records: Iterable[Mapping[str, Any]], header: Mapping[str, str]
 ) -> bytes:
-    """Return the bytes of a file with these records, and these texts in its header."""
+    """Serialize records to a file with this metadata in its header."""
     file = io.BytesIO()
     fastavro.writer(file, schema, records, codec="deflate", codec_compression_level=1, metadata=dict(header))
     return file.getvalue()
 
 
 def read_records(data: bytes, *, max_bytes: int = MOST_BYTES) -> list[dict[str, Any]]:
-    """Return the records of a file, with the values of Avro's plain types: days, microseconds, bytes of decimals.
+    """Return the records of a file, without conversion of logical types: days, microseconds, bytes of decimals.
 
-    Logical types are left aside because Python's dates end in the year 9999.
+    Python's dates end in the year 9999, so fastavro's conversion would fail.
 
     Raises:
-        ValueError: the file is damaged, has a codec other than deflate and null, or takes more than ``max_bytes`` inflated.
-        Exception: others of fastavro, which has no error of its own for damaged files.
+        ValueError: the file is corrupt, has a codec other than deflate and null, or exceeds ``max_bytes`` decompressed.
+        Exception: other errors of fastavro, which has no error class for corrupt files.
     """
     file = io.BytesIO(data)
     header: Any = fastavro.schemaless_reader(file, _HEADER, None)
@@ -93,17 +93,17 @@ def _plain(schema: Any, empty: set[str], around: tuple[str, ...]) -> Any:
 
     Args:
         schema: as JSON.
-        empty: names of the types met so far whose values take no bytes; grows.
-        around: names of the types that it is part of.
+        empty: names of the types so far whose values take no bytes; updated.
+        around: names of the enclosing types.
 
     Raises:
-        ValueError: it has an array of values that take no bytes, or a type that holds itself.
+        ValueError: the schema has an array of zero-byte values, or a recursive type.
     """
     if isinstance(schema, list):
         return [_plain(item, empty, around) for item in schema]
     if not isinstance(schema, dict):
         if schema in around or str(schema).rpartition(".")[2] in around:
-            # Values could be as deep as the file is long, and fastavro's recursion in C ends the process.
+            # Values could be nested as deeply as the file is long, which overflows the stack of fastavro's C code.
             raise ValueError(f"its schema has a recursive type, {schema!r}")
         return schema
     around = (*around, schema["name"]) if "name" in schema else around
@@ -127,7 +127,7 @@ def _plain(schema: Any, empty: set[str], around: tuple[str, ...]) -> Any:
 
 
 def _is_empty(schema: Any, empty: set[str]) -> bool:
-    """Return whether a value takes no bytes."""
+    """Whether a value takes no bytes."""
     if isinstance(schema, str):
         return schema == "null" or schema in empty or schema.rpartition(".")[2] in empty
     if not isinstance(schema, dict):

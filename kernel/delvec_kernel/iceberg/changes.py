@@ -1,4 +1,4 @@
-"""What commits change in the files of a table, as an Iceberg snapshot tells it."""
+"""File changes of commits, as needed for an Iceberg snapshot."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ Operation: TypeAlias = Literal["append", "delete", "overwrite", "replace"]
 
 @dataclass(frozen=True)
 class FileChanges:
-    """The net changes of one or several commits, by canonical path.
+    """The net changes of one or more commits, by canonical path.
 
     Attributes:
         added: data files that were not live before.
-        removed: data files that are live no more.
-        vectors: data files that stay, with another deletion vector or none.
+        removed: data files that are no longer live.
+        vectors: data files that stay, with a changed or removed deletion vector.
         renumbered: data files that stay, with other row ids.
-        rewrites: no commit changed the rows of the table.
+        rewrites: whether no commit changed the table's rows.
     """
 
     added: dict[str, AddFile]
@@ -36,7 +36,7 @@ class FileChanges:
 
     @property
     def operation(self) -> Operation:
-        """The kind of snapshot that shows them."""
+        """The snapshot operation for these changes."""
         if self.rewrites and self.added and self.removed and not self.vectors:
             return "replace"
         if not (self.removed or self.vectors):
@@ -51,7 +51,7 @@ class _File:
 
 
 def file_changes(commits: Sequence[Commit], location: str) -> FileChanges:
-    """Return what consecutive commits change together.
+    """Return the net changes of consecutive commits.
 
     Args:
         commits: in order.
@@ -59,8 +59,8 @@ def file_changes(commits: Sequence[Commit], location: str) -> FileChanges:
 
     Raises:
         LocationNotAllowed: a path leads out of the table.
-        InvalidLocation: an absolute one is of unknown storage.
-        CorruptLog: one is not a path.
+        InvalidLocation: an absolute path has an unknown scheme.
+        CorruptLog: a path is invalid.
     """
     files: dict[str, _File] = {}
     rewrites = True
@@ -74,7 +74,7 @@ def file_changes(commits: Sequence[Commit], location: str) -> FileChanges:
             else:
                 continue
             rewrites = rewrites and not action.data_change
-        for key in {**removes, **adds}:  # not a set, whose order differs from process to process
+        for key in {**removes, **adds}:  # not a set, whose order differs between processes
             found = files.setdefault(key, _File(removes.get(key), None))
             found.after = adds.get(key)
     stay = {key: (one.before, one.after) for key, one in files.items() if one.before and one.after}

@@ -1,4 +1,4 @@
-"""Data files and their deletes as manifests describe them: ``data_file`` of the specification."""
+"""Data files and their deletes as ``data_file`` structs of manifests."""
 
 import struct
 from collections.abc import Iterator, Sequence
@@ -29,9 +29,9 @@ class Definition:
     Attributes:
         delta: the Delta schema.
         columns: names of the partition columns.
-        schema: the same as Iceberg's.
-        spec: likewise.
-        row_lineage: whether files bring the ids of their rows along, and the version that these come from.
+        schema: the Iceberg schema.
+        spec: the Iceberg partition spec.
+        row_lineage: whether files have row ids and row commit versions.
     """
 
     delta: StructType
@@ -42,7 +42,7 @@ class Definition:
 
 
 def file_path(location: str, path: str) -> str:
-    """Return the path of a file as Iceberg has it: a URI whose characters are those of the name in storage.
+    """Return a file's path in Iceberg: a URI with the unencoded name in storage.
 
     Args:
         location: the table's canonical location.
@@ -50,26 +50,26 @@ def file_path(location: str, path: str) -> str:
 
     Raises:
         LocationNotAllowed: a relative path leads out of the table.
-        InvalidLocation: an absolute one is of unknown storage.
+        InvalidLocation: an absolute path has an unknown scheme.
         CorruptLog: it is not a path.
     """
     decoded = unquote(resolve(location, path))
-    # As a URI the rest of such a name would be a query or a fragment; local readers take plain paths, too.
+    # In a URI, ``#`` or ``?`` would start a fragment or query; local readers accept plain paths, too.
     return decoded.removeprefix("file://") if "#" in decoded or "?" in decoded else decoded
 
 
 def data_files(
     files: pa.RecordBatch | pa.Table, location: str, definition: Definition
 ) -> Iterator[tuple[dict[str, Any], int | None]]:
-    """Yield the ``data_file`` of live files, and the Delta version that their rows come from where they say so.
+    """Yield the ``data_file`` of live files, with the Delta version that added their rows, if known.
 
     Args:
         files: rows of FILES_SCHEMA; every ``num_records`` is known.
         location: the table's canonical location.
-        definition: the table's.
+        definition: of the table.
 
     Raises:
-        CorruptLog: a path is none, or a partition value is not one of the column's type.
+        CorruptLog: a path is invalid, or a partition value cannot be parsed as its column's type.
     """
     columns = {name: _array(files.column(name)) for name in files.schema.names}
     metrics = column_metrics(columns["stats"], columns["num_records"], definition.schema.leaves)
@@ -108,10 +108,10 @@ def deletion_vector(data_file: dict[str, Any], path: str, size: int, blob: Blob)
     """Return the ``data_file`` of a deletion vector in a Puffin file.
 
     Args:
-        data_file: whose rows are deleted.
+        data_file: the file with the deleted rows.
         path: the Puffin file's URI.
         size: the Puffin file's, in bytes.
-        blob: where in it the deletion vector is.
+        blob: the location of the deletion vector in it.
     """
     return _data_file(
         DELETES,
@@ -132,14 +132,14 @@ def position_deletes(
     """Return the ``data_file`` of a position delete file for one data file.
 
     Args:
-        data_file: whose rows are deleted.
+        data_file: the file with the deleted rows.
         path: the position delete file's URI.
         size: the position delete file's, in bytes.
         count: deleted rows.
         ends: the first and the last deleted row.
     """
     name = data_file["file_path"]
-    # Readers take equal bounds of the path, and not the reference, for the sign that it is about one file.
+    # Readers ignore referenced_data_file, and recognize a single-file delete by equal bounds of the path.
     bounds = [
         [{"key": FILE_PATH_ID, "value": name.encode()}, {"key": POS_ID, "value": _POS.pack(end)}]
         for end in ends
@@ -160,9 +160,9 @@ def added(data_file: dict[str, Any], snapshot_id: int, sequence_number: int | No
     """Return the manifest entry of a file that a snapshot adds.
 
     Args:
-        data_file: of the file.
+        data_file: the file.
         snapshot_id: of the snapshot.
-        sequence_number: of the file's rows; None: that of the snapshot.
+        sequence_number: of the file's rows; None for that of the snapshot.
     """
     return {
         "status": ADDED,

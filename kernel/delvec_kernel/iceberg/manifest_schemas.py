@@ -1,4 +1,4 @@
-"""The Avro schemas of manifests and manifest lists, with the specification's names and field ids."""
+"""The Avro schemas of manifests and manifest lists, with the names and field ids of the Iceberg specification."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def _optional(name: str, kind: Any, field_id: int) -> dict[str, Any]:
 
 
 def _map(key_id: int, value_id: int, value: str) -> dict[str, Any]:
-    """A map of numbers, which Avro has only as a list of pairs."""
+    """A map with integer keys, which Avro represents as an array of key-value records."""
     pair = {
         "type": "record",
         "name": f"k{key_id}_v{value_id}",

@@ -1,7 +1,7 @@
-"""Manifests and manifest lists: Avro files whose records have the specification's names.
+"""Manifests and manifest lists: Avro files whose records use the names of the Iceberg specification.
 
-Entries are plain dictionaries, spelled as in the file: an entry that is kept goes from one manifest into the next as it is.
-What the specification lets entries inherit (snapshot, sequence numbers, first row id) is written into them on reading.
+Entries are plain dictionaries with the file's field names, so that a kept entry is copied unchanged into the next manifest.
+Fields that entries inherit (snapshot, sequence numbers, first row id) are filled in on reading.
 """
 
 import json
@@ -51,13 +51,13 @@ def write_manifest(
     schema: Mapping[str, Any],
     format_version: int,
 ) -> bytes:
-    """Return a manifest's bytes.
+    """Serialize a manifest.
 
     Args:
         entries: of files with this spec.
         content: DATA or DELETES.
         spec: of the files.
-        schema: the table's, as in the metadata.
+        schema: of the table, as in the metadata.
         format_version: 2 or 3.
     """
     header = {
@@ -81,10 +81,10 @@ def describe(
     snapshot_id: int,
     sequence_number: int,
 ) -> ManifestFile:
-    """Return the row of the manifest list for a manifest that a snapshot writes.
+    """Return the manifest list's entry for a manifest written by a snapshot.
 
     Args:
-        entries: what is in it.
+        entries: of the manifest.
         path: its URI.
         length: in bytes.
         content: DATA or DELETES.
@@ -133,7 +133,7 @@ def _summaries(entries: Sequence[ManifestEntry], spec: PartitionSpec) -> list[di
         if item.type.startswith("decimal("):
             numbers.sort(key=lambda value: int.from_bytes(value, "big", signed=True))
         elif item.type == "string":
-            # By bytes of UTF-8, which is the order of code points.
+            # Iceberg orders strings by UTF-8 bytes, as Python orders them by code point.
             numbers.sort(key=lambda value: value.encode())
         else:
             numbers.sort()
@@ -149,11 +149,11 @@ def _summaries(entries: Sequence[ManifestEntry], spec: PartitionSpec) -> list[di
 
 
 def read_manifest(data: bytes, manifest: ManifestFile) -> list[ManifestEntry]:
-    """Return a manifest's entries, with what they inherit.
+    """Parse a manifest, filling in inherited fields.
 
     Args:
         data: the file.
-        manifest: its row of the manifest list.
+        manifest: its entry in the manifest list.
 
     Raises:
         CorruptIcebergMetadata: the file is not a manifest.
@@ -188,7 +188,7 @@ def write_manifest_list(
     sequence_number: int,
     first_row_id: int | None,
 ) -> bytes:
-    """Return a manifest list's bytes; the numbers are those of its snapshot."""
+    """Serialize a manifest list; ids and numbers are those of its snapshot."""
     header = {
         "snapshot-id": str(snapshot_id),
         "parent-snapshot-id": "null" if parent_snapshot_id is None else str(parent_snapshot_id),
@@ -201,7 +201,7 @@ def write_manifest_list(
 
 
 def read_manifest_list(data: bytes, path: str = "the manifest list") -> list[ManifestFile]:
-    """Return the manifests of a snapshot.
+    """Parse a manifest list.
 
     Args:
         data: the file.
@@ -214,7 +214,7 @@ def read_manifest_list(data: bytes, path: str = "the manifest list") -> list[Man
     for manifest in found:
         if not isinstance(manifest.get("manifest_path"), str):
             raise _not_one(path, KeyError("manifest_path"))
-        # Format version 1 knows no deletes and no sequence numbers.
+        # Format version 1 has no deletes and no sequence numbers.
         manifest.setdefault("content", DATA)
         manifest.setdefault("sequence_number", 0)
         manifest.setdefault("first_row_id", None)

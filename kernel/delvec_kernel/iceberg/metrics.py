@@ -1,7 +1,7 @@
-"""Metrics of data files from Delta's statistics: counts of values and nulls, and bounds, keyed by field id.
+"""Metrics of data files from Delta statistics: value counts, null counts and bounds, keyed by field id.
 
-Nothing is said that the statistics do not say: a missing entry is a true one. Bounds are outer bounds already
-(:mod:`delvec_kernel.statistics.bounds`): timestamps and long texts are widened, what a writer may have got wrong is left out.
+Metrics that the statistics cannot support are omitted, as Iceberg allows. Bounds are outer bounds already
+(:mod:`delvec_kernel.statistics.bounds`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,7 +36,7 @@ _LITTLE: Final = {
 
 @dataclass(frozen=True)
 class Metrics:
-    """Of one file: ``key`` and ``value`` pairs, as manifests have maps of numbers."""
+    """Metrics of one file: lists of ``key`` and ``value`` pairs, as manifests represent integer-keyed maps."""
 
     value_counts: list[_Entry]
     null_value_counts: list[_Entry]
@@ -50,7 +50,7 @@ def column_metrics(stats: pa.Array, num_records: pa.Array, leaves: Sequence[Leaf
     Args:
         stats: Delta's statistics as JSON text, or null.
         num_records: physical rows of each file, or null.
-        leaves: the columns that statistics may speak of.
+        leaves: the columns that may have statistics.
     """
     found = [Metrics([], [], [], []) for _ in range(len(stats))]
     if not leaves or stats.null_count == len(stats):
@@ -76,7 +76,7 @@ def _add_counts(found: list[Metrics], field_id: int, bounds: Bounds, counts: lis
     ):
         if count is not None:
             metrics.value_counts.append({"key": field_id, "value": count})
-            # Between none and all of them the number may be that of an earlier deletion vector.
+            # A count other than zero or all may date from before the current deletion vector.
             if not nullable or only_null:
                 metrics.null_value_counts.append({"key": field_id, "value": count if only_null else 0})
 
@@ -101,10 +101,10 @@ def _numbers(values: pa.Array, form: str, *, upper: bool) -> Iterable[bytes | No
     kind = np.dtype(form)
     if kind.kind == "i":
         limits = np.iinfo(kind)
-        # A bound beyond the type says nothing.
+        # Ignore bounds out of range of the type.
         valid = valid & (numbers >= limits.min) & (numbers <= limits.max)
     elif not upper:
-        # Zero has two signs, and the negative one is the lower.
+        # A lower bound of zero must be -0.0, which sorts below 0.0.
         numbers = np.where(numbers == 0, -0.0, numbers)
     with np.errstate(over="ignore", invalid="ignore"):
         data = numbers.astype(kind).tobytes()

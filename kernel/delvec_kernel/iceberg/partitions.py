@@ -1,6 +1,6 @@
-"""Partition specs of Delta tables, which are identity transforms, and partition values as Avro has them.
+"""Partition specs of Delta tables, which use identity transforms, and partition values in Avro's types.
 
-A value is what lies in the manifest: days, microseconds, a decimal's unscaled bytes. Python's own dates end in the year 9999.
+Values are as stored in manifests (days, microseconds, unscaled bytes of decimals), since Python's dates end in year 9999.
 """
 
 import re
@@ -51,7 +51,7 @@ class PartitionField:
     Attributes:
         source_id: the column's field id.
         field_id: of the partition field, from 1000 on.
-        type: the column's, as Iceberg names it.
+        type: the column's Iceberg type.
     """
 
     name: str
@@ -79,7 +79,7 @@ class PartitionField:
 
 @dataclass(frozen=True)
 class PartitionSpec:
-    """How a table is partitioned; no fields where it is not."""
+    """A partition spec, without fields if the table is unpartitioned."""
 
     spec_id: int
     fields: tuple[PartitionField, ...]
@@ -90,7 +90,7 @@ class PartitionSpec:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any], types: Mapping[int, Any]) -> "PartitionSpec":
-        """Read a spec; ``types`` are those of the columns by field id."""
+        """Parse a spec; ``types`` are the columns' types by field id."""
         return cls(
             int(document["spec-id"]),
             tuple(
@@ -111,13 +111,13 @@ def partition_spec(
     earlier: Sequence[Mapping[str, Any]] = (),
     last_partition_id: int = FIRST_FIELD_ID - 1,
 ) -> PartitionSpec:
-    """Return the spec of a table that is partitioned by these columns, an earlier one where it is the same.
+    """Return the spec of a table partitioned by these columns, reusing an equal earlier spec.
 
     Args:
-        schema: the table's.
+        schema: of the table.
         columns: names of the partition columns, in order.
-        earlier: specs of the table so far.
-        last_partition_id: the highest partition field id that was ever given.
+        earlier: existing specs of the table.
+        last_partition_id: the highest partition field id ever assigned.
     """
     by_id = {int(item["id"]): item for item in schema.fields}
     sources = [schema.id_of(name) for name in columns]
@@ -141,7 +141,7 @@ def avro_type(kind: str) -> Any:
     """Return the Avro type of a partition value.
 
     Raises:
-        IcebergUnsupported: it is not a type that Delta partitions by.
+        IcebergUnsupported: Delta does not partition by this type.
     """
     match kind:
         case "boolean" | "int" | "long" | "float" | "double" | "string":
@@ -169,23 +169,23 @@ def avro_type(kind: str) -> Any:
 
 
 def _decimal_bytes(precision: int) -> int:
-    """Return the fewest bytes that hold a signed number of so many digits."""
+    """Return the minimum number of bytes for a signed number with this many digits."""
     return ((10**precision).bit_length() + 8) // 8 if precision else 1
 
 
 def partition_tuples(
     values: pa.Array, schema: StructType, columns: Sequence[str], spec: PartitionSpec
 ) -> list[dict[str, Any]]:
-    """Return the partition of each file, by the field's name in manifests.
+    """Return the partition tuple of each file, keyed by field name in manifests.
 
     Args:
         values: ``partition_values`` of the files, by physical name.
-        schema: the table's.
+        schema: of the table.
         columns: names of the partition columns, in the order of the spec's fields.
         spec: the partition spec.
 
     Raises:
-        CorruptLog: a value is not one of the column's type.
+        CorruptLog: a value cannot be parsed as its column's type.
     """
     found: list[list[Any]] = []
     for name, item in zip(columns, spec.fields, strict=True):
@@ -216,24 +216,24 @@ def _plain(values: pa.Array, kind: DataType, iceberg: str) -> list[Any]:
 
 
 def unscaled(value: Decimal, scale: int) -> int:
-    """Return a decimal without its point: ``value`` times ten to the power of ``scale``."""
+    """Return the unscaled integer of a decimal: ``value`` times ten to the power of ``scale``."""
     return int(value.scaleb(scale, _EXACT))
 
 
 def decimal_of(data: bytes, scale: int) -> Decimal:
-    """Return the decimal of an unscaled number in two's complement, big-endian, of however many digits."""
-    # By way of text: arithmetic would round to 28 digits.
+    """Return the decimal of an unscaled integer in two's complement, big-endian, with any number of digits."""
+    # Via text: decimal arithmetic would round to 28 digits.
     return Decimal(f"{int.from_bytes(data, 'big', signed=True)}e-{scale}")
 
 
 def in_fewest_bytes(number: int) -> bytes:
-    """Return a number in two's complement, big-endian, as single values of decimals are."""
+    """Return an integer in minimal two's complement, big-endian, as in Iceberg's single-value serialization of decimals."""
     size = ((number if number >= 0 else ~number).bit_length() + 8) // 8
     return number.to_bytes(size, "big", signed=True)
 
 
 def single_value(value: Any, kind: str) -> bytes:
-    """Return a partition value in the binary form of bounds ("Binary single-value serialization")."""
+    """Return a partition value in Iceberg's binary single-value serialization, used for bounds."""
     if kind == "boolean":
         return b"\x01" if value else b"\x00"
     if kind in _FORMATS:

@@ -22,13 +22,13 @@ SCHEMA: Final = pa.schema(
         pa.field("pos", pa.int64(), nullable=False, metadata={PARQUET_FIELD_ID: str(POS_ID)}),
     ]
 )
-"""What a position delete file holds, with the field ids that the specification reserves."""
+"""The schema of position delete files, with the field ids reserved by the specification."""
 
 _SPAN: Final = 1 << 20
 
 
 def ordinals(rows: BitMap64) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield the ordinals of deleted rows, ascending, at most about a million at a time: never all of them."""
+    """Yield the ordinals of deleted rows in ascending chunks of at most about a million, to bound memory."""
     if not rows:
         return
     last = rows.max()
@@ -46,8 +46,8 @@ def write_position_deletes(file: IO[bytes], referenced_data_file: str, rows: Bit
 
     Args:
         file: open for writing, in binary.
-        referenced_data_file: the data file's path as its manifest has it.
-        rows: the deleted ones, at least one.
+        referenced_data_file: the data file's path as in its manifest.
+        rows: the deleted rows, at least one.
     """
     path = pa.array([referenced_data_file], pa.string())
     schema = SCHEMA.set(0, SCHEMA.field(0).with_type(pa.dictionary(pa.int32(), pa.string())))
@@ -60,14 +60,14 @@ def write_position_deletes(file: IO[bytes], referenced_data_file: str, rows: Bit
 
 
 def read_position_deletes(file: pa.NativeFile) -> Iterator[tuple[str, npt.NDArray[np.uint64]]]:
-    """Yield paths of data files and deleted rows of them, in the order of the file; a path may come more than once.
+    """Yield (data file path, deleted rows) in file order; a path may occur more than once.
 
     Args:
-        file: Parquet, by whichever writer; its footer is known to be one.
+        file: Parquet from any writer, with a footer already checked.
 
     Raises:
-        ValueError: it has no such columns, a null, or a position that is none.
-        pa.ArrowException: or ``OSError``: it cannot be read.
+        ValueError: a column is missing, or a value is null or not a valid position.
+        pa.ArrowException: or ``OSError``: the file cannot be read.
     """
     parquet = pq.ParquetFile(file)
     names = _columns(parquet.schema_arrow)
@@ -76,7 +76,7 @@ def read_position_deletes(file: pa.NativeFile) -> Iterator[tuple[str, npt.NDArra
 
 
 def _columns(schema: pa.Schema) -> list[str]:
-    """Return what a file calls the two columns, which have ids of their own."""
+    """Return the file's names for the two columns, found by their field ids."""
     by_id = {(each.metadata or {}).get(PARQUET_FIELD_ID): each.name for each in schema}
     found = [
         by_id.get(str(number).encode(), name)

@@ -1,7 +1,7 @@
-"""Puffin files: blobs of deletion vectors between magic numbers, and a footer that lists them (Iceberg's Puffin spec).
+"""Puffin files: deletion vector blobs and a footer that lists them (Iceberg's Puffin spec).
 
-A blob of type ``deletion-vector-v1`` is a record of a Delta deletion vector file, byte for byte: size, magic number, bitmap
-and CRC-32. Only what is around it differs, so that blobs are copied without decoding.
+A blob of type ``deletion-vector-v1`` equals a framed deletion vector in a Delta file, byte for byte: size, magic number,
+bitmap and CRC-32. Blobs are therefore copied without decoding.
 """
 
 import json
@@ -16,7 +16,7 @@ __all__ = ["DELETION_VECTOR", "FOOTER_TRAILER_BYTES", "Blob", "PuffinWriter", "f
 
 DELETION_VECTOR: Final = "deletion-vector-v1"
 FOOTER_TRAILER_BYTES: Final = 12
-"""After the footer's JSON: its size, flags, and the magic number."""
+"""The footer's payload size, flags and magic number, after its JSON."""
 _MAGIC: Final = b"PFA1"
 _TRAILER: Final = struct.Struct("<iI4s")
 
@@ -26,9 +26,9 @@ class Blob:
     """One deletion vector of a Puffin file.
 
     Attributes:
-        offset: in the file, of the size field.
-        length: in bytes, size field and CRC-32 included.
-        referenced_data_file: the data file's path as its manifest has it.
+        offset: of the size field, in the file.
+        length: in bytes, including size field and CRC-32.
+        referenced_data_file: the data file's path as in its manifest.
         cardinality: deleted rows.
     """
 
@@ -51,11 +51,11 @@ class PuffinWriter:
         self.size = file.write(_MAGIC)
 
     def add(self, data: bytes | memoryview, referenced_data_file: str, cardinality: int) -> Blob:
-        """Append a deletion vector and return where it is.
+        """Append a deletion vector and return its location.
 
         Args:
             data: size, magic number, bitmap and CRC-32, as in a Delta deletion vector file.
-            referenced_data_file: the data file's path as its manifest has it.
+            referenced_data_file: the data file's path as in its manifest.
             cardinality: deleted rows.
         """
         blob = Blob(self.size, len(data), referenced_data_file, cardinality)
@@ -90,14 +90,14 @@ def _blob_json(blob: Blob) -> dict[str, Any]:
 
 
 def footer_size(trailer: bytes | memoryview, path: str) -> int:
-    """Return how many bytes before the end of a Puffin file its footer begins.
+    """Return the footer's size, from the start of its magic number to the end of the file.
 
     Args:
         trailer: the file's last 12 bytes.
         path: for errors.
 
     Raises:
-        CorruptIcebergMetadata: it is no Puffin file, or its footer is compressed.
+        CorruptIcebergMetadata: it is not a Puffin file, or its footer is compressed.
     """
     if len(trailer) == FOOTER_TRAILER_BYTES:
         size, flags, magic = _TRAILER.unpack(trailer)
@@ -114,11 +114,11 @@ def read_footer(footer: bytes | memoryview, path: str) -> Sequence[Blob]:
     """Return the deletion vectors that a footer lists.
 
     Args:
-        footer: the file's end, :func:`footer_size` bytes.
+        footer: the last :func:`footer_size` bytes of the file.
         path: for errors.
 
     Raises:
-        CorruptIcebergMetadata: it is not a footer, or lists something else than deletion vectors.
+        CorruptIcebergMetadata: it is not a footer, or lists other blobs than deletion vectors.
     """
     data = bytes(footer)
     try:

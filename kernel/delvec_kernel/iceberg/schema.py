@@ -1,7 +1,7 @@
-"""Schemas of Delta tables as Iceberg's: types, field ids, and names of columns in files without ids.
+"""Iceberg schemas of Delta tables: types, field ids, and the name mapping for files without ids.
 
-Under column mapping a field's id is Delta's. Without it a column is known by its name, in Delta too, so that a name has the
-same id for ever, and ``schema.name-mapping.default`` tells readers which column of a file that is.
+With column mapping, field ids are Delta's. Without it, Delta identifies columns by name, so each name keeps its id
+forever, and ``schema.name-mapping.default`` maps the names in files to ids.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ V3: Final = 3
 """The format version with deletion vectors, row lineage and variants."""
 NESTED_IDS: Final = "delta.columnMapping.nested.ids"
 _FIRST_RESERVED: Final = 2147483440
-"""From here on no column of a table has its id."""
+"""Field ids from here on are reserved."""
 _TYPES: Final[Mapping[str, str]] = {
     "boolean": "boolean",
     "byte": "int",
@@ -60,12 +60,12 @@ _PROMOTIONS: Final = frozenset({("int", "long"), ("float", "double")})
 
 @dataclass(frozen=True)
 class Leaf:
-    """A column or a struct's field that statistics speak of.
+    """A column or struct field that may have statistics.
 
     Attributes:
-        field_id: Iceberg's.
+        field_id: of the Iceberg field.
         path: physical names, from the column down.
-        type: Delta's.
+        type: the Delta type.
     """
 
     field_id: int
@@ -75,11 +75,11 @@ class Leaf:
 
 @dataclass(frozen=True)
 class IcebergSchema:
-    """A Delta schema as Iceberg's.
+    """The Iceberg schema of a Delta table.
 
     Attributes:
         fields: of the schema's JSON, without ``schema-id``.
-        last_column_id: the highest id that was ever given.
+        last_column_id: the highest field id ever assigned.
         leaves: columns of primitive types outside arrays and maps.
         name_mapping: ``schema.name-mapping.default``, parsed: names in data files.
     """
@@ -94,7 +94,7 @@ class IcebergSchema:
         return {"type": "struct", "schema-id": schema_id, "fields": list(self.fields)}
 
     def id_of(self, name: str) -> int:
-        """Return the id of a column, whatever the case of its name."""
+        """Return the field id of a column, case-insensitive."""
         return next(int(item["id"]) for item in self.fields if item["name"].lower() == name.lower())
 
 
@@ -106,17 +106,17 @@ def iceberg_schema(
     earlier: Sequence[Mapping[str, Any]] = (),
     last_column_id: int = 0,
 ) -> IcebergSchema:
-    """Return a table's schema as Iceberg's.
+    """Convert a Delta schema to an Iceberg schema.
 
     Args:
-        schema: Delta's.
-        configuration: the table's properties.
+        schema: the Delta schema.
+        configuration: table properties.
         format_version: 2 or 3.
-        earlier: Iceberg schemas of the table so far, oldest first, so that ids stay.
-        last_column_id: the highest id that was ever given.
+        earlier: the table's Iceberg schemas so far, oldest first, whose ids are kept.
+        last_column_id: the highest field id ever assigned.
 
     Raises:
-        IcebergUnsupported: a column has a type, or had a narrower one, that Iceberg cannot express; names the column.
+        IcebergUnsupported: Iceberg cannot represent a column's type or its widening; names the column.
     """
     mapped = is_mapped(configuration)
     known: dict[Path, int] = {}
@@ -143,8 +143,8 @@ class _Conversion:
     def struct(
         self, kind: StructType, path: Path, physical: Path | None
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Return the fields and their names in files; ``physical`` is None within arrays and maps."""
-        # Ids of the fields first, as Delta gives them, then those of what they hold.
+        """Return the fields and their name mappings; ``physical`` is None inside arrays and maps."""
+        # As in Delta, number all fields of a struct before the fields nested in them.
         ids = [self._id_of(field, (*path, field.name)) for field in kind.fields]
         fields, mapping = [], []
         for field, field_id in zip(kind.fields, ids, strict=True):
@@ -209,7 +209,7 @@ class _Conversion:
         if isinstance(kind, DecimalType):
             return f"decimal({kind.precision}, {kind.scale})"
         if isinstance(kind, GeospatialType):
-            # As a binary, its files would have another type than the schema says.
+            # Mapping it to binary would contradict the type in the data files.
             raise IcebergUnsupported(
                 f"Column '{'.'.join(where)}' is of type {kind.text}, which Delvec does not convert to Iceberg; drop the column.",
                 column=".".join(where),
@@ -266,7 +266,7 @@ class _Conversion:
 
 
 class _Nested:
-    """The ids that Delta gives to elements, keys and values: by the physical name of the field and what is inside."""
+    """Delta's ids of elements, keys and values, by the field's physical name and the path inside it."""
 
     def __init__(self, name: str, ids: Mapping[str, Any]) -> None:
         self._name = name
@@ -302,7 +302,7 @@ def _delta_ids(kind: DataType) -> Iterator[int]:
 
 
 def _check_changes(field: StructField, where: Path) -> None:
-    """Refuse a column whose older files hold a type that Iceberg does not read as the present one."""
+    """Reject a column whose older files have a type that Iceberg cannot promote to the current one."""
     for change in field.metadata.get(TYPE_CHANGES) or ():
         before, after = str(change.get("fromType")), str(change.get("toType"))
         if not _reads_as(before, after):
@@ -323,7 +323,7 @@ def _reads_as(before: str, after: str) -> bool:
 
 
 def promotes(before: Any, after: Any) -> bool:
-    """Whether Iceberg lets a column of one primitive type become one of another; the same type counts."""
+    """Whether Iceberg can promote one primitive type to another, or they are the same."""
     if before == after or (before, after) in _PROMOTIONS:
         return True
     if not (isinstance(before, str) and isinstance(after, str)):
@@ -340,7 +340,7 @@ def _digits(text: str) -> tuple[int, int]:
 
 
 def field_types(fields: Sequence[Mapping[str, Any]]) -> dict[int, Any]:
-    """Return the primitive types of a schema's JSON by field id; a struct, list or map is its name."""
+    """Return the primitive types in a schema's JSON by field id; structs, lists and maps by their kind."""
     found: dict[int, Any] = {}
     for item in fields:
         _collect_types(int(item["id"]), item["type"], found)
@@ -362,7 +362,7 @@ def _collect_types(field_id: int, kind: Any, found: dict[int, Any]) -> None:
 
 
 def field_ids(fields: Sequence[Mapping[str, Any]], path: Path = ()) -> Iterator[tuple[Path, int]]:
-    """Yield the ids of a schema's JSON by path; elements, keys and values are ``element``, ``key`` and ``value``."""
+    """Yield (path, field id) for a schema's JSON; path parts in lists and maps are ``element``, ``key`` and ``value``."""
     for item in fields:
         yield (*path, item["name"]), int(item["id"])
         yield from _ids_inside(item["type"], (*path, item["name"]))
@@ -382,9 +382,9 @@ def _ids_inside(kind: Any, path: Path) -> Iterator[tuple[Path, int]]:
 def merged_name_mapping(
     earlier: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return the names of columns in files, those of dropped columns included, which older snapshots still read.
+    """Merge the name mappings of earlier schemas, whose dropped columns older snapshots still read.
 
-    A name that is a column's now is no other's.
+    Current columns win where a name was reused.
     """
     taken = {name for entry in now for name in entry["names"]}
     before = {int(entry["field-id"]): entry for entry in earlier}

@@ -1,7 +1,7 @@
-"""Table metadata: the JSON that names a table's schemas, specs, snapshots and properties, and how the next one follows.
+"""Iceberg table metadata: JSON with the table's schemas, specs, snapshots and properties, and its updates.
 
-What a conversion has to go on from is in it: the Delta version that it was made of is a property of the table, and in the
-summary of every snapshot.
+It also records the progress of the conversion: the converted Delta version is a table property, and part of every
+snapshot's summary.
 """
 
 import json
@@ -58,29 +58,29 @@ DELTA_OPERATION: Final = "delta-operation"
 MAX_SNAPSHOT_AGE: Final = "history.expire.max-snapshot-age-ms"
 NAME_MAPPING: Final = "schema.name-mapping.default"
 VERSION_TAG: Final = "delta-"
-"""What the names of tags of Delta versions begin with."""
+"""Prefix of the tags that name Delta versions."""
 _MAIN: Final = "main"
 _CONFIGURED: Final = "delta.universalformat.config.iceberg."
-_MOST_LOGGED: Final = 100
+_MAX_LOG_ENTRIES: Final = 100
 _NO_SNAPSHOT: Final = -1
 _CHANGE_TYPE_ID: Final = 2147483440
 _FIRST_HIDDEN: Final = _CHANGE_TYPE_ID
 _ROW_ID: Final = 2147483540
 _ROW_COMMIT_VERSION: Final = 2147483539
-"""Reserved for the two columns of row lineage."""
+"""Reserved field ids of the row lineage columns."""
 _WEEK_MS: Final = 7 * 24 * 3600 * 1000
 
 
 @dataclass(frozen=True)
 class SnapshotSummary:
-    """What a snapshot is about.
+    """A snapshot's summary.
 
     Attributes:
         operation: append, delete, overwrite or replace.
         totals: ``added-…``, ``removed-…`` and ``total-…`` counts.
-        delta_version: that it shows.
+        delta_version: the converted version.
         delta_timestamp: of that version, milliseconds since the epoch.
-        delta_operation: as the commit names it.
+        delta_operation: from the commit's commitInfo.
     """
 
     operation: str
@@ -101,11 +101,11 @@ class SnapshotSummary:
 
 
 def new_metadata(delta_table_id: str, location: str, format_version: int) -> dict[str, Any]:
-    """Return the metadata of a table that has nothing yet.
+    """Return the metadata of a new, empty table.
 
     Args:
-        delta_table_id: the ``id`` of the table's Delta metadata.
-        location: where the Iceberg table is, without a trailing slash.
+        delta_table_id: the ``id`` in the Delta metadata.
+        location: of the Iceberg table, without a trailing slash.
         format_version: 2 or 3.
     """
     try:
@@ -141,7 +141,7 @@ def new_metadata(delta_table_id: str, location: str, format_version: int) -> dic
 
 
 def read_metadata(data: bytes, path: str) -> dict[str, Any]:
-    """Return table metadata that Delvec wrote.
+    """Parse table metadata that Delvec wrote.
 
     Args:
         data: the file.
@@ -149,7 +149,7 @@ def read_metadata(data: bytes, path: str) -> dict[str, Any]:
 
     Raises:
         CorruptIcebergMetadata: it is not table metadata.
-        IcebergUnsupported: it is that of a table that is not a conversion of a Delta table.
+        IcebergUnsupported: the table is not a conversion of a Delta table.
     """
     try:
         found = json.loads(data)
@@ -176,7 +176,7 @@ def read_metadata(data: bytes, path: str) -> dict[str, Any]:
 
 
 def delta_version(metadata: Mapping[str, Any]) -> int:
-    """Return the Delta version that the metadata shows."""
+    """Return the converted Delta version."""
     return int(metadata["properties"][DELTA_VERSION])
 
 
@@ -195,7 +195,7 @@ def current_spec(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def partition_spec_of(metadata: Mapping[str, Any], spec_id: int) -> PartitionSpec:
-    """Return a spec of the table, the types of its columns as the newest schema that has them."""
+    """Return a partition spec, with column types from the newest schema that has each column."""
     document = next(one for one in metadata["partition-specs"] if one["spec-id"] == spec_id)
     types: dict[int, Any] = {}
     for schema in metadata["schemas"]:
@@ -204,7 +204,7 @@ def partition_spec_of(metadata: Mapping[str, Any], spec_id: int) -> PartitionSpe
 
 
 def current_snapshot(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the current snapshot's JSON object, None where there is none."""
+    """Return the current snapshot's JSON object, or None."""
     wanted = metadata.get("current-snapshot-id")
     return next((one for one in metadata["snapshots"] if one["snapshot-id"] == wanted), None)
 
@@ -212,9 +212,9 @@ def current_snapshot(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def is_continued_by(
     metadata: Mapping[str, Any], schema: IcebergSchema, configuration: Mapping[str, str]
 ) -> bool:
-    """Whether older snapshots stay true beside a new schema.
+    """Whether older snapshots remain readable with a new schema.
 
-    No type may change but to a wider one. When column mapping is turned on or off, ids that are not Delta's may become others.
+    Types may only be widened. Turning column mapping on or off may assign new ids unless the old ones were Delta's.
     """
     before = current_schema(metadata)["fields"]
     old, new = field_types(before), field_types(schema.fields)
@@ -227,7 +227,7 @@ def is_continued_by(
 
 
 def changes_types(metadata: Mapping[str, Any], schema: IcebergSchema) -> bool:
-    """Whether a schema widens a type, so that bounds in manifests are of the narrower one."""
+    """Whether a schema widens a type, so that existing manifests have bounds of the narrower type."""
     old, new = field_types(current_schema(metadata)["fields"]), field_types(schema.fields)
     return any(old[field_id] != kind for field_id, kind in new.items() if field_id in old)
 
@@ -247,10 +247,10 @@ def with_table_definition(
     """Return metadata with this schema, spec and properties as the current ones.
 
     Args:
-        metadata: so far.
-        schema: the table's.
-        spec: the table's.
-        configuration: the Delta table's properties; those under ``delta.universalformat.config.iceberg.`` are Iceberg's.
+        metadata: the current metadata.
+        schema: of the table.
+        spec: of the table.
+        configuration: Delta table properties; ``delta.universalformat.config.iceberg.*`` become Iceberg properties.
         retention_ms: how long snapshots are kept.
     """
     result = dict(metadata)
@@ -281,7 +281,7 @@ def with_table_definition(
         **kept,
         DELTA_MAPPED: _mapped(configuration),
         NAME_MAPPING: json.dumps(mapping, ensure_ascii=False, separators=(",", ":")),
-        # The data files are Delta's: no Iceberg engine may delete them with its snapshots.
+        # Delta owns the data files, so Iceberg engines must not delete them when they expire snapshots.
         "gc.enabled": "false",
         MAX_SNAPSHOT_AGE: str(retention_ms),
     }
@@ -289,7 +289,7 @@ def with_table_definition(
 
 
 def _hidden_columns(configuration: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the names of columns that Delta has in files and not in the schema: readers of ids refuse unknown names."""
+    """Return name mappings of the hidden columns in Delta's files, since readers by id reject unknown names."""
     found = [{"field-id": _CHANGE_TYPE_ID, "names": ["_change_type"]}]
     for name, field_id in zip(MATERIALIZED, (_ROW_ID, _ROW_COMMIT_VERSION), strict=True):
         if configuration.get(name):
@@ -298,11 +298,11 @@ def _hidden_columns(configuration: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def with_version(metadata: Mapping[str, Any], version: int, timestamp: int) -> dict[str, Any]:
-    """Return metadata that shows a Delta version.
+    """Return metadata that records a Delta version.
 
     Args:
-        metadata: so far.
-        version: Delta's.
+        metadata: the current metadata.
+        version: of the Delta table.
         timestamp: of the version, milliseconds since the epoch.
     """
     properties = {**metadata["properties"], DELTA_VERSION: str(version), DELTA_TIMESTAMP: str(timestamp)}
@@ -323,19 +323,19 @@ def with_snapshot(
     first_row_id: int | None,
     added_rows: int,
 ) -> dict[str, Any]:
-    """Return metadata with one more snapshot, the current one.
+    """Return metadata with one more snapshot, which becomes the current one.
 
     Args:
-        metadata: so far; its current schema is the snapshot's.
+        metadata: the current metadata, with the snapshot's schema as the current schema.
         snapshot_id: of the snapshot.
         sequence_number: of the snapshot.
         manifest_list: the URI of its manifest list.
         summary: of the snapshot.
-        first_row_id: the first row id that the snapshot gives; None in format version 2.
-        added_rows: how many row ids it gives.
+        first_row_id: the first row id that the snapshot assigns; None in format version 2.
+        added_rows: the number of row ids it assigns.
     """
     parent = current_snapshot(metadata)
-    # Readers refuse a log of snapshots that goes back in time.
+    # Readers reject a snapshot log whose timestamps decrease.
     timestamp = max(summary.delta_timestamp, metadata["last-updated-ms"])
     snapshot: dict[str, Any] = {
         "snapshot-id": snapshot_id,
@@ -363,7 +363,7 @@ def with_snapshot(
 
 
 def with_version_tag(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metadata in which a tag, ``delta-`` and the Delta version, names the current snapshot, where there is one."""
+    """Return metadata with a tag ``delta-<version>`` on the current snapshot, if there is one."""
     current = current_snapshot(metadata)
     if current is None:
         return dict(metadata)
@@ -372,16 +372,16 @@ def with_version_tag(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_previous_file(metadata: Mapping[str, Any], path: str, updated: int) -> dict[str, Any]:
-    """Return metadata that remembers the file that it follows."""
+    """Return metadata that lists its predecessor in the metadata log."""
     entry = {"metadata-file": path, "timestamp-ms": updated}
-    return {**metadata, "metadata-log": [*metadata["metadata-log"], entry][-_MOST_LOGGED:]}
+    return {**metadata, "metadata-log": [*metadata["metadata-log"], entry][-_MAX_LOG_ENTRIES:]}
 
 
 def expired_snapshots(metadata: Mapping[str, Any], now: int) -> list[int]:
-    """Return the ids of snapshots that need not be kept: a newer one is older than the table keeps them.
+    """Return the ids of snapshots superseded longer ago than the table's maximum snapshot age.
 
     Args:
-        metadata: the table's.
+        metadata: of the table.
         now: milliseconds since the epoch.
     """
     age = int(metadata["properties"].get(MAX_SNAPSHOT_AGE, _WEEK_MS))
@@ -394,14 +394,14 @@ def expired_snapshots(metadata: Mapping[str, Any], now: int) -> list[int]:
 
 
 def without_snapshots(metadata: Mapping[str, Any], gone: Sequence[int]) -> dict[str, Any]:
-    """Return metadata without some snapshots and their tags; the current one stays."""
+    """Return metadata without these snapshots and their tags; the current snapshot is always kept."""
     ids = set(gone) - {metadata["current-snapshot-id"]}
     kept = [one for one in metadata["snapshots"] if one["snapshot-id"] not in ids]
     known = {one["snapshot-id"] for one in kept}
     log = list(metadata["snapshot-log"])
     for at in range(len(log) - 1, -1, -1):
         if log[at]["snapshot-id"] not in known:
-            # What is before a snapshot that is gone would look as if it had been current until the next.
+            # Drop earlier entries too, or each would seem to be current until the next remaining one.
             log = log[at + 1 :]
             break
     refs = {name: ref for name, ref in metadata["refs"].items() if ref["snapshot-id"] in known}
