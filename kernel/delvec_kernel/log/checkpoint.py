@@ -1,6 +1,6 @@
-"""Struct columns of a checkpoint back into text: ``stats_parsed`` and ``partitionValues_parsed``.
+"""Reads checkpoints, converting typed ``stats_parsed`` and ``partitionValues_parsed`` columns back to text.
 
-Checkpoints may hold statistics as typed columns only (``delta.checkpoint.writeStatsAsJson=false``).
+Checkpoints may have statistics as typed columns only (``delta.checkpoint.writeStatsAsJson=false``).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -43,12 +43,12 @@ _ESCAPED: Final = r'[\x00-\x1f"\\]'
 
 
 def stats_json(parsed: pa.StructArray) -> pa.Array:
-    """Return statistics as JSON text, null where the struct is null; fields that are null are left out."""
+    """Return statistics as JSON text, null where the struct is null, without null fields."""
     return _object(parsed)
 
 
 def partition_values(parsed: pa.StructArray) -> pa.Array:
-    """Return partition values as a map of text, as ``partitionValues`` would hold them."""
+    """Return partition values as a map of strings, like ``partitionValues``."""
     names = [field.name for field in parsed.type]
     texts = [_text(child).to_pylist() for child in parsed.flatten()]
     rows = zip(*texts, strict=True) if texts else ([()] * len(parsed))
@@ -65,14 +65,14 @@ def _object(value: pa.StructArray) -> pa.Array:
     if not members:
         body = pa.array([""] * len(value), pa.string())
     else:
-        # Nothing but the last member's own comma can stand at the end.
+        # Only the last member's separator can be at the end.
         body = pc.utf8_rtrim(pc.binary_join_element_wise(*members, ""), ",")
     text = pc.binary_join_element_wise("{", body, "}", "")
     return pc.if_else(pc.is_valid(value), text, pa.scalar(None, pa.string()))
 
 
 def _json(value: pa.Array) -> pa.Array | None:
-    """Return each value as JSON text, null where it is null or not finite; None for a type without JSON."""
+    """Return each value as JSON text, null where null or not finite; None for a type without a JSON form."""
     kind = value.type
     if pa.types.is_struct(kind):
         return _object(value)
@@ -104,11 +104,11 @@ def _quoted(text: pa.Array) -> pa.Array:
 
 
 _PARSED_RECORDS: Final = f"{STATS_PARSED}.numRecords"
-_MUCH: Final = 16_384
-"""Rows of a file from which on statistics may be left for later."""
+_MIN_DEFERRED_ROWS: Final = 16_384
+"""Minimum rows of a file for deferring its statistics."""
 _BUFFER: Final = 1024 * 1024
-_READING: Final[Mapping[str, Any]] = {"pre_buffer": False, "coerce_int96_timestamp_unit": "us"}
-"""Nanoseconds would not reach the year 9999."""
+_READ_OPTIONS: Final[Mapping[str, Any]] = {"pre_buffer": False, "coerce_int96_timestamp_unit": "us"}
+"""Nanoseconds overflow before the year 9999."""
 _BATCH_ROWS: Final = 8192
 _ADD_FIELDS: Final = {
     "path": "path",
@@ -142,13 +142,13 @@ _FIRST_FIELD: Final = {
 
 @dataclass(frozen=True)
 class CheckpointPart:
-    """What one file of a checkpoint holds; tombstones are not read.
+    """The content of one checkpoint file, without tombstones.
 
     Attributes:
-        batches: its live files, FILES_SCHEMA and perhaps STATS_PARSED; they can be read once, and only then is the
-            file decoded.
+        batches: its live files, FILES_SCHEMA and possibly STATS_PARSED; a one-shot iterable that decodes the file
+            lazily.
         actions: protocol, metadata, transactions, domains.
-        sidecars: files that hold the rest of a V2 checkpoint.
+        sidecars: files with the remaining actions of a V2 checkpoint.
     """
 
     batches: Iterable[pa.RecordBatch]
@@ -162,13 +162,13 @@ def read_checkpoint(
     """Read a checkpoint, a part of one, a V2 manifest or a sidecar.
 
     Args:
-        data: the file; one in Parquet may be open, and has to stay so until the batches are read.
-        where: for errors; a name that ends in ``.json`` is a manifest in JSON.
-        deferred: takes statistics that need not be read yet: those of row groups in which every file has them in typed
-            columns. Then ``data`` has to stay open until it is complete.
+        data: the file; an open Parquet file must stay open until the batches are read.
+        where: for errors; a name ending in ``.json`` is a JSON manifest.
+        deferred: takes over statistics that can be read later: those of row groups in which every file has typed
+            statistics. ``data`` must then stay open until it is complete.
 
     Raises:
-        CorruptLog: the file is truncated or lacks what the protocol demands; also raised as the batches are read.
+        CorruptLog: the file is truncated or lacks required fields; also raised while the batches are read.
     """
     if isinstance(data, bytes) and where.name.endswith(".json"):
         actions = parse_commit(data, where)
@@ -176,12 +176,12 @@ def read_checkpoint(
         sidecars = [action for action in actions if isinstance(action, Sidecar)]
         rest = [action for action in actions if not isinstance(action, AddFile | RemoveFile | Sidecar)]
         return CheckpointPart([batch_from_adds(adds)] if adds else [], rest, sidecars)
-    with _telling(where):
+    with _read_errors(where):
         if isinstance(data, bytes):
-            file = pq.ParquetFile(pa.BufferReader(data), **_READING)
+            file = pq.ParquetFile(pa.BufferReader(data), **_READ_OPTIONS)
         else:
-            # Without a buffer, or with one filled ahead, columns of a row group are read whole, and often there is but one.
-            file = pq.ParquetFile(data, buffer_size=_BUFFER, **_READING)
+            # Without a buffer, or with pre_buffer, whole columns of a row group are read, and often there is only one group.
+            file = pq.ParquetFile(data, buffer_size=_BUFFER, **_READ_OPTIONS)
         _check_names(file.schema_arrow)
         others = _others(file, where)
         return CheckpointPart(
@@ -192,20 +192,20 @@ def read_checkpoint(
 
 
 @contextmanager
-def _telling(where: LogFile) -> Iterator[None]:
-    """Say which file it is that cannot be read."""
+def _read_errors(where: LogFile) -> Iterator[None]:
+    """Convert read errors to CorruptLog errors that name the file."""
     try:
         yield
     except MalformedActionError as error:
         raise where.corrupt(f"has an action that {error}") from error
-    # Damaged Parquet makes Arrow raise almost anything, OSError among it; nothing here touches storage.
+    # Arrow raises many kinds of errors for corrupt Parquet, including OSError; nothing here accesses storage.
     except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError, MemoryError) as error:
         reason = (str(error) or type(error).__name__).partition("\n")[0][:200]
         raise where.corrupt(f"is not a readable Parquet checkpoint ({reason})") from error
 
 
 def _check_names(schema: pa.Schema) -> None:
-    """Refuse a column that is there twice: Arrow finds neither by name, which would look like an absent one."""
+    """Reject duplicate columns: Arrow finds neither by name, so they would seem absent."""
     structs = [field.type for field in schema if pa.types.is_struct(field.type)]
     for names in (schema.names, *([field.name for field in each] for each in structs)):
         if len(set(names)) < len(names):
@@ -232,7 +232,7 @@ def _others(file: pq.ParquetFile, where: LogFile) -> list[Any]:
 
 
 def _plain(value: Any, kind: pa.DataType) -> Any:
-    """Return a value of ``to_pylist`` as JSON would have it: maps come as lists of pairs."""
+    """Convert a value from ``to_pylist`` to its JSON form: maps are lists of pairs in Arrow."""
     if value is None:
         return None
     if pa.types.is_struct(kind):
@@ -253,16 +253,16 @@ def _add_batches(
     wanted = [name for name in _ADD_FIELDS.values() if name in present]
     wanted += ["partitionValues_parsed"] if "partitionValues_parsed" in present else []
     statistics = [STATS_PARSED] if STATS_PARSED in present else []
-    with _telling(where):
-        again = None if deferred is None else _Again.of(file, where, present)
-        first = None if deferred is None or again is None else deferred.add_file(again)
-        if again is None or first is None:
+    with _read_errors(where):
+        deferred_file = None if deferred is None else _DeferredFile.of(file, where, present)
+        first = None if deferred is None or deferred_file is None else deferred.add_file(deferred_file)
+        if deferred_file is None or first is None:
             yield from _read_adds(file, [*wanted, *statistics], where)
             return
-        for groups, is_deferred in again.runs():
+        for groups, is_deferred in deferred_file.runs():
             if is_deferred:
                 yield from _without_statistics(
-                    again, groups, [name for name in wanted if name != "stats"], first
+                    deferred_file, groups, [name for name in wanted if name != "stats"], first
                 )
             else:
                 yield from _read_adds(file, [*wanted, *statistics], where, groups)
@@ -271,7 +271,7 @@ def _add_batches(
 def _actions(
     file: pq.ParquetFile, fields: Sequence[str], groups: range | None = None
 ) -> Iterator[pa.StructArray]:
-    """Yield ``add`` with some of its fields, null where a row is another action."""
+    """Yield ``add`` structs with these fields, null where a row is another action."""
     columns = [f"add.{name}" for name in fields]
     zoned = _int96(file)
     for batch in file.iter_batches(
@@ -283,7 +283,7 @@ def _actions(
 
 
 def _int96(file: pq.ParquetFile) -> frozenset[str]:
-    """Return the paths of columns in which Spark has written timestamps: those without a zone it writes in another type."""
+    """Return the paths of INT96 columns, with which Spark writes timestamps with a time zone only."""
     columns = (file.schema.column(place) for place in range(len(file.schema)))
     return frozenset(column.path for column in columns if column.physical_type == "INT96")
 
@@ -306,22 +306,22 @@ def _read_adds(
 
 
 def _without_statistics(
-    again: "_Again", groups: range, fields: Sequence[str], first: int
+    deferred_file: "_DeferredFile", groups: range, fields: Sequence[str], first: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield files with the number of their rows, and where their statistics are."""
-    for start, actions in again.read(groups, [*fields, _PARSED_RECORDS]):
-        added = _where_added(actions, again.where)
+    """Yield files with row counts and the location of their statistics."""
+    for start, actions in deferred_file.read(groups, [*fields, _PARSED_RECORDS]):
+        added = _where_added(actions, deferred_file.where)
         adds, rows = actions, pa.array(np.arange(first + start, first + start + len(actions)))
         if added is not None:
             adds, rows = adds.filter(added), rows.filter(added)
         if len(adds):
             records = pc.struct_field(adds, [STATS_PARSED, "numRecords"])
             records = pc.if_else(pc.greater_equal(records, 0), records, pa.scalar(None, records.type))
-            yield _files(adds, again.where, records).append_column(DEFERRED_ROW, rows)
+            yield _files(adds, deferred_file.where, records).append_column(DEFERRED_ROW, rows)
 
 
-class _Again:
-    """A file of a checkpoint of which statistics are read later. A StatisticsFile."""
+class _DeferredFile:
+    """A checkpoint file whose statistics are read later; a StatisticsFile."""
 
     def __init__(self, file: pq.ParquetFile, where: LogFile, parsed: pa.StructType, has_text: bool) -> None:
         self.where = where
@@ -332,44 +332,46 @@ class _Again:
         self.starts: Sequence[int] = np.cumsum([0, *counts]).tolist()
 
     @classmethod
-    def of(cls, file: pq.ParquetFile, where: LogFile, present: Mapping[str, pa.Field]) -> "_Again | None":
-        """Return the file; None if it has no typed statistics, or is so small that it is better read at once."""
+    def of(
+        cls, file: pq.ParquetFile, where: LogFile, present: Mapping[str, pa.Field]
+    ) -> "_DeferredFile | None":
+        """Return the file; None if it has no typed statistics or is too small to defer."""
         parsed = present[STATS_PARSED].type if STATS_PARSED in present else None
-        if file.metadata.num_rows < _MUCH or parsed is None or not pa.types.is_struct(parsed):
+        if file.metadata.num_rows < _MIN_DEFERRED_ROWS or parsed is None or not pa.types.is_struct(parsed):
             return None
         counted = [field for field in parsed if field.name == "numRecords" and field.type == pa.int64()]
         typed = _in_utc(parsed, f"add.{STATS_PARSED}", _int96(file))
         return cls(file, where, typed, "stats" in present) if counted else None
 
     def runs(self) -> Iterator[tuple[range, bool]]:
-        """Yield row groups, and whether every file in them has typed statistics."""
+        """Yield ranges of row groups, and whether every file in them has typed statistics."""
         groups = range(self._file.num_row_groups)
-        for found, run in groupby(groups, self._states_all):
+        for found, run in groupby(groups, self._has_all_counts):
             numbers = list(run)
             yield range(numbers[0], numbers[-1] + 1), found
 
     def read(self, groups: range, fields: Sequence[str]) -> Iterator[tuple[int, pa.StructArray]]:
-        """Yield rows in order, as the number of the first one and ``add`` with those fields that there are.
+        """Yield batches in order: the number of the first row, and ``add`` with the fields that exist.
 
         Raises:
-            CorruptLog: it cannot be read.
+            CorruptLog: the file cannot be read.
         """
         start = self.starts[groups.start]
-        with _telling(self.where):
+        with _read_errors(self.where):
             for adds in _actions(self._file, fields, groups):
                 yield start, adds
                 start += len(adds)
 
     def texts(self, adds: pa.StructArray) -> pa.Array:
-        """Return statistics as JSON, of ``adds`` with ``stats``, where the file has that, and ``stats_parsed``."""
+        """Return the statistics in ``adds`` as JSON, from ``stats`` or else ``stats_parsed``."""
         found = dict(zip((field.name for field in adds.type), adds.flatten(), strict=True))
         texts = found.get("stats")
         if texts is None:
             return stats_json(found[STATS_PARSED])
         return pc.coalesce(texts, stats_json(found[STATS_PARSED])) if texts.null_count else texts
 
-    def _states_all(self, group: int) -> bool:
-        """Return whether as many rows of a row group are null in the typed number of records as in the path."""
+    def _has_all_counts(self, group: int) -> bool:
+        """Whether every add in a row group has a typed record count, by comparing null counts."""
         found = self._file.metadata.row_group(group)
         columns = {"add.path", f"add.{_PARSED_RECORDS}"}
         nulls: dict[str, int] = {}
@@ -384,7 +386,7 @@ class _Again:
 
 
 def _where_added(actions: pa.StructArray, where: LogFile) -> pa.BooleanArray | None:
-    """Return which rows add a file; None if all do."""
+    """Return a mask of the rows that add a file; None if all do."""
     added = pc.is_valid(pc.struct_field(actions, "path"))
     if pc.all(added).as_py():
         return None
@@ -393,14 +395,14 @@ def _where_added(actions: pa.StructArray, where: LogFile) -> pa.BooleanArray | N
 
 
 def _check_absent(actions: pa.StructArray, field: str, where: LogFile) -> None:
-    """Refuse an action of which only the path is null: passing over it would lose a file."""
-    # Not actions.field(): below an absent action, a field that the file requires is there and not null.
+    """Reject an add whose path is null but other fields are not, since skipping it would lose a file."""
+    # Not actions.field(): under a null action, a required field has a non-null placeholder.
     if actions.type.get_field_index(field) >= 0 and pc.struct_field(actions, field).null_count < len(actions):
         raise where.corrupt("has a file action without 'path'")
 
 
 def _files(adds: pa.StructArray, where: LogFile, num_records: pa.Array | None = None) -> pa.RecordBatch:
-    """Return actions as rows of FILES_SCHEMA; without statistics where their number of records is given."""
+    """Convert adds to rows of FILES_SCHEMA, without statistics if ``num_records`` is given."""
     found = {field.name: adds.field(index) for index, field in enumerate(adds.type)}
     count = len(adds)
     columns: dict[str, pa.Array] = {}
@@ -425,12 +427,12 @@ def _files(adds: pa.StructArray, where: LogFile, num_records: pa.Array | None = 
     batch = pa.RecordBatch.from_arrays([columns[name] for name in FILES_SCHEMA.names], schema=FILES_SCHEMA)
     if typed is not None:
         batch = batch.append_column(STATS_PARSED, typed)
-    batch.validate(full=True)  # Arrow reads text without looking whether it is UTF-8
+    batch.validate(full=True)  # Arrow does not check strings for valid UTF-8 on read
     return batch
 
 
 def _without_null_maps(maps: pa.MapArray, parsed: pa.StructArray | None) -> pa.Array:
-    """Return maps of text, from typed columns where there is no map."""
+    """Fill null partition value maps from the typed columns."""
     typed = [[]] * len(maps) if parsed is None else partition_values(parsed).to_pylist()
     rows = zip(maps.to_pylist(), typed, strict=True)
     return pa.array([other if pairs is None else pairs for pairs, other in rows], TEXT_MAP)
@@ -446,7 +448,7 @@ def _deletion_vectors(found: pa.StructArray | None, count: int, where: LogFile) 
         part = parts[names[field.name]] if field.name in names else pa.nulls(count, field.type)
         columns.append(part.cast(field.type))
     kind, text, offset, size, cardinality = columns
-    # Some writers leave a struct of empty text where there is no deletion vector.
+    # Some writers use a struct with an empty storage type for no deletion vector.
     absent = pc.fill_null(pc.equal(kind, ""), fill_value=True)
     good = pc.and_(
         pc.and_(pc.is_in(kind, value_set=pa.array(["u", "p", "i"])), pc.is_valid(text)),

@@ -1,7 +1,7 @@
-"""Writing checkpoints (PROTOCOL.md, "Checkpoints"): columns in, Parquet out, one row group at a time.
+"""Writes checkpoints (PROTOCOL.md, "Checkpoints"): columnar, one Parquet row group at a time.
 
-Nothing here loops over files, and nothing holds more than one row group: a table of a million files is written in
-the memory of some ten thousand.
+Nothing loops over files in Python or holds more than one row group, so a table of a million files is written in the
+memory of about ten thousand.
 """
 
 import json
@@ -35,14 +35,14 @@ __all__ = [
 ]
 
 ROW_GROUP: Final = 32 * 1024
-"""Files of a row group; statistics of eleven columns are about 30 MB then."""
+"""Files per row group; statistics of eleven columns then take about 30 MB."""
 
 _ROW_GROUP_BYTES: Final = 512 * 1024 * 1024
-"""Of a row group at most: a column of text ends at 2 GiB, which statistics of very wide tables reach before."""
+"""Maximum bytes per row group: an Arrow string column is limited to 2 GiB, which statistics of very wide tables exceed."""
 
 _MANY_FILES: Final = 100_000
-"""Beyond, statistics are not parsed into columns unless the table asks for it: it takes a core for longer (20 s for a
-million files) than readers save who parse them anyway, from the text that is there too."""
+"""Beyond this many files, typed statistics are written only if the table requests them: parsing takes longer (20 s for a
+million files) than it saves for readers, who can parse the text instead."""
 
 _TEXTS: Final = pa.list_(pa.field("element", pa.string()))
 _PROTOCOL: Final = pa.struct(
@@ -96,10 +96,10 @@ _ADD: Final[Mapping[str, tuple[str, pa.DataType]]] = {
 
 @dataclass(frozen=True)
 class OtherActions:
-    """What a checkpoint holds besides files.
+    """The actions in a checkpoint other than file actions.
 
     Attributes:
-        sidecars: of a V2 checkpoint; None in a classic one.
+        sidecars: of a V2 checkpoint; None for a classic one.
         version: of the checkpoint.
     """
 
@@ -112,25 +112,25 @@ class OtherActions:
 
     @classmethod
     def of(cls, snapshot: Snapshot, policy: LogPolicy, now: int) -> "OtherActions":
-        """Take them from a snapshot; transactions that the policy need not keep at ``now`` (ms) are left out."""
+        """Take the actions from a snapshot, without transaction identifiers that have expired at ``now`` (ms)."""
         retention = policy.transaction_retention
         oldest = None if retention is None else now - retention.total_seconds() * 1000
         txns = [
             txn
             for txn in snapshot.txns.values()
-            # One that does not say when it was made is kept.
+            # Keep those without a timestamp.
             if oldest is None or txn.last_updated is None or txn.last_updated > oldest
         ]
         domains = list(snapshot.domain_metadata.values())
         return cls(snapshot.protocol, snapshot.metadata, txns, domains, snapshot.version)
 
     def with_sidecars(self, sidecars: Sequence[Sidecar]) -> "OtherActions":
-        """Return what the manifest of a V2 checkpoint holds."""
+        """Return the actions in the manifest of a V2 checkpoint."""
         return replace(self, sidecars=sidecars)
 
     @property
     def rows(self) -> list[tuple[str, dict[str, Any]]]:
-        """Each action under its name in the log, as Arrow takes it."""
+        """Return the actions as (name in the log, struct for Arrow)."""
         v2: list[tuple[str, dict[str, Any]]] = []
         if self.sidecars is not None:
             v2 = [("checkpointMetadata", {"version": self.version, "tags": None})]
@@ -145,12 +145,12 @@ class OtherActions:
 
 
 class CheckpointForm:
-    """What the files of a checkpoint look like: the same for all of its parts.
+    """The schema of a checkpoint's files, the same for all of its parts.
 
     Args:
         snapshot: the version to write.
-        policy: which statistics to write, and how.
-        typed_partition_values: leave out typed partition values where this is False: see :meth:`can_type`.
+        policy: the statistics to write, and their format.
+        typed_partition_values: False to omit typed partition values, see :meth:`can_type`.
     """
 
     def __init__(self, snapshot: Snapshot, policy: LogPolicy, *, typed_partition_values: bool = True) -> None:
@@ -177,22 +177,22 @@ class CheckpointForm:
 
     @property
     def has_typed_partition_values(self) -> bool:
-        """Whether the checkpoint gives partition values as typed columns."""
+        """Whether the checkpoint has partition values as typed columns."""
         return self._partition_values is not None
 
     def can_type(self, files: pa.RecordBatch) -> bool:
-        """Return whether typed partition values say exactly what these files' do."""
+        """Whether typed partition values can represent these files' values exactly."""
         if self._partition_values is None:
             return True
         return self._partition_values.parse(files.column("partition_values")) is not None
 
     def file_schema(self) -> pa.Schema:
-        """Return the columns of a file with file actions: a sidecar has no others."""
+        """The schema of a file with file actions, such as a sidecar."""
         columns = [("add", self._add), ("remove", _REMOVE)]
         return pa.schema(columns if self.v2 else [*columns, *_OTHERS.items()])
 
     def manifest_schema(self) -> pa.Schema:
-        """Return the columns of a V2 checkpoint's manifest; it has no file actions, but delta-spark asks for them."""
+        """The schema of a V2 checkpoint's manifest; it includes empty file actions, which delta-spark expects."""
         others = [*_OTHERS.items(), ("checkpointMetadata", _MANIFEST), ("sidecar", _SIDECAR)]
         return pa.schema([("add", self._add), ("remove", _REMOVE), *others])
 
@@ -225,25 +225,25 @@ _OTHERS: Final[Mapping[str, pa.DataType]] = {
 
 
 class CheckpointFile:
-    """One Parquet file of a checkpoint, being written. A context manager, which ends before the sink is closed.
+    """One Parquet file of a checkpoint, being written; a context manager to close before the sink.
 
     Attributes:
-        adds: files written so far.
+        adds: adds written so far.
         removes: tombstones written so far.
         others: other actions written so far.
     """
 
     def __init__(self, sink: Any, form: CheckpointForm, *, manifest: bool = False) -> None:
-        """Begin a file.
+        """Open the file.
 
         Args:
             sink: a file open for writing.
             form: of the checkpoint.
-            manifest: of a V2 checkpoint, else a classic checkpoint or a sidecar.
+            manifest: whether it is the manifest of a V2 checkpoint, not a classic checkpoint or a sidecar.
         """
         self._form = form
         self._schema = form.manifest_schema() if manifest else form.file_schema()
-        # Snappy is what every reader of Delta tables has. Text that never repeats only fills dictionaries.
+        # All Delta readers support Snappy. Dictionaries only for repetitive columns, since unique text just fills them.
         self._writer = pq.ParquetWriter(
             sink,
             self._schema,
@@ -257,7 +257,7 @@ class CheckpointFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # One that was given up would write its footer when it is collected, to a sink that is closed by then.
+        # Otherwise an abandoned writer would write its footer on garbage collection, to a closed sink.
         with suppress(Exception):
             self._writer.close()
 
@@ -281,7 +281,7 @@ class CheckpointFile:
         self.removes += tombstones.num_rows
 
     def write_others(self, actions: OtherActions) -> None:
-        """Write everything that is not a file as a row group."""
+        """Write all other actions as a row group."""
         rows = [{name: value} for name, value in actions.rows]
         columns = [
             pa.array([_pairs(row.get(field.name), field.type) for row in rows], field.type)
@@ -291,7 +291,7 @@ class CheckpointFile:
         self.others += len(rows)
 
     def close(self) -> None:
-        """Write what readers need to find the rest."""
+        """Write the Parquet footer."""
         self._writer.close()
 
     def _write(self, name: str, actions: pa.StructArray) -> None:
@@ -302,7 +302,7 @@ class CheckpointFile:
 
 
 def row_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows in batches of about ROW_GROUP: small row groups make a footer that costs more than they."""
+    """Regroup rows into batches of about ROW_GROUP rows, since many small row groups make an expensive footer."""
     waiting: list[pa.RecordBatch] = []
     count = nbytes = 0
     for batch in batches:
@@ -336,7 +336,7 @@ def _false(length: int) -> pa.Array:
 
 
 def _pairs(value: Any, kind: pa.DataType) -> Any:
-    """Return a JSON value as Arrow takes it: a map is a list of pairs."""
+    """Convert a JSON value for Arrow: maps become lists of pairs."""
     if value is None:
         return None
     if pa.types.is_map(kind):
@@ -347,7 +347,7 @@ def _pairs(value: Any, kind: pa.DataType) -> Any:
 
 
 def _dictionaries(schema: pa.Schema) -> list[str]:
-    """Return the columns of a file, by path, whose values repeat."""
+    """Return the paths of columns with repetitive values."""
     unique = {"add.path", "add.stats", "remove.path", "add.size", "add.modificationTime", "remove.size"}
     found: list[str] = []
     waiting = [(field.name, field.type) for field in schema]
@@ -370,14 +370,14 @@ _UNKNOWN: Final = -1
 
 @dataclass(frozen=True)
 class LastCheckpoint:
-    """What the hint says of a checkpoint.
+    """The content of ``_last_checkpoint``.
 
     Attributes:
-        size: actions in it, those in sidecars included; None where that was not counted.
-        size_in_bytes: of its files, sidecars included.
+        size: number of actions, including those in sidecars; None if not counted.
+        size_in_bytes: of all files, including sidecars.
         num_of_add_files: live files.
         parts: of a multi-part checkpoint.
-        manifest: of a V2 checkpoint: name, bytes and time (milliseconds since the epoch) of its top-level file.
+        manifest: name, bytes and modification time (milliseconds since the epoch) of a V2 checkpoint's top-level file.
     """
 
     version: int
@@ -405,7 +405,7 @@ class LastCheckpoint:
 
 
 def hinted_version(data: bytes) -> int | None:
-    """Return the version that a hint names; anything wrong with it means there is no hint."""
+    """Return the version in a hint; None if the hint is invalid."""
     try:
         version = json.loads(data)["version"]
     except (ValueError, TypeError, KeyError, RecursionError):

@@ -1,4 +1,4 @@
-"""Files of actions: a commit, or a V2 checkpoint in JSON, as bytes (PROTOCOL.md, "Delta Log Entries")."""
+"""Parses and serializes files of actions: commits and JSON manifests of V2 checkpoints (PROTOCOL.md, "Delta Log Entries")."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -29,10 +29,10 @@ _KINDS: Final[Mapping[str, type[Action]]] = {kind.key: kind for kind in get_args
 
 
 def parse_commit(data: bytes, where: LogFile) -> list[Action]:
-    """Return the actions of a commit, or of a V2 checkpoint in JSON, in the order of the file.
+    """Return the actions of a commit, or of a JSON manifest of a V2 checkpoint, in file order.
 
     Args:
-        data: one JSON object per line; objects that span lines are understood too.
+        data: one JSON object per line; objects that span lines are accepted, too.
         where: for errors.
 
     Raises:
@@ -63,31 +63,31 @@ def parse_commit(data: bytes, where: LogFile) -> list[Action]:
 
 
 def parse_removes(data: bytes, where: LogFile) -> list[Action]:
-    """Return the removed files of a commit alone: what :func:`parse_commit` finds, at a fraction of its time and memory.
+    """Return only the removes of a commit, at a fraction of the time and memory of :func:`parse_commit`.
 
     Args:
         data: as for :func:`parse_commit`.
         where: for errors.
 
     Raises:
-        CorruptLog: the file is empty or truncated, a line is no JSON, or a ``remove`` is malformed.
+        CorruptLog: the file is empty or truncated, a line is not JSON, or a ``remove`` is malformed.
     """
     others: list[bytes] = []
     telling: list[bytes] = []
     for line in data.split(b"\n"):
-        # A key can be spelled with escapes; none but \u stands for a letter.
+        # A key may be escaped in JSON, and only \u can escape a letter.
         (telling if b"remove" in line or b"\\u" in line else others).append(line)
     if _are_objects(others):
         try:
             found = parse_commit(b"\n".join(telling), where) if telling else []
             return [action for action in found if isinstance(action, RemoveFile)]
         except CorruptLog:
-            pass  # the other reading names the line by its number in the file
+            pass  # parse_commit below reports the line number in the file
     return [action for action in parse_commit(data, where) if isinstance(action, RemoveFile)]
 
 
 def _are_objects(lines: Iterable[bytes]) -> bool:
-    """Return whether lines are JSON objects, by a parser in C++ that keeps nothing; False where it cannot tell, too."""
+    """Whether lines are JSON objects, by Arrow's parser without keeping values; False if unsure."""
     source = b"\n".join(lines)
     if b'"' not in source:
         return False  # without a key there is no action
@@ -103,10 +103,10 @@ def _are_objects(lines: Iterable[bytes]) -> bool:
 
 
 def serialize_commit(actions: Iterable[Action]) -> bytes:
-    """Return actions as a commit: one JSON object per line, in this order.
+    """Serialize actions as a commit: one JSON object per line, in this order.
 
     Raises:
-        BadRequest: text holds half of a surrogate pair; the log could not be read any more.
+        BadRequest: a string has a lone surrogate, which would make the log unreadable.
     """
     lines = []
     for action in actions:
@@ -123,7 +123,7 @@ def serialize_commit(actions: Iterable[Action]) -> bytes:
 
 
 def _schema(metadata: Metadata) -> Any:
-    """Return the schema, which is JSON in text; None where it is not."""
+    """Return the schema parsed from its JSON text; None if invalid."""
     try:
         return json.loads(metadata.schema_string)
     except (ValueError, RecursionError):
@@ -135,11 +135,11 @@ _UNREADABLE: Final = (ValueError, TypeError, KeyError, RecursionError, Malformed
 
 
 def known_protocol(data: bytes, name: str) -> Protocol | None:
-    """Return the last protocol in a commit or a checkpoint; None if it holds none, or none that can be read.
+    """Return the last protocol in a commit or a checkpoint; None if there is none or it cannot be parsed.
 
     Args:
         data: the file.
-        name: ends in ``.parquet`` where it is a checkpoint in Parquet, a part or a manifest of one.
+        name: ends in ``.parquet`` for a Parquet checkpoint, part or manifest.
     """
     found = _in_parquet(data) if name.endswith(".parquet") else _in_lines(data)
     for value in reversed(found):
@@ -166,7 +166,7 @@ def _in_parquet(data: bytes) -> list[dict[str, object]]:
     try:
         column = pq.ParquetFile(pa.BufferReader(data)).read(columns=["protocol"])["protocol"]
         rows = column.to_pylist()
-    # Damaged Parquet makes Arrow raise almost anything; nothing here touches storage.
+    # Arrow raises many kinds of errors for corrupt Parquet; nothing here accesses storage.
     except (pa.ArrowException, OSError, MemoryError, OverflowError, *_UNREADABLE):
         return []
     return [row for row in rows if isinstance(row, dict) and row.get("minReaderVersion") is not None]

@@ -1,8 +1,7 @@
-"""Which files of a log are too old to keep (PROTOCOL.md, "Metadata Cleanup").
+"""Selects the log files that are too old to keep (PROTOCOL.md, "Metadata Cleanup").
 
-Everything that a reader of the oldest version to keep needs stays, and so does whatever is not known by its name.
-Nothing is decided here that rests on a guess: a gap, a checkpoint without its commit, a time that is missing mean
-that nothing goes.
+Keeps everything that readers of the oldest retained version need, and all files with unknown names. In doubt (a gap, a
+checkpoint without its commit, a missing timestamp) nothing is deleted.
 """
 
 import re
@@ -26,17 +25,17 @@ _NAME: Final = re.compile(
 _SIDECAR: Final = re.compile(r"[^/]+\.parquet")
 _DAY: Final = timedelta(days=1) // timedelta(milliseconds=1)
 _HOUR: Final = timedelta(hours=1) // timedelta(milliseconds=1)
-"""No attempt to commit takes so long. One that began before a version was taken must find it taken: were its file
-deleted meanwhile, the attempt would create it anew, below the oldest checkpoint, where nobody reads it."""
+"""Longer than any attempt to commit. An attempt must still find the file of a version taken meanwhile: were the file
+deleted, the attempt would create it again, below the oldest checkpoint, where no reader looks."""
 
 
 @dataclass(frozen=True)
 class Expired:
-    """What may go.
+    """Files to delete.
 
     Attributes:
         oldest: the version of the checkpoint that becomes the oldest.
-        names: in ``_delta_log``, in the order in which to delete them.
+        names: in ``_delta_log``, in deletion order.
     """
 
     oldest: int
@@ -45,13 +44,13 @@ class Expired:
 
 @dataclass(frozen=True)
 class Kept:
-    """Nothing may go; ``reason`` says why, as part of a sentence."""
+    """Nothing to delete; ``reason`` says why, as part of a sentence."""
 
     reason: str
 
 
 def expired_files(files: Sequence[ListedFile], policy: LogPolicy, now: int) -> Expired | Kept:
-    """Return what of a log is older than its table wants to keep.
+    """Return the log files past the retention period.
 
     Args:
         files: all of ``_delta_log``.
@@ -61,11 +60,11 @@ def expired_files(files: Sequence[ListedFile], policy: LogPolicy, now: int) -> E
     if not policy.clean_up:
         return Kept("delta.enableExpiredLogCleanup is false")
     oldest_to_keep = now - policy.log_retention // timedelta(milliseconds=1)
-    # Midnight UTC: what is deleted changes once a day.
+    # Round to midnight UTC, as delta-spark does, so that the set of expired files changes once a day.
     cut_off = min(oldest_to_keep - oldest_to_keep % _DAY, now - _HOUR)
     listing = LogListing(files)
     times = listing.times
-    # The times of commits ascend, so that everything before such a checkpoint is as old.
+    # Commit timestamps ascend, so everything before an expired checkpoint has expired, too.
     candidates = [version for version in listing.checkpoints if times.get(version, now) <= cut_off]
     oldest = max(candidates, default=None)
     if oldest is None:
@@ -82,23 +81,23 @@ def expired_files(files: Sequence[ListedFile], policy: LogPolicy, now: int) -> E
 
 
 def _key(name: str, oldest: int) -> tuple[int, int, str] | None:
-    """Return the place of a file in the order of deletion; None if it stays."""
+    """Return the sort key of a file in deletion order; None to keep it."""
     found = _NAME.fullmatch(name)
     if found is None:
         return None
     version = int(found.group("version"))
     if found.group("compacted"):
-        # One that starts here holds commits that go; those of its commits that stay can still be read.
+        # A compaction that starts here covers deleted commits; the commits it shares with later versions remain.
         return (0, version, name) if version <= oldest else None
     return (1, version, name) if version < oldest else None
 
 
 def expired_sidecars(files: Iterable[ListedFile], named: frozenset[str], now: int) -> tuple[str, ...]:
-    """Return the sidecars that no checkpoint names and that no writer can be about to name.
+    """Return the sidecars that no checkpoint references and that no writer can still be about to reference.
 
     Args:
         files: all of ``_delta_log/_sidecars``.
-        named: those that the remaining checkpoints name.
+        named: sidecars that the remaining checkpoints reference.
         now: milliseconds since the epoch.
     """
     return tuple(

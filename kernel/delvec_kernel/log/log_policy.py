@@ -1,4 +1,4 @@
-"""What a table's properties say about its log: when to checkpoint, what to keep, for how long."""
+"""Log settings from table properties: checkpoint interval and format, and retention."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,25 +22,25 @@ _INTERVAL: Final = 10
 _WEEK: Final = timedelta(days=7)
 _MONTH: Final = timedelta(days=30)
 _MAX_WRITER: Final = 7
-_KEPT: Final = frozenset({"rowTracking", "clustering", "materializePartitionColumns"})
-"""Features that Delvec does not write, but whose state a checkpoint keeps whole."""
+_PRESERVED_FEATURES: Final = frozenset({"rowTracking", "clustering", "materializePartitionColumns"})
+"""Features that Delvec cannot write to, but whose state its checkpoints preserve."""
 
 
 @dataclass(frozen=True)
 class LogPolicy:
-    """How a table's log is to be kept; defaults are delta-spark's.
+    """A table's log settings; defaults are delta-spark's.
 
     Attributes:
-        checkpoint_interval: versions from one checkpoint to the next.
-        v2: whether checkpoints are V2, with sidecars; else one classic file.
-        stats_as_json: whether checkpoints hold statistics as text.
-        stats_as_struct: whether checkpoints hold statistics and partition values as typed columns; None where the
-            table does not say: then it depends on how many files there are.
-        deleted_file_retention: how long a checkpoint remembers a removed file.
-        transaction_retention: how long it remembers how far an application got; None is for ever.
-        log_retention: how long a version can be read after a newer one came.
-        clean_up: whether what is older may be deleted.
-        protected_before: metadata of versions before this one goes all at once or not at all; 0 without.
+        checkpoint_interval: versions between checkpoints.
+        v2: whether to write V2 checkpoints with sidecars, not single-file classic ones.
+        stats_as_json: whether checkpoints have statistics as JSON text.
+        stats_as_struct: whether checkpoints have statistics and partition values as typed columns; None if not set, in
+            which case it depends on the number of files.
+        deleted_file_retention: how long checkpoints keep tombstones.
+        transaction_retention: how long checkpoints keep transaction identifiers; None is forever.
+        log_retention: how long a version can be read after it was superseded.
+        clean_up: whether to delete expired log files.
+        protected_before: checkpoint protection: versions before this one must be cleaned up together; 0 for none.
     """
 
     checkpoint_interval: int = _INTERVAL
@@ -58,14 +58,14 @@ class LogPolicy:
         """Read the properties of a version.
 
         Raises:
-            CorruptTable: a property has a value that means nothing: then nothing may be dropped.
+            CorruptTable: a property has an invalid value, so that nothing can be deleted safely.
         """
         features = reader_features(protocol) | writer_features(protocol)
         policy = configuration.get("delta.checkpointPolicy", "classic").strip().lower()
         protected = "checkpointProtection" in features
         return cls(
-            checkpoint_interval=max(1, _whole(configuration, "delta.checkpointInterval", _INTERVAL)),
-            # Anything else that starts with v2 is a later form, which this feature does not promise.
+            checkpoint_interval=max(1, _integer(configuration, "delta.checkpointInterval", _INTERVAL)),
+            # Other values that start with v2 are newer formats, which this feature does not cover.
             v2=policy == "v2" and "v2Checkpoint" in features,
             stats_as_json=_boolean(configuration, "delta.checkpoint.writeStatsAsJson"),
             stats_as_struct=(
@@ -82,7 +82,9 @@ class LogPolicy:
             log_retention=_duration(configuration, "delta.logRetentionDuration", _MONTH),
             clean_up=_boolean(configuration, "delta.enableExpiredLogCleanup"),
             protected_before=(
-                _whole(configuration, "delta.requireCheckpointProtectionBeforeVersion", 0) if protected else 0
+                _integer(configuration, "delta.requireCheckpointProtectionBeforeVersion", 0)
+                if protected
+                else 0
             ),
         )
 
@@ -93,7 +95,7 @@ def _duration(configuration: Mapping[str, str], name: str, default: timedelta) -
 
 
 def _boolean(configuration: Mapping[str, str], name: str) -> bool:
-    """Return a property whose default is true."""
+    """Return a Boolean property with default true."""
     text = configuration.get(name, "true").strip().lower()
     if text not in ("true", "false"):
         raise CorruptTable(
@@ -102,7 +104,7 @@ def _boolean(configuration: Mapping[str, str], name: str) -> bool:
     return text == "true"
 
 
-def _whole(configuration: Mapping[str, str], name: str, default: int) -> int:
+def _integer(configuration: Mapping[str, str], name: str, default: int) -> int:
     text = configuration.get(name, str(default)).strip()
     if not (text.isascii() and text.isdecimal() and len(text) < 19):  # noqa: PLR2004 - fits 64 bits
         raise CorruptTable(
@@ -112,16 +114,16 @@ def _whole(configuration: Mapping[str, str], name: str, default: int) -> int:
 
 
 def check_understood(protocol: Protocol, metadata: Metadata, table: str) -> None:
-    """Refuse to checkpoint, or clean up the log of, a table with a feature that Delvec does not know.
+    """Reject checkpoints and log clean-up of a table with a feature that Delvec does not know.
 
-    That a feature's commits are refused does not matter here: of those below, a checkpoint keeps everything.
+    Features that block only commits are allowed, because checkpoints preserve all their actions.
 
     Raises:
-        UnsupportedReaderFeature: it cannot be read, let alone written.
+        UnsupportedReaderFeature: the table cannot be read.
         UnsupportedWriterFeature: names the features.
     """
     check_readable(protocol, metadata, table)
-    unknown = sorted(writer_features(protocol) - _KEPT - READABLE - set(WRITABLE))
+    unknown = sorted(writer_features(protocol) - _PRESERVED_FEATURES - READABLE - set(WRITABLE))
     if unknown or protocol.min_writer_version > _MAX_WRITER:
         found = ", ".join(unknown) or f"writer version {protocol.min_writer_version}"
         raise UnsupportedWriterFeature(

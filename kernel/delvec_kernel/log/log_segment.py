@@ -1,6 +1,6 @@
-"""Which files of a log make up a version (PROTOCOL.md, "Delta Log Entries" and "Checkpoints").
+"""Selects the log files that make up a version (PROTOCOL.md, "Delta Log Entries" and "Checkpoints").
 
-Everything else that lies in ``_delta_log`` is passed over: hints, temporary files, what other software put there.
+Other files in ``_delta_log`` are ignored: hints, temporary files, files of other software.
 """
 
 import re
@@ -30,7 +30,7 @@ def commit_name(version: int) -> str:
 
 
 class ListedFile(Protocol):
-    """A file of a listing."""
+    """A file in a listing of the log."""
 
     @property
     def name(self) -> str:
@@ -38,7 +38,7 @@ class ListedFile(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
 
     @property
     def last_modified_ms(self) -> int:
@@ -46,25 +46,25 @@ class ListedFile(Protocol):
 
     @property
     def e_tag(self) -> str | None:
-        """What an object store calls this content, where it says."""
+        """The object store's ETag, if any."""
 
 
 @dataclass(frozen=True)
 class LogCheckpoint:
-    """A complete checkpoint; all files of a multi-part one."""
+    """A complete checkpoint, with all files of a multi-part one."""
 
     version: int
     files: tuple[ListedFile, ...]
 
     @property
     def name(self) -> str:
-        """The name of its first file, which tells it from others of the same version."""
+        """The name of its first file, which identifies it among checkpoints of the same version."""
         return self.files[0].name
 
 
 @dataclass(frozen=True)
 class LogCompaction:
-    """One file that says what the commits ``first`` to ``last`` say together (PROTOCOL.md, "Log Compaction Files")."""
+    """A file that combines the commits ``first`` to ``last`` (PROTOCOL.md, "Log Compaction Files")."""
 
     first: int
     last: int
@@ -73,14 +73,14 @@ class LogCompaction:
 
 @dataclass(frozen=True)
 class LogSegment:
-    """What has to be read for one version: a checkpoint, and every commit after it.
+    """The files to read for one version: a checkpoint, and every commit after it.
 
     Attributes:
-        version: that results.
-        checkpoint: to start from; None means from nothing, and then the commits start at 0.
-        commits: ascending, without a gap.
-        compactions: ascending, disjoint; each may be read in place of the commits that it covers.
-        times: of the commits that the listing held, milliseconds since the epoch, ascending strictly.
+        version: the resulting version.
+        checkpoint: to start from; None to start from commit 0.
+        commits: ascending, without gaps.
+        compactions: ascending, disjoint; each can replace the commits it covers.
+        times: timestamps of the listed commits, milliseconds since the epoch, strictly ascending.
     """
 
     version: int
@@ -91,24 +91,24 @@ class LogSegment:
 
     @property
     def uncompacted(self) -> list[int]:
-        """The versions whose commits are to be read beside the compactions, ascending."""
+        """The versions whose commits no compaction covers, ascending."""
         covered = {version for one in self.compactions for version in range(one.first, one.last + 1)}
         return [version for version, _ in self.commits if version not in covered]
 
     @property
     def file_time(self) -> int:
-        """When the version was written, milliseconds since the epoch."""
+        """The version's file time, milliseconds since the epoch."""
         if self.version in self.times:
             return self.times[self.version]
-        assert self.checkpoint is not None  # noqa: S101 - without a commit there is one
+        assert self.checkpoint is not None  # noqa: S101 - a segment without commits has one
         return self.checkpoint.files[0].last_modified_ms
 
 
 class LogListing:
-    """The commits, checkpoints, compactions and checksums among the files of a log.
+    """The commits, checkpoints, compactions and checksums in a listing of the log.
 
     Args:
-        files: of ``_delta_log``, all or those from a version on.
+        files: of ``_delta_log``, all or from a version on.
     """
 
     def __init__(self, files: Iterable[ListedFile]) -> None:
@@ -138,7 +138,7 @@ class LogListing:
                 del versions[version]
 
     def before(self, version: int) -> "LogListing":
-        """Return what there is of the versions before one."""
+        """Return the listing restricted to earlier versions."""
         found = LogListing(())
         found.commits = {number: file for number, file in self.commits.items() if number < version}
         found.checksums = {number: file for number, file in self.checksums.items() if number < version}
@@ -148,12 +148,12 @@ class LogListing:
 
     @property
     def checkpoints(self) -> Mapping[int, LogCheckpoint]:
-        """By version, one of each: all complete checkpoints of a version say the same."""
+        """One complete checkpoint per version; all checkpoints of a version are equivalent."""
         return {version: found[0] for version, found in self._candidates.items()}
 
     @property
     def gap(self) -> bool:
-        """Whether a commit is missing that the newest version needs."""
+        """Whether a commit that the newest version needs is missing."""
         if not self:
             return False
         newest = max(self._candidates, default=None)
@@ -171,12 +171,12 @@ class LogListing:
 
     @property
     def earliest(self) -> int | None:
-        """The oldest version that can be read, None if none can."""
+        """The oldest readable version, or None."""
         return 0 if 0 in self.commits else min(self._candidates, default=None)
 
     @property
     def times(self) -> dict[int, int]:
-        """When each commit was written, milliseconds since the epoch; made to ascend strictly, as in delta-spark."""
+        """Commit timestamps, milliseconds since the epoch, adjusted to ascend strictly, as in delta-spark."""
         times: dict[int, int] = {}
         before: int | None = None
         for version in sorted(self.commits):
@@ -186,15 +186,15 @@ class LogListing:
         return times
 
     def segment(self, table: str, version: int | None = None, *, without: Collection[str] = ()) -> LogSegment:
-        """Return what makes up a version, by default the newest.
+        """Return the files that make up a version, by default the newest.
 
         Args:
             table: for errors.
-            version: the one asked for.
-            without: names of checkpoints (their first file) and compactions that turned out to be damaged.
+            version: the requested version.
+            without: names of checkpoints (first file) and compactions known to be corrupt.
 
         Raises:
-            VersionNotFound: it is newer than the newest or older than the oldest that can be read.
+            VersionNotFound: it is newer than the newest or older than the oldest readable version.
             MissingLogFile: a commit that it needs is missing.
         """
         wanted = self.latest if version is None else version
@@ -274,7 +274,7 @@ class LogListing:
 
 
 def _complete(parts: Mapping[tuple[int, int], Mapping[int, ListedFile]]) -> Iterator[LogCheckpoint]:
-    """Yield the multi-part checkpoints that have all parts; others are what a writer that failed left behind."""
+    """Yield the multi-part checkpoints with all parts; incomplete ones are leftovers of failed writers."""
     for (version, count), found in parts.items():
         if count and len(found) == count and set(found) == set(range(1, count + 1)):
             yield LogCheckpoint(version, tuple(found[number] for number in range(1, count + 1)))

@@ -1,8 +1,8 @@
-"""Statistics and partition values as typed columns of a checkpoint: ``stats_parsed``, ``partitionValues_parsed``.
+"""Statistics and partition values as typed columns of a checkpoint: ``stats_parsed`` and ``partitionValues_parsed``.
 
-PROTOCOL.md, "Checkpoint Schema". They say what the text beside them says, so that readers need not parse it. A
-statistic that cannot be given exactly is null, which readers take for unknown. A partition value must not be
-unknown: if one cannot be given exactly, the checkpoint goes without typed partition values.
+PROTOCOL.md, "Checkpoint Schema". They duplicate the text columns so that readers need not parse those. A statistic
+that has no exact representation is null, which readers treat as unknown. A partition value cannot be unknown: if one
+has no exact representation, the checkpoint omits typed partition values.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,16 +31,16 @@ _OBJECT: Final = r"(?s)^\s*\{.*\}\s*$"
 _ZONED: Final = r"(?:Z|[+-]\d{2}:?\d{2})$"
 _MAX_BYTES: Final = 32 * 1024 * 1024
 _TRIES: Final = 64
-"""Documents that cannot be read are found by halving; after so many failures the rest of a batch is left unknown."""
+"""Invalid documents are found by bisection; after this many failures the rest of a batch is left null."""
 
 
 class TypedStatistics:
     """The struct of ``stats_parsed`` for one schema.
 
     Args:
-        schema: the table's.
-        partition_columns: have no statistics.
-        configuration: table properties, which say which columns have statistics.
+        schema: of the table.
+        partition_columns: these have no statistics.
+        configuration: table properties that select the columns with statistics.
     """
 
     def __init__(
@@ -58,25 +58,27 @@ class TypedStatistics:
         self._written = _as_in_json(self.type)
 
     def parse(self, stats: pa.Array, num_records: pa.Array) -> pa.StructArray:
-        """Return statistics of the struct's type, null where there are none.
+        """Parse statistics into the struct's type, null where there are none.
 
         Args:
             stats: JSON text.
-            num_records: what is known of ``numRecords``, used where the text cannot be read.
+            num_records: known ``numRecords``, used where the text cannot be parsed.
         """
         usable = pc.fill_null(pc.match_substring_regex(stats, _OBJECT), fill_value=False)
         if not pc.any(usable).as_py():
             return self._only_counts(num_records)
         texts = stats.filter(usable)
         if pc.any(pc.match_substring(texts, "\n")).as_py():
-            texts = pc.replace_substring(texts, "\n", " ")  # between tokens; within text JSON has none
+            texts = pc.replace_substring(
+                texts, "\n", " "
+            )  # between tokens: JSON strings contain no raw newline
         pieces = self._pieces(texts, [_TRIES])
         found = _exact(pa.concat_arrays(pieces), self.type)
         if len(found) != len(stats):
             places = pc.cumulative_sum(usable.cast(pa.int64()))
             rows = pc.if_else(usable, pc.subtract(places, 1), pa.scalar(None, pa.int64()))
             found = found.take(rows)
-        # Whatever a text says elsewhere, the number of rows is what replay takes it for.
+        # Use the row counts from replay, whatever the text says.
         parts = [num_records, *found.flatten()[1:]]
         known = pc.or_(pc.is_valid(num_records), pc.is_valid(found))
         return pa.StructArray.from_arrays(parts, fields=list(self.type), mask=pc.invert(known))
@@ -86,7 +88,7 @@ class TypedStatistics:
         return pa.StructArray.from_arrays(parts, fields=list(self.type), mask=pc.is_null(num_records))
 
     def _pieces(self, texts: pa.Array, tries: list[int]) -> list[pa.Array]:
-        """Parse documents, halving where one cannot be read; ``tries`` counts down over all halves."""
+        """Parse documents, bisecting on failure; ``tries`` is a budget shared by all halves."""
         if tries[0] > 0:
             if texts.nbytes <= _MAX_BYTES:
                 found = _read(texts, self._written)
@@ -103,8 +105,8 @@ class TypedPartitionValues:
     """The struct of ``partitionValues_parsed`` for one table.
 
     Args:
-        schema: the table's.
-        partition_columns: by name, in order; at least one.
+        schema: of the table.
+        partition_columns: names, in order; at least one.
     """
 
     def __init__(self, schema: StructType, partition_columns: Sequence[str]) -> None:
@@ -114,7 +116,7 @@ class TypedPartitionValues:
         self.type: Final = pa.struct([(name, arrow_type(kind)) for name, kind in self._columns])
 
     def parse(self, values: pa.MapArray) -> pa.StructArray | None:
-        """Return partition values of the struct's type; None if one of them cannot be given exactly."""
+        """Return partition values in the struct's type; None if one has no exact representation."""
         columns = []
         for name, kind in self._columns:
             texts = pc.map_lookup(values, pa.scalar(name), "first").dictionary_encode()
@@ -128,12 +130,12 @@ class TypedPartitionValues:
 def _partition_column(texts: pa.Array, kind: DataType) -> pa.Array | None:
     name = kind.name if isinstance(kind, PrimitiveType) else ""
     if name in ("binary", "void"):
-        return None  # text that is not UTF-8 has been lost before
+        return None  # not all text was valid UTF-8
     if name == "timestamp":
         empty = pc.equal(texts, "")
         zoned = pc.or_(empty, pc.match_substring_regex(texts, _ZONED))
         if not pc.all(pc.fill_null(zoned, fill_value=True)).as_py():
-            return None  # without a zone it is in the writer's local time
+            return None  # a timestamp without a zone is in the writer's local time
     try:
         return parse_column(texts, kind)
     except DelvecError:
@@ -155,25 +157,25 @@ def _struct(leaves: Sequence[tuple[tuple[str, ...], pa.DataType]]) -> pa.DataTyp
 
 
 def _as_in_json(kind: pa.DataType) -> pa.DataType:
-    """Return a type as Arrow's JSON reader can fill it: times are text there."""
+    """Return the type as Arrow's JSON reader should parse it, with dates and timestamps as text."""
     if pa.types.is_struct(kind):
         return pa.struct([(field.name, _as_in_json(field.type)) for field in kind])
     return pa.string() if pa.types.is_date(kind) or pa.types.is_timestamp(kind) else kind
 
 
 def _read(texts: pa.Array, kind: pa.DataType) -> pa.StructArray | None:
-    """Return one struct per document; None if one is not what the type says."""
+    """Return one struct per document; None if a document does not match the type."""
     joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts), "\n")[
         0
     ].as_buffer()
     parsing = pj.ParseOptions(explicit_schema=pa.schema(list(kind)), unexpected_field_behavior="ignore")
-    # One block, so that a document is never cut; one thread, because others wait for the machine.
+    # One block, so that no document is split; one thread, since the machine is shared with requests.
     reading = pj.ReadOptions(use_threads=False, block_size=joined.size + 1)
     try:
         table = pj.read_json(pa.BufferReader(joined), reading, parsing)
     except (pa.ArrowException, ValueError, OverflowError):
         return None
-    # Each text is an object or an error, so that equal numbers mean one row for each.
+    # Each text is one object or an error, so equal counts mean one row per text.
     if table.num_rows != len(texts):
         return None
     columns = [table[field.name].combine_chunks() for field in kind]
@@ -185,7 +187,7 @@ def _one(column: Any) -> pa.Array:
 
 
 def _exact(found: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Bring what JSON gave to its type; what is no exact value of it becomes null."""
+    """Cast JSON values to their type; inexact values become null."""
     if pa.types.is_struct(kind):
         parts = [_exact(part, field.type) for part, field in zip(found.flatten(), kind, strict=True)]
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=pc.is_null(found))
@@ -203,5 +205,5 @@ def _times(texts: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
     texts = pc.if_else(good, texts, pa.scalar(None, pa.string()))
     try:
         return parse_column(texts, PrimitiveType(name))
-    except DelvecError:  # a date that does not exist
+    except DelvecError:  # an impossible date
         return pa.nulls(len(texts), kind)

@@ -1,7 +1,7 @@
-"""Version checksums: ``<version>.crc`` beside a commit, with totals of its version (PROTOCOL.md, "Version Checksum File").
+"""Version checksums: ``<version>.crc`` files with totals of a version (PROTOCOL.md, "Version Checksum File").
 
-A reader may check what it replayed against it, and delta-spark computes the next one from it. One that is missing
-is legal; one that is wrong is not.
+Readers may verify replay against them, and delta-spark derives the next checksum from the previous one. A missing
+checksum is legal; a wrong one is not.
 """
 
 import json
@@ -25,8 +25,8 @@ from delvec_kernel.snapshot.snapshot import Snapshot
 
 __all__ = ["ChecksumPolicy", "Contradiction", "VersionChecksum", "checksum_name", "contradiction"]
 
-_MANY: Final = 100
-"""More transactions or domains than this are not listed: the file is read with every commit."""
+_MAX_LISTED: Final = 100
+"""Longer lists of transactions or domains are omitted, since readers load the file with every commit."""
 
 
 def checksum_name(version: int) -> str:
@@ -36,17 +36,17 @@ def checksum_name(version: int) -> str:
 
 @dataclass(frozen=True)
 class VersionChecksum:
-    """What a version holds, in totals; None where it is not said.
+    """Totals of a version; None where not recorded.
 
     Attributes:
         txn_id: of the commit.
         table_size_bytes: of the live files, without deletion vectors.
         num_files: live files.
-        num_deleted_records: rows that the deletion vectors of live files hold.
-        num_deletion_vectors: live files that have one.
-        in_commit_timestamp: milliseconds since the epoch, where the table has them enabled.
-        set_transactions: all there are.
-        domain_metadata: all that were not removed.
+        num_deleted_records: total cardinality of the deletion vectors of live files.
+        num_deletion_vectors: live files with a deletion vector.
+        in_commit_timestamp: milliseconds since the epoch, if the table has them enabled.
+        set_transactions: all transaction identifiers.
+        domain_metadata: all domains that were not removed.
     """
 
     table_size_bytes: int
@@ -62,9 +62,9 @@ class VersionChecksum:
 
     @classmethod
     def of(cls, snapshot: Snapshot, txn_id: str | None) -> Self:
-        """Return the checksum of a version that the transaction ``txn_id`` made."""
+        """Return the checksum of a version that transaction ``txn_id`` committed."""
         with_vectors = "deletionVectors" in reader_features(snapshot.protocol)
-        # What has expired is not in a reader's state, and when it does is not ours to say.
+        # Readers drop expired transactions, at times that this writer cannot know.
         expiring = "delta.setTransactionRetentionDuration" in snapshot.configuration
         txns = sorted(snapshot.txns.values(), key=lambda txn: txn.app_id)
         domains = sorted(snapshot.domain_metadata.values(), key=lambda item: item.domain)
@@ -78,13 +78,13 @@ class VersionChecksum:
             num_deleted_records=snapshot.num_deleted_rows if with_vectors else None,
             num_deletion_vectors=snapshot.num_deletion_vectors if with_vectors else None,
             in_commit_timestamp=snapshot.in_commit_timestamp if enabled else None,
-            set_transactions=None if expiring or len(txns) > _MANY else txns,
-            domain_metadata=None if len(domains) > _MANY else domains,
+            set_transactions=None if expiring or len(txns) > _MAX_LISTED else txns,
+            domain_metadata=None if len(domains) > _MAX_LISTED else domains,
         )
 
     @classmethod
     def parse(cls, data: bytes) -> Self | None:
-        """Read a checksum file; None if it is damaged, which is as good as none."""
+        """Parse a checksum file; None if it is corrupt, which readers treat as missing."""
         try:
             found = json.loads(data)
             protocol, metadata = read_object(found, "protocol"), read_object(found, "metadata")
@@ -133,17 +133,17 @@ def _listed(found: Any, kind: Any) -> list[Any] | None:
 
 
 ChecksumPolicy: TypeAlias = Literal["check", "warn", "ignore"]
-"""What to do about a checksum that contradicts the log: refuse the version, say so in the service's log, or not look."""
+"""What to do if a checksum contradicts the log: reject the version, log a warning, or skip the check."""
 
 
 @dataclass(frozen=True)
 class Contradiction:
-    """One field in which a version differs from its checksum.
+    """A field in which a version differs from its checksum.
 
     Attributes:
-        field: as the checksum spells it.
-        said: by the checksum.
-        found: by replay.
+        field: as named in the checksum.
+        said: the value in the checksum.
+        found: the value from replay.
     """
 
     field: str
@@ -152,10 +152,10 @@ class Contradiction:
 
 
 def contradiction(checksum: VersionChecksum, snapshot: Snapshot) -> Contradiction | None:
-    """Return the first field in which they differ, or None.
+    """Return the first field that differs, or None.
 
-    Transactions are compared where both know the application: they expire, and each writer decides when. The
-    in-commit timestamp is not compared: it is the commit's to say.
+    Transactions are compared only for applications that both sides know, since writers expire them at different times.
+    The in-commit timestamp is not compared, since only the commit is authoritative for it.
     """
     for field, said, found in _pairs(checksum, snapshot):
         if said is not None and said != found:

@@ -1,1 +1,1 @@
-"""A table at one version, and the replay that makes it."""
+"""A table at one version, and the log replay that builds it."""

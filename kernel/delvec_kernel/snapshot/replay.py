@@ -1,4 +1,4 @@
-"""Replay: from actions to the state of a version (PROTOCOL.md, "Action Reconciliation")."""
+"""Replay: derives the state of a version from actions (PROTOCOL.md, "Action Reconciliation")."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,10 +29,10 @@ __all__ = ["Commit", "ReplayState", "replay"]
 
 @dataclass(frozen=True)
 class Commit:
-    """The actions of one version, in the order of its file.
+    """The actions of one version, in file order.
 
     Attributes:
-        compacted: whether it stands for several versions, and may remove a file with several deletion vectors.
+        compacted: whether it is a log compaction of several versions, which may remove a file with several deletion vectors.
     """
 
     where: LogFile
@@ -42,13 +42,13 @@ class Commit:
 
 @dataclass(frozen=True)
 class ReplayState:
-    """What the log says up to a version.
+    """The state of the log at a version.
 
     Attributes:
-        live: the files.
+        live: the live files.
         txns: by application id.
-        domain_metadata: by domain, without those that were removed.
-        in_commit_timestamp: of the last commit, milliseconds since the epoch, where it has one.
+        domain_metadata: by domain, without tombstones.
+        in_commit_timestamp: of the last commit, milliseconds since the epoch, or None.
     """
 
     live: LiveFiles
@@ -68,18 +68,18 @@ class ReplayState:
         engine: FileIndexEngine = SERIAL,
         deferred: DeferredStatistics | None = None,
     ) -> "ReplayState":
-        """Return the state that a checkpoint holds.
+        """Build the state from a checkpoint.
 
         Args:
             batches: its files, FILES_SCHEMA.
-            actions: all else in it; tombstones mean nothing here.
+            actions: its other actions; tombstones are ignored.
             where: the checkpoint, for errors.
             location: the table's canonical location.
-            engine: what works on the segments of its files.
-            deferred: has the statistics of batches that come without.
+            engine: cache and threads for work on segments.
+            deferred: the statistics of batches that lack them.
 
         Raises:
-            CorruptLog: a file occurs twice; also what reading the batches raises.
+            CorruptLog: a file occurs twice; also errors from reading the batches.
         """
         unreadable: list[DelvecError] = []
 
@@ -103,17 +103,17 @@ class ReplayState:
         return replay(cls(live), [Commit(where, kept)])
 
     def stamped(self, info: CommitInfo | None) -> "ReplayState":
-        """Return the same state with the in-commit timestamp of its last commit, which checkpoints lack."""
+        """Return the state with the in-commit timestamp of its last commit, which checkpoints lack."""
         return replace(self, in_commit_timestamp=None if info is None else info.in_commit_timestamp)
 
 
 def replay(state: ReplayState, commits: Sequence[Commit]) -> ReplayState:
-    """Return the state after ``commits``, which follow ``state`` in ascending order without a gap.
+    """Return the state after ``commits``, which follow ``state`` in ascending order without gaps.
 
-    Costs what the commits hold, not what the table holds. The order of the actions within a commit does not matter.
+    Costs O(actions in the commits), not O(files in the table). The order of actions in a commit does not matter.
 
     Raises:
-        CorruptLog: a commit adds or removes one path twice, or adds and removes the same file.
+        CorruptLog: a commit adds or removes a path twice, or adds and removes the same file.
     """
     protocol, metadata, timestamp = state.protocol, state.metadata, state.in_commit_timestamp
     txns, domains = dict(state.txns), dict(state.domain_metadata)
@@ -159,7 +159,7 @@ def _follow_files(commit: Commit, location: str, changes: dict[str, FileChange])
             known[_id(action)] = action.deletion_vector
         if twice:
             raise commit.where.corrupt(f"has two '{action.key}' actions for the file '{action.path}'")
-    # A set's order would differ from process to process, and with it the order of the live files.
+    # Not a set, whose order, and with it that of the live files, differs between processes.
     for key in {**adds, **removes}:
         add, removed = adds.get(key), removes.get(key, {})
         if add is not None and _id(add) in removed:

@@ -21,13 +21,13 @@ __all__ = ["Snapshot"]
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """One version; immutable and shared between threads.
+    """A table at one version; immutable and shared between threads.
 
     Attributes:
         location: the table's canonical location.
-        timestamp: when the version was committed, milliseconds since the epoch.
-        in_commit_timestamp: the same as the commit itself says, where it does.
-        checkpoint_version: the version of the newest checkpoint that is not newer, None without one.
+        timestamp: of the commit, milliseconds since the epoch.
+        in_commit_timestamp: the commit's own timestamp, if it has one.
+        checkpoint_version: of the newest checkpoint up to this version, or None.
     """
 
     location: str
@@ -58,7 +58,7 @@ class Snapshot:
             where: the last file that was read, for errors.
             version: of the last commit.
             file_time: when that commit's file was written, milliseconds since the epoch.
-            checkpoint_version: of the newest checkpoint up to ``version``.
+            checkpoint_version: of the newest checkpoint up to ``version``, or None.
 
         Raises:
             CorruptLog: there is no protocol, no metadata or no schema.
@@ -92,12 +92,12 @@ class Snapshot:
     def after(
         self, commits: list[Commit], *, file_time: int, checkpoint_version: int | None = None
     ) -> "Snapshot":
-        """Return the snapshot that the next commits lead to; costs what they hold.
+        """Return the snapshot after further commits; costs O(their actions).
 
         Args:
-            commits: at least one; they follow this version without a gap.
-            file_time: when the last one's file was written, milliseconds since the epoch.
-            checkpoint_version: of a checkpoint that is newer than this version, if there is one.
+            commits: at least one, following this version without gaps.
+            file_time: when the last commit file was written, milliseconds since the epoch.
+            checkpoint_version: of a checkpoint newer than this version, if there is one.
 
         Raises:
             CorruptLog: see :func:`~delvec_kernel.snapshot.replay.replay`.
@@ -120,24 +120,24 @@ class Snapshot:
         return self._with_schema(found)
 
     def with_checkpoint(self, version: int) -> "Snapshot":
-        """Return the same snapshot, knowing of a newer checkpoint."""
+        """Return the snapshot with the version of a newer checkpoint."""
         return self._with_schema(replace(self, checkpoint_version=version))
 
     def _with_schema(self, other: "Snapshot") -> "Snapshot":
-        """Hand the parsed schema on: the versions of a table nearly always have the same one."""
+        """Reuse the other snapshot's parsed schema if unchanged, as it nearly always is."""
         if "schema" in self.__dict__ and other.metadata == self.metadata:
             other.__dict__["schema"] = self.schema
         return other
 
-    # --- what the table is ------------------------------------------------------------------------------
+    # --- table definition -------------------------------------------------------------------------------
 
     @cached_property
     def schema(self) -> StructType:
-        """The schema, partition columns included; physical names are there only where columns are mapped.
+        """The schema including partition columns, with physical names only under column mapping.
 
         Raises:
-            UnsupportedTable: it has a type that Delvec does not know.
-            CorruptLog: it is not a schema.
+            UnsupportedTable: Delvec does not know a type.
+            CorruptLog: the schema cannot be parsed.
         """
         try:
             return _schema(self.metadata.schema_string, is_mapped(self.metadata.configuration))
@@ -151,83 +151,83 @@ class Snapshot:
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
-        """By name, in order."""
+        """Names of the partition columns, in order."""
         return self.metadata.partition_columns
 
     @property
     def configuration(self) -> Mapping[str, str]:
-        """The table's properties."""
+        """The table properties."""
         return self.metadata.configuration
 
     @property
     def dv_enabled(self) -> bool:
-        """Whether writers may write deletion vectors: the feature is supported, and turned on."""
+        """Whether writers may write deletion vectors: the feature is supported and enabled."""
         features = self.protocol.writer_features or ()
         return "deletionVectors" in features and is_true(self.configuration, "delta.enableDeletionVectors")
 
     @property
     def append_only(self) -> bool:
-        """Whether rows may be added but never removed."""
+        """Whether rows may not be deleted or updated."""
         return is_true(self.configuration, "delta.appendOnly")
 
     @property
     def cdf_enabled(self) -> bool:
-        """Whether the change data feed is on."""
+        """Whether the change data feed is enabled."""
         return is_true(self.configuration, "delta.enableChangeDataFeed")
 
     @property
     def in_commit_timestamps_enabled(self) -> bool:
-        """Whether every commit has to say when it was made."""
+        """Whether in-commit timestamps are enabled."""
         return is_true(self.configuration, "delta.enableInCommitTimestamps")
 
     @property
     def commits_since_checkpoint(self) -> int:
-        """Commits that a reader has to read after the newest checkpoint."""
+        """Commits after the newest checkpoint, which readers must replay."""
         return self.version - (-1 if self.checkpoint_version is None else self.checkpoint_version)
 
-    # --- its files --------------------------------------------------------------------------------------
+    # --- files ------------------------------------------------------------------------------------------
 
     @property
     def files(self) -> pa.Table:
-        """The live files, FILES_SCHEMA, made anew each time: for those who need all of it."""
+        """All live files as a new FILES_SCHEMA table; prefer ``live`` for parts of it."""
         return self.live.table
 
     def file(self, path: str) -> AddFile | None:
-        """Return the live file of that path, in any spelling, or None."""
+        """Return the live file with this path, in any spelling, or None."""
         return self.live.find(path)
 
     @property
     def num_files(self) -> int:
-        """Live files."""
+        """The number of live files."""
         return self.live.counts.num_files
 
     @property
     def size_in_bytes(self) -> int:
-        """Bytes of the live files, without deletion vectors."""
+        """Total size of the live files, without deletion vectors."""
         return self.live.counts.size_in_bytes
 
     @property
     def num_deletion_vectors(self) -> int:
-        """Live files that have one."""
+        """Live files with a deletion vector."""
         return self.live.counts.num_deletion_vectors
 
     @property
     def num_deleted_rows(self) -> int:
-        """Rows that deletion vectors hold."""
+        """Total cardinality of the deletion vectors."""
         return self.live.counts.num_deleted_rows
 
     @property
     def num_records(self) -> int | None:
-        """Physical rows, deleted ones included; None where a file has no statistics."""
+        """Physical rows, including deleted ones; None if unknown for a file."""
         return self.live.counts.num_records
 
     @property
     def num_rows(self) -> int | None:
-        """Live rows; None where the statistics of a file do not say how many it has."""
+        """Live rows; None if unknown for a file."""
         return self.live.counts.num_rows
 
 
 def _schema(text: str, mapped: bool) -> StructType:
     schema = StructType.from_json(text)
-    # Where mapping is off, names of an earlier one may be left over, and mean nothing.
+    # Ignore physical names left over from an earlier column mapping.
     return schema if mapped else without_physical_names(schema)
