@@ -1,1 +1,1 @@
-"""Parquet files as bytes: footers, pages and indexes, without the values in them."""
+"""Parquet files at the byte level: footers, pages and indexes, without decoding values."""

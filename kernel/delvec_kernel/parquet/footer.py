@@ -1,8 +1,8 @@
-"""Footers of Parquet files whose row groups are copied: where their bytes are, and the footer of the joined file.
+"""Parquet footers for copying row groups: the byte ranges of row groups, and the footer of the combined file.
 
-A footer is parquet.thrift's FileMetaData. The new one is the old bytes with other numbers in a few known places: offsets, ordinals
-and the count of rows. All else stays, whether this module knows it or not: statistics, encodings, fields of formats to come.
-Nothing in a footer is believed: bytes that two things claim, or that lie outside, are an error.
+A footer is parquet.thrift's FileMetaData. The new footer is the old bytes with a few numbers replaced: offsets, ordinals
+and row counts. Everything else is preserved, including statistics, encodings and fields unknown to this module.
+Footers are not trusted: overlapping or out-of-range byte ranges are errors.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,17 +24,17 @@ __all__ = [
 ]
 
 _START: Final = 4
-"""Behind the magic number."""
-_MOST_ROW_GROUPS: Final = 32_767
-"""An ordinal has 16 bits."""
-_MOST_COLUMNS: Final = 1_000_000
+"""Offset after the magic number."""
+_MAX_ROW_GROUPS: Final = 32_767
+"""Ordinals have 16 bits."""
+_MAX_COLUMNS: Final = 1_000_000
 _SCHEMA, _NUM_ROWS, _ROW_GROUPS, _CREATED_BY, _ENCRYPTION = 2, 3, 4, 6, (8, 9)
 _OLD_WRITERS: Final = (b"parquet-cpp version", b"impala version")
-"""Their sizes of column chunks are known to be wrong (PARQUET-816)."""
+"""Writers known to record wrong column chunk sizes (PARQUET-816)."""
 
 
 class _Number(NamedTuple):
-    """An integer of a row group's metadata that changes in the new file: its place, value and name."""
+    """An integer in a row group's metadata that changes in the new file: byte range, value and name."""
 
     start: int
     end: int
@@ -45,16 +45,16 @@ class _Number(NamedTuple):
 
 @dataclass(slots=True)
 class ColumnChunk:
-    """Where the bytes of a column of a row group are; ends are exclusive.
+    """Byte ranges of a column chunk; ends are exclusive.
 
     Attributes:
         start: of its first page.
-        end: of its last one.
+        end: of its last page.
         data_start: of its first data page.
         num_values: in its data pages.
-        column_index: None for none.
-        offset_index: likewise.
-        bloom_filter: likewise; its end is None where the footer does not say it.
+        column_index: or None.
+        offset_index: or None.
+        bloom_filter: or None; its end is None if the footer lacks the length.
     """
 
     start: int = 0
@@ -66,7 +66,7 @@ class ColumnChunk:
     bloom_filter: tuple[int, int | None] | None = None
 
     def ranges(self) -> Iterator[tuple[int, int]]:
-        """Yield the byte ranges that nothing else in the file may overlap."""
+        """Yield the byte ranges that must not overlap with any others."""
         yield self.start, self.end
         for found in (self.column_index, self.offset_index):
             if found is not None:
@@ -81,11 +81,11 @@ class RowGroup:
     """A row group.
 
     Attributes:
-        num_rows: in it.
-        chunks: of its columns, in their order.
+        num_rows: in the row group.
+        chunks: of its columns, in order.
         start: of its entry in the footer.
         end: likewise.
-        numbers: in the entry that change.
+        numbers: the integers in the entry that change.
     """
 
     num_rows: int = 0
@@ -102,12 +102,12 @@ class RowGroup:
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """A footer.
+    """A parsed footer.
 
     Attributes:
         num_rows: in the file.
-        row_groups: those that have rows, in their order.
-        same: what files must have in common to become one: all but rows and row groups.
+        row_groups: those with rows, in order.
+        same: the fields that must be equal for files to be combined: all but row counts and row groups.
     """
 
     num_rows: int
@@ -119,13 +119,13 @@ class Footer:
 
 
 class Place(NamedTuple):
-    """Where a column chunk and what belongs to it are in the new file.
+    """New offsets of a column chunk and its indexes.
 
     Attributes:
         start: of the chunk.
-        column_index: where it begins.
-        offset_index: where it begins, and its length, which changes.
-        bloom_filter: where it begins.
+        column_index: its offset.
+        offset_index: its offset and its new length.
+        bloom_filter: its offset.
     """
 
     start: int
@@ -138,15 +138,15 @@ class Place(NamedTuple):
 
 
 def parse(data: bytes, end: int) -> Footer:
-    """Return what a footer says.
+    """Parse a footer.
 
     Args:
         data: FileMetaData in Thrift's compact protocol.
-        end: the place in the file where it begins; all else lies before.
+        end: the footer's offset in the file, where the data ends.
 
     Raises:
-        ValueError: it is damaged, or it contradicts itself.
-        IndexError: likewise.
+        ValueError: the footer is corrupt or contradicts itself.
+        IndexError: the footer is truncated.
     """
     reader = CompactReader(data)
     num_rows, rows_at = -1, (0, 0)
@@ -161,14 +161,14 @@ def parse(data: bytes, end: int) -> Footer:
         elif number == _ROW_GROUPS and kind in LISTS:
             count, inner = reader.list_header()
             if inner != STRUCT and count:
-                raise ValueError("its row groups are none")
+                raise ValueError("the footer's list of row groups is malformed")
             groups = [_row_group(reader) for _ in reader.items(count)]
             groups_at = start, reader.at
         else:
             reader.skip(kind)
             same.append((number, data[start : reader.at]))
     if groups is None or num_rows != sum(group.num_rows for group in groups):
-        raise ValueError("its row groups do not have the rows that it says")
+        raise ValueError("the footer lacks row groups, or their rows do not add up to the file's row count")
     groups = [group for group in groups if group.num_rows]
     _check(groups, end)
     return Footer(num_rows, groups, tuple(same), data, rows_at, groups_at)
@@ -176,16 +176,16 @@ def parse(data: bytes, end: int) -> Footer:
 
 def _check(groups: Sequence[RowGroup], end: int) -> None:
     if len({len(group.chunks) for group in groups}) > 1:
-        raise ValueError("its row groups have different numbers of columns")
+        raise ValueError("its row groups differ in their number of columns")
     if any(group.num_rows < 0 for group in groups):
-        raise ValueError("a row group has fewer than no rows")
+        raise ValueError("a row group has a negative row count")
     taken = sorted(found for group in groups for chunk in group.chunks for found in chunk.ranges())
     if any(stop < start for start, stop in taken):
-        raise ValueError("a part of it ends before it begins")
+        raise ValueError("a byte range in the footer ends before it starts")
     if taken and (taken[0][0] < _START or max(stop for _, stop in taken) > end):
-        raise ValueError("it says that data lies outside the part of the file that has data")
+        raise ValueError("a byte range in the footer lies outside the file's data")
     if any(after[0] < before[1] for before, after in pairwise(taken)):
-        raise ValueError("it says that two parts of the file overlap")
+        raise ValueError("byte ranges in the footer overlap")
 
 
 def _row_group(reader: CompactReader) -> RowGroup:
@@ -194,8 +194,10 @@ def _row_group(reader: CompactReader) -> RowGroup:
     for number, kind in reader.fields():
         if number == 1 and kind in LISTS:
             count, _ = reader.list_header()
-            if count > _MOST_COLUMNS:
-                raise ValueError(f"it lists {count:,} columns")
+            if count > _MAX_COLUMNS:
+                raise ValueError(
+                    f"a row group lists {count:,} columns, more than the supported {_MAX_COLUMNS:,}"
+                )
             found = [_chunk(reader, group, column) for column in reader.items(count)]
         elif number == 3 and kind in INTEGERS:  # noqa: PLR2004 - numbers of parquet.thrift
             group.num_rows = reader.integer()
@@ -204,7 +206,7 @@ def _row_group(reader: CompactReader) -> RowGroup:
         else:
             reader.skip(kind)
     group.end = reader.at
-    # Left out: writers describe a row group without rows in different ways.
+    # Ignore columns of empty row groups, which writers describe in different ways.
     group.chunks = [_column_chunk(each) for each in found] if group.num_rows else []
     return group
 
@@ -237,7 +239,7 @@ def _note(reader: CompactReader, group: RowGroup, name: str, column: int) -> int
 
 
 def _chunk(reader: CompactReader, group: RowGroup, column: int) -> dict[str, int]:
-    """Read an entry of a column; return the numbers in it."""
+    """Read a column's entry; return the integers in it."""
     found: dict[str, int] = {}
     for number, kind in reader.fields():
         if number == _CHUNK_META and kind == STRUCT:
@@ -249,7 +251,7 @@ def _chunk(reader: CompactReader, group: RowGroup, column: int) -> dict[str, int
         elif number in _OF_CHUNK and kind in INTEGERS:
             found[_OF_CHUNK[number]] = _note(reader, group, _OF_CHUNK[number], column)
         elif (number == _CHUNK_PATH and kind == BINARY) or number in _CHUNK_ENCRYPTED:
-            raise ValueError("a column is encrypted, or in another file")
+            raise ValueError("a column chunk is encrypted or stored in another file")
         else:
             reader.skip(kind)
     return found
@@ -259,11 +261,13 @@ def _column_chunk(found: dict[str, int]) -> ColumnChunk:
     if not {"num_values", "compressed_size", "data_page_offset"} <= found.keys() or found.get(
         "index_page_offset"
     ):
-        raise ValueError("a column lacks what tells where its pages are")
+        raise ValueError(
+            "a column chunk lacks its data page offset, size or number of values, or has an index page"
+        )
     data_start = found["data_page_offset"]
     dictionary = found.get("dictionary_page_offset", 0)
     if dictionary > data_start:
-        raise ValueError("a dictionary is behind what it is for")
+        raise ValueError("a dictionary page lies after the data pages that use it")
     start = dictionary or data_start
     return ColumnChunk(
         start,
@@ -281,7 +285,7 @@ def _range(found: dict[str, int], name: str) -> tuple[int, int] | None:
     if not start and not length:
         return None
     if start is None or length is None or length <= 0:
-        raise ValueError("an index has no place, or no length")
+        raise ValueError("a page index has no offset or no length")
     return start, start + length
 
 
@@ -296,12 +300,12 @@ def column_names(footer: Footer) -> list[str]:
     """Return the names of a file's top-level columns.
 
     Raises:
-        ValueError: it lists no columns.
-        IndexError: the list is damaged.
+        ValueError: the footer lists no columns.
+        IndexError: the list is truncated.
     """
     data = dict(footer.same).get(_SCHEMA)
     if data is None:
-        raise ValueError("it lists no columns")
+        raise ValueError("the footer has no schema")
     reader = CompactReader(data)
     count, _ = reader.list_header()
     found: list[str] = []
@@ -336,36 +340,36 @@ def _schema_element(reader: CompactReader) -> tuple[str, int]:
 
 
 def why_not_together(footers: Sequence[Footer]) -> str | None:
-    """Return why the row groups of these files cannot be copied into one file, or None."""
+    """Return why the row groups of these files cannot be combined in one file, or None."""
     first = footers[0]
     if any(number in _ENCRYPTION for number, _ in first.same):
         return "they are encrypted"
     written_by = dict(first.same).get(_CREATED_BY, b"")
     if any(name in written_by for name in _OLD_WRITERS):
-        return "a writer of old made them, whose footers are not to be relied on"
+        return "they were written by an old Parquet writer with unreliable footers"
     for footer in footers[1:]:
         if footer.same == first.same:
             continue
         ours, theirs = dict(first.same), dict(footer.same)
         number = next((each for each in {**ours, **theirs} if ours.get(each) != theirs.get(each)), 0)
         return _DIFFERENCES.get(number, "their footers differ")
-    if sum(len(footer.row_groups) for footer in footers) > _MOST_ROW_GROUPS:
-        return "they have more row groups than a file can have"
+    if sum(len(footer.row_groups) for footer in footers) > _MAX_ROW_GROUPS:
+        return f"together they exceed the limit of {_MAX_ROW_GROUPS:,} row groups per file"
     return None
 
 
 _DIFFERENCES: Final = {
     2: "their Parquet schemas differ",
     5: "their footers have different key-value metadata",
-    6: "different writers made them",
+    6: "they were written by different Parquet writers",
 }
 
 
 def joined(footers: Sequence[Footer], places: Sequence[Sequence[Sequence[Place]]]) -> bytes:
-    """Return the footer of a file that holds the row groups of all files, in order.
+    """Return the footer of a file with the row groups of all files, in order.
 
     Args:
-        footers: those of the files, which differ only in their rows.
+        footers: of the files, which differ only in their rows.
         places: of each column chunk, by file and row group.
     """
     first = footers[0]
@@ -375,7 +379,7 @@ def joined(footers: Sequence[Footer], places: Sequence[Sequence[Sequence[Place]]
             groups.append(_moved(footer, group, of_group, len(groups)))
     rows = zigzag(sum(footer.num_rows for footer in footers))
     listed = b"".join([list_header(len(groups), STRUCT), *groups])
-    spans = sorted([(*first._rows_at, rows), (*first._groups_at, listed)])  # noqa: SLF001 - its own module
+    spans = sorted([(*first._rows_at, rows), (*first._groups_at, listed)])  # noqa: SLF001 - same module
     return _spliced(first._data, 0, len(first._data), spans)  # noqa: SLF001
 
 
@@ -397,7 +401,7 @@ def _new_value(number: _Number, group: RowGroup, places: Sequence[Place], ordina
     shift = place.start - chunk.start
     match number.name:
         case "file_offset":
-            # Deprecated: 0, the first page, or behind the chunk, where old writers repeated its metadata.
+            # Deprecated file_offset: 0, the first page, or the metadata that old writers repeat after the chunk.
             return number.value + shift if chunk.start <= number.value < chunk.end else 0
         case "data_page_offset" | "dictionary_page_offset":
             return number.value + shift if number.value else 0
@@ -414,7 +418,7 @@ def _new_value(number: _Number, group: RowGroup, places: Sequence[Place], ordina
 
 
 def _spliced(data: bytes, start: int, end: int, spans: Sequence[tuple[int, int, bytes]]) -> bytes:
-    """Return a slice with some ranges, ascending and disjoint, replaced."""
+    """Return a slice with some ascending, disjoint ranges replaced."""
     parts = []
     for first, last, new in spans:
         parts += [data[start:first], new]

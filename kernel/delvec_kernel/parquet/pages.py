@@ -1,6 +1,6 @@
-"""Pages of column chunks, walked while their bytes are copied, and the indexes that locate them.
+"""Pages of column chunks, validated while their bytes are copied, and the indexes that locate them.
 
-If a footer ends a chunk in the middle of a page, some readers still read the file, but none could read a copy of it.
+Some readers tolerate a footer that ends a chunk in the middle of a page, but none could read a copy of such a chunk.
 """
 
 from typing import Final
@@ -10,22 +10,22 @@ from delvec_kernel.parquet.thrift import INTEGERS, LISTS, STRUCT, CompactReader,
 __all__ = ["PageWalk", "bloom_filter_size", "moved_offset_index"]
 
 _FIRST_LOOK: Final = 128
-_LONGEST_HEADER: Final = 16 << 20
+_MAX_HEADER_BYTES: Final = 16 << 20
 _DATA, _INDEX, _DICTIONARY, _DATA_V2 = 0, 1, 2, 3
 _TYPE, _COMPRESSED_SIZE = 1, 3
 _HEADERS: Final = {5: _DATA, 7: _DICTIONARY, 8: _DATA_V2}
-"""Fields of PageHeader that hold a page's number of values, and the page type each belongs to."""
+"""PageHeader fields with a page's number of values, and the page type of each."""
 
 
 class PageWalk:
-    """Follows the pages of a column chunk whose bytes arrive in parts.
+    """Validates the pages of a column chunk whose bytes arrive in parts.
 
     Args:
         size: of the chunk.
-        num_values: as the footer says.
+        num_values: from the footer.
 
     Attributes:
-        data_pages: where each begins, from the start of the chunk.
+        data_pages: offsets of the data pages, relative to the chunk.
     """
 
     def __init__(self, size: int, num_values: int) -> None:
@@ -38,10 +38,10 @@ class PageWalk:
         self.data_pages: list[int] = []
 
     def feed(self, data: memoryview) -> None:
-        """Take the next bytes.
+        """Process the next bytes.
 
         Raises:
-            ValueError: they are not the pages that the footer promises.
+            ValueError: the pages contradict the footer.
         """
         at = 0
         while at < len(data):
@@ -54,16 +54,16 @@ class PageWalk:
             at = self._header(data, at)
 
     def finish(self) -> None:
-        """Check that the chunk ends where its last page does, and has its values.
+        """Check that the last page ends with the chunk, and that the number of values is right.
 
         Raises:
-            ValueError: it does not.
+            ValueError: either check fails.
         """
         if self._at != self._size or self._body or self._pending or self._left_values:
-            raise ValueError("a column does not end where its last page does, or lacks values")
+            raise ValueError("a column chunk does not end with its last page, or lacks values")
 
     def _header(self, data: memoryview, at: int) -> int:
-        """Read the page header that begins here, or keep its first part; return where to go on."""
+        """Parse the page header at ``at``, or keep its first part; return the position after it."""
         look = _FIRST_LOOK
         while True:
             window = self._pending + bytes(data[at : at + look])
@@ -72,8 +72,8 @@ class PageWalk:
                 kind, size, values = _page(reader)
                 break
             except IndexError:
-                if len(window) > _LONGEST_HEADER:
-                    raise ValueError("the header of a page has more than 16 MiB") from None
+                if len(window) > _MAX_HEADER_BYTES:
+                    raise ValueError("a page header exceeds 16 MiB") from None
                 if at + look >= len(data):
                     self._pending = window
                     return len(data)
@@ -81,12 +81,12 @@ class PageWalk:
         taken = reader.at - len(self._pending)
         self._pending = b""
         if size > self._size - self._at - reader.at or size < 0:
-            raise ValueError("a page is longer than its column")
+            raise ValueError("a page is longer than its column chunk")
         if kind in (_DATA, _DATA_V2):
             self.data_pages.append(self._at)
             self._left_values -= values
         elif kind != _DICTIONARY or self._pages:
-            raise ValueError("a column has a page that does not belong there")
+            raise ValueError("a column chunk has an unexpected page")
         self._pages += 1
         self._at += reader.at
         self._body = size
@@ -94,7 +94,7 @@ class PageWalk:
 
 
 def _page(reader: CompactReader) -> tuple[int, int, int]:
-    """Read a PageHeader; return type, size of what follows, and number of values."""
+    """Read a PageHeader; return page type, compressed size, and number of values."""
     kind = size = values = -1
     for number, field in reader.fields():
         if number == _TYPE and field in INTEGERS:
@@ -108,7 +108,7 @@ def _page(reader: CompactReader) -> tuple[int, int, int]:
         else:
             reader.skip(field)
     if kind not in (_DATA, _INDEX, _DICTIONARY, _DATA_V2) or values < 0:
-        raise ValueError("there is no page where the footer says that one is")
+        raise ValueError("no page starts where the footer says")
     return kind, size, values
 
 
@@ -124,17 +124,17 @@ def _first_integer(reader: CompactReader) -> int:
 
 
 def moved_offset_index(data: bytes, old: int, new: int, data_pages: list[int]) -> bytes:
-    """Return the OffsetIndex of a column chunk that was moved: its offsets count from the start of the file.
+    """Return the OffsetIndex of a moved column chunk, with adjusted file offsets.
 
     Args:
         data: the index.
-        old: where the chunk began.
-        new: where it begins.
-        data_pages: where its data pages are, from there on.
+        old: the chunk's old offset.
+        new: the chunk's new offset.
+        data_pages: offsets of its data pages, relative to the chunk.
 
     Raises:
-        ValueError: it does not list these pages.
-        IndexError: it is damaged.
+        ValueError: the index does not list these pages.
+        IndexError: the index is truncated.
     """
     reader = CompactReader(data)
     parts: list[bytes] = []
@@ -146,7 +146,7 @@ def moved_offset_index(data: bytes, old: int, new: int, data_pages: list[int]) -
             continue
         count, inner = reader.list_header()
         if inner != STRUCT and count:
-            raise ValueError("the index of a column's pages is none")
+            raise ValueError("an offset index is malformed")
         for _ in reader.items(count):
             for field, field_kind in reader.fields():
                 if field != 1 or field_kind not in INTEGERS:
@@ -157,19 +157,19 @@ def moved_offset_index(data: bytes, old: int, new: int, data_pages: list[int]) -
                 parts += [data[copied:start], zigzag(found[-1] + new)]
                 copied = reader.at
     if reader.at != len(data) or found != data_pages:
-        raise ValueError("the index of a column's pages does not list them")
+        raise ValueError("an offset index does not match the pages of its column chunk")
     return b"".join([*parts, data[copied:]])
 
 
 def bloom_filter_size(data: bytes) -> int:
-    """Return the size in bytes of a Bloom filter with its header, from its first bytes: old footers do not state it.
+    """Return the size in bytes of a Bloom filter including its header, given its first bytes; old footers lack it.
 
     Raises:
-        ValueError: it is none.
-        IndexError: likewise.
+        ValueError: it is not a Bloom filter.
+        IndexError: it is truncated.
     """
     reader = CompactReader(data)
     length = _first_integer(reader)
     if length < 0:
-        raise ValueError("a Bloom filter has no length")
+        raise ValueError("a Bloom filter header has no length")
     return reader.at + length

@@ -1,7 +1,7 @@
-"""Thrift's compact protocol, as far as Parquet uses it: read in place, so that unknown fields are kept.
+"""The part of Thrift's compact protocol that Parquet uses, read in place so that unknown fields are preserved.
 
-The Thrift libraries (thrift, thriftpy2, fastparquet) build objects from their own version of parquet.thrift. They drop fields that it
-lacks, or forget the width of integers, so a footer that passes through them loses what newer writers put there.
+Thrift libraries (thrift, thriftpy2, fastparquet) build objects from their version of parquet.thrift. They drop unknown
+fields or forget the width of integers, so rewriting a footer with them loses what newer writers put there.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,10 +12,10 @@ __all__ = ["BINARY", "INTEGERS", "LISTS", "STRUCT", "CompactReader", "list_heade
 _BOOLEANS, _BYTE, INTEGERS, _DOUBLE, BINARY, LISTS, _MAP, STRUCT = (1, 2), 3, (4, 5, 6), 7, 8, (9, 10), 11, 12
 _UUID: Final = 13
 _SIZES: Final = {1: 0, 2: 0, _BYTE: 1, _DOUBLE: 8, _UUID: 16}
-_DEEPEST: Final = 64
+_MAX_DEPTH: Final = 64
 _LONG_LIST: Final = 15
 _LAST_OF_NUMBER: Final = 0x80
-_MOST_BITS: Final = 64
+_MAX_BITS: Final = 64
 
 
 def varint(value: int) -> bytes:
@@ -41,12 +41,12 @@ def list_header(count: int, kind: int) -> bytes:
 
 
 class CompactReader:
-    """Reads values in order.
+    """Reads values sequentially.
 
-    Raises IndexError if the bytes end too early, ValueError if they are not Thrift.
+    Raises IndexError if the bytes end too early, ValueError if they are not valid Thrift.
 
     Attributes:
-        at: the place of the next byte.
+        at: the position of the next byte.
     """
 
     def __init__(self, data: bytes, at: int = 0) -> None:
@@ -60,13 +60,13 @@ class CompactReader:
         return found
 
     def last(self) -> int:
-        """Return the byte that was read last."""
+        """Return the last byte read."""
         return self._data[self.at - 1]
 
     def take(self, length: int) -> bytes:
-        """Read a number of bytes."""
+        """Read ``length`` bytes."""
         if length > len(self._data) - self.at:
-            raise IndexError("it ends in the middle of a value")
+            raise IndexError("the data ends in the middle of a value")
         self.at += length
         return self._data[self.at - length : self.at]
 
@@ -79,8 +79,8 @@ class CompactReader:
             if byte < _LAST_OF_NUMBER:
                 return value
             shift += 7
-            if shift >= _MOST_BITS:
-                raise ValueError("a number has more than 64 bits")
+            if shift >= _MAX_BITS:
+                raise ValueError("an integer exceeds 64 bits")
 
     def integer(self) -> int:
         """Read a signed integer."""
@@ -90,7 +90,7 @@ class CompactReader:
     def items(self, count: int) -> Iterator[int]:
         """Yield the positions of a list's items, each of which takes at least a byte."""
         if count > len(self._data) - self.at:
-            raise IndexError("a list is longer than what it is in")
+            raise IndexError("a list is longer than the remaining data")
         yield from range(count)
 
     def list_header(self) -> tuple[int, int]:
@@ -108,9 +108,9 @@ class CompactReader:
             yield number, kind
 
     def skip(self, kind: int, depth: int = 0) -> None:
-        """Pass over a value."""
-        if depth > _DEEPEST:
-            raise ValueError("it is nested too deeply")
+        """Skip a value."""
+        if depth > _MAX_DEPTH:
+            raise ValueError("the data is nested too deeply")
         if kind == STRUCT:
             for _, inner in self.fields():
                 self.skip(inner, depth + 1)
@@ -139,4 +139,4 @@ class CompactReader:
         elif kind in _SIZES:
             self.take(_SIZES[kind])
         else:
-            raise ValueError(f"Thrift has no type {kind}")
+            raise ValueError(f"unknown Thrift type {kind}")
