@@ -1,4 +1,4 @@
-"""``char(n)`` and ``varchar(n)``, which Delta has as strings; Spark notes what they are in the metadata of their columns."""
+"""``char(n)`` and ``varchar(n)``, which are strings in Delta; Spark records them in the column's metadata."""
 
 import re
 from collections.abc import Mapping
@@ -7,15 +7,15 @@ from typing import Any, Final
 __all__ = ["CHARACTERS", "CHARACTER_TYPE", "as_texts", "is_char"]
 
 CHARACTERS: Final = "__CHAR_VARCHAR_TYPE_STRING"
-"""The key; its value is the type of the whole column as Spark writes it."""
+"""The metadata key; its value is the whole column's type in Spark's format."""
 CHARACTER_TYPE: Final = re.compile(r"\s*(?:var)?char\(\s*(\d{1,10})\s*\)", re.IGNORECASE)
 _SPARKS: Final = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
 
 
 def as_texts(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON of a struct with ``string`` in place of such types, and with what they were in its metadata.
+    """Return a struct's JSON with ``string`` in place of these types, and the original types in metadata.
 
-    What is not a schema stays as it is.
+    JSON that is not a schema is returned unchanged.
     """
     fields = schema.get("fields")
     return (
@@ -40,7 +40,7 @@ def _noted(item: Any) -> Any:
 
 
 def _text(kind: Any) -> Any:
-    """Return a type without lengths."""
+    """Return a type with char and varchar replaced by string."""
     match kind:
         case {"type": "struct", "fields": list(fields)}:
             return {**kind, "fields": [_inside(item) for item in fields]}

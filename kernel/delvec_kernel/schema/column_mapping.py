@@ -21,12 +21,12 @@ MAX_COLUMN_ID: Final = "delta.columnMapping.maxColumnId"
 
 
 def is_mapped(configuration: Mapping[str, str]) -> bool:
-    """Whether files name columns by physical names or ids."""
+    """Whether column mapping is enabled."""
     return configuration.get(MODE, "none").strip().lower() != "none"
 
 
 def all_fields(kind: DataType) -> Iterator[StructField]:
-    """Yield the fields of a type and of all types within, each before what it holds."""
+    """Yield all fields of a type, including nested ones, each before those inside it."""
     if isinstance(kind, StructType):
         for field in kind.fields:
             yield field
@@ -39,7 +39,7 @@ def all_fields(kind: DataType) -> Iterator[StructField]:
 
 
 def _with_fields(kind: DataType, change: Callable[[StructField], StructField]) -> DataType:
-    """Return a type with the fields of it and of all types within changed, in the order of :func:`all_fields`."""
+    """Return a type with ``change`` applied to all fields, in the order of :func:`all_fields`."""
     if isinstance(kind, ArrayType):
         return replace(kind, element=_with_fields(kind.element, change))
     if isinstance(kind, MapType):
@@ -53,13 +53,13 @@ def _with_fields(kind: DataType, change: Callable[[StructField], StructField]) -
 def mapped(
     schema: StructType, max_id: int, *, enabling: bool, new_name: Callable[[], str]
 ) -> tuple[StructType, int]:
-    """Return a schema whose every field has an id and a physical name, and the highest id that was ever given.
+    """Return a schema in which every field has an id and a physical name, and the highest id ever assigned.
 
     Args:
         schema: fields without id or physical name are new.
-        max_id: the highest id so far, of columns that were dropped since among them.
-        enabling: the table has not been mapped so far, so that its files name columns as the schema does.
-        new_name: gives a physical name that no other column has.
+        max_id: the highest id so far, including those of dropped columns.
+        enabling: whether mapping is being enabled, so that existing files use the schema's names.
+        new_name: returns a new physical name.
     """
     known = [int(field.metadata[FIELD_ID]) for field in all_fields(schema) if FIELD_ID in field.metadata]
     numbers = _Numbers(max([max_id, *known]))
@@ -73,12 +73,12 @@ def mapped(
         return replace(field, metadata=metadata)
 
     result = _with_fields(schema, assign)
-    assert isinstance(result, StructType)  # noqa: S101 - a struct stays one
+    assert isinstance(result, StructType)  # noqa: S101 - changing fields keeps the struct
     return result, numbers.last
 
 
 def without_physical_names(schema: StructType) -> StructType:
-    """Return a schema in which files name every column as the schema does."""
+    """Return the schema without ids and physical names."""
     if not any(PHYSICAL_NAME in field.metadata for field in all_fields(schema)):
         return schema
 
@@ -87,7 +87,7 @@ def without_physical_names(schema: StructType) -> StructType:
         return replace(field, metadata=kept)
 
     result = _with_fields(schema, strip)
-    assert isinstance(result, StructType)  # noqa: S101 - a struct stays one
+    assert isinstance(result, StructType)  # noqa: S101 - changing fields keeps the struct
     return result
 
 

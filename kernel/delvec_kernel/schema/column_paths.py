@@ -1,4 +1,4 @@
-"""Columns by path: ``address.city``, ``tags.element``, with backticks around what is not a plain name."""
+"""Column paths: ``address.city``, ``tags.element``, with backticks around names that are not plain."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -31,10 +31,10 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_]+")
 
 
 def parse_path(text: str) -> ColumnPath:
-    """Return the names that a path is made of.
+    """Split a path into names.
 
     Raises:
-        InvalidTableChange: it has an empty name, or a backtick that is not closed.
+        InvalidTableChange: it has an empty name or an unclosed backtick.
     """
     parts: list[str] = []
     position = 0
@@ -55,25 +55,25 @@ def parse_path(text: str) -> ColumnPath:
 
 
 def path_text(path: Sequence[str]) -> str:
-    """Return a path as Delta's history shows it: names with a dot in backticks; :func:`parse_path` reads it."""
+    """Return a path as in Delta's history: names with a dot in backticks; :func:`parse_path` can parse it."""
     return ".".join(backticked(part) if {*part} & {".", "`"} else part for part in path)
 
 
 def quoted(path: Sequence[str]) -> str:
-    """Return a path as SQL takes it: every name in backticks."""
+    """Return a path for SQL, with every name in backticks."""
     return ".".join(backticked(part) for part in path)
 
 
 def spelled(path: Sequence[str]) -> str:
-    """Return a path with backticks where they are needed, so that :func:`parse_path` reads it."""
+    """Return a path with backticks where needed; :func:`parse_path` can parse it."""
     return ".".join(part if _PLAIN.fullmatch(part) else quoted([part]) for part in path)
 
 
 def type_at(kind: DataType, path: Sequence[str]) -> DataType:
-    """Return the type of what a path leads to.
+    """Return the type at a path.
 
     Raises:
-        UnknownColumn: it leads nowhere.
+        UnknownColumn: no such column.
     """
     found: list[DataType] = []
 
@@ -86,10 +86,10 @@ def type_at(kind: DataType, path: Sequence[str]) -> DataType:
 
 
 def with_type(kind: DataType, path: Sequence[str], change: Callable[[DataType], DataType]) -> DataType:
-    """Return a type with what lies at a path changed.
+    """Return a type in which the type at a path is changed.
 
     Raises:
-        UnknownColumn: the path leads nowhere.
+        UnknownColumn: no such column.
     """
     if not path:
         return change(kind)
@@ -112,11 +112,11 @@ def with_type(kind: DataType, path: Sequence[str], change: Callable[[DataType], 
 
 
 def field_at(schema: StructType, path: Sequence[str]) -> StructField:
-    """Return the column or field of a struct that a path leads to.
+    """Return the column or struct field at a path.
 
     Raises:
-        UnknownColumn: it leads nowhere.
-        InvalidTableChange: it leads to the element of an array, or the key or value of a map.
+        UnknownColumn: no such column.
+        InvalidTableChange: it is the element of an array, or the key or value of a map.
     """
     parent = type_at(schema, path[:-1])
     if not isinstance(parent, StructType):
@@ -128,11 +128,11 @@ def field_at(schema: StructType, path: Sequence[str]) -> StructField:
 
 
 def as_in_schema(schema: StructType, path: Sequence[str]) -> ColumnPath:
-    """Return a path with its names as the schema spells them.
+    """Return a path as spelled in the schema.
 
     Raises:
-        UnknownColumn: it leads nowhere.
-        InvalidTableChange: it leads to the element of an array, or the key or value of a map.
+        UnknownColumn: no such column.
+        InvalidTableChange: it is the element of an array, or the key or value of a map.
     """
     return tuple(field_at(schema, path[: depth + 1]).name for depth in range(len(path)))
 
@@ -140,11 +140,11 @@ def as_in_schema(schema: StructType, path: Sequence[str]) -> ColumnPath:
 def with_field(
     schema: StructType, path: Sequence[str], change: Callable[[StructField], StructField]
 ) -> StructType:
-    """Return a schema with one column, or field of a struct, changed.
+    """Return a schema with one column or struct field changed.
 
     Raises:
-        UnknownColumn: the path leads nowhere.
-        InvalidTableChange: it leads to the element of an array, or the key or value of a map.
+        UnknownColumn: no such column.
+        InvalidTableChange: it is the element of an array, or the key or value of a map.
     """
     field = field_at(schema, path)
 
@@ -153,17 +153,17 @@ def with_field(
         return _replaced(parent, field, change(field))
 
     result = with_type(schema, path[:-1], changed)
-    assert isinstance(result, StructType)  # noqa: S101 - the outermost type stays what it is
+    assert isinstance(result, StructType)  # noqa: S101 - the root stays a struct
     return result
 
 
 def split_at_field(schema: StructType, path: Sequence[str]) -> tuple[ColumnPath, ColumnPath]:
-    """Return the path of the innermost field on a path, as the schema spells it, and the rest of the path.
+    """Split a path after its innermost field; the first part is spelled as in the schema.
 
-    The rest consists of ``element``, ``key`` and ``value``; it is empty where the path leads to a field.
+    The second part consists of ``element``, ``key`` and ``value``; it is empty if the path is that of a field.
 
     Raises:
-        UnknownColumn: the path leads nowhere.
+        UnknownColumn: no such column.
     """
     kind: DataType = schema
     names: list[str] = []
@@ -179,10 +179,10 @@ def split_at_field(schema: StructType, path: Sequence[str]) -> tuple[ColumnPath,
 
 
 def physical_path(schema: StructType, path: Sequence[str]) -> ColumnPath:
-    """Return the names of a field, and of the structs around it, in files and statistics.
+    """Return the physical path of a field, as used in files and statistics.
 
     Raises:
-        UnknownColumn: the path leads nowhere, or through an array or a map.
+        UnknownColumn: no such column, or it is inside an array or a map.
     """
     kind: DataType = schema
     found: list[str] = []
@@ -203,5 +203,5 @@ def _replaced(struct: StructType, old: StructField, new: StructField) -> StructT
 
 
 def backticked(name: str) -> str:
-    """Return a name, whatever it holds, as one identifier."""
+    """Return any name as one quoted identifier."""
     return "`" + name.replace("`", "``") + "`"

@@ -1,8 +1,8 @@
-"""Partition values: to and from the text in ``partitionValues``, and the directories of partitions.
+"""Partition values: parsing and serializing ``partitionValues``, and partition directories.
 
-PROTOCOL.md, "Partition Value Serialization". Null is null; the empty string reads as null for every type, so it
-cannot be told from null. The name of Hive's directory for nulls is null too, except in columns where it may be a
-text. Timestamps are written with their zone, because without one readers take them for local.
+PROTOCOL.md, "Partition Value Serialization". The empty string reads as null for every type, so the two cannot be
+distinguished. Hive's directory name for nulls also means null, except in string columns. Timestamps are written with a
+zone, because readers take timestamps without one as local.
 """
 
 import re
@@ -39,14 +39,14 @@ _SHORTEST: Final = range(6, 10)
 
 
 def serialize(value: Any, kind: DataType) -> str | None:
-    """Return the text of a partition value, None for null and for what reads as null.
+    """Serialize a partition value; None for null and for values that read as null.
 
     Args:
-        value: a Python value or an Arrow scalar; a timestamp without zone is taken for UTC.
+        value: a Python value or an Arrow scalar; a timestamp without a zone is UTC.
         kind: the column's type.
 
     Raises:
-        SchemaMismatch: the value is not one of the type, or is binary and not UTF-8, which has no faithful text.
+        SchemaMismatch: the value has another type, or is binary and not UTF-8, which has no faithful text.
         InvalidSchema: the type cannot partition a table.
     """
     _check_type(kind)
@@ -82,7 +82,7 @@ def _text(value: Any, kind: DataType) -> str:
 
 
 def _float_text(value: float, *, single: bool) -> str:
-    """Return the shortest decimal that reads as the same number, infinity and NaN as Java spells them."""
+    """Return the shortest decimal that reads as the same number, with Java's infinity and NaN."""
     if value != value or value in (float("inf"), float("-inf")):  # noqa: PLR0124 - NaN
         return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
     if not single:
@@ -94,15 +94,15 @@ def _float_text(value: float, *, single: bool) -> str:
 def _single(value: float) -> float:
     try:
         found: float = struct.unpack("f", struct.pack("f", value))[0]
-    except OverflowError:  # rounded up, beyond the greatest
+    except OverflowError:  # rounds to infinity
         return float("inf")
     return found
 
 
 def partition_path(values: Mapping[str, str | None]) -> str:
-    """Return the directory of a partition as it is named in storage: ``country=NZ/day=2020-01-01``.
+    """Return a partition's directory as named in storage: ``country=NZ/day=2020-01-01``.
 
-    Names and values are escaped as by Hive and Spark. In the log the path is URL-encoded once more
+    Names and values are escaped as by Hive and Spark. In the log the path is additionally URL-encoded
     (:func:`delvec_kernel.locations.log_path`), so a colon is ``%3A`` in storage and ``%253A`` in the log.
 
     Args:
@@ -122,20 +122,20 @@ def _escaped(text: str) -> str:
 
 
 def parse(text: str | None, kind: DataType) -> Any:
-    """Return the Python value of a partition value; a timestamp without zone is taken for UTC.
+    """Parse a partition value; a timestamp without a zone is UTC.
 
     Raises:
-        CorruptLog: the text is not a value of the type.
+        CorruptLog: the text cannot be parsed as the type.
         InvalidSchema: the type cannot partition a table.
     """
     return _as_plain_python(parse_column(pa.array([text], pa.string()), kind)[0])
 
 
 def parse_column(texts: pa.Array, kind: DataType) -> pa.Array:
-    """Return the values of a partition column, of the Arrow type of ``kind``; null and "" become null.
+    """Parse a partition column to the Arrow type of ``kind``; null and "" become null.
 
     Raises:
-        CorruptLog: a text is not a value of the type; the first such one is named.
+        CorruptLog: a text cannot be parsed as the type; names the first one.
         InvalidSchema: the type cannot partition a table.
     """
     _check_type(kind)
@@ -168,15 +168,15 @@ def _times(texts: pa.Array, kind: DataType) -> pa.Array:
     if kind == PrimitiveType("timestamp"):
         return _timestamps(texts)
     if kind == PrimitiveType("timestamp_ntz"):
-        # As Spark does: the wall clock counts, the zone does not.
+        # As in Spark, keep the wall clock time and ignore the zone.
         return _microseconds(pc.replace_substring_regex(texts, _ZONE, r"\1")).cast(pa.timestamp("us"))
     return texts.cast(pa.date32())
 
 
 def _far_times(texts: pa.Array, kind: DataType) -> pa.Array:
-    """Parse years of more than four digits and negative ones, which Arrow does not.
+    """Parse negative years and years of more than four digits, which Arrow cannot.
 
-    The calendar repeats every 400 years, so each text is parsed in a year near 2000 and moved.
+    The calendar repeats every 400 years, so each text is parsed in an equivalent year near 2000 and shifted back.
     """
     near: list[str | None] = []
     cycles: list[int] = []
@@ -208,7 +208,7 @@ def _microseconds(texts: pa.Array) -> pa.Array:
 
 
 def _first_refused(texts: pa.Array, kind: DataType) -> str | None:
-    """Return a text that cannot be parsed, by halving the column."""
+    """Return a text that cannot be parsed, found by bisection."""
     while len(texts) > 1:
         first = texts.slice(0, len(texts) // 2)
         try:
@@ -223,7 +223,7 @@ def _first_refused(texts: pa.Array, kind: DataType) -> str | None:
 
 def _as_plain_python(scalar: pa.Scalar) -> Any:
     if pa.types.is_timestamp(scalar.type) and scalar.type.tz and scalar.is_valid:
-        # as_py of a zone needs the system's time zones, which a small container lacks.
+        # as_py of a zoned timestamp needs the system's time zone database, which slim containers lack.
         return scalar.cast(pa.timestamp("us")).as_py().replace(tzinfo=UTC)
     return scalar.as_py()
 

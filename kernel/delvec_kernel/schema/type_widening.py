@@ -1,4 +1,4 @@
-"""Wider types for columns that have values already (PROTOCOL.md, "Type Widening")."""
+"""Type widening of columns with existing values (PROTOCOL.md, "Type Widening")."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -23,12 +23,12 @@ _DECIMAL: Final = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 
 def widens(before: str, after: str, *, legally: bool = True) -> bool:
-    """Whether a column of one primitive type may become one of another; names as in Delta's schema.
+    """Whether one primitive type can be widened to another; names as in Delta's schema JSON.
 
     Args:
         before: the old type.
         after: the new type.
-        legally: as the protocol lets a writer; else whether every value fits, which is enough to read.
+        legally: True for changes that the protocol allows writers; False if every value just needs to fit, for reading.
     """
     old, new = _DECIMAL.fullmatch(before), _DECIMAL.fullmatch(after)
     if not new:
@@ -39,18 +39,18 @@ def widens(before: str, after: str, *, legally: bool = True) -> bool:
         return scale >= int(old[2]) and whole >= int(old[1]) - int(old[2])
     if before not in _DIGITS:
         return False
-    # What Parquet stores in 32 bits becomes a decimal of ten digits, whatever the type.
+    # Parquet stores small integers in 32 bits, so the protocol requires ten digits for all of them.
     return whole >= (max(_STORED_DIGITS, _DIGITS[before]) if legally else _DIGITS[before])
 
 
 def with_type_change(field: StructField, before: str, after: str, inside: Sequence[str] = ()) -> StructField:
-    """Return a field that remembers one more change of its type.
+    """Return a field with one more type change in its metadata.
 
     Args:
-        field: which one.
-        before: Delta's name of the type until now.
-        after: Delta's name of the type from now on.
-        inside: where within the field's arrays and maps: ``element``, ``key``, ``value``.
+        field: the field.
+        before: the old type's name.
+        after: the new type's name.
+        inside: the path inside the field's arrays and maps: ``element``, ``key``, ``value``.
     """
     change: dict[str, Any] = {"fromType": before, "toType": after}
     if inside:

@@ -1,4 +1,4 @@
-"""The types of a Delta schema: to and from Delta's schema JSON and Arrow (PROTOCOL.md, "Schema Serialization Format")."""
+"""The types of a Delta schema, with conversion from and to schema JSON and Arrow (PROTOCOL.md, "Schema Serialization Format")."""
 
 import json
 import re
@@ -35,7 +35,7 @@ __all__ = [
 PHYSICAL_NAME = "delta.columnMapping.physicalName"
 FIELD_ID = "delta.columnMapping.id"
 PARQUET_FIELD_ID = b"PARQUET:field_id"
-"""Under which Arrow has the field id of a Parquet column."""
+"""Arrow's metadata key for the field id of a Parquet column."""
 
 _PRIMITIVES: dict[str, pa.DataType] = {
     "string": pa.string(),
@@ -51,7 +51,7 @@ _PRIMITIVES: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
     "void": pa.null(),
-    # As in Parquet: what a value is, encoded, and the names that occur in it.
+    # As in Parquet: the encoded value, and a dictionary of the field names in it.
     "variant": pa.struct([("metadata", pa.binary()), ("value", pa.binary())]),
 }
 _ALIASES = {"int": "integer", "bigint": "long", "smallint": "short", "tinyint": "byte", "null": "void"}
@@ -62,7 +62,7 @@ _MAX_PRECISION = 38
 
 @dataclass(frozen=True)
 class PrimitiveType:
-    """A type without parameters; ``name`` is Delta's: string, long, integer, ..., void, variant."""
+    """A type without parameters; ``name`` is Delta's, such as string, long, integer, void or variant."""
 
     name: str
 
@@ -71,23 +71,23 @@ class PrimitiveType:
         return self.name
 
     def to_arrow(self) -> pa.DataType:
-        """Return the Arrow type that reads give."""
+        """Return the Arrow type of read data."""
         return _PRIMITIVES[self.name]
 
 
 @dataclass(frozen=True)
 class GeospatialType(PrimitiveType):
-    """``geometry(<crs>)`` or ``geography(<crs>, <algorithm>)``: Well-Known Binary, and to all who read it a binary.
+    """``geometry(<crs>)`` or ``geography(<crs>, <algorithm>)``: Well-Known Binary, read as binary.
 
     Attributes:
         name: ``binary``.
-        text: the type as the schema has it (Delta's protocol_rfcs/geospatial-types.md, "Type definitions").
+        text: the type in the schema (Delta's protocol_rfcs/geospatial-types.md, "Type definitions").
     """
 
     text: str
 
     def to_json(self) -> str:
-        """Return the type as the schema has it."""
+        """Return the type as in the schema."""
         return self.text
 
 
@@ -129,7 +129,7 @@ class MapType:
     """A map from ``key`` to ``value``.
 
     Raises:
-        InvalidSchema: the key is void: a key is never null.
+        InvalidSchema: the key is void, since keys are never null.
     """
 
     key: "DataType"
@@ -194,7 +194,7 @@ class StructType:
     """A schema, or a nested struct.
 
     Raises:
-        InvalidSchema: two fields differ only by case.
+        InvalidSchema: two field names are equal ignoring case.
     """
 
     fields: tuple[StructField, ...]
@@ -218,10 +218,10 @@ class StructType:
         return [item.name for item in self.fields]
 
     def field(self, name: str) -> StructField:
-        """Return the column of that name, whatever its case.
+        """Return the column with that name, case-insensitive.
 
         Raises:
-            UnknownColumn: there is none.
+            UnknownColumn: no such column.
         """
         try:
             return self._by_name[name.lower()]
@@ -235,7 +235,7 @@ class StructType:
         return isinstance(name, str) and name.lower() in self._by_name
 
     def select(self, names: Iterable[str]) -> "StructType":
-        """Return the schema of these columns, in the order asked for."""
+        """Return the schema with only these columns, in the given order."""
         return StructType(tuple(self.field(name) for name in names))
 
     def without(self, names: Iterable[str]) -> "StructType":
@@ -248,7 +248,7 @@ class StructType:
         """Parse Delta's schema JSON.
 
         Raises:
-            InvalidSchema: it is not a struct, or has a type that Delvec does not know, which is named.
+            InvalidSchema: it is not a struct, or has an unknown type, which the error names.
         """
         if isinstance(document, str):
             try:
@@ -274,7 +274,7 @@ class StructType:
         return cls(tuple(_field_from_arrow(item) for item in schema))
 
     def to_arrow(self) -> pa.Schema:
-        """Return the Arrow schema that reads give."""
+        """Return the Arrow schema of read data."""
         return pa.schema([item.to_arrow() for item in self.fields])
 
 
@@ -282,29 +282,29 @@ DataType: TypeAlias = PrimitiveType | DecimalType | ArrayType | MapType | Struct
 
 
 def has_variant(kind: "DataType") -> bool:
-    """Whether a type is ``variant`` or holds one at any depth."""
+    """Whether a type is ``variant`` or contains one at any depth."""
     return any(found == PrimitiveType("variant") for found in leaves(kind))
 
 
 def has_geospatial(kind: "DataType") -> bool:
-    """Whether a type is a geometry or a geography, or holds one at any depth."""
+    """Whether a type is a geometry or geography, or contains one at any depth."""
     return any(isinstance(found, GeospatialType) for found in leaves(kind))
 
 
 def has_void(kind: "DataType") -> bool:
-    """Whether a type is ``void`` or holds it at any depth."""
+    """Whether a type is ``void`` or contains it at any depth."""
     return any(found == PrimitiveType("void") for found in leaves(kind))
 
 
 def has_float(kind: "DataType") -> bool:
-    """Whether a type is ``float`` or ``double`` or a struct that holds one at any depth."""
+    """Whether a type is ``float`` or ``double``, or a struct that contains one at any depth."""
     if isinstance(kind, StructType):
         return any(has_float(item.type) for item in kind.fields)
     return kind in (PrimitiveType("float"), PrimitiveType("double"))
 
 
 def leaves(kind: "DataType") -> Iterator["DataType"]:
-    """Give the types in a type that hold no others."""
+    """Yield the non-nested types in a type."""
     if isinstance(kind, StructType):
         for item in kind.fields:
             yield from leaves(item.type)
@@ -318,14 +318,14 @@ def leaves(kind: "DataType") -> Iterator["DataType"]:
 
 
 def arrow_type(kind: DataType) -> pa.DataType:
-    """Return the Arrow type of a value of ``kind``; unlike ``StructType.to_arrow`` a struct is a type here."""
+    """Return the Arrow type of ``kind``; a StructType becomes a struct type, not a schema."""
     if isinstance(kind, StructType):
         return pa.struct([item.to_arrow() for item in kind.fields])
     return kind.to_arrow()
 
 
 def _arrow_field(name: str, kind: DataType, nullable: bool) -> pa.Field:
-    # Arrow has no null column that is not nullable, Delta has.
+    # Arrow does not allow a non-nullable null column, Delta does.
     return pa.field(name, arrow_type(kind), nullable or kind == PrimitiveType("void"))
 
 
@@ -440,10 +440,10 @@ _LISTS = (
 
 
 def data_type_from_arrow(kind: pa.DataType) -> DataType:
-    """Return the Delta type that holds every value of an Arrow type; narrow and unsigned types are widened.
+    """Return the smallest Delta type that holds all values of an Arrow type; widens narrow and unsigned types.
 
     Raises:
-        InvalidSchema: Delta has no such type.
+        InvalidSchema: Delta has no equivalent type.
     """
     if kind in _FROM_ARROW:
         return _FROM_ARROW[kind]
@@ -475,12 +475,12 @@ def _nested_from_arrow(kind: pa.DataType) -> DataType | None:
 
 
 def schema_from(schema: Any) -> StructType:
-    """Take a schema as users have it: StructType, Arrow, PySpark's StructType, Delta's JSON.
+    """Convert a user's schema: StructType, Arrow schema, PySpark StructType, or Delta's schema JSON.
 
-    Whatever exports its schema by Arrow's C interface is Arrow.
+    Objects that export Arrow's C interface also count as Arrow schemas.
 
     Raises:
-        InvalidSchema: it is none of these, or has a type without an equivalent.
+        InvalidSchema: it is none of these, or has a type without a Delta equivalent.
     """
     if isinstance(schema, StructType):
         return schema
