@@ -1,4 +1,4 @@
-"""Copies of files from one table to another, within a store by the store itself where it can."""
+"""Copies files between tables, server-side within a store if possible."""
 
 from typing import Final
 from urllib.parse import unquote
@@ -13,27 +13,27 @@ from delvec_kernel.storage.files import check_regular, open_input, open_output, 
 __all__ = ["copy_file"]
 
 _CHUNK: Final = 8 << 20
-_MOST_AT_ONCE: Final = 5_000_000_000
-"""S3 copies no larger object in one request."""
+_MAX_COPY_BYTES: Final = 5_000_000_000
+"""S3's limit for copying an object in one request."""
 
 
 def copy_file(source: str, path: str, target: str, new_path: str, *, allowed: Allowed | None = None) -> int:
-    """Copy a file into another table; durable when this returns. Nothing is replaced on local disk.
+    """Copy a file into another table, durably; never replaces a file on local disk.
 
     Args:
-        source: the canonical location of the table whose log names the file.
+        source: the canonical location of the table whose log references the file.
         path: as in that log.
         target: the canonical location of the other table.
-        new_path: URL-encoded, relative to it.
+        new_path: URL-encoded, relative to ``target``.
         allowed: decides by URL whether a file outside the source's location may be read, and where links may lead.
 
     Returns:
-        Its bytes.
+        The size in bytes.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        UnusableFile: it is not a regular file, or became shorter meanwhile.
-        LocationNotAllowed: it must not be read, or a link leads out of the target.
+        FileNotFoundError: the file does not exist.
+        UnusableFile: it is not a regular file, or shrank during the copy.
+        LocationNotAllowed: it is not allowed, or a link leads out of the target.
         StorageError: storage did not answer.
     """
     check_regular(source, [path], allowed=allowed)
@@ -53,7 +53,7 @@ def _copied_within(
     if (
         not locations.within(target, bucket)
         or bucket.startswith(("file:", "memory:"))
-        or size > _MOST_AT_ONCE
+        or size > _MAX_COPY_BYTES
     ):
         return False
     place = locate(target, new_path, inside=True)

@@ -1,4 +1,4 @@
-"""Where files are: local paths, and obstore stores for everything else."""
+"""Resolves file locations: to local paths, or to obstore stores and keys."""
 
 import errno
 import os
@@ -32,13 +32,13 @@ from delvec_kernel.storage.table_credentials import credentials_of
 __all__ = ["Allowed", "FileLocation", "answered_status", "locate", "storage_errors", "store_for"]
 
 Allowed = Callable[[str], bool]
-"""Decides by canonical URL, following links, whether a file may be touched."""
+"""Decides by canonical URL, with links resolved, whether a file may be accessed."""
 
 _MAX_STORES: Final = 64
 _PROVIDERS: Final = ("AWS_", "GOOGLE_", "AZURE_")
 _AZURE_ENDPOINTS: Final = ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
 _ENDPOINTS: Final = {"s3": ("AWS_ENDPOINT_URL",), "az": _AZURE_ENDPOINTS, "abfss": _AZURE_ENDPOINTS}
-"""Variables that name a server other than the cloud's, by scheme; http:// in one of them is a choice of the user's."""
+"""Variables that set a custom endpoint, by scheme; an http:// value counts as the user's consent to plain HTTP."""
 _RETRIES: Final = {"max_retries": 6, "retry_timeout": timedelta(seconds=60)}
 
 _lock = threading.Lock()
@@ -48,7 +48,7 @@ _stores: OrderedDict[tuple[Any, ...], ObjectStore] = OrderedDict()
 
 @dataclass(frozen=True, slots=True)
 class FileLocation:
-    """Where a file is: a local path, or a store and the key in it.
+    """The location of a file: a local path, or a store and a key.
 
     Attributes:
         url: the file's absolute URL, percent-encoded, for messages.
@@ -62,19 +62,19 @@ class FileLocation:
     _allowed: Allowed | None
 
     def opened_directory(self, *, create: bool = False, durable: bool = False) -> AbstractContextManager[int]:
-        """Hold the directory of a local file open; see :func:`delvec_kernel.storage.local_files.opened_directory`.
+        """Open the directory of a local file; see :func:`delvec_kernel.storage.local_files.opened_directory`.
 
         Raises:
-            LocationNotAllowed: a link leads where the file may not be.
+            LocationNotAllowed: a link leads to a location that is not allowed.
             OSError: it cannot be opened.
         """
         return _local_files.opened_directory(self.path.parent, self.check, create=create, durable=durable)
 
     def check(self, real: str) -> None:
-        """Refuse a path that links have led to, unless it is allowed, or in the table wherever that is.
+        """Reject a path reached through links, unless it is allowed or inside the table's real location.
 
         Raises:
-            LocationNotAllowed: it is out of bounds.
+            LocationNotAllowed: it is neither.
         """
         url = locations.canonical(real)
         if self._allowed is not None:
@@ -106,15 +106,15 @@ class FileLocation:
 
 
 def store_for(location: str) -> ObjectStore:
-    """Return the obstore store rooted at ``location``, the same one for the same location, credentials and environment.
+    """Return the obstore store rooted at ``location``, cached by location, credentials and environment.
 
-    Its credentials are those of the table that the location is in (:func:`use_credentials`), or else the environment's.
+    Uses the credentials registered for the location's table (:func:`use_credentials`), or else the environment's.
 
-    ``memory:`` locations live as long as the process and are shared by all its threads.
+    ``memory:`` stores live as long as the process and are shared by all its threads.
 
     Raises:
         StorageError: the location's scheme is unknown, its configuration incomplete, or the local directory
-            missing: nothing is created.
+            missing (none is created).
     """
     if location.startswith("memory:"):
         with _lock:
@@ -147,20 +147,20 @@ def store_for(location: str) -> ObjectStore:
 
 
 def locate(location: str, path: str, *, allowed: Allowed | None = None, inside: bool = False) -> FileLocation:
-    """Return where the file ``path`` of the table at ``location`` is.
+    """Resolve the file ``path`` of the table at ``location``.
 
-    Where symbolic links lead is found out when the place is used: until then they may change.
+    Symbolic links are checked when the file is opened, since they may change until then.
 
     Args:
         location: the table's canonical location.
         path: as in the log: URL-encoded, relative or absolute.
-        allowed: decides by URL whether a file outside ``location`` may be touched, following links; without it,
-            none may.
-        inside: whether only links may lead outside, and no path: so it is where something is written or deleted.
+        allowed: decides by URL, with links resolved, whether a file outside ``location`` may be accessed; none may by
+            default.
+        inside: whether the path itself must be inside, though links may lead out; for writes and deletes.
 
     Raises:
         LocationNotAllowed: the file is outside ``location`` and is not allowed.
-        InvalidLocation: an absolute path is of an unknown kind.
+        InvalidLocation: an absolute path has an unknown scheme.
     """
     url = locations.resolve(location, path)
     is_inside = locations.within(url, location)
@@ -178,7 +178,7 @@ def locate(location: str, path: str, *, allowed: Allowed | None = None, inside: 
 
 
 def _root_outside(url: str) -> str:
-    """Return the root of the store for a file that is not below its table's location."""
+    """Return the root of the store for a file outside its table's location."""
     if url.startswith("memory:"):
         with _lock:
             holding = [location for location in _memory if locations.within(url, location)]
@@ -188,7 +188,7 @@ def _root_outside(url: str) -> str:
 
 
 _MISSING: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
-"""A parent that is a file has no entries, and no file exists whose name is too long."""
+"""Errors for a missing file, including a parent that is a file and a name too long to exist."""
 _KINDS: Final[Mapping[int, tuple[type[DelvecError], str]]] = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), (StorageFull, "free space, then try again")),
     **dict.fromkeys(
@@ -205,9 +205,9 @@ _KINDS: Final[Mapping[int, tuple[type[DelvecError], str]]] = {
 
 @contextmanager
 def storage_errors(verb: str, name: str, *, writing: bool = False) -> Iterator[None]:
-    """Turn what storage raises into a DelvecError: StorageError, unless asking again would be of no use.
+    """Convert storage errors to a DelvecError: StorageError if a retry may help.
 
-    What a caller decides by passes: that a file to be read is missing, or that a file to be written exists.
+    Errors that callers handle pass through: a missing file on reads, an existing file on writes.
     """
     try:
         yield
@@ -215,7 +215,7 @@ def storage_errors(verb: str, name: str, *, writing: bool = False) -> Iterator[N
         if writing and isinstance(error, FileExistsError):
             raise
         code = error.errno if isinstance(error, OSError) else None
-        # When writing, it is the bucket that is missing.
+        # On writes, a missing "file" is the bucket.
         if not writing and (isinstance(error, FileNotFoundError) or code in _MISSING):
             raise FileNotFoundError(f"{name} does not exist") from error
         kind, advice = _KINDS.get(code or 0, (StorageError, "try again, or check storage"))
@@ -252,30 +252,30 @@ _DENIED: Final = frozenset(
         "TokenRefreshRequired",
     }
 )
-"""What S3, GCS and Azure call it; S3 sends several of them with status 400."""
+"""Error codes for denied access in S3, GCS and Azure; S3 sends several of them with status 400."""
 _DENIED_ADVICE: Final = "check the credentials, their expiry and their permissions"
 
 
 def answered_status(error: BaseError) -> int | None:
-    """Return the HTTP status that an object store refused a request with, where obstore's error shows it."""
+    """Return the HTTP status of an object store's error response, if obstore's error contains it."""
     found = _STATUS.search(str(error))
     return int(found[2]) if found else None
 
 
 def _first_line(text: str) -> str:
-    """Return what a message says before the store's document, or a dump of obstore's own internals."""
+    """Return a message without the store's XML document or obstore's debug output."""
     return text.partition("\n")[0].partition("<?xml")[0].rstrip(" :")[:500]
 
 
 def _answer(error: BaseError) -> tuple[str, bool]:
-    """Return what an object store answered, in short, and whether it refuses these credentials."""
+    """Return a short form of an object store's answer, and whether it denies access."""
     text = str(error)
     status, code, message = (pattern.search(text) for pattern in (_STATUS, _CODE, _MESSAGE))
     is_denied = isinstance(error, PermissionDeniedError | UnauthenticatedError)
     if status is None:
         return _first_line(text), is_denied
     if code is None:
-        # S3 answers HEAD without a document, and with 400 if credentials have expired.
+        # S3's answer to HEAD has no body, and status 400 for expired credentials.
         return f"storage answered {status[1].strip()}", is_denied or status[2] in ("400", "401", "403")
     reason = f"{code[1]}: {message[1]}" if message else code[1]
     is_denied |= code[1] in _DENIED or status[2] in ("401", "403")

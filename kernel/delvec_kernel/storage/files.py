@@ -1,6 +1,6 @@
-"""Reading and writing a table's files, wherever the table is.
+"""Reads and writes a table's files, on local disk or in object stores.
 
-Functions take the table's canonical ``location`` and a ``path`` as the log spells it: URL-encoded, relative
+Functions take the table's canonical ``location`` and a ``path`` as in the log: URL-encoded, relative
 to the location or absolute. Local files are plain files; everything else goes through obstore, configured
 by the environment (``AWS_*``, ``GOOGLE_*``, ``AZURE_*``).
 """
@@ -75,7 +75,7 @@ _Vector = TypeVar("_Vector")
 _MAX_GAP: Final = 1 << 20
 _LARGE: Final = 64 << 20
 _MAX_VECTOR: Final = 1 << 30
-"""More than a bitmap of eight billion rows takes, whichever they are."""
+"""More than any bitmap of eight billion rows takes."""
 _CONCURRENT_FILES: Final = 32
 _EPOCH: Final = DateTime(1970, 1, 1, tzinfo=UTC)
 
@@ -87,7 +87,7 @@ class FileInfo:
     Attributes:
         size: bytes.
         last_modified_ms: milliseconds since the epoch, by the storage's clock.
-        e_tag: what an object store calls this content, where it says.
+        e_tag: the object store's ETag, if any.
     """
 
     size: int
@@ -115,13 +115,13 @@ def stat(location: str, path: str, *, allowed: Allowed | None = None) -> FileInf
 
 
 def check_regular(location: str, paths: Iterable[str], *, allowed: Allowed | None = None) -> None:
-    """Refuse what is there and is not a regular file, before an engine opens it, which would wait for a FIFO for ever.
+    """Reject special files before an engine opens them, which would block forever on a FIFO.
 
-    Files that are missing, or not on this machine, are for the engine to find.
+    Missing and remote files are left to the engine.
 
     Raises:
-        UnusableFile: one is not a regular file.
-        LocationNotAllowed: one lies elsewhere than ``allowed`` says, or a link leads there.
+        UnusableFile: a path is not a regular file.
+        LocationNotAllowed: a file is outside the location and not allowed, or a link leads there.
     """
     for path in paths if location.startswith("file:") else ():
         place = locate(location, path, allowed=allowed)
@@ -135,14 +135,14 @@ def check_regular(location: str, paths: Iterable[str], *, allowed: Allowed | Non
 
 
 def milliseconds(moment: DateTime) -> int:
-    """Return a moment as milliseconds since the epoch, without the detour over floating point."""
+    """Return a datetime as milliseconds since the epoch, without rounding through floating point."""
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 def content_tag(e_tag: str | None) -> str | None:
-    """Return what an object store calls this content, the same for a listing and for the object.
+    """Return an ETag in the same form for listings and single objects.
 
-    Azure puts it into quotation marks in the answer about one object (RFC 9110), and leaves them out of listings.
+    Azure quotes it in responses about one object (RFC 9110), but not in listings.
     """
     return None if e_tag is None else e_tag.strip('"')
 
@@ -151,8 +151,8 @@ def read(location: str, path: str, *, allowed: Allowed | None = None, max_bytes:
     """Return a whole file.
 
     Raises:
-        FileNotFoundError: it does not exist.
-        UnusableFile: it has more than ``max_bytes``, of which none is read, or is not a regular file.
+        FileNotFoundError: the file does not exist.
+        UnusableFile: it exceeds ``max_bytes`` (nothing is read then), or is not a regular file.
         StorageError: storage did not answer.
     """
     place = locate(location, path, allowed=allowed)
@@ -183,12 +183,12 @@ def _opened(place: FileLocation) -> IO[bytes]:
 def read_ranges(
     location: str, path: str, ranges: Sequence[tuple[int, int]], *, allowed: Allowed | None = None
 ) -> list[memoryview]:
-    """Return the bytes of each ``(start, end)`` of a file, fewer where the file ends before.
+    """Return the bytes of each ``(start, end)`` of a file, fewer if the file ends earlier.
 
-    Ranges less than 1 MiB apart share one request. Memory is bounded by the file's size, whatever is asked.
+    Ranges less than 1 MiB apart share one request. Memory is bounded by the file's size, whatever the ranges.
 
     Raises:
-        FileNotFoundError: it does not exist.
+        FileNotFoundError: the file does not exist.
         StorageError: storage did not answer.
     """
     place = locate(location, path, allowed=allowed)
@@ -229,7 +229,7 @@ def open_input(location: str, path: str, *, allowed: Allowed | None = None) -> p
     """Open a file for random access by Arrow.
 
     Raises:
-        FileNotFoundError: it does not exist.
+        FileNotFoundError: the file does not exist.
         StorageError: storage did not answer.
     """
     place = locate(location, path, allowed=allowed)
@@ -249,17 +249,17 @@ def write_file(
     durable: bool = False,
     allowed: Allowed | None = None,
 ) -> None:
-    """Write a whole file, replacing what is there; a file object is streamed.
+    """Write a whole file, replacing any existing one; a file object is streamed.
 
     Args:
         location: the table's canonical location.
         path: URL-encoded, relative to the location.
         data: the content, or a file object open for reading in binary mode.
-        durable: on local disk, sync file and directories before returning. Object stores always are.
-        allowed: where links may lead, by URL; without it, only to another place in the table.
+        durable: whether to sync file and directories on local disk before returning. Object stores always are durable.
+        allowed: decides by URL where links may lead; only within the table by default.
 
     Raises:
-        StorageError: storage did not answer; a local file is then absent or as it was.
+        StorageError: storage did not answer; a local file is then missing or unchanged.
         LocationNotAllowed: a link leads elsewhere.
     """
     place = locate(location, path, allowed=allowed, inside=True)
@@ -276,23 +276,23 @@ def create_file(
 ) -> bool:
     """Create a file atomically: exactly one of several writers succeeds. Durable when this returns True.
 
-    ``data`` must differ from what any other writer may put there (a commit carries its transaction id): a
-    file that holds exactly ``data`` is taken for this writer's own, whose answer was lost on the way.
+    ``data`` must be unique to this writer (a commit has its transaction id): if the file exists with exactly ``data``,
+    an earlier attempt succeeded but its response was lost, and this returns True.
 
     Args:
         location: the table's canonical location.
         path: URL-encoded, relative to the location.
         data: the content.
-        allowed: where links may lead, by URL; without it, only to another place in the table.
-        directories: whether local directories are created where they are missing.
+        allowed: decides by URL where links may lead; only within the table by default.
+        directories: whether to create missing local directories.
 
     Returns:
-        False if the file exists already, with other content.
+        False if the file already exists with other content.
 
     Raises:
         AtomicCreateUnsupported: the storage cannot create a file atomically.
-        StorageError: storage did not answer, and the file may exist or not.
-        LocationNotAllowed: a link leads where neither the table nor ``allowed`` lets it.
+        StorageError: storage did not answer, and the file may or may not exist.
+        LocationNotAllowed: a link leads elsewhere.
     """
     place = locate(location, path, allowed=allowed, inside=True)
     with storage_errors("create", place.url, writing=True):
@@ -303,7 +303,7 @@ def create_file(
                 with _opened(place) as file:
                     if file.read(len(data) + 1) != data:
                         return False
-                # What failed in the call before this one may have been the syncing of its name.
+                # The previous attempt may have failed while syncing the directory.
                 _local_files.sync_directory(directory)
                 return True
         try:
@@ -320,11 +320,11 @@ def create_file(
 
 
 def delete_file(location: str, path: str, *, allowed: Allowed | None = None) -> None:
-    """Delete a file; one that does not exist is deleted already. Of a link, the link goes.
+    """Delete a file, or a link itself; a missing file counts as deleted.
 
     Raises:
-        StorageError: storage did not answer, and the file may be there or not.
-        LocationNotAllowed: a link above the file leads where neither the table nor ``allowed`` lets it.
+        StorageError: storage did not answer, and the file may or may not exist.
+        LocationNotAllowed: a link in the path leads elsewhere.
     """
     place = locate(location, path, allowed=allowed, inside=True)
     with suppress(FileNotFoundError), storage_errors("delete", place.url, writing=place.local is None):
@@ -335,7 +335,7 @@ def delete_file(location: str, path: str, *, allowed: Allowed | None = None) -> 
         try:
             obstore.delete(place.remote, place.key)
         except FileNotFoundError:
-            # Azure and GCS say so of a file, every store of a bucket. A listing fails only for the bucket.
+            # NotFound may mean the file (Azure, GCS) or the bucket (all stores). Only a missing bucket fails a listing.
             next(iter(obstore.list(place.remote, place.key, chunk_size=1)), None)
 
 
@@ -344,7 +344,7 @@ def open_output(location: str, path: str, *, durable: bool = False) -> Iterator[
     """Open a new file for streaming; if the block raises, no file is left.
 
     Raises:
-        FileExistsError: the local file exists already.
+        FileExistsError: the local file already exists.
         StorageError: storage did not answer.
         LocationNotAllowed: a link leads out of the table.
     """
@@ -352,7 +352,7 @@ def open_output(location: str, path: str, *, durable: bool = False) -> Iterator[
     if place.local is None:
         with storage_errors("write", place.url, writing=True):
             writer = obstore.open_writer(place.remote, place.key)
-        # On an error the writer is left open, which abandons the upload: closing it would complete the file.
+        # Do not close the writer on an error: that would complete the upload, whereas leaving it open aborts it.
         yield cast("IO[bytes]", RemoteOutput(writer, place.url))
         with storage_errors("write", place.url, writing=True):
             writer.close()
@@ -371,12 +371,12 @@ def open_output(location: str, path: str, *, durable: bool = False) -> Iterator[
 
 
 def remove_directories(location: str, path: str, chosen: Callable[[str], bool]) -> None:
-    """Remove directories of a local table with all that is in them, as far as that can be done.
+    """Remove directories of a local table with their content, ignoring what cannot be removed.
 
     Args:
         location: the table's canonical location.
-        path: of the directory that they are in, URL-encoded, relative to the location.
-        chosen: which of them, by their names.
+        path: of the parent directory, URL-encoded, relative to the location.
+        chosen: selects directories by name.
 
     Raises:
         StorageError: storage did not answer.
@@ -403,15 +403,14 @@ def read_deletion_vectors(
 ) -> dict[str, BitMap64]:
     """Return the deleted rows by data file path.
 
-    Deletion vectors that share a file are read with one request where they lie close together; several
-    files are read at once.
+    Adjacent deletion vectors in one file are read with one request; several files are read concurrently.
 
     Args:
         location: the table's canonical location.
-        wanted: the data file's path as in the log, and its descriptor.
+        wanted: pairs of the data file's path as in the log and its descriptor.
         table: for errors.
         version: for errors.
-        allowed: decides by URL whether a file outside ``location`` may be read; without it, none may.
+        allowed: decides by URL whether a file outside ``location`` may be read; none may by default.
 
     Raises:
         CorruptDeletionVector: or a subclass, naming table, version, data file and deletion vector file.
@@ -433,9 +432,9 @@ def read_deletion_vector_records(
     version: int | None,
     allowed: Allowed | None = None,
 ) -> dict[str, bytes | memoryview]:
-    """Return deletion vectors as they stand in files of the portable layout, checked but not decoded, by data file path.
+    """Return deletion vectors framed in the portable layout, verified but not decoded, by data file path.
 
-    Arguments and errors are those of :func:`read_deletion_vectors`.
+    See :func:`read_deletion_vectors` for arguments and errors.
     """
     return _read_vectors(
         location,
@@ -446,7 +445,7 @@ def read_deletion_vector_records(
 
 @dataclass(frozen=True, slots=True)
 class _Reader(Generic[_Vector]):
-    """What to make of a deletion vector in the log, and of the bytes of one in a file."""
+    """Functions that decode an inline deletion vector, and the bytes of one in a file."""
 
     in_log: Callable[[Descriptor, Where], _Vector]
     in_file: Callable[[memoryview, Descriptor, Where], _Vector]
@@ -469,7 +468,7 @@ def _read_vectors(
         return _read_file(location, *item, reader)
 
     if len(by_file) == 1 or location.startswith("file:"):
-        # A local read takes less time than handing it to a thread.
+        # Local reads are faster than handing them to a thread.
         for item in by_file.items():
             found.update(read_file(item))
     elif by_file:
@@ -480,7 +479,7 @@ def _read_vectors(
 
 
 def _file_of(descriptor: Descriptor, location: str, where: Where) -> str:
-    """Return one name for all spellings of the file that a descriptor points to."""
+    """Return one canonical name for all spellings of a descriptor's file."""
     facts = {"table": where.table, "version": where.version, "file": where.file}
     try:
         return descriptor.relative_path() or canonical_log_path(descriptor.path_or_inline_dv, location)
@@ -499,7 +498,7 @@ def _file_of(descriptor: Descriptor, location: str, where: Where) -> str:
 def _read_file(
     location: str, name: str, members: Sequence[tuple[Where, Descriptor]], reader: _Reader[_Vector]
 ) -> list[tuple[str, _Vector]]:
-    """Return deletion vectors that are all in the file ``name``, by data file path."""
+    """Return the deletion vectors in the file ``name``, by data file path."""
     where = members[0][0]
     facts = {"table": where.table, "version": where.version, "file": where.file, "deletion_vector": name}
     try:
@@ -511,7 +510,7 @@ def _read_file(
                     **(facts | {"file": member.file}),
                 )
             if dv.size_in_bytes > _LARGE:
-                # A descriptor that lies could have a whole data file read into memory.
+                # A forged descriptor could otherwise load a whole data file into memory.
                 start, _ = dv.byte_range
                 [head] = read_ranges(location, name, [(start, start + 5)], allowed=reader.allowed)
                 check_size(head, dv, member)

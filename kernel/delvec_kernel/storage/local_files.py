@@ -1,11 +1,11 @@
-"""Files on local disk, written so that they survive a crash or leave nothing that looks like a file.
+"""Crash-safe writes of local files: a file is complete or absent.
 
-The object store library's local store links but never syncs, and it cannot name every file a local table
-may hold, so local locations use plain files.
+obstore's local store links but never syncs, and it cannot handle every file name that a local table may
+have, so local locations use plain files.
 
-Every function works in a directory that is held open (:func:`opened_directory`), and takes names in it, which it does not
-follow where they are links. The kernel says where an open directory is, so that a symbolic link that leads out of a table is
-found whenever it was put there: looking at the path first, and using it afterwards, would leave a gap between the two.
+Every function works relative to an open directory (:func:`opened_directory`) and does not follow links in the names it
+takes. The operating system reports where an open directory really is, so links out of a table are detected whenever they
+were created; checking a path before using it would leave a race.
 """
 
 import errno
@@ -44,15 +44,15 @@ __all__ = [
 ]
 
 Check = Callable[[str], None]
-"""Raises where a path, which holds no links, is out of bounds."""
+"""Raises if a path without links is out of bounds."""
 
 _NO_HARD_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 _IS_LINK: Final = frozenset({errno.ELOOP, errno.EMLINK, getattr(errno, "EFTYPE", errno.ELOOP)})
 _CHUNK: Final = 1 << 20
-# Where it can, a directory is opened without the right to list it, which its files do not need.
+# O_PATH, where available, works without permission to list the directory, which its files do not need.
 _DIRECTORY: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 _BELOW: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Opening a FIFO would wait for its other end, and opening a terminal could make it ours.
+# O_NONBLOCK: opening a FIFO would block. O_NOCTTY: opening a terminal could make it the controlling one.
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CREATE: Final = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -64,17 +64,17 @@ _CREATE: Final = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 def opened_directory(
     path: Path, check: Check, *, create: bool = False, durable: bool = False
 ) -> Iterator[int]:
-    """Hold a directory open, wherever links lead; the block gets its descriptor.
+    """Open a directory, following links; yields its descriptor.
 
     Args:
         path: absolute.
-        check: is asked where the directory really is, unless that is ``path``.
-        create: create it, and its parents, where they are missing.
-        durable: make the names of new directories durable.
+        check: called with the directory's real path, unless that is ``path``.
+        create: whether to create it and its parents if missing.
+        durable: whether to sync new directories.
 
     Raises:
         FileNotFoundError: it does not exist.
-        NotADirectoryError: it is something else, or something above it is.
+        NotADirectoryError: it, or one of its parents, is not a directory.
     """
     descriptor = _open_directory(path, path, check, create=create, durable=durable)
     try:
@@ -84,7 +84,7 @@ def opened_directory(
 
 
 def _open_directory(path: Path, wanted: Path, check: Check, *, create: bool, durable: bool) -> int:
-    """Open a directory on the way to ``wanted``, where ``check`` lets that be."""
+    """Open a directory on the way to ``wanted``, if ``check`` allows."""
     try:
         descriptor = os.open(path, _DIRECTORY)
     except FileNotFoundError:
@@ -108,7 +108,7 @@ def _open_directory(path: Path, wanted: Path, check: Check, *, create: bool, dur
         try:
             return os.open(path.name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
         except OSError as error:
-            if error.errno in _IS_LINK:  # one that leads nowhere, or has just been put there
+            if error.errno in _IS_LINK:  # a dangling link, or one created meanwhile
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from error
             raise
     finally:
@@ -116,7 +116,7 @@ def _open_directory(path: Path, wanted: Path, check: Check, *, create: bool, dur
 
 
 def _path_of(descriptor: int, path: Path) -> str:
-    """Return where an open file or directory is, which was opened as ``path``; no part of that is a link."""
+    """Return the link-free path of an open file or directory, which was opened as ``path``."""
     if sys.platform == "linux":
         try:
             found = os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - for every file
@@ -151,7 +151,7 @@ def open_file(path: Path, check: Check) -> int:
                 raise _no_file(error, path) from error
             real = Path(os.path.realpath(path))
             if real.is_symlink():
-                raise  # it leads in a circle
+                raise  # a cycle
         else:
             return _regular(descriptor, path)
     check(str(real))
@@ -171,20 +171,20 @@ def _regular(descriptor: int, path: Path) -> int:
 
 
 def not_regular(mode: int, path: Path) -> OSError:
-    """Return the error for something that is where a file should be."""
+    """Return the error for a path that is not a regular file."""
     code = errno.EISDIR if stat.S_ISDIR(mode) else errno.ENODEV
     return OSError(code, "it is not a regular file", str(path))
 
 
 def _no_file(error: OSError, path: Path) -> OSError:
-    # What open() says of a socket.
+    # The same error as open() of a socket.
     return (
         OSError(errno.ENODEV, "it is not a regular file", str(path)) if error.errno == errno.ENXIO else error
     )
 
 
 def look_up(directory: int, path: Path, check: Check) -> os.stat_result:
-    """Return what is known of a regular file in a directory; of one that a link leads to, if it may.
+    """Return the stat of a regular file in a directory, following links if ``check`` allows.
 
     Raises:
         FileNotFoundError: it does not exist.
@@ -204,15 +204,15 @@ def look_up(directory: int, path: Path, check: Check) -> os.stat_result:
 
 @contextmanager
 def descended(root: int, path: str, *, create: bool = False) -> Iterator[int]:
-    """Open a directory below another one, step by step: one step over a link could lead anywhere.
+    """Open a directory below another, one component at a time, so that no link is followed.
 
     Args:
         root: an open directory.
-        path: below it, URL-encoded; empty for the directory itself.
-        create: make the directories that are missing, durably.
+        path: relative to it, URL-encoded; empty for the directory itself.
+        create: whether to create missing directories, durably.
 
     Raises:
-        OSError: it cannot be opened; ``NotADirectoryError`` where a link or a file is in the way.
+        OSError: it cannot be opened; ``NotADirectoryError`` if a component is a link or a file.
     """
     descriptor = os.open(".", _BELOW, dir_fd=root)
     try:
@@ -241,7 +241,7 @@ def entries(directory: int) -> Iterator[Iterator[os.DirEntry[str]]]:
 
 
 def by_descriptor(descriptor: int, path: Path) -> Path:
-    """Return a path by which a library can open an open file, wherever links lead by now."""
+    """Return a path by which a library can open an already open file, even if links have changed."""
     found = Path(f"/dev/fd/{descriptor}")
     return found if found.exists() else path
 
@@ -253,7 +253,7 @@ def create(directory: int, path: Path, data: bytes) -> bool:
     """Create the file ``path`` in ``directory`` with ``data`` unless it exists; durable when this returns.
 
     Returns:
-        False if the file exists already; it is then left as it was.
+        False if the file already exists; it is left unchanged.
 
     Raises:
         AtomicCreateUnsupported: the file system has no hard links.
@@ -263,15 +263,15 @@ def create(directory: int, path: Path, data: bytes) -> bool:
 
 
 def publish(directory: int, temporary: str, path: Path) -> bool:
-    """Give a complete and synced file its name unless that exists; durable when this returns.
+    """Give a complete and synced file its final name unless that exists; durable when this returns.
 
     Args:
-        directory: that both names are in.
-        temporary: the file's name; it is gone afterwards, whatever happens.
-        path: the name to give.
+        directory: contains both names.
+        temporary: the file's current name, which is always removed.
+        path: the final name.
 
     Returns:
-        False if the file exists already; it is then left as it was.
+        False if the file already exists; it is left unchanged.
 
     Raises:
         AtomicCreateUnsupported: the file system has no hard links.
@@ -279,10 +279,10 @@ def publish(directory: int, temporary: str, path: Path) -> bool:
     """
     try:
         try:
-            # A rename would replace a commit that another process made in between.
+            # rename() would replace a commit that another process made meanwhile.
             os.link(temporary, path.name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
         except FileExistsError:
-            # NFS repeats a link whose answer was lost, and then reports its own success as EEXIST.
+            # NFS retries a link whose response was lost, and then reports EEXIST for its own success.
             if os.stat(temporary, dir_fd=directory).st_nlink < 2:  # noqa: PLR2004 - the temporary name and the final one
                 return False
         except OSError as error:
@@ -301,7 +301,7 @@ def publish(directory: int, temporary: str, path: Path) -> bool:
 
 
 def replace(directory: int, path: Path, data: bytes | memoryview | IO[bytes], *, durable: bool) -> None:
-    """Write ``path`` in ``directory`` whole, replacing what is there; a reader sees the old file or the new one."""
+    """Write ``path`` in ``directory`` atomically, replacing any existing file; readers see the old or the new one."""
     temporary = _write_beside(directory, path, data, durable=durable)
     try:
         forget_checksum(directory, path.name)
@@ -315,7 +315,7 @@ def replace(directory: int, path: Path, data: bytes | memoryview | IO[bytes], *,
 
 
 def remove(directory: int, name: str) -> None:
-    """Remove the file ``name`` in ``directory``; of a link, the link."""
+    """Remove the file ``name`` in ``directory``, or a link itself."""
     if "/" in name:
         raise ValueError(f"{name!r} is not the name of a file in one directory")
     forget_checksum(directory, name)
@@ -323,9 +323,9 @@ def remove(directory: int, name: str) -> None:
 
 
 def remove_directories(directory: int, names: Iterable[str]) -> None:
-    """Remove directories with all that is in them, as far as that can be done; links are not followed."""
+    """Remove directories with their content, ignoring errors and not following links."""
     for name in names:
-        # Renamed first, so that no reader finds half of one.
+        # Rename first, so that no reader finds a partial directory.
         removed = f".{name}.removed"
         with suppress(OSError):
             os.rename(name, removed, src_dir_fd=directory, dst_dir_fd=directory)
@@ -333,7 +333,7 @@ def remove_directories(directory: int, names: Iterable[str]) -> None:
 
 
 def forget_checksum(directory: int, name: str) -> None:
-    """Remove the checksum that Hadoop keeps beside a file: it would refuse any other content as damaged."""
+    """Remove the Hadoop checksum file, which would make Hadoop reject any other content as corrupt."""
     try:  # noqa: SIM105 - for every file
         os.unlink(f".{name}.crc", dir_fd=directory)
     except OSError:
@@ -341,9 +341,9 @@ def forget_checksum(directory: int, name: str) -> None:
 
 
 class NewFile:
-    """A file that did not exist, open for writing under its final name.
+    """A new file, open for writing under its final name.
 
-    Data files need no rename: nothing refers to them before the log does.
+    Data files need no temporary name, since nothing refers to them before the commit.
 
     Attributes:
         file: the open file, binary and buffered.
@@ -353,14 +353,14 @@ class NewFile:
         """Create the file.
 
         Raises:
-            FileExistsError: it exists already.
+            FileExistsError: the file already exists.
         """
         self._directory, self._name, self._durable = directory, path.name, durable
         descriptor = os.open(self._name, os.O_WRONLY | _CREATE, 0o666, dir_fd=directory)
         self.file: IO[bytes] = os.fdopen(descriptor, "wb", buffering=_CHUNK)
 
     def finish(self) -> None:
-        """Write out what is buffered and close; durable if that was asked for. Removes the file on failure."""
+        """Flush and close, and sync if durable. Removes the file on failure."""
         try:
             self.file.close()
             if self._durable:
@@ -385,7 +385,7 @@ def sync_directory(directory: int) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some network file systems cannot sync a directory because every change of it is synchronous.
+        # Some network file systems cannot sync a directory because they change it synchronously.
         if error.errno not in {errno.EINVAL, errno.ENOTSUP}:
             raise
     finally:
@@ -394,7 +394,7 @@ def sync_directory(directory: int) -> None:
 
 def sync_file(directory: int, name: str) -> None:
     """Make a file's content durable."""
-    # Its writer may have closed the file already; syncing is by inode, so a second descriptor does.
+    # The writer may have closed the file; fsync works on the inode, so any descriptor will do.
     descriptor = os.open(name, _READ, dir_fd=directory)
     try:
         os.fsync(descriptor)
@@ -403,8 +403,8 @@ def sync_file(directory: int, name: str) -> None:
 
 
 def create_hidden(directory: int, path: Path) -> tuple[str, int]:
-    """Create a file that no reader of a log takes for one of it, next to ``path``; return its name and descriptor."""
-    # A name may have 255 bytes: long ones keep only their start.
+    """Create a hidden file next to ``path``, which log readers ignore; return its name and descriptor."""
+    # File names are limited to 255 bytes, so shorten long ones.
     stem = os.fsencode(path.name)[:180].decode("utf-8", "ignore")
     name = f".{stem}.{uuid.uuid4().hex}.tmp"
     return name, os.open(name, os.O_RDWR | _CREATE, 0o666, dir_fd=directory)

@@ -1,7 +1,7 @@
-"""Files of a table that move to another directory of it, and back: what a quarantine is made of.
+"""Moves files between directories of a table, as quarantine and its restoration do.
 
-On local disk a file gets its new name, durably, before it loses the old one; object stores copy, then delete. What stops in
-between leaves a file under both names, and is gone on with by the same call.
+On local disk a file is durably linked to its new name before it loses the old one; object stores copy, then delete. An
+interrupted move leaves a file under both names, and repeating the call completes it.
 """
 
 import os
@@ -22,7 +22,7 @@ from delvec_kernel.storage.trees import Deletion, delete_files
 
 __all__ = ["move_files"]
 
-_COPIED_AT_ONCE: Final = 16
+_CONCURRENT_COPIES: Final = 16
 
 
 def move_files(
@@ -34,19 +34,19 @@ def move_files(
     before: int | None = None,
     allowed: Allowed | None = None,
 ) -> Deletion:
-    """Move files from one directory of a table to another; nothing is replaced, and no link is followed on the way.
+    """Move files from one directory of a table to another, without replacing files or following links.
 
     Args:
         location: the table's canonical location.
-        paths: relative to ``source``, as :class:`~delvec_kernel.storage.trees.TreeListing` yields them; best in their order.
+        paths: relative to ``source``, from :class:`~delvec_kernel.storage.trees.TreeListing`, preferably in its order.
         source: a directory below the location; empty for the location itself.
-        target: another one; it is made where it is missing.
-        before: milliseconds since the epoch; local files that were changed since stay.
-        allowed: where the location itself may lead, by URL.
+        target: another directory, created if missing.
+        before: milliseconds since the epoch; local files modified later are kept.
+        allowed: decides by URL whether the location itself may be a link.
 
     Returns:
-        ``deleted`` are those that moved; ``kept`` those that are gone, that are not regular files or have changed, and those whose
-        new name is taken.
+        ``deleted`` are the moved files; ``kept`` those that are missing, changed or not regular files, or whose new
+        name is taken.
     """
     done = Deletion()
     place = locate(location, "_", allowed=allowed, inside=True)
@@ -62,7 +62,7 @@ def move_files(
             known = {*done.deleted, *done.kept}
             names = [name for name in names if name not in known]
             if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
-                done.kept += names  # gone, or there is a link where the directory was
+                done.kept += names  # missing, or a link replaced the directory
             else:
                 done.failed += names
                 done.error = done.error or error
@@ -81,7 +81,7 @@ def _move_local(
         for path in paths:
             name = unquote(path.rpartition("/")[2])
             (linked.append((path, name)) if _link(old, new, name, before) else done.kept.append(path))
-        # Before the old names go: else a crash could take both.
+        # Before unlinking the old names, or a crash could lose both.
         _local_files.sync_directory(new)
         for path, name in linked:
             _local_files.remove(old, name)
@@ -89,7 +89,7 @@ def _move_local(
 
 
 def _link(old: int, new: int, name: str, before: int | None) -> bool:
-    """Give a regular file its new name, too; False where it is none, is gone or young, or the name is taken."""
+    """Link a regular file to its new name; False if missing, too new or not regular, or if the name is taken."""
     try:
         known = os.stat(name, dir_fd=old, follow_symlinks=False)
         if not stat.S_ISREG(known.st_mode):
@@ -100,7 +100,7 @@ def _link(old: int, new: int, name: str, before: int | None) -> bool:
     except FileNotFoundError:
         return False
     except FileExistsError:
-        # Of a move that stopped between the two, both names are of one file.
+        # After an interrupted move, both names refer to the same file.
         return os.path.samestat(known, os.stat(name, dir_fd=new, follow_symlinks=False))
     return True
 
@@ -108,7 +108,7 @@ def _link(old: int, new: int, name: str, before: int | None) -> bool:
 def _move_remote(
     location: str, paths: Sequence[str], source: str, target: str, done: Deletion, allowed: Allowed | None
 ) -> None:
-    with ThreadPoolExecutor(_COPIED_AT_ONCE, "delvec-move") as pool:
+    with ThreadPoolExecutor(_CONCURRENT_COPIES, "delvec-move") as pool:
         results = pool.map(partial(_copied, location, source, target, allowed), paths)
         copied: list[str] = []
         for path, outcome in zip(paths, results, strict=True):

@@ -1,4 +1,4 @@
-"""Parquet footers before they are read: a file states the size of its own footer, and reading it takes that much memory."""
+"""Checks of Parquet footer sizes before reading: a file claims any size, and reading allocates that much memory."""
 
 from typing import Final
 
@@ -10,12 +10,12 @@ __all__ = ["MAX_FOOTER_BYTES", "TRAILER_BYTES", "check_footer", "footer_size"]
 
 MAX_FOOTER_BYTES: Final = 1 << 28
 TRAILER_BYTES: Final = 8
-"""At the end of a file: how long the footer is, and a magic number."""
+"""The footer length and the magic number at the end of a file."""
 _MAGIC: Final = b"PAR1"
 
 
 def footer_size(trailer: bytes, size: int, path: str) -> int | None:
-    """Return how many bytes before its last 8 are a file's footer, or None where it is no Parquet file.
+    """Return the footer's size in bytes, or None if the file is not Parquet.
 
     Args:
         trailer: the last 8 bytes.
@@ -23,7 +23,7 @@ def footer_size(trailer: bytes, size: int, path: str) -> int | None:
         path: for errors.
 
     Raises:
-        UnusableFile: more than 256 MiB, which no file of rows has.
+        UnusableFile: the footer exceeds 256 MiB, unlike that of any real file.
     """
     length = int.from_bytes(trailer[:4], "little")
     if trailer[4:] != _MAGIC or length > size - TRAILER_BYTES:
@@ -40,13 +40,13 @@ def footer_size(trailer: bytes, size: int, path: str) -> int | None:
 
 
 def check_footer(source: pa.NativeFile, path: str) -> None:
-    """Refuse an open file whose footer is too large to be read; whether it is one, its reader finds out.
+    """Reject an open file whose footer is too large; does not check that it is Parquet.
 
     Raises:
         UnusableFile: see :func:`footer_size`.
         OSError: it cannot be read.
     """
     size = source.size()
-    # Smaller files are not asked: in an object store that is a request more.
+    # Smaller files cannot have a larger footer, and checking costs a request in an object store.
     if size > MAX_FOOTER_BYTES:
         footer_size(source.read_at(TRAILER_BYTES, size - TRAILER_BYTES), size, path)

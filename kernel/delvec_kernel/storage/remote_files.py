@@ -1,4 +1,4 @@
-"""Files in object stores, with the interface of Python's own."""
+"""Files in object stores with Python's file interface."""
 
 import io
 from typing import Any
@@ -12,13 +12,13 @@ __all__ = ["RemoteFile", "RemoteOutput", "read_range"]
 
 
 def read_range(place: FileLocation, start: int, end: int) -> memoryview:
-    """Return the bytes of a remote file from ``start`` to ``end``, fewer where it ends before."""
+    """Return the bytes from ``start`` to ``end`` of a remote file, fewer if the file ends earlier."""
     store = place.remote
     try:
         return memoryview(obstore.get(store, place.key, options={"range": (start, end)}).bytes())
     except BaseError as error:
-        # Stores refuse a range that starts at or after the end of the file; so does an empty range. Other refusals keep
-        # their reason: a HEAD that is refused, too, has none.
+        # Stores reject ranges that are empty or start at the end of the file. Re-raise other errors as they are, since
+        # a failing HEAD request would have no message.
         status = answered_status(error)
         if start < end and (status not in (None, 416) or obstore.head(store, place.key)["size"] > start):
             raise
@@ -26,7 +26,7 @@ def read_range(place: FileLocation, start: int, end: int) -> memoryview:
 
 
 class RemoteFile(io.RawIOBase):
-    """A remote file for random access; Arrow buffers and coalesces, so every read is one request."""
+    """A remote file for random access; every read is one request, since Arrow buffers and coalesces reads."""
 
     def __init__(self, place: FileLocation, size: int) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class RemoteFile(io.RawIOBase):
         return self._position
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Return up to ``size`` bytes, all that are left by default."""
+        """Return up to ``size`` bytes, by default all remaining ones."""
         end = self._size if size is None or size < 0 else min(self._size, self._position + size)
         if end <= self._position:
             return b""
@@ -61,7 +61,7 @@ class RemoteFile(io.RawIOBase):
         return data
 
     def readall(self) -> bytes:
-        """Return all bytes that are left."""
+        """Return all remaining bytes."""
         return self.read(-1)
 
     def readinto(self, buffer: Any, /) -> int:
@@ -72,7 +72,7 @@ class RemoteFile(io.RawIOBase):
 
 
 class RemoteOutput(io.RawIOBase):
-    """A remote file being written; closing it is up to :func:`open_output`."""
+    """A remote file being written; :func:`open_output` closes it."""
 
     def __init__(self, writer: Any, url: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The directories and buckets that tables, and the files that their logs name, must lie in."""
+"""Allowed roots: the directories and buckets that must contain all tables and the files their logs reference."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,18 +14,18 @@ _ADVICE: Final = "add its directory to the service's DELVEC_ROOTS, or to roots= 
 
 
 class Roots:
-    """The directories and buckets that tables may lie in; without any, everywhere. Travels to executors.
+    """The allowed directories and buckets; empty allows everything. Picklable, for Spark executors.
 
-    Symbolic links are followed before the comparison, so a link inside a root does not lead out of it, and
+    Symbolic links are resolved before the comparison, so a link inside a root does not lead out of it, and
     two paths of one directory are one location.
 
     Args:
-        roots: paths or URLs; a relative path starts from the working directory.
-        besides: roots of others. Of two roots within each other the inner one counts, whosever it is.
-        namespace: whose roots they are, for errors; None where no namespace has roots of its own.
+        roots: paths or URLs; relative paths are resolved against the working directory.
+        besides: roots of other namespaces. Of nested roots the innermost applies, whichever namespace it belongs to.
+        namespace: the owner of the roots, for errors; None if namespaces have no separate roots.
 
     Raises:
-        InvalidLocation: a root is neither.
+        InvalidLocation: a root is neither a path nor a supported URL.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Roots:
         ]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Links may lead elsewhere on another machine.
+        # Resolve again on the other machine, where links may differ.
         return Roots, (self._given, self._besides, self._namespace)
 
     def __bool__(self) -> bool:
@@ -66,7 +66,7 @@ class Roots:
         """Return the canonical, link-free URL of a location in a request.
 
         Raises:
-            InvalidLocation: it is not a location, or is relative: the working directory is the client's.
+            InvalidLocation: it is not a location, or is relative, which only the client could resolve.
             LocationNotAllowed: it is outside every root.
         """
         canonical = _real(locations.canonical(location))
@@ -78,10 +78,10 @@ class Roots:
         return canonical
 
     def check(self, location: str) -> None:
-        """Refuse a canonical location that is outside every root by now.
+        """Reject a canonical location that is now outside every root.
 
         Raises:
-            LocationNotAllowed: it does, or a symbolic link leads there.
+            LocationNotAllowed: it is outside, or a symbolic link leads outside.
         """
         if not self.allows(location) or not self.allows(f"{location}/_delta_log"):
             raise LocationNotAllowed(
@@ -97,16 +97,16 @@ class Roots:
             )
 
     def check_files(self, location: str, paths: Iterable[str | None], *, table: str, version: int) -> None:
-        """Refuse files of a plan that lie outside every root, links included, before an engine opens them.
+        """Reject files of a plan outside every root, with links resolved, before an engine opens them.
 
         Args:
             location: the table's canonical location.
-            paths: as in the log; None is passed over.
+            paths: as in the log; None is ignored.
             table: for errors.
             version: for errors.
 
         Raises:
-            LocationNotAllowed: one does.
+            LocationNotAllowed: a file is outside.
         """
         for path in filter(None, paths) if self else ():
             url = locations.resolve(location, path)
@@ -120,7 +120,7 @@ class Roots:
                 )
 
     def allows(self, url: str) -> bool:
-        """Whether the file or directory at a canonical URL lies in a root."""
+        """Whether the file or directory at a canonical URL is in a root."""
         if not self:
             return True
         real = _real(url)
@@ -129,7 +129,7 @@ class Roots:
         )
 
     def depth(self, real: str) -> int:
-        """Return the length of the innermost root that a canonical, link-free URL lies in; -1 for none, 0 without roots."""
+        """Return the length of the innermost root that contains a canonical, link-free URL; -1 for none, 0 without roots."""
         if not self._roots:
             return 0
         return max((len(root) for root in self._roots if locations.within(real, root)), default=-1)

@@ -1,6 +1,6 @@
-"""Copies the row groups of Parquet files into one file, byte for byte and block by block, without decoding a value.
+"""Copies row groups of Parquet files into one file, byte for byte, without decoding values.
 
-Pages are walked as they are copied: the sizes in the footer and the offset indexes must agree with them.
+Pages are validated as they are copied: the sizes in the footer and the offset indexes must agree with them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,12 +23,12 @@ __all__ = ["SourceFile", "copy_row_groups", "read_footers"]
 
 _MAGIC: Final = b"PAR1"
 _BLOCK: Final = 8 << 20
-"""Bytes held in memory at a time."""
+"""Read size in bytes, which bounds memory."""
 _GAP: Final = 64 << 10
 """Gaps up to this many bytes between column chunks are read through, not requested around."""
 _CONCURRENT: Final = 16
 _FIRST_READ: Final = 64 << 10
-_LONGEST_INDEX: Final = 64 << 20
+_MAX_INDEX_BYTES: Final = 64 << 20
 _BLOOM_HEADER: Final = 256
 
 _Range = tuple[int, int]
@@ -40,7 +40,7 @@ class SourceFile:
 
     Attributes:
         path: as in the log.
-        footer: its own.
+        footer: of the file.
         size: in bytes.
     """
 
@@ -57,12 +57,12 @@ def read_footers(
     Args:
         location: the table's canonical location.
         sources: path and size of each.
-        allowed: where files may lie.
+        allowed: decides by URL whether a file outside the location may be read.
 
     Raises:
-        MissingDataFile: one does not exist.
-        CorruptTable: one is no Parquet file, or its footer is damaged.
-        UnusableFile: a footer has more than 256 MiB.
+        MissingDataFile: a file does not exist.
+        CorruptTable: a file is not Parquet, or its footer is corrupt.
+        UnusableFile: a footer exceeds 256 MiB.
         StorageError: storage did not answer.
     """
 
@@ -111,19 +111,19 @@ def _footer_errors(path: str) -> Iterator[None]:
 def copy_row_groups(
     location: str, sources: Sequence[SourceFile], path: str, *, allowed: Allowed | None = None
 ) -> int:
-    """Write a new file with the row groups of all files, one after the other, and return its size.
+    """Write a new file with the row groups of all files, in order, and return its size.
 
-    The caller has made sure that they may be together (:func:`~delvec_kernel.parquet.footer.why_not_together`).
+    Check beforehand that they can be combined (:func:`~delvec_kernel.parquet.footer.why_not_together`).
 
     Args:
         location: the table's canonical location.
         sources: the files.
         path: of the new file, relative to the location.
-        allowed: where sources may lie.
+        allowed: decides by URL whether a source outside the location may be read.
 
     Raises:
         MissingDataFile: a source does not exist.
-        CorruptTable: a source is not what its footer says; no file is left.
+        CorruptTable: a source contradicts its footer; no file is left.
         StorageError: storage did not answer; no file is left.
     """
     with files.open_output(location, path, durable=True) as sink:
@@ -133,7 +133,7 @@ def copy_row_groups(
             with _footer_errors(source.path), _opened(location, source, allowed) as read:
                 new.copy(source, read)
         for source in sources:
-            # Together and near the footer: some readers fetch all indexes of a file with one request.
+            # Write indexes together, next to the footer, since some readers fetch them all in one request.
             if not _has_indexes(source.footer):
                 new.place_without_indexes(source)
                 continue
@@ -156,7 +156,7 @@ _Read = Callable[[int, int], memoryview]
 
 @contextmanager
 def _opened(location: str, source: SourceFile, allowed: Allowed | None) -> Iterator[_Read]:
-    """Open a source for reads of ranges."""
+    """Open a source for range reads."""
     place = locate(location, source.path, allowed=allowed)
     if place.local is None:
         with storage_errors("read", place.url):
@@ -183,7 +183,7 @@ def _opened(location: str, source: SourceFile, allowed: Allowed | None) -> Itera
 
 
 class _NewFile:
-    """The file that is being written."""
+    """The file being written."""
 
     def __init__(self, sink: IO[bytes], path: str) -> None:
         self._sink = sink
@@ -204,7 +204,7 @@ class _NewFile:
         self.size += len(data)
 
     def places(self) -> Sequence[Sequence[Sequence[Place]]]:
-        """Return where each column chunk is, by file and row group."""
+        """Return the new position of each column chunk, by file and row group."""
         return self._places
 
     def copy(self, source: SourceFile, read: _Read) -> None:
@@ -267,7 +267,7 @@ class _NewFile:
         groups: Iterable[RowGroup],
         of: Callable[[ColumnChunk], _Range | None],
     ) -> dict[int, int]:
-        """Copy a part of each column chunk; return where each begins."""
+        """Copy a part of each column chunk; return the new offsets."""
         wanted = [(found, id(chunk)) for group in groups for chunk in group.chunks if (found := of(chunk))]
         wanted.sort()
         starts: dict[int, int] = {}
@@ -278,7 +278,7 @@ class _NewFile:
 
 
 def _pieces(read: _Read, ranges: Sequence[_Range]) -> Iterator[tuple[int, memoryview]]:
-    """Yield the bytes of ascending, disjoint ranges in parts, each with the number of its range.
+    """Yield the bytes of ascending, disjoint ranges in parts, each with the index of its range.
 
     Raises:
         ValueError: the file ends too early.
@@ -297,7 +297,7 @@ def _pieces(read: _Read, ranges: Sequence[_Range]) -> Iterator[tuple[int, memory
 
 
 def _block_end(ranges: Sequence[_Range], number: int, start: int) -> int:
-    """Return where one read ends: it covers ranges that are close together, up to a block."""
+    """Return the end of one read, which covers nearby ranges up to a block."""
     end = ranges[number][1]
     while end < start + _BLOCK and number + 1 < len(ranges) and ranges[number + 1][0] - end <= _GAP:
         number += 1
@@ -306,7 +306,7 @@ def _block_end(ranges: Sequence[_Range], number: int, start: int) -> int:
 
 
 def _whole(read: _Read, found: _Range) -> bytes:
-    if found[1] - found[0] > _LONGEST_INDEX:
+    if found[1] - found[0] > _MAX_INDEX_BYTES:
         raise ValueError("the index of a column's pages has more than 64 MiB")
     data = bytes(read(*found))
     if len(data) != found[1] - found[0]:

@@ -1,4 +1,4 @@
-"""Files that are too large for memory, and must appear whole or not at all: written on local disk first."""
+"""Large files that must appear atomically, written to local disk first."""
 
 import io
 import mmap
@@ -22,7 +22,7 @@ _BUFFER: Final = 1 << 20
 
 
 class _StagedBytes(io.FileIO):
-    """The staged file itself; a disk that does not take it is a StorageError."""
+    """The staged file; write errors become a StorageError."""
 
     def __init__(self, descriptor: int, url: str) -> None:
         super().__init__(descriptor, "wb")
@@ -35,10 +35,10 @@ class _StagedBytes(io.FileIO):
 
 @dataclass
 class StagedFile:
-    """A file that no reader sees yet.
+    """A file that readers cannot see yet.
 
     Attributes:
-        file: where to write it: open, binary and buffered. It is closed after the block of :func:`stage`.
+        file: to write to: open, binary and buffered. Closed at the end of the block of :func:`stage`.
     """
 
     file: IO[bytes]
@@ -48,26 +48,26 @@ class StagedFile:
 
     @property
     def size(self) -> int:
-        """Bytes so far."""
+        """Bytes written so far."""
         self.file.flush()
         return os.fstat(self.file.fileno()).st_size
 
     def publish(self) -> bool:
-        """Give the file its name, whole; durable when this returns.
+        """Publish the complete file under its name; durable when this returns.
 
         Returns:
-            False if there is a file of that name; it is left as it was. On an object store a file beyond 64 MiB
-            takes several requests, and one that another writer publishes in the same moment may be replaced.
+            False if the file already exists; it is left unchanged. On an object store, a file over 64 MiB takes several
+            requests and may replace one that another writer publishes at the same moment.
 
         Raises:
-            StorageError: storage did not answer, and the file may be there or not.
+            StorageError: storage did not answer, and the file may or may not exist.
         """
         place, size = self._place, self.size
         with storage_errors("create", place.url, writing=True):
             if self._directory is not None:
                 os.fsync(self.file.fileno())
                 return _local_files.publish(self._directory, self._name, place.path)
-            # Not closed here: a store in memory keeps it.
+            # Do not close the mmap: an in-memory store keeps a reference.
             data = mmap.mmap(self.file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
             if size > _ONE_REQUEST:
                 return self._publish_in_parts()
@@ -84,22 +84,22 @@ class StagedFile:
         with suppress(FileNotFoundError):
             obstore.head(place.remote, place.key)
             return False
-        with open(self._name, "rb") as file:  # noqa: PTH123 - a name of tempfile's
+        with open(self._name, "rb") as file:  # noqa: PTH123 - a name from tempfile
             obstore.put(place.remote, place.key, file)
         return True
 
 
 @contextmanager
 def stage(location: str, path: str, *, allowed: Allowed | None = None) -> Iterator[StagedFile]:
-    """Begin a file of a table; what is not published is gone after the block.
+    """Stage a file of a table; it is deleted after the block unless published.
 
     Args:
         location: the table's canonical location.
         path: URL-encoded, relative to the location.
-        allowed: where links may lead, by URL; without it, only to another place in the table.
+        allowed: decides by URL where links may lead; only within the table by default.
 
     Raises:
-        StorageError: local disk does not take it.
+        StorageError: writing to local disk failed.
         LocationNotAllowed: a link leads elsewhere.
     """
     place = locate(location, path, allowed=allowed, inside=True)
@@ -107,7 +107,7 @@ def stage(location: str, path: str, *, allowed: Allowed | None = None) -> Iterat
         directory = None
         with storage_errors("create", place.url, writing=True):
             if place.local is not None:
-                # A name is given by linking, which works within one file system.
+                # Stage in the target directory, since publishing is a hard link within one file system.
                 directory = stack.enter_context(place.opened_directory(create=True, durable=True))
                 name, descriptor = _local_files.create_hidden(directory, place.local)
             else:
@@ -120,7 +120,7 @@ def stage(location: str, path: str, *, allowed: Allowed | None = None) -> Iterat
 
 
 def _close(raw: io.FileIO) -> None:
-    # Not by way of the buffer: what is in it is either published by now, or of no use.
+    # Bypass the buffer, whose content is either published or no longer needed.
     with suppress(OSError):
         raw.close()
 

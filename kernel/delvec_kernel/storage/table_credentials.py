@@ -1,4 +1,4 @@
-"""Credentials of single tables, for stores that else take the process's own from the environment."""
+"""Per-table credentials, for stores that otherwise use those of the environment."""
 
 import threading
 from collections.abc import Mapping
@@ -23,23 +23,23 @@ class S3Keys(TypedDict):
 
 
 class CredentialProvider(Protocol):
-    """Gets the keys of a table's files, and gets new ones before those expire."""
+    """Provides the keys for a table's files, and renews them before they expire."""
 
     def __call__(self) -> S3Keys:
-        """Return keys that hold for some minutes at least."""
+        """Return keys that are valid for at least some minutes."""
 
     def settings(self) -> Mapping[str, Any]:
-        """Return where the store is, as obstore's options; the environment's win."""
+        """Return the store's settings as obstore options; the environment takes precedence."""
 
 
 def use_credentials(location: str, provider: CredentialProvider) -> None:
-    """Open the files below a location with a provider's keys from now on; of several providers the last one counts."""
+    """Use a provider's keys for files below a location; the last of several providers wins."""
     with _lock:
         _providers.setdefault(location, []).append(provider)
 
 
 def forget_credentials(location: str, provider: CredentialProvider) -> None:
-    """Take back what :func:`use_credentials` did."""
+    """Undo :func:`use_credentials`."""
     with _lock:
         found = [each for each in _providers.get(location, ()) if each is not provider]
         if found:
@@ -49,7 +49,7 @@ def forget_credentials(location: str, provider: CredentialProvider) -> None:
 
 
 def credentials_of(location: str) -> CredentialProvider | None:
-    """Return the provider of the innermost location that one holds for; None where the environment's keys do."""
+    """Return the provider of the innermost enclosing location; None to use the environment's keys."""
     if not _providers:
         return None
     with _lock:

@@ -1,4 +1,4 @@
-"""All files below a table's location: listing them, and deleting many of them. No link is followed on the way."""
+"""Recursive listing and bulk deletion of the files below a table's location, without following links."""
 
 import os
 import re
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 LISTED: Final = pa.schema([("path", pa.string()), ("size", pa.int64()), ("modified", pa.int64())])
-"""``path`` as a log spells it, relative to the table; ``size`` in bytes; ``modified`` in milliseconds since the epoch, by
+"""``path`` as in a log, relative to the table; ``size`` in bytes; ``modified`` in milliseconds since the epoch, by
 the storage's clock."""
 
 _LOG: Final = "_delta_log"
@@ -44,33 +44,33 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_.~=+-]*")
 _BATCH_ROWS: Final = 64 * 1024
 _LIST_CHUNK: Final = 1000
 _ENTRIES: Final = 16 * 1024
-"""Of a directory, held at once."""
-_AT_ONCE: Final = 8
-_LOOKED_UP_AT_ONCE: Final = 32
-_DEEPEST: Final = 64
+"""Directory entries held in memory at a time."""
+_CONCURRENT_LISTINGS: Final = 8
+_CONCURRENT_LOOKUPS: Final = 32
+_MAX_DEPTH: Final = 64
 _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_GIVEN_UP_AFTER: Final = 3
+_MAX_FAILURES: Final = 3
 
 
 @dataclass
 class TreeListing:
-    """The files below a table's location; what else is known of them is complete once :meth:`batches` has ended.
+    """Lists the files below a table's location; other attributes are complete after :meth:`batches` ends.
 
-    Left out are names that are not UTF-8, links, what is not a regular file, and other tables within this one.
+    Omits names that are not UTF-8, links, special files, and other tables inside this one.
 
     Args:
         location: the table's canonical location.
-        is_hidden: names of files and directories to leave out, too.
-        allowed: where the location itself may lead, by URL.
-        hides_metadata: leave out ``metadata``, where Iceberg's metadata is.
-        wanted: tells by their paths which files are of interest: local ones that are not are left out, and not looked at.
+        is_hidden: names of files and directories to omit, too.
+        allowed: decides by URL whether the location itself may be a link.
+        hides_metadata: whether to omit ``metadata``, the directory of Iceberg metadata.
+        wanted: a filter by path, applied to local files before they are examined.
 
     Attributes:
-        directories: how many there are, the table's own among them.
-        empty: directories of a local table that nothing is in, and when they were changed.
-        shielded: files and directories that links lead to, or that are other tables: files to leave alone.
+        directories: their number, including the table's own.
+        empty: empty directories of a local table, and when they were modified.
+        shielded: targets of links, and other tables: files to leave alone.
         links: paths of symbolic links, decoded.
-        left_out: paths that no log could name, because they are not UTF-8 or lie too deep.
+        left_out: paths that no log could reference, because they are not UTF-8 or too deep.
     """
 
     location: str
@@ -88,7 +88,7 @@ class TreeListing:
         """Yield the files, LISTED.
 
         Raises:
-            StorageError: storage did not answer. What is missing has no files.
+            StorageError: storage did not answer. A missing directory has no files.
         """
         place = locate(self.location, "_", allowed=self.allowed)
         with suppress(FileNotFoundError), storage_errors("list", self.location):
@@ -104,15 +104,15 @@ class TreeListing:
     ) -> Iterator[tuple[str, int, int]]:
         below: list[str] = []
         seen = 0
-        if prefix and _holds(directory, _LOG):
+        if prefix and _contains(directory, _LOG):
             self.shielded.add(prefix.removesuffix("/"))
             return
         with _local_files.entries(directory) as found:
-            # Never all at once: there may be a million.
+            # In chunks: a directory may have a million entries.
             while entries := list(islice(found, _ENTRIES)):
                 seen += len(entries)
                 names = [entry for entry in entries if self._is_file(entry, prefix, path, root, below)]
-                yield from self._looked_at(prefix, names)
+                yield from self._stat_files(prefix, names)
         if prefix and not seen:
             self.empty.append((prefix.removesuffix("/"), _milliseconds(os.fstat(directory))))
         yield from self._walk_below(directory, prefix, path, root, depth, below)
@@ -120,9 +120,9 @@ class TreeListing:
     def _is_file(
         self, entry: os.DirEntry[str], prefix: str, path: Path, root: Path, below: list[str]
     ) -> bool:
-        """Whether an entry may be a file to list; take note of it where it is a directory or a link."""
+        """Whether an entry may be a file to list; records directories and links."""
         name = entry.name
-        if prefix and name == _LOG:  # it has just been made
+        if prefix and name == _LOG:  # another table, created during the listing
             self.shielded.add(prefix.removesuffix("/"))
         if self._is_hidden(name, prefix):
             return False
@@ -134,11 +134,11 @@ class TreeListing:
             below.append(name)
             return False
         if not name.isascii() and not _is_utf8(name):
-            self.left_out.append(_shown(prefix, name))  # nothing that a log could name
+            self.left_out.append(_shown(prefix, name))  # no log could reference it
             return False
         return True
 
-    def _looked_at(self, prefix: str, entries: Sequence[os.DirEntry[str]]) -> Iterator[tuple[str, int, int]]:
+    def _stat_files(self, prefix: str, entries: Sequence[os.DirEntry[str]]) -> Iterator[tuple[str, int, int]]:
         paths = [f"{prefix}{name}" for name in _canonical_names([entry.name for entry in entries])]
         pairs: Iterable[tuple[str, os.DirEntry[str]]] = zip(paths, entries, strict=True)
         if self.wanted is not None and paths:
@@ -147,7 +147,7 @@ class TreeListing:
             try:
                 known = entry.stat(follow_symlinks=False)
             except FileNotFoundError:
-                continue  # gone since
+                continue  # deleted meanwhile
             if stat.S_ISREG(known.st_mode):
                 yield path, known.st_size, known.st_mtime_ns // 1_000_000
 
@@ -155,7 +155,7 @@ class TreeListing:
         self, directory: int, prefix: str, path: Path, root: Path, depth: int, names: Sequence[str]
     ) -> Iterator[tuple[str, int, int]]:
         for name in names:
-            if depth >= _DEEPEST or not _is_utf8(name):
+            if depth >= _MAX_DEPTH or not _is_utf8(name):
                 self.left_out.append(_shown(prefix, name))
                 continue
             with suppress(FileNotFoundError, NotADirectoryError), _opened(directory, name) as inner:
@@ -164,7 +164,7 @@ class TreeListing:
                 yield from self._walk(inner, inside, path / name, root, depth + 1)
 
     def _is_hidden(self, name: str, prefix: str) -> bool:
-        # Iceberg's metadata of this table is there, and delta-spark leaves that name alone, too.
+        # The default location of this table's Iceberg metadata, which delta-spark also leaves alone.
         return (
             name == _LOG
             or self.is_hidden(name)
@@ -177,13 +177,13 @@ class TreeListing:
             self.shielded.add(locations.canonical_relative(str(target.relative_to(root))))
 
     def _remote(self, place: FileLocation) -> Iterator[pa.RecordBatch]:
-        """List the directories of an object store, some at once: one listing after the other takes its time."""
+        """List the directories of an object store concurrently, since each listing takes a while."""
         top = obstore.list_with_delimiter(place.remote)
         yield from _batched(self._visible(top["objects"]))
         prefixes = iter(name for name in top["common_prefixes"] if not self._is_hidden(name.strip("/"), ""))
         seen: set[str] = set()
-        with ThreadPoolExecutor(_AT_ONCE, "delvec-list") as pool:
-            while some := list(islice(prefixes, _AT_ONCE)):
+        with ThreadPoolExecutor(_CONCURRENT_LISTINGS, "delvec-list") as pool:
+            while some := list(islice(prefixes, _CONCURRENT_LISTINGS)):
                 if len(some) == 1:
                     yield from self._below(place, some[0], seen)
                     continue
@@ -208,13 +208,13 @@ class TreeListing:
 
 
 def _canonical_names(names: list[str]) -> list[str]:
-    """Return names as a log spells them. Nearly all are so already, which one look at all of them tells."""
+    """Return names as a log spells them. Nearly all are unchanged, which one regular expression over all can tell."""
     if _PLAIN.fullmatch("".join(names)):
         return names
     return [locations.canonical_relative(name) for name in names]
 
 
-def _holds(directory: int, name: str) -> bool:
+def _contains(directory: int, name: str) -> bool:
     try:
         os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
@@ -236,13 +236,13 @@ def _shown(prefix: str, name: str) -> str:
 
 @dataclass
 class Deletion:
-    """What became of files that were to be deleted.
+    """The outcome of deleting files.
 
     Attributes:
-        deleted: paths of those that are gone, also those that others deleted.
-        kept: paths of those that changed meanwhile.
-        failed: paths of those that storage does not delete, or was not asked to any more.
-        error: the first of the reasons.
+        deleted: paths of files that are gone, including those that others deleted.
+        kept: paths of files that changed meanwhile.
+        failed: paths of files that storage did not delete, or that were skipped after errors.
+        error: the first error.
     """
 
     deleted: list[str] = field(default_factory=list)
@@ -252,25 +252,25 @@ class Deletion:
 
 
 def look_up_files(location: str, paths: Sequence[str], *, allowed: Allowed | None = None) -> pa.Table:
-    """Return what storage knows of files below a table's location, LISTED; what is missing or no regular file is left out.
+    """Return size and modification time of files below a table's location, LISTED, without missing and special files.
 
     Args:
         location: the table's canonical location.
-        paths: as :class:`TreeListing` yields them; best in their order.
-        allowed: where the location itself may lead, by URL.
+        paths: from :class:`TreeListing`, preferably in its order.
+        allowed: decides by URL whether the location itself may be a link.
 
     Raises:
         StorageError: storage did not answer.
     """
     place = locate(location, "_", allowed=allowed, inside=True)
     if place.local is None:
-        with ThreadPoolExecutor(_LOOKED_UP_AT_ONCE, "delvec-look-up") as pool:
+        with ThreadPoolExecutor(_CONCURRENT_LOOKUPS, "delvec-look-up") as pool:
             found: Iterable[tuple[str, int, int] | None] = pool.map(partial(_head, place), paths)
             return pa.Table.from_batches(_batched(row for row in found if row is not None), LISTED)
-    return pa.Table.from_batches(_batched(_looked_up(place, paths)), LISTED)
+    return pa.Table.from_batches(_batched(_look_up(place, paths)), LISTED)
 
 
-def _looked_up(place: FileLocation, paths: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+def _look_up(place: FileLocation, paths: Sequence[str]) -> Iterator[tuple[str, int, int]]:
     for parent, group in groupby(paths, lambda path: path.rpartition("/")[0]):
         with (
             suppress(FileNotFoundError),
@@ -286,7 +286,7 @@ def _looked_up(place: FileLocation, paths: Sequence[str]) -> Iterator[tuple[str,
                             if stat.S_ISREG(known.st_mode):
                                 yield path, known.st_size, _milliseconds(known)
             except NotADirectoryError:
-                continue  # a link, or a file: no directory of this table's
+                continue  # a link or a file, so not a directory of this table
 
 
 def _head(place: FileLocation, path: str) -> tuple[str, int, int] | None:
@@ -297,12 +297,12 @@ def _head(place: FileLocation, path: str) -> tuple[str, int, int] | None:
 
 
 def inner_tables(location: str, paths: Iterable[str], *, allowed: Allowed | None = None) -> list[str]:
-    """Return the directories above these files, and below the location, that are Delta tables themselves.
+    """Return the directories between the location and these files that are Delta tables themselves.
 
     Args:
         location: the table's canonical location.
-        paths: as :class:`TreeListing` yields them.
-        allowed: where the location itself may lead, by URL.
+        paths: from :class:`TreeListing`.
+        allowed: decides by URL whether the location itself may be a link.
 
     Raises:
         StorageError: storage did not answer.
@@ -318,7 +318,7 @@ def inner_tables(location: str, paths: Iterable[str], *, allowed: Allowed | None
             chunks = obstore.list(place.remote, f"{unquote(directory)}/{_LOG}", chunk_size=1)
             return any(True for _ in chunks)
 
-    with ThreadPoolExecutor(_AT_ONCE, "delvec-look-up") as pool:
+    with ThreadPoolExecutor(_CONCURRENT_LISTINGS, "delvec-look-up") as pool:
         found = pool.map(is_table, directories)
         return [directory for directory, is_one in zip(directories, found, strict=True) if is_one]
 
@@ -326,13 +326,13 @@ def inner_tables(location: str, paths: Iterable[str], *, allowed: Allowed | None
 def delete_files(
     location: str, paths: Sequence[str], before: int, *, allowed: Allowed | None = None
 ) -> Deletion:
-    """Delete files below a table's location; what is not a regular file any more stays.
+    """Delete files below a table's location, except those that are no longer regular files.
 
     Args:
         location: the table's canonical location.
-        paths: as :class:`TreeListing` yields them; best in their order.
-        before: milliseconds since the epoch; local files that were changed since stay.
-        allowed: where the location itself may lead, by URL.
+        paths: from :class:`TreeListing`, preferably in its order.
+        before: milliseconds since the epoch; local files modified later are kept.
+        allowed: decides by URL whether the location itself may be a link.
     """
     done = Deletion()
     place = locate(location, "_", allowed=allowed, inside=True)
@@ -350,9 +350,9 @@ def delete_files(
                 _delete_local(directory, names, before, location, done)
         except DelvecError as error:
             if isinstance(error.__cause__, FileNotFoundError):
-                done.deleted += names  # with their directory
+                done.deleted += names  # the directory was deleted
             elif isinstance(error.__cause__, NotADirectoryError):
-                done.kept += names  # there is a link, or a file, where the directory was
+                done.kept += names  # a link or a file replaced the directory
             else:
                 done.failed += names
                 done.error = done.error or error
@@ -389,12 +389,12 @@ def _delete_remote(place: FileLocation, paths: Sequence[str], done: Deletion) ->
     try:
         obstore.delete(place.remote, [unquote(path) for path in paths])
     except (BaseError, OSError):
-        pass  # which of them is found out one by one
+        pass  # delete one by one to find out which failed
     else:
         done.deleted += paths
         return
     for path in paths:
-        if len(done.failed) >= _GIVEN_UP_AFTER:
+        if len(done.failed) >= _MAX_FAILURES:
             done.failed.append(path)
             continue
         try:
@@ -412,9 +412,9 @@ def _delete_remote(place: FileLocation, paths: Sequence[str], done: Deletion) ->
 def remove_empty_directories(
     location: str, paths: Iterable[str], *, allowed: Allowed | None = None
 ) -> list[str]:
-    """Remove directories of a local table that nothing is in, those below first; return which are gone.
+    """Remove empty directories of a local table, innermost first; return those removed.
 
-    What cannot be removed stays: an empty directory does no harm.
+    Errors are ignored, since empty directories are harmless.
     """
     gone: list[str] = []
     place = locate(location, "_", allowed=allowed, inside=True)
