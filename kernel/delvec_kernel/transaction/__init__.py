@@ -1,1 +1,1 @@
-"""A commit before it is written: its actions, its conflicts with winning commits, groups."""
+"""A commit before it is written: its actions, conflicts with winning commits, and group commits."""

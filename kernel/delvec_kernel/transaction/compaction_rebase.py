@@ -1,4 +1,4 @@
-"""Where compactions put rows: those that won, and our own, in whose outputs is deleted what others deleted in its sources."""
+"""Where compactions put rows: winning ones, and ours, in whose outputs concurrent deletes of its sources are repeated."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
@@ -18,10 +18,10 @@ __all__ = ["CompactedRows", "OurCompaction"]
 
 
 class CompactedRows:
-    """Where winners put the rows of the files that they compacted, each record read once.
+    """Where winners put the rows of files that they compacted; reads each row map once.
 
     Args:
-        row_maps: reads those that are next to the table; None where none can be read.
+        row_maps: reads row maps; None if they cannot be read.
     """
 
     def __init__(self, row_maps: RowMaps | None) -> None:
@@ -29,7 +29,7 @@ class CompactedRows:
         self._known: dict[tuple[int, str], MovedRows | None] = {}
 
     def of(self, winner: WinningCommit, sources: Collection[str]) -> Mapping[str, MovedRows]:
-        """Return where the rows of these files of a winner are, by canonical path, of those of which it can be told."""
+        """Return where a winner put the rows of these files, by canonical path, omitting unknown ones."""
         row_map = winner.row_map
         if row_map is None or self._row_maps is None:
             return {key: winner.sources[key] for key in sources if key in winner.sources}
@@ -42,7 +42,7 @@ class CompactedRows:
 
 
 class OurCompaction:
-    """Where a compaction of ours put rows, as far as it says so."""
+    """Where our compaction put rows, if known."""
 
     def __init__(self, ours: CurrentTransaction, row_maps: RowMaps | None) -> None:
         self._ours = ours
@@ -52,11 +52,11 @@ class OurCompaction:
         self._left_out: set[str] = set()
 
     def want(self, sources: Collection[str]) -> None:
-        """Expect to be asked for these sources: a map is read for all of them at once."""
+        """Announce sources that will be requested, so that a row map is read once for all of them."""
         self._wanted |= set(sources)
 
     def of(self, source: str) -> MovedRows | None:
-        """Return where the rows of a source are, named by its canonical path; None where that cannot be told."""
+        """Return where the rows of a source, given by canonical path, are; None if unknown."""
         row_map = self._row_map
         if row_map is None or self._row_maps is None:
             return self._runs.get(source)
@@ -67,12 +67,12 @@ class OurCompaction:
         return self._mapped[source]
 
     def tells(self, source: str, base: Callable[[], BitMap64], live: int | None) -> bool:
-        """Return whether it is known where each row of a source is that was live when we read it.
+        """Whether the new position is known of every row of a source that was live when we read it.
 
         Args:
             source: canonical path.
-            base: reads its deleted rows then.
-            live: how many rows were live; None where nobody knows.
+            base: returns its deleted rows at that time.
+            live: the number of live rows at that time, or None if unknown.
         """
         runs = self.of(source)
         if runs is None:
@@ -80,7 +80,7 @@ class OurCompaction:
         copied = self._copied(runs)
         if not len(copied):
             return live in (None, runs.total)
-        # Copied whole: what is deleted in the output has to be what was deleted in the source.
+        # For a file copied whole, the rows deleted in the output must be those deleted in the source.
         return np.array_equal(copied, row_array(base())) and live in (None, runs.total - len(copied))
 
     def _ranks(self, runs: MovedRows, rows: BitMap64, base: BitMap64) -> Rows:
@@ -89,13 +89,13 @@ class OurCompaction:
         return places + np.searchsorted(copied - np.arange(len(copied)), places, side="right")
 
     def _copied(self, runs: MovedRows) -> Rows:
-        """Return the ranks of rows that were copied though they were deleted."""
+        """Return the ranks of deleted rows that were copied."""
         deletes = self._ours.changes.added_deletes
         return runs.ranks_of({output: deletes.get(output, BitMap64()) for output in runs.outputs})
 
     @cached_property
     def _row_map(self) -> RowMap | None:
-        """Our map, outputs as the commit adds them; None where it does not have their rows."""
+        """Our row map, with outputs as in our adds; None if it does not match them."""
         row_map = self._ours.changes.row_map
         if row_map is None:
             return None
@@ -109,9 +109,9 @@ class OurCompaction:
 
     @cached_property
     def _runs(self) -> Mapping[str, SourceRuns]:
-        """Where the rows of each source are, by its canonical path.
+        """Where the rows of each source are, by canonical path.
 
-        Nothing where the runs contradict each other, or are not all rows of an output.
+        Empty if the runs contradict each other, or do not cover all rows of an output.
         """
         location = self._ours.facts.location
         counts = {add.path: num_records(add) for add in self._ours.changes.adds}
@@ -128,9 +128,9 @@ class OurCompaction:
         )
 
     def leave_out(self, source: str) -> set[str]:
-        """Do without the files that share rows with ``source``; return which these sources are.
+        """Drop ``source`` and all sources that share outputs with it from the compaction; return the dropped ones.
 
-        Nothing is left out, and nothing returned, where it cannot be told which they are, or nothing would be left.
+        Returns an empty set, and drops nothing, if these are unknown or nothing would be left.
         """
         outputs = {add.path for add in self._ours.changes.adds}
         if source not in self._runs or not outputs <= self._ours.changes.rewritten.keys():
@@ -147,12 +147,12 @@ class OurCompaction:
         return together
 
     def rebased(self, changes: Changes, went: Mapping[str, tuple[BitMap64, BitMap64] | None]) -> Changes:
-        """Return ``changes`` with these rows deleted in their outputs; outputs of which nothing is left go.
+        """Return ``changes`` with these rows deleted in the outputs; outputs without live rows are removed.
 
         Args:
             changes: ours.
-            went: by source, the rows that were deleted since we read it, and those that were deleted then; None
-                where all rows went.
+            went: by source, the rows deleted since we read it, and the rows deleted then; None if all rows were
+                removed.
         """
         deleted: dict[str, BitMap64] = {path: rows.copy() for path, rows in changes.added_deletes.items()}
         for source, rows in went.items():

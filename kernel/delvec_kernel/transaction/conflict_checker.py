@@ -1,4 +1,4 @@
-"""What we read and do not change: rows and files that must stay, rows that must not be added."""
+"""Conflicts with what we read but do not change: rows and files that must stay, and rows that must not be added."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -35,7 +35,7 @@ _VACUUM: Final = ("VACUUM START", "VACUUM END")
 
 
 class RowsRead:
-    """Rows and files that matter to us; they move with compactions."""
+    """Rows and files that we read and that must stay; follows them through compactions."""
 
     def __init__(self, ours: CurrentTransaction, deleted: DeletedRows, compacted: CompactedRows) -> None:
         self._ours = ours
@@ -48,7 +48,7 @@ class RowsRead:
         self._rows = {locations.canonical_log_path(path, location): each for path, each in rows.items()}
 
     def conflict(self, winner: WinningCommit) -> Conflict | None:
-        """Return whether ``winner`` took away what matters to us."""
+        """Return a conflict if ``winner`` removed any of them."""
         if not winner.removes or not (self._files or self._rows or self._ours.reads_whole_table):
             return None
         if not winner.changes_data:
@@ -88,7 +88,7 @@ class RowsRead:
         return rows - self._deleted.of(remove) if rows else rows
 
     def _move(self, winner: WinningCommit) -> None:
-        """Follow rows into the files that a compaction wrote; where it does not say which, into all of them."""
+        """Follow rows into the files that a compaction wrote: all of them, if it has no record of rows."""
         keys = (self._files | self._rows.keys()) & (winner.removes.keys() - winner.adds.keys())
         moved = self._compacted.of(winner, keys)
         for key in keys:
@@ -126,7 +126,7 @@ class RowsRead:
 
 
 class AddedRows:
-    """Rows that we would have had to read, had they been there."""
+    """Rows added by winners that our reads should have included."""
 
     def __init__(self, ours: CurrentTransaction, deleted: DeletedRows, added: AddedFiles) -> None:
         self._ours = ours
@@ -139,18 +139,18 @@ class AddedRows:
         earlier: Sequence[WinningCommit],
         rebase: Rebase,
     ) -> Conflict | None:
-        """Return whether ``winner`` added rows that matter to us.
+        """Return a conflict if ``winner`` added rows that match our reads.
 
         Args:
-            winner: the commit that came first.
-            earlier: those before it, of which we know that we pass them.
-            rebase: our removals, past the winner already.
+            winner: the winning commit.
+            earlier: earlier winners, already checked.
+            rebase: our removals, already rebased on the winner.
         """
         ours = self._ours
         if ours.reads_added == "nothing" or ours.isolation == "SnapshotIsolation":
             return None
         if winner.only_deletes_more and not winner.new_files and not rebase.resurfaced:
-            return None  # nearly all there are, in a table of many deletes
+            return None  # the usual case in a table with many deletes
         files = {key: add for key, add in winner.new_files.items() if key not in rebase.known_again}
         if not winner.only_deletes_more:
             files |= {
@@ -169,7 +169,7 @@ class AddedRows:
         added = [*files.values(), *rebase.resurfaced]
         if ours.reads_added == "matching":
             added = self._added.that_may_match(added)
-        # Only these are worth reading deletion vectors for.
+        # Read deletion vectors only for these.
         keys = {id(add): key for key, add in files.items() if key not in rebase.moved_on}
         added = [
             add for add in added if id(add) not in keys or self._is_new(keys[id(add)], add, winner, earlier)
@@ -192,16 +192,16 @@ class AddedRows:
     def _is_new(
         self, key: str, add: AddFile, winner: WinningCommit, earlier: Sequence[WinningCommit]
     ) -> bool:
-        """Whether the file holds a row that was not live when we read."""
+        """Whether the file has a row that was not live when we read."""
         first = next(each for each in (*earlier, winner) if key in each.removes or key in each.adds)
-        # Added again with other statistics, or moved there: its rows are not new. One that came after we read, and was removed
-        # and brought back since, had no row then.
+        # A file added again with new statistics, or moved there by a compaction, has no new rows. A file first added after our
+        # read, then removed and restored, had none when we read.
         before = first.removes.get(key) or (None if first.changes_data else first.adds[key])
         return before is None or not self._deleted.of(before) <= self._deleted.of(add)
 
 
 class RepairedFiles:
-    """Files that a repair puts right: what is right for them depends on all that was done to them."""
+    """Files that our repair fixes, which any other change invalidates."""
 
     def __init__(self, ours: CurrentTransaction) -> None:
         self._ours = ours
@@ -209,7 +209,7 @@ class RepairedFiles:
         self._keys = {locations.canonical_log_path(repair.path, location) for repair in ours.changes.repairs}
 
     def conflict(self, winner: WinningCommit) -> Conflict | None:
-        """Return whether ``winner`` touched one of them."""
+        """Return a conflict if ``winner`` touched one of them."""
         if not self._keys:
             return None
         touched = self._keys & (winner.adds.keys() | winner.removes.keys() | winner.stale_removes)
@@ -221,14 +221,14 @@ class RepairedFiles:
 
 
 class RestoredFiles:
-    """Files that are back: they were in storage when we looked, and VACUUM may have deleted them since."""
+    """Files that our RESTORE brings back, which a concurrent VACUUM may have deleted since we checked them."""
 
     def __init__(self, ours: CurrentTransaction) -> None:
         self._ours = ours
         self._brings_back = ours.changes.operation == "RESTORE" and bool(ours.changes.restores)
 
     def conflict(self, winner: WinningCommit) -> Conflict | None:
-        """Return whether ``winner`` began or ended a VACUUM."""
+        """Return a conflict if ``winner`` started or ended a VACUUM."""
         if not self._brings_back or winner.operation not in _VACUUM:
             return None
         what = "may have deleted files that this commit brings back"
@@ -241,16 +241,16 @@ def check(
     vectors: Vectors,
     row_maps: RowMaps | None = None,
 ) -> Passed | Conflict:
-    """Return whether ``ours`` may be committed after ``winners``, and as what.
+    """Check whether ``ours`` can be committed after ``winners``, and return the rebased changes.
 
     Args:
-        ours: the commit in the making.
-        winners: the commits after the version that was read, in order and without a gap.
+        ours: the current transaction.
+        winners: all commits after the version that was read, in order.
         vectors: reads deletion vectors.
-        row_maps: reads where compactions that sort put rows; without it that is not known.
+        row_maps: reads the row maps of sorting compactions; without it they are unknown.
 
     Raises:
-        CorruptDeletionVector: or a subclass: a deletion vector that has to be looked at cannot be read.
+        CorruptDeletionVector: or a subclass: a deletion vector that is needed cannot be read.
     """
     deleted, files = DeletedRows(vectors), AddedFiles(ours, winners)
     compacted = CompactedRows(row_maps)

@@ -1,4 +1,4 @@
-"""The commit in the making: what it does, and what it rests on."""
+"""The transaction being committed: what it does, and what it read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ RemovalKind: TypeAlias = Literal["idempotent", "exact", "rearrangement"]
 Added: TypeAlias = Literal["nothing", "matching", "anything"]
 
 ROW_TRACKING: Final = "delta.rowTracking"
-"""A domain that merges: row ids are given anew at each attempt."""
+"""A domain that never conflicts: row ids are reassigned at each attempt."""
 _APPENDS: Final = frozenset({"WRITE", "STREAMING UPDATE"})
 _REPLACES: Final = frozenset(
     {
@@ -46,31 +46,31 @@ _REPLACES: Final = frozenset(
 
 
 class TableFacts(Shape):
-    """What is asked of a snapshot; :class:`~delvec_kernel.snapshot.snapshot.Snapshot` has it."""
+    """The part of :class:`~delvec_kernel.snapshot.snapshot.Snapshot` that the conflict check needs."""
 
     @property
     def location(self) -> str:
-        """Canonical."""
+        """The table's canonical location."""
 
     @property
     def version(self) -> int:
-        """Of the table."""
+        """The table's version."""
 
     @property
     def schema(self) -> StructType:
-        """Partition columns included."""
+        """The schema, including partition columns."""
 
     @property
     def metadata(self) -> Metadata:
-        """Of that version."""
+        """The version's metadata."""
 
     @property
     def protocol(self) -> Protocol:
-        """Of that version."""
+        """The version's protocol."""
 
 
 def isolation_level(changes: Changes, configuration: Mapping[str, str]) -> IsolationLevel:
-    """Return the level that a commit is checked at: what is no change of data needs only a consistent snapshot."""
+    """Return the isolation level for a commit: one without data changes only needs a consistent snapshot."""
     alone = not (changes.metadata or changes.protocol or changes.app_transaction) and all(
         each.domain == ROW_TRACKING for each in changes.domains
     )
@@ -84,13 +84,13 @@ def isolation_level(changes: Changes, configuration: Mapping[str, str]) -> Isola
 
 @dataclass(frozen=True)
 class CurrentTransaction:
-    """A commit in the making, and the table that it is for.
+    """A transaction being committed, and its table.
 
     Attributes:
         changes: as requested.
-        facts: the table at some version: the one that was read, or a newer one.
-        before: metadata and protocol of the version that was read, where they are known.
-        isolation: the level that it is checked at.
+        facts: the table at the version that was read, or a newer one.
+        before: metadata and protocol of the version that was read, if known.
+        isolation: the isolation level.
     """
 
     changes: Changes
@@ -100,13 +100,13 @@ class CurrentTransaction:
 
     @classmethod
     def of(cls, changes: Changes, facts: TableFacts, read: TableFacts | None = None) -> "CurrentTransaction":
-        """Return ``changes`` as the check sees them.
+        """Prepare ``changes`` for the conflict check.
 
         Args:
             changes: the request.
-            facts: the table at any version from the one that was read.
-            read: the version that was read. Only needed where a winner changes metadata or protocol and ``facts`` is
-                newer: without it every such change is a conflict.
+            facts: the table at the version that was read, or any newer one.
+            read: the version that was read; needed only if ``facts`` is newer and a winner changes metadata or
+                protocol, which otherwise always conflicts.
         """
         if read is None and facts.version <= changes.read_version:
             read = facts
@@ -115,17 +115,17 @@ class CurrentTransaction:
 
     @cached_property
     def removes(self) -> Mapping[str, str]:
-        """Files that go whole: the paths as sent, by canonical path."""
+        """Whole files to remove: the paths as sent, by canonical path."""
         return {self._key(path): path for path in self.changes.removes}
 
     @cached_property
     def row_deletes(self) -> Mapping[str, tuple[str, BitMap64]]:
-        """Rows that go: the path as sent and row indexes, by canonical path."""
+        """Rows to remove: the path as sent and row indexes, by canonical path."""
         return {self._key(path): (path, rows) for path, rows in self.changes.row_deletes.items()}
 
     @cached_property
     def predicate(self) -> Predicate | None:
-        """What added rows are judged by; None: any row may matter."""
+        """The predicate to match added rows against; None if any row may match."""
         text = self.changes.predicate
         if text is None:
             return None
@@ -137,16 +137,16 @@ class CurrentTransaction:
 
     @cached_property
     def removal_kind(self) -> RemovalKind:
-        """What it means that a row or a file is removed.
+        """How the removal of a row or file relates to concurrent removals.
 
-        ``idempotent``: it is not to be there any more, so one that is gone already is no loss: a DELETE, the
-        part of an overwrite that removes. ``exact``: what is added instead was made from them, or change files
-        tell of each. ``rearrangement``: they are added again, in other files.
+        ``idempotent``: it is fine if already removed, as in a DELETE or the removals of an overwrite. ``exact``: the
+        commit adds rows made from it, or change files that mention it. ``rearrangement``: its rows are added again in
+        other files.
         """
         changes = self.changes
         if not changes.data_change:
             return "rearrangement"
-        # A WRITE that copied rows would bring those back that others have deleted; our own client names such files.
+        # A WRITE that copied rows could resurrect rows deleted concurrently; Delvec's own client lists such files in reads.
         copies = changes.reads is None and changes.metrics.get("numCopiedRows", 0) > 0
         if changes.change_files or copies:
             return "exact"
@@ -155,7 +155,7 @@ class CurrentTransaction:
 
     @cached_property
     def reads_whole_table(self) -> bool:
-        """Whether any change of data matters."""
+        """Whether any data change conflicts."""
         changes = self.changes
         if changes.reads is not None:
             return changes.reads.whole_table
@@ -167,12 +167,12 @@ class CurrentTransaction:
             return changes.predicate is None
         if changes.predicate is not None or changes.operation in _REPLACES:
             return False
-        # Of what is not known one must fear that its new rows come from anywhere in the table.
+        # Rows added by unknown operations may come from anywhere in the table.
         return bool(changes.adds)
 
     @cached_property
     def reads_added(self) -> Added:
-        """Which rows that others add matter."""
+        """Which rows added by others conflict."""
         changes = self.changes
         if changes.is_blind_append or not changes.data_change:
             return "nothing"

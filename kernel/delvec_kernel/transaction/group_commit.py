@@ -1,7 +1,7 @@
-"""Group commit, pure: which transactions may share one version, and what that version says.
+"""Group commit: which transactions may share a version, and the version's actions. Pure, without I/O.
 
-A version holds row-wise DELETEs only, or blind appends only: readers that stream appends and skip changes would lose
-appends that share a version with deletes. Nothing else is ever grouped.
+A version has either row-level DELETEs only or blind appends only: streaming readers that skip versions with changes would
+otherwise lose appends that share one with deletes. No other operations are grouped.
 """
 
 import json
@@ -35,26 +35,26 @@ __all__ = [
 ]
 
 GROUP_COMMIT_PROPERTY: Final = "delvec.groupCommit"
-"""Table property; ``false`` gives every transaction a version of its own."""
+"""Table property; ``false`` gives every transaction a separate version."""
 
 REQUEST_HASH_TAG: Final = "delvec.requestHash"
-"""Of commitInfo: which request had the key that is the transaction id. A group's members say it for themselves."""
+"""commitInfo tag: the hash of the request with this transaction id. Members of a group have it in their own entries."""
 
 Kind: TypeAlias = Literal["deletes", "appends"]
 
 _TAG: Final = "delvec.members"
-_MOST_PREDICATE: Final = 2000
-"""Characters of a group's predicate in the log; the members' own, of any length, are in the tag."""
+_MAX_PREDICATE_LENGTH: Final = 2000
+"""Maximum length of a group's predicate in the log; the members' predicates are in the tag, at any length."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberInfo:
-    """What a group's commitInfo says of one transaction in it.
+    """One transaction's entry in a group's commitInfo.
 
     Attributes:
-        key: its transaction id.
-        metrics: those of its own answer.
-        request_hash: of its request, where that had a key.
+        key: the transaction id.
+        metrics: of the transaction's own answer.
+        request_hash: of its request, if that had an idempotency key.
     """
 
     key: str
@@ -65,12 +65,12 @@ class MemberInfo:
 
 
 def is_enabled(configuration: Mapping[str, str]) -> bool:
-    """Return whether a table's properties allow groups."""
+    """Whether table properties allow group commit."""
     return configuration.get(GROUP_COMMIT_PROPERTY, "true").strip().lower() != "false"
 
 
 def kind_of(changes: Changes) -> Kind | None:
-    """Return which group a transaction may be in, None where it must have a version of its own."""
+    """Return the kind of group that a transaction can join, or None if it needs a separate version."""
     alone = (
         not changes.data_change
         or changes.reads is not None
@@ -93,11 +93,11 @@ def kind_of(changes: Changes) -> Kind | None:
 
 
 class Group:
-    """Transactions that share a version, as they come.
+    """A growing set of transactions that share a version.
 
     Args:
-        first: the one that there is in any case.
-        configuration: the table's properties.
+        first: the first transaction.
+        configuration: table properties.
     """
 
     def __init__(self, first: Changes, configuration: Mapping[str, str]) -> None:
@@ -107,10 +107,10 @@ class Group:
         self._added = _added(first)
 
     def admit(self, changes: Changes) -> bool:
-        """Take in a transaction if it may share a version with all that are in already; return whether it may.
+        """Add a transaction if it can share a version with the others; return whether it was added.
 
-        The same transaction twice may not: the second has to find the answer of the first. Nor may a file be added
-        twice: the second has to be told that it is live.
+        A transaction is not added twice, since its repetition must find the answer of the first. Nor is a file added
+        twice, since the second add must fail because the file is live.
         """
         first = self._first
         added = _added(changes)
@@ -129,8 +129,8 @@ class Group:
 
 
 def weight(changes: Changes) -> int:
-    """Return about how many bytes a transaction's request has."""
-    # As arrays; a run is shorter, and a container of many rows is never longer than 8 KiB.
+    """Return the approximate size of a transaction's request in bytes."""
+    # As array containers; run containers are smaller, and no container exceeds 8 KiB.
     rows = sum(
         100 + 2 * min(len(gone), 4096 * (1 + (gone.max() >> 16)))
         for gone in changes.row_deletes.values()
@@ -141,14 +141,14 @@ def weight(changes: Changes) -> int:
 
 
 def without(changes: Changes, earlier: Iterable[Changes], location: str) -> Changes:
-    """Return a member of a group less what members before it take: files, and rows of files.
+    """Return a member without the files and rows that earlier members of the group remove.
 
-    What is left may be nothing; one that loses nothing is returned as it is.
+    The result may be empty; a member that loses nothing is returned unchanged.
 
     Args:
         changes: the member.
-        earlier: those before it.
-        location: of the table, by which spellings of one path are known.
+        earlier: the members before it.
+        location: of the table, to compare different spellings of a path.
     """
     files: set[str] = set()
     rows: dict[str, BitMap64] = {}
@@ -173,7 +173,7 @@ def without(changes: Changes, earlier: Iterable[Changes], location: str) -> Chan
         changes,
         removes=removes,
         row_deletes=left,
-        # A vector that was written for a file is wrong once another member has taken rows of it.
+        # A deletion vector that the engine wrote is invalid once another member deletes rows of the same file.
         written_vectors={
             path: one
             for path, one in changes.written_vectors.items()
@@ -183,7 +183,7 @@ def without(changes: Changes, earlier: Iterable[Changes], location: str) -> Chan
 
 
 def rows_taken(path: str, earlier: Iterable[Changes], location: str) -> BitMap64:
-    """Return the rows of a file that members take one by one; those that were gone before may be among them."""
+    """Return the rows of a file that members delete individually, possibly including rows deleted before."""
     key = canonical_log_path(path, location)
     taken = BitMap64()
     for other in earlier:
@@ -194,16 +194,16 @@ def rows_taken(path: str, earlier: Iterable[Changes], location: str) -> BitMap64
 
 
 def combined(members: Sequence[Changes], transaction_id: str, location: str) -> Changes:
-    """Return one transaction that does what all members do; a member alone is that transaction itself.
+    """Merge the members of a group into one transaction; a single member is returned unchanged.
 
     Args:
         members: of one group, in the order in which they take effect.
-        transaction_id: of the whole.
-        location: of the table, by which spellings of one path are known.
+        transaction_id: of the merged transaction.
+        location: of the table, to compare different spellings of a path.
 
     Returns:
-        Net: a row or a file is taken once. It has read the oldest version that a member has read. What only engines
-        know (times) is in the members' own metrics, and not in these.
+        The net changes: each row or file is removed once. The read version is the oldest of the members'. Metrics that only
+        engines know, such as times, are kept in the members' entries only.
     """
     if len(members) == 1:
         return members[0]
@@ -218,7 +218,7 @@ def combined(members: Sequence[Changes], transaction_id: str, location: str) -> 
             if key in rows:
                 spelled, others = rows[key]
                 rows[key] = spelled, others | gone
-                vectors.pop(spelled, None)  # it lacks the rows of this member
+                vectors.pop(spelled, None)  # it lacks this member's rows
             else:
                 rows[key] = path, gone
                 if path in member.written_vectors:
@@ -241,7 +241,7 @@ def combined(members: Sequence[Changes], transaction_id: str, location: str) -> 
 
 
 def members_tag(members: Iterable[MemberInfo]) -> dict[str, str]:
-    """Return the commitInfo tags that list a group's members, in the order in which they took effect."""
+    """Return the commitInfo tag that lists a group's members, in the order in which they took effect."""
     entries = [
         {
             "key": one.key,
@@ -252,12 +252,12 @@ def members_tag(members: Iterable[MemberInfo]) -> dict[str, str]:
         }
         for one in members
     ]
-    # Readers of commitInfo take tags for a map of texts.
+    # Readers expect tags to map strings to strings.
     return {_TAG: json_text(entries)}
 
 
 def members_of(info: CommitInfo) -> tuple[MemberInfo, ...]:
-    """Return a group's members, from its commitInfo; nothing where it is not a group, or says nothing sensible."""
+    """Return a group's members from its commitInfo; empty if it is not a group or the tag is malformed."""
     text = (info.tags or {}).get(_TAG)
     if not isinstance(text, str):
         return ()
@@ -293,15 +293,15 @@ def _added(changes: Changes) -> set[str]:
 
 
 def _any_of(predicates: Sequence[str | None]) -> str | None:
-    """Return a condition that the rows of each member satisfy; None where one has none, or where it gets long."""
+    """Return the disjunction of the members' predicates; None if one has none, or if it gets too long."""
     distinct = [one for one in dict.fromkeys(predicates) if one is not None]
     if None in predicates:
         return None
     text = distinct[0] if len(distinct) == 1 else " OR ".join(f"({one})" for one in distinct)
-    return text if len(text) <= _MOST_PREDICATE else None
+    return text if len(text) <= _MAX_PREDICATE_LENGTH else None
 
 
 def _common(members: Sequence[Changes]) -> dict[str, str]:
-    """Return the parameters that all members have alike."""
+    """Return the parameters that are equal for all members."""
     first, *others = (member.parameters for member in members)
     return {name: value for name, value in first.items() if all(other.get(name) == value for other in others)}

@@ -1,7 +1,7 @@
-"""Changes of a table's metadata that a commit which did not know of them may follow: delta-spark's allow-list.
+"""Metadata changes that do not conflict with concurrent commits: delta-spark's allow-list.
 
-They turn on a feature that concerns writers only from the next file on, or fill in numbers that no writer of data
-looks at. Everything else - a column, a constraint, a property - could make what was written wrong.
+They enable a feature that concerns only new files, or fill in values that data writers ignore. Any other change, such as
+of a column, a constraint or a property, could make concurrently written files wrong.
 """
 
 import json
@@ -35,11 +35,11 @@ _NEEDED_BY_FILES: Final[Mapping[str, Callable[[AddFile], bool]]] = {
     "deletionVectors": lambda add: add.deletion_vector is not None,
     "rowTracking": lambda add: add.base_row_id is not None,
 }
-"""Features that the log's entry of a file shows to be needed."""
+"""Features that an add action can need, with a test for that."""
 
 
 def that_matter(before: Metadata, after: Metadata, protocol: Protocol) -> list[str]:
-    """Return the names of what changed and matters to a commit that read ``before``; ``protocol`` is that of after."""
+    """Return the names of changes that conflict with a commit that read ``before``; ``protocol`` belongs to ``after``."""
     found = _properties(before.configuration, after.configuration, writer_features(protocol))
     named = _mode(before.configuration) == "none" and _mode(after.configuration) == "name"
     if before.schema_string != after.schema_string and not _same_schema(before, after, named=named):
@@ -51,7 +51,7 @@ def that_matter(before: Metadata, after: Metadata, protocol: Protocol) -> list[s
 
 
 def turns_row_tracking_on(before: Metadata, after: Metadata) -> bool:
-    """Whether rows have ids that stay from ``after`` on."""
+    """Whether ``after`` enables row tracking."""
     return not is_true(before.configuration, row_tracking.ENABLED) and is_true(
         after.configuration, row_tracking.ENABLED
     )
@@ -81,7 +81,7 @@ def _properties(before: Mapping[str, str], after: Mapping[str, str], features: f
 
 
 def _same_schema(before: Metadata, after: Metadata, *, named: bool) -> bool:
-    """Whether nothing but the numbers of identity columns and, where columns got ``named``, their mapping differs."""
+    """Whether schemas differ at most in identity columns' high-water marks and, if ``named``, in new column mapping."""
     try:
         return bool(
             _bare(json.loads(before.schema_string), named) == _bare(json.loads(after.schema_string), named)
@@ -98,7 +98,7 @@ def _bare(node: Any, named: bool) -> Any:
     kept = {key: _bare(value, named) for key, value in node.items() if key != "metadata"}
     if isinstance(node.get("metadata"), dict):
         physical = node["metadata"].get("delta.columnMapping.physicalName", node.get("name"))
-        # A name of its own would not be the one that is in files written without it.
+        # A physical name other than the logical one would not match files written without mapping.
         mapping = _COLUMN_MAPPING if named and physical == node.get("name") else frozenset[str]()
         kept["metadata"] = {
             key: value
@@ -113,14 +113,14 @@ def _mode(configuration: Mapping[str, str]) -> str:
 
 
 class TableRules:
-    """Follows what the winners make of the table itself."""
+    """Tracks the winners' changes to the table's metadata."""
 
     def __init__(self, ours: CurrentTransaction) -> None:
         self._ours = ours
         self._before = ours.before
 
     def conflict(self, winner: WinningCommit) -> Conflict | None:
-        """Return what of ``winner`` is in our way, and take note of the rest."""
+        """Return a conflict with ``winner``, or else record its changes."""
         files = self._files(winner)
         if files is not None or not (winner.protocol or winner.metadata or winner.domains or winner.txns):
             return files
@@ -159,7 +159,7 @@ class TableRules:
         old, protocol = self._before
         matters = that_matter(old, new, protocol)
         if turns_row_tracking_on(old, new) and self._ours.changes.copies_rows:
-            # Written before rows had ids to bring along; what is read again has them.
+            # Our rows were written without row ids; a retry preserves them.
             matters = [*matters, row_tracking.ENABLED]
         if matters:
             named = ", ".join(matters[:5])
@@ -169,7 +169,7 @@ class TableRules:
 
     def _domains(self, winner: WinningCommit) -> Conflict | None:
         for each in self._ours.changes.domains:
-            # Row ids are given anew at each attempt.
+            # Row ids are reassigned at each attempt.
             if each.domain in winner.domains and each.domain != ROW_TRACKING:
                 what = f"changed the domain metadata '{each.domain}', as does this commit,"
                 return self._conflict(ConcurrentTransaction, winner, what)
@@ -184,7 +184,7 @@ class TableRules:
         return None
 
     def _gone_with(self, domain: str) -> str | None:
-        """Return the feature without which the table, as we leave it, has no such domain metadata."""
+        """Return the feature that a metadata domain needs and that our protocol lacks, or None."""
         protocol = self._ours.changes.protocol
         if protocol is None:
             return None
@@ -192,9 +192,9 @@ class TableRules:
         return next((feature for feature in needed if feature not in writer_features(protocol)), None)
 
     def _files(self, winner: WinningCommit) -> Conflict | None:
-        """Return whether files came that need a feature which the table, as we leave it, does not have.
+        """Return a conflict if a winner added files that need a feature which our protocol lacks.
 
-        A RESTORE brings files back as they were, whatever the properties say by now.
+        A RESTORE may bring back such files even if current properties do not enable the feature.
         """
         protocol = self._ours.changes.protocol
         if protocol is None:

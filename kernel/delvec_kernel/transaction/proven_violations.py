@@ -1,6 +1,6 @@
-"""New files that cannot be right, by what their statistics and partition values say of their rows.
+"""New files that certainly violate constraints, according to their statistics and partition values.
 
-A second line: engines look at each row. Only what is certain counts here, so a file without statistics breaks nothing.
+A second line of defence after the engines, which check each row. Only proof counts, so files without statistics pass.
 """
 
 import json
@@ -26,17 +26,17 @@ _Path: TypeAlias = tuple[str, ...]
 
 
 def proven(adds: Sequence[AddFile], snapshot: Snapshot) -> ConstraintViolation | None:
-    """Return what is certain to be wrong with new files, None where nothing is.
+    """Return a certain constraint violation of new files, or None.
 
-    Proof is a ``nullCount`` above 0 of a NOT NULL column, a NULL partition value, bounds within which no row can satisfy
-    a constraint, a bound that is longer than its column's ``varchar``.
+    Proof is a ``nullCount`` above 0 in a NOT NULL column, a NULL partition value, bounds within which no row can satisfy
+    a constraint, or a bound longer than its ``varchar`` column.
 
     Args:
-        adds: files with rows that are new. Rows that are copied may be older than a constraint.
-        snapshot: the version before, whose constraints hold.
+        adds: files with new rows. Copied rows may be older than a constraint.
+        snapshot: the previous version, whose constraints apply.
 
     Raises:
-        UnsupportedWriterFeature: what the table asks of rows cannot be understood, by anybody.
+        UnsupportedWriterFeature: the table's constraints are malformed.
     """
     schema = snapshot.schema
     rules = constraints_of(schema, snapshot.configuration, generated=generates(snapshot.protocol.to_json()))
@@ -76,17 +76,17 @@ def _texts(
     partitions: set[str],
     schema: StructType,
 ) -> Iterator[str]:
-    """Yield texts that are not longer than one that the file holds."""
+    """Yield strings no longer than some string in the file."""
     if rule.path[0].lower() in partitions:
         found = [_partition_value(add, names[0], rule.path[0], schema)]
     else:
-        # A bound that was cut is shorter than its text, even with the character that is put behind a maximum.
+        # A truncated bound is shorter than the value, even with the character appended to a maximum.
         found = [_at(stats.get(side), names) for side in ("minValues", "maxValues")]
     yield from (each for each in found if isinstance(each, str))
 
 
 def _is_leaf(rule: MaxLength, schema: StructType) -> bool:
-    """Whether statistics speak of it: not of what is inside arrays and maps."""
+    """Whether the column has statistics, which values inside arrays and maps lack."""
     kind: Any = schema
     for name in rule.path:
         if not isinstance(kind, StructType):
@@ -107,7 +107,7 @@ def _physical(path: _Path, schema: StructType) -> _Path:
 
 
 def _tight(add: AddFile) -> Mapping[str, Any]:
-    """Return statistics that were made of the file's own rows, nothing where they are wider."""
+    """Return the statistics if tight, else an empty mapping."""
     try:
         stats = json.loads(add.stats or "{}")
     except (ValueError, RecursionError):
@@ -122,12 +122,16 @@ def _at(value: Any, names: _Path) -> Any:
 
 
 def _partition_value(add: AddFile, name: str, column: str, schema: StructType) -> Any:
-    """Return a partition value; what cannot be read is no NULL, and is refused elsewhere."""
+    """Return a partition value; an invalid one is reported elsewhere, and must not count as NULL."""
     if name not in add.partition_values:
         return ""
     try:
         return partition_values.parse(add.partition_values[name], schema.field(column).type)
-    except (DelvecError, ValueError, OverflowError):  # or that Python has not: a day after the year 9999
+    except (
+        DelvecError,
+        ValueError,
+        OverflowError,
+    ):  # invalid, or out of Python's range, such as after year 9999
         return ""
 
 
@@ -159,7 +163,7 @@ def _by_expressions(
         pruned = prune(files, predicate, snapshot.schema, snapshot.partition_columns)
         for place, may_match in enumerate(pruned.may_match.to_pylist()):
             rows = files["num_records"][place].as_py()
-            # NULL may stand for the empty text that the expression saw or gave, which delta-spark stores so, too.
+            # A NULL partition value may represent the empty string that the expression saw, as in delta-spark.
             has_null = any(adds[place].partition_values.get(name) is None for name in texts)
             if not may_match and rows and not has_null:
                 return _no_row(check, adds[place], rows, snapshot)
@@ -167,7 +171,7 @@ def _by_expressions(
 
 
 def _partition_texts(columns: Sequence[str], snapshot: Snapshot) -> list[str]:
-    """Return the physical names of those of some columns that hold texts and partition the table."""
+    """Return the physical names of those columns that are string partition columns."""
     partitions = {name.lower() for name in snapshot.partition_columns}
     fields = (snapshot.schema.field(name) for name in columns if name.lower() in partitions)
     return [field.physical_name for field in fields if field.type == PrimitiveType("string")]
@@ -178,7 +182,7 @@ def _parsed(expression: str, schema: StructType) -> Predicate | None:
     try:
         return parse(expression, schema)
     except (InvalidPredicate, UnknownColumn):
-        # Spark may know what it means.
+        # Spark may support it.
         return None
 
 

@@ -1,4 +1,4 @@
-"""Our removals on their way through the winners: what each winner leaves of them, and where."""
+"""Rebases our removals on winning commits: which remain, and in which files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -20,14 +20,14 @@ __all__ = ["DeletedRows", "Rebase"]
 
 
 class DeletedRows:
-    """Deletion vectors, each read once."""
+    """Deleted rows by file; reads each deletion vector once."""
 
     def __init__(self, vectors: Vectors) -> None:
         self._vectors = vectors
         self._known: dict[Descriptor, BitMap64] = {}
 
     def of(self, file: AddFile | RemoveFile) -> BitMap64:
-        """Return the rows that are deleted in a file; not to be changed."""
+        """Return the deleted rows of a file; do not modify the bitmap."""
         descriptor = file.deletion_vector
         if descriptor is None:
             return BitMap64()
@@ -38,7 +38,7 @@ class DeletedRows:
 
 @dataclass
 class _Found:
-    """What is in the way in one winner, by file."""
+    """Files with conflicts in one winner, by kind of conflict."""
 
     overlaps: list[Overlap] = field(default_factory=list)
     rewritten: list[str] = field(default_factory=list)
@@ -49,19 +49,19 @@ class _Found:
 
 
 class Rebase:
-    """The state of our removals after the winners so far.
+    """Our removals after the winners so far.
 
     Args:
-        ours: the commit in the making.
+        ours: the current transaction.
         deleted: reads deletion vectors.
-        added: judges files.
-        compacted: where winners put rows.
-        row_maps: reads where we put them.
+        added: selects winners' files by predicate.
+        compacted: where winning compactions put rows.
+        row_maps: reads the row map of our compaction.
 
     Attributes:
-        resurfaced: files of ours in which the last winner made rows live again that were not when we read them.
-        known_again: paths that the last winner added and that hold no row that we did not see.
-        moved_on: files of ours that are gone, and their rows in others.
+        resurfaced: our files in which the last winner made rows live that were deleted when we read them.
+        known_again: paths that the last winner added without any row that we had not seen.
+        moved_on: our files that were compacted, so that their rows are in other files.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Rebase:
         self.moved_on: set[str] = set()
 
     def conflict(self, winner: WinningCommit) -> Conflict | None:
-        """Take our removals past ``winner``, or return why they cannot be."""
+        """Rebase our removals on ``winner``, or return the conflict."""
         self.resurfaced = []
         self.known_again = set()
         keys = self._targets.keys()
@@ -104,7 +104,7 @@ class Rebase:
         self._compaction.want(touched)
         for key in touched:
             if key not in self._targets:
-                continue  # left out since
+                continue  # dropped from the compaction meanwhile
             target, remove, add = self._targets[key], winner.removes.get(key), winner.adds.get(key)
             self._touched.add(key)
             if add is not None:
@@ -119,18 +119,18 @@ class Rebase:
         return self._report(found, winner) or (self._brought_back(winner) if winner.is_restore else None)
 
     def _brought_back(self, winner: WinningCommit) -> Conflict | None:
-        """A RESTORE adds files from before our time; rows that we no longer remove may be in them."""
+        """A RESTORE adds old files, which may contain rows that we no longer remove."""
         files = [add.path for key, add in winner.new_files.items() if key not in self.known_again]
         if not (files and self._touched and self._removal_kind == "idempotent"):
             return None
         if self._ours.reads_added != "nothing":
-            return None  # they are judged as files that were added
+            return None  # checked as added files
         return self._conflict(winner, files, f"brought back {_files(files)}", appended=True)
 
     # --- one file -------------------------------------------------------------------------------------------
 
     def _begin(self, target: Target, file: AddFile | RemoveFile) -> None:
-        """Take note of what the file was when we read it, the first time that a winner touches it."""
+        """Record the file's state when we read it, on the first winner that touches it."""
         if target.first is not None:
             return
         target.first = target.last = file
@@ -153,18 +153,18 @@ class Rebase:
         winner: WinningCommit,
         found: _Found,
     ) -> None:
-        """The winner gave a file another deletion vector, or added it again."""
+        """Handle a winner that changed the file's deletion vector or added the file again."""
         self.known_again.add(key)
         before = target.last if remove is None else remove
         if before is None:
-            self._begin(target, add)  # as it was: another deletion vector would need a remove
+            self._begin(target, add)  # unchanged: a new deletion vector would need a remove
             return
         self._begin(target, before)
         came_back, target.is_live, target.last = not target.is_live, True, add
         if before.deletion_vector == add.deletion_vector:
             return
         if target.is_whole and self._removal_kind == "idempotent" and _takes_rows_only(winner):
-            return  # how many is in the descriptors
+            return  # the descriptors' cardinality is enough
         if not self._base(target) <= self._deleted.of(add):
             if not target.is_whole:
                 self.resurfaced.append(add)
@@ -176,7 +176,7 @@ class Rebase:
     def _taken(
         self, key: str, target: Target, before: AddFile | RemoveFile, winner: WinningCommit, found: _Found
     ) -> None:
-        """Look at the rows that the winner deleted in a file."""
+        """Check the rows of a file that the winner deleted."""
         after = self._deleted.of(winner.adds[key])
         went = (after if target.rows is None else target.rows & after) - self._deleted.of(before)
         if not went:
@@ -189,7 +189,7 @@ class Rebase:
     def _removed(
         self, key: str, target: Target, remove: RemoveFile, winner: WinningCommit, found: _Found
     ) -> None:
-        """The winner removed a file whole, rows and all."""
+        """Handle a winner that removed the whole file."""
         self._begin(target, remove)
         target.is_live, target.last = False, remove
         left = None if target.rows is None else target.rows - self._deleted.of(remove)
@@ -209,7 +209,7 @@ class Rebase:
     # --- compactions ----------------------------------------------------------------------------------------
 
     def _rearranged(self, keys: Sequence[str], winner: WinningCommit, found: _Found) -> None:
-        """The winner put the rows of files into other files."""
+        """Handle a winner that moved the rows of files into other files."""
         if self._covers(winner):
             for key in keys:
                 self._move_on(key)
@@ -240,9 +240,7 @@ class Rebase:
             if len((target.rows or BitMap64()) | self._base(target)) == winner.rows_of(output):
                 target.rows = None
             elif not self._writes_vectors:
-                found.rewritten += sources[
-                    output
-                ]  # whole files were ours to remove, and now they are parts of one
+                found.rewritten += sources[output]  # we removed whole files, which are now parts of one
         self._targets |= outputs
         self._touched |= outputs.keys()
 
@@ -251,7 +249,7 @@ class Rebase:
         self.moved_on.add(key)
 
     def _covers(self, winner: WinningCommit) -> bool:
-        """Whether all that a compaction rewrote is ours to remove, so that its outputs are, wherever the rows are."""
+        """Whether we remove everything that a compaction rewrote, and therefore all its outputs."""
         return (
             self._removal_kind == "idempotent"
             and winner.adds.keys() == winner.new_files.keys()
@@ -261,7 +259,7 @@ class Rebase:
     def _placed(
         self, key: str, target: Target, winner: WinningCommit, runs: MovedRows | None
     ) -> dict[str, BitMap64] | None:
-        # A RESTORE is computed again, which leaves the files of that version and no parts of others.
+        # A RESTORE is recomputed from the new version, so parts of files need no tracking.
         restores = target.is_whole and self._ours.changes.operation in ("RESTORE", "CLONE")
         if runs is None or restores or self._removal_kind == "rearrangement":
             return None
@@ -272,10 +270,10 @@ class Rebase:
         deleted = self._deleted.of(winner.removes[key])
         physical = num_records(winner.removes[key])
         if physical is not None and physical - len(deleted) != runs.total - len(runs.ranks_of(outputs)):
-            return None  # not the runs of this file
+            return None  # the runs do not match this file
         for output in runs.outputs & winner.adds.keys():
             if num_records(winner.adds[output]) not in (None, winner.rows_of(output)):
-                return None  # nor of that one
+                return None  # the runs do not match this output
         if target.rows is None:
             placed: dict[str, BitMap64] | None = runs.all_rows()
         else:
@@ -285,25 +283,25 @@ class Rebase:
         return {output: rows for output, rows in placed.items() if outputs[output] is not None}
 
     def _delete_there(self, key: str, target: Target, path: str, found: _Found) -> None:
-        """See whether rows that went from a file that our compaction rewrote can be deleted in its outputs."""
+        """Check whether rows removed from a source of our compaction can be deleted in its outputs."""
         if not self._is_told(key, target):
             found.lost.append(path)
         elif not self._writes_vectors and not self._leave_out(key):
             found.undeletable.append(path)
 
     def _is_told(self, key: str, target: Target) -> bool:
-        """Whether our compaction says where each row of a file is that was live when we read it."""
+        """Whether our compaction records where it put every row that was live when we read the file."""
         live = None if target.first is None else live_rows(target.first)
         return self._compaction.tells(key, lambda: self._base(target), live)
 
     def _leave_out(self, key: str) -> bool:
-        """Do without the part of our compaction that a file is in, where there are others; return whether."""
+        """Drop the part of our compaction that includes a file, if others remain; return whether it was dropped."""
         left_out = self._compaction.leave_out(key)
         for each in left_out:
             self._targets.pop(each, None)
         return bool(left_out)
 
-    # --- the answer -----------------------------------------------------------------------------------------
+    # --- result ---------------------------------------------------------------------------------------------
 
     def _report(self, found: _Found, winner: WinningCommit) -> Conflict | None:
         operation = self._ours.changes.operation
@@ -353,7 +351,7 @@ class Rebase:
         return Conflict(kind, self._ours.changes, winner, tuple(files), what, overlaps)
 
     def result(self) -> tuple[Changes, int]:
-        """Return our changes as they are now, and how many rows winners removed that were ours to remove."""
+        """Return the rebased changes, and how many of our rows winners had already removed."""
         changes = self._ours.changes
         if not self._touched:
             return changes, 0
@@ -400,12 +398,12 @@ class Rebase:
 
 
 def _takes_only(winner: WinningCommit) -> bool:
-    """Whether no row that it took is in a file that it added."""
+    """Whether none of the files it added contains a row that it deleted."""
     return not winner.new_files or not winner.changes_data
 
 
 def _takes_rows_only(winner: WinningCommit) -> bool:
-    """Whether it is known, without a look at deletion vectors, that nothing came and what went is gone."""
+    """Whether it only deleted rows, which can be told without reading deletion vectors."""
     return winner.only_deletes_more and _takes_only(winner)
 
 

@@ -1,7 +1,7 @@
-"""RESTORE: the actions that make the next version of a table an earlier one again.
+"""RESTORE: the actions that make a table's next version equal to an earlier one.
 
-Files are compared by path and deletion vector, columnar; only those that differ become actions. Some things never go
-back, as in delta-spark: table features, numbers that identity columns and row tracking gave, column ids.
+Files are compared by path and deletion vector, columnar; only differences become actions. As in delta-spark, some things
+are never restored: table features, high-water marks of identity columns and row tracking, column ids.
 """
 
 import json
@@ -33,7 +33,7 @@ _PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
 _TIMESTAMPS: Final = "delta.enableInCommitTimestamps"
 _OF_THE_HISTORY: Final = ("delta.requireCheckpointProtectionBeforeVersion",)
 _VECTOR: Final = ("storageType", "pathOrInlineDv", "offset")
-"""What tells a deletion vector from another."""
+"""Fields that identify a deletion vector."""
 _SINCE: Final = (
     "delta.inCommitTimestampEnablementVersion",
     "delta.inCommitTimestampEnablementTimestamp",
@@ -42,15 +42,15 @@ _SINCE: Final = (
 
 @dataclass(frozen=True)
 class Restoration:
-    """What a RESTORE changes.
+    """The changes of a RESTORE.
 
     Attributes:
-        version: the one that is restored.
-        adds: files of that version that are not live now, or are with another deletion vector.
-        removes: paths of live files that the version does not have, or has with another deletion vector.
-        metadata: of the version, but for what never goes back.
-        protocol: None where it stays.
-        domains: domain metadata that is set or removed.
+        version: the version to restore.
+        adds: its files that are not live now, or have another deletion vector now.
+        removes: paths of live files that it lacks, or has with another deletion vector.
+        metadata: of the version, except for what is never restored.
+        protocol: None if unchanged.
+        domains: domain metadata to set or remove.
         metrics: Delta's operationMetrics.
     """
 
@@ -64,11 +64,11 @@ class Restoration:
 
 
 def restoration(target: Snapshot, latest: Snapshot) -> Restoration:
-    """Return what makes the version after ``latest`` the same as ``target``.
+    """Return the changes that make the version after ``latest`` equal to ``target``.
 
     Raises:
-        InvalidTableChange: rows would have to get row ids back that their files have lost.
-        SegmentsLost: the store lost what a snapshot needs; load it again.
+        InvalidTableChange: files have lost the row ids that the earlier version had.
+        SegmentsLost: the store lost segments; reload the snapshot.
     """
     adds, removed = _differences(target.live, latest.live)
     protocol = merged(latest.protocol, target.protocol)
@@ -103,7 +103,7 @@ def _differences(target: LiveFiles, latest: LiveFiles) -> tuple[list[AddFile], l
         _key(row, latest.location): (row["path"], row["size"])
         for row in _others(latest, ("path", "size", "deletion_vector"), before)
     }
-    # Of a file that the two versions only spell in two ways nothing changes.
+    # Skip files whose paths differ only in spelling.
     same = back.keys() & gone.keys()
     return (
         [add for key, add in back.items() if key not in same],
@@ -112,7 +112,7 @@ def _differences(target: LiveFiles, latest: LiveFiles) -> tuple[list[AddFile], l
 
 
 def _identities(live: LiveFiles) -> pa.Array:
-    """Return what tells a file of a version from another, of each file."""
+    """Return the identity of each file: path and deletion vector."""
     found = [_identity(batch) for batch in live.batches(("path", "deletion_vector"))]
     return pa.chunked_array(found, pa.large_string()).combine_chunks()
 
@@ -127,7 +127,7 @@ def _identity(batch: pa.RecordBatch) -> pa.Array:
 
 
 def _others(live: LiveFiles, names: Sequence[str], known: pa.Array) -> list[dict[str, Any]]:
-    """Return columns of the files that are not among the ``known``."""
+    """Return columns of the files whose identities are not in ``known``."""
     found: list[dict[str, Any]] = []
     for batch in live.batches(names):
         new = pc.invert(pc.is_in(_identity(batch), value_set=known))
@@ -148,10 +148,10 @@ def _metadata(target: Snapshot, latest: Snapshot) -> Metadata:
     configuration = dict(target.configuration)
     _keep(configuration, latest, _OF_THE_HISTORY)
     if is_true(configuration, _TIMESTAMPS) and latest.in_commit_timestamps_enabled:
-        # They may have been off in between: then the earlier version does not say since when they are on.
+        # The latest version knows when timestamps were last enabled, which may be after the restored one.
         _keep(configuration, latest, _SINCE)
     for name in row_tracking.MATERIALIZED:
-        # Without them row tracking would get other columns when it is turned on again, and files have these.
+        # Existing files have these materialized columns, so row tracking must not choose others.
         if name in latest.configuration:
             configuration.setdefault(name, latest.configuration[name])
     if is_mapped(configuration):
@@ -174,7 +174,7 @@ def _keep(configuration: dict[str, str], latest: Snapshot, names: Sequence[str])
 
 
 def _with_marks(schema_string: str, latest: str) -> str:
-    """Return a schema whose identity columns have got as far as those of the latest one."""
+    """Return a schema with the latest version's high-water marks of identity columns."""
     reached = {
         _physical(field): mark
         for field in json.loads(latest)["fields"]
@@ -200,7 +200,7 @@ def _physical(field: Mapping[str, Any]) -> str:
 def _domains(
     target: Mapping[str, DomainMetadata], latest: Mapping[str, DomainMetadata]
 ) -> list[DomainMetadata]:
-    """Return the clustering columns of the version; no other domain goes back."""
+    """Return the version's clustering domain; no other domain is restored."""
     wanted, now = (_set(domains) for domains in (target, latest))
     if wanted is not None:
         return [wanted]
@@ -213,7 +213,7 @@ def _set(domains: Mapping[str, DomainMetadata]) -> DomainMetadata | None:
 
 
 def _check_row_ids(found: Restoration, latest: Snapshot) -> None:
-    """Refuse to promise ids of rows whose files lost them since."""
+    """Reject restoring row ids of rows whose files have since lost them."""
     if not is_true(found.metadata.configuration, row_tracking.ENABLED) or is_true(
         latest.configuration, row_tracking.ENABLED
     ):

@@ -1,12 +1,12 @@
-"""Where a compaction that sorts put each row: the record of it next to the table, and the mapping of rows by it.
+"""Row maps: the record of where a sorting compaction put each row, stored next to the table, and the mapping by it.
 
-Runs of neighbouring rows (:mod:`~delvec_kernel.transaction.row_runs`) would be as many as the rows. So the engine writes Parquet
-files, ``_delvec/row_maps/<uuid>.parquet``, with a row for each row of the outputs, in their order: ``source``, the path as in the
-log, and ``row``, the physical row index there. ``commitInfo.tags["delvec.rowMap"]`` names them, as JSON text:
-``{"files": [[path, bytes, rows], ...], "outputs": [[path, rows], ...]}``. The files follow each other, and so do the outputs.
+For reordered rows there would be as many runs (:mod:`~delvec_kernel.transaction.row_runs`) as rows. Instead, the engine writes
+Parquet files ``_delvec/row_maps/<uuid>.parquet`` with one row per output row, in order: ``source``, the path as in the log, and
+``row``, the physical row index in the source. ``commitInfo.tags["delvec.rowMap"]`` lists them as JSON text:
+``{"files": [[path, bytes, rows], ...], "outputs": [[path, rows], ...]}``, with files and outputs in order.
 
-What the files say may come from anyone, and may be gone. A map that contradicts itself, the table or a deletion vector counts as
-none.
+The files are untrusted, and may be missing. A map that contradicts itself, the table or a deletion vector counts as
+missing.
 """
 
 import json
@@ -51,11 +51,11 @@ SCHEMA: Final = pa.schema(
     ]
 )
 MOST_ROWS: Final = 2**32
-"""Of all outputs of one map."""
+"""Maximum rows of all outputs of one map."""
 MOST_FILE_ROWS: Final = 2**24
 MOST_FILE_BYTES: Final = 2**28
 MOST_FOLLOWED_ROWS: Final = 2**24
-"""Rows of the sources that are looked up at once; that takes up to 40 bytes each."""
+"""Maximum rows of the sources that are looked up at once, at up to 40 bytes each."""
 
 _PATH: Final = re.compile(rf"{FOLDER}/[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}\.parquet")
 
@@ -63,7 +63,7 @@ _Positions: TypeAlias = npt.NDArray[np.uint32]
 
 
 def encode(row_map: RowMap) -> str:
-    """Return the map as the text of the tag."""
+    """Return the map as the tag's text."""
     return json_text(
         {
             "files": [[file.path, file.size, file.num_rows] for file in row_map.files],
@@ -73,7 +73,7 @@ def encode(row_map: RowMap) -> str:
 
 
 def decode(text: str, location: str) -> RowMap | None:
-    """Return the map that a tag names, outputs by canonical path; None where the text is not what encode writes."""
+    """Parse a tag's map, with canonical paths of outputs; None if malformed."""
     try:
         found = json.loads(text)
         files = tuple(_file(*entry) for entry in found["files"])
@@ -89,7 +89,7 @@ def decode(text: str, location: str) -> RowMap | None:
 
 
 def is_row_map_path(path: str) -> bool:
-    """Return whether a path, relative to the table, is one that files of row maps have."""
+    """Whether a path, relative to the table, is that of a row map file."""
     return _PATH.fullmatch(path) is not None
 
 
@@ -106,17 +106,17 @@ def _count(value: Any, most: int) -> int:
 
 
 class SourceRows:
-    """Where the rows of one source are, by rank: the interface of :class:`~delvec_kernel.transaction.row_runs.SourceRuns`.
+    """The positions of one source's rows, by rank; same interface as :class:`~delvec_kernel.transaction.row_runs.SourceRuns`.
 
     Args:
         rows: physical indexes of the source's rows, ascending.
-        positions: of each of them, counted over the rows of all outputs.
+        positions: of each of these rows, counted over all outputs.
         outputs: canonical paths of all outputs.
-        starts: the position of the first row of each output, and behind them the number of rows.
+        starts: the position of the first row of each output, then the total number of rows.
 
     Attributes:
-        total: of its rows; ranks are below it.
-        outputs: canonical paths of the files that its rows are in.
+        total: the number of its rows; ranks are below it.
+        outputs: canonical paths of the files that contain its rows.
     """
 
     def __init__(
@@ -132,11 +132,11 @@ class SourceRows:
 
     @property
     def nbytes(self) -> int:
-        """Of memory, about."""
+        """Approximate memory in bytes."""
         return self._rows.nbytes + self._positions.nbytes
 
     def rows_at(self, ranks: Rows) -> dict[str, BitMap64]:
-        """Return where the rows of these ranks, below ``total``, are: row indexes by output."""
+        """Return row indexes by output for these ranks below ``total``."""
         found: dict[str, BitMap64] = {}
         positions = np.sort(self._positions[ranks])
         ends = np.searchsorted(positions, self._starts)
@@ -147,11 +147,11 @@ class SourceRows:
         return found
 
     def all_rows(self) -> dict[str, BitMap64]:
-        """Return where all the rows are: row indexes by output."""
+        """Return row indexes by output of all rows."""
         return self.rows_at(np.arange(self.total, dtype=np.int64))
 
     def ranks_of(self, deleted: Mapping[str, BitMap64 | None]) -> Rows:
-        """Return the ranks, ascending, of rows that are deleted in the outputs; None: all rows of that output."""
+        """Return the ascending ranks of rows deleted in the outputs; None means all rows of an output."""
         gone = np.zeros(self.total, np.bool_)
         order = np.argsort(self._positions)
         ends = np.searchsorted(self._positions[order], self._starts)
@@ -170,15 +170,15 @@ class SourceRows:
     def moved(
         self, rows: BitMap64, deleted: BitMap64, deleted_outputs: Mapping[str, BitMap64 | None]
     ) -> dict[str, BitMap64] | None:
-        """Return where the compaction has put live rows of the source.
+        """Return where the compaction put these live rows of the source.
 
         Args:
             rows: row indexes in the source, none of them deleted.
             deleted: the source's deleted rows just before the commit.
-            deleted_outputs: those of each output just after, None for one that was not added.
+            deleted_outputs: deleted rows of each output just after the commit, None for an output that was not added.
 
         Returns:
-            Row indexes by output, or None where the map has no place for a row, or another row was deleted there.
+            Row indexes by output, or None if the map lacks a row, or if other rows are deleted in the outputs.
         """
         taken = self._rows[self.ranks_of(deleted_outputs)]
         if len(taken) != len(BitMap64(taken.astype(np.uint64)) & deleted):
@@ -193,17 +193,17 @@ class SourceRows:
 
 
 MovedRows: TypeAlias = SourceRuns | SourceRows
-"""Where the rows of one source are."""
+"""The positions of one source's rows."""
 
 RowMaps: TypeAlias = Callable[[RowMap, Collection[str]], Mapping[str, SourceRows]]
-"""Reads what a map says of sources, named by canonical paths; nothing where it is gone or contradicts itself."""
+"""Reads the rows of these sources (canonical paths) from a map; empty if it is missing or contradicts itself."""
 
 
 class RowMapReader:
-    """Takes from the rows of a map, batch by batch, those of some sources.
+    """Collects the rows of some sources from a map, batch by batch.
 
     Args:
-        row_map: what the log says of it.
+        row_map: as in the log.
         sources: canonical paths.
         location: the table's canonical location.
     """
@@ -221,10 +221,10 @@ class RowMapReader:
         self._count = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take the next rows, of :data:`SCHEMA`.
+        """Add the next rows, of :data:`SCHEMA`.
 
         Raises:
-            ValueError: a row has no source or no index that can be, or there are too many.
+            ValueError: a row has an invalid source or index, or there are too many rows.
         """
         source, row = batch.column("source"), batch.column("row")
         if source.null_count or row.null_count:
@@ -243,10 +243,10 @@ class RowMapReader:
             self._found.append((codes[ours], rows.astype(np.uint32), positions.astype(np.uint32)))
 
     def finish(self) -> dict[str, SourceRows]:
-        """Return what was found, by source; those of which no row was are left out.
+        """Return the rows found, by source; sources without rows are omitted.
 
         Raises:
-            ValueError: the map does not have the rows of its outputs, or one row of a source twice.
+            ValueError: the number of rows differs from the outputs', or a source row occurs twice.
         """
         if self._seen != self._starts[-1]:
             raise ValueError("not the rows of the outputs")
@@ -268,7 +268,7 @@ class RowMapReader:
         return found
 
     def _number(self, path: str | None) -> int:
-        """Return the number of a source as the map spells it, -1 for one that is not asked for."""
+        """Return the number of a source by its path in the map, or -1 if it was not requested."""
         if path is None:
             raise ValueError("a source without a name")
         known = self._spelled.get(path)

@@ -1,15 +1,15 @@
-"""Where a compaction put each row: the record of it in the log, and the mapping of rows by it.
+"""Row runs: the record in the log of where an order-preserving compaction put each row, and the mapping by it.
 
-A compaction that keeps the order of rows is described by runs: so many neighbouring live rows of a source are
-neighbouring rows of an output. They stand in ``commitInfo.tags["delvec.rowRuns"]`` as JSON text:
-``{output: [[source, first rank, count, first output row], ...]}``, paths as in the log.
+Runs say that so many adjacent live rows of a source are adjacent rows of an output. They are stored in
+``commitInfo.tags["delvec.rowRuns"]`` as JSON text: ``{output: [[source, first rank, count, first output row], ...]}``, with
+paths as in the log.
 
-Ranks count the rows that were live when the compaction read the source. Rows that others deleted before it was
-committed are deleted in its outputs, too, so neither ranks nor outputs ever have to be written anew. An output of
-which no row was left is not added; its runs stay.
+Ranks count the rows that were live when the compaction read the source. Rows that others deleted before the compaction
+was committed are also deleted in its outputs, so neither ranks nor outputs ever need rewriting. An output without any
+live row is not added; its runs are kept.
 
-Where a compaction copies a source whole, with its deleted rows, ranks count all rows of the source. The deleted ones are deleted in
-the output from the start, as if somebody had deleted them meanwhile, so the same arithmetic holds.
+If a compaction copies a whole source including deleted rows, ranks count all rows of the source. The deleted rows are
+deleted in the output from the start, as if by a concurrent commit, so the same arithmetic applies.
 """
 
 import json
@@ -30,13 +30,13 @@ __all__ = ["TAG", "Rows", "SourceRuns", "by_source", "decode", "encode", "live_r
 
 TAG: Final = "delvec.rowRuns"
 
-_MOST_ROWS: Final = 2**40
+_MAX_ROWS: Final = 2**40
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 
 
 def encode(rewritten: Mapping[str, Sequence[RowRun]]) -> str:
-    """Return the runs of each output as the text of the tag."""
+    """Return the runs of each output as the tag's text."""
     return json_text(
         {
             output: [[run.source, run.first_rank, run.count, run.first_output_row] for run in runs]
@@ -46,7 +46,7 @@ def encode(rewritten: Mapping[str, Sequence[RowRun]]) -> str:
 
 
 def decode(text: str, location: str) -> dict[str, list[RowRun]]:
-    """Return the runs that a tag holds, all paths canonical; nothing where the text is not what encode writes."""
+    """Parse a tag's runs, with canonical paths; empty if malformed."""
     try:
         found = json.loads(text)
         return {
@@ -60,7 +60,7 @@ def decode(text: str, location: str) -> dict[str, list[RowRun]]:
 def _run(entry: Any, location: str) -> RowRun:
     source, *numbers = entry
     first_rank, count, first_output_row = numbers
-    if any(type(each) is not int or not 0 <= each < _MOST_ROWS for each in numbers) or count < 1:
+    if any(type(each) is not int or not 0 <= each < _MAX_ROWS for each in numbers) or count < 1:
         raise ValueError("not counts of rows")
     return RowRun(locations.canonical_log_path(source, location), first_rank, count, first_output_row)
 
@@ -69,8 +69,8 @@ class SourceRuns:
     """The runs of one source, by rank.
 
     Attributes:
-        total: of its rows; ranks are below it.
-        outputs: canonical paths of the files that its rows are in.
+        total: the number of its rows; ranks are below it.
+        outputs: canonical paths of the files that contain its rows.
     """
 
     def __init__(self, runs: Sequence[tuple[str, RowRun]]) -> None:
@@ -89,7 +89,7 @@ class SourceRuns:
         return bool((self._first_ranks[1:] == ends[:-1]).all()) and self._first_ranks[0] == 0
 
     def rows_at(self, ranks: Rows) -> dict[str, BitMap64]:
-        """Return where the rows of these ranks, ascending and below ``total``, are: row indexes by output."""
+        """Return row indexes by output for these ascending ranks below ``total``."""
         found: dict[str, BitMap64] = {}
         if not len(ranks):
             return found
@@ -102,7 +102,7 @@ class SourceRuns:
         return found
 
     def all_rows(self) -> dict[str, BitMap64]:
-        """Return where all the rows are: row indexes by output."""
+        """Return row indexes by output of all rows."""
         found: dict[str, BitMap64] = {}
         for output, first, count in zip(
             self._outputs, self._first_rows.tolist(), self._counts.tolist(), strict=True
@@ -111,7 +111,7 @@ class SourceRuns:
         return found
 
     def ranks_of(self, deleted: Mapping[str, BitMap64 | None]) -> Rows:
-        """Return the ranks, ascending, of rows that are deleted in the outputs; None: all rows of that output."""
+        """Return the ascending ranks of rows deleted in the outputs; None means all rows of an output."""
         found: list[Rows] = []
         for place, output in enumerate(self._outputs):
             rows = deleted[output]
@@ -130,18 +130,18 @@ class SourceRuns:
     def moved(
         self, rows: BitMap64, deleted: BitMap64, deleted_outputs: Mapping[str, BitMap64 | None]
     ) -> dict[str, BitMap64] | None:
-        """Return where the compaction has put live rows of the source.
+        """Return where the compaction put these live rows of the source.
 
-        The n-th live row of the source before its commit is the n-th live one of its rows in the outputs, whatever was
-        deleted while it was written.
+        The n-th live row of the source before the commit is the n-th live one of its rows in the outputs, whatever was
+        deleted during the compaction.
 
         Args:
             rows: row indexes in the source, none of them deleted.
             deleted: the source's deleted rows just before the commit.
-            deleted_outputs: those of each output just after, None for one that was not added.
+            deleted_outputs: deleted rows of each output just after the commit, None for an output that was not added.
 
         Returns:
-            Row indexes by output, or None where the runs have no place for a row.
+            Row indexes by output, or None if the runs do not cover a row.
         """
         taken = self.ranks_of(deleted_outputs)
         places = live_ranks(rows, deleted)
@@ -152,7 +152,7 @@ class SourceRuns:
 
 
 def by_source(rewritten: Mapping[str, Sequence[RowRun]]) -> dict[str, SourceRuns]:
-    """Return the runs of each source; nothing at all where they contradict each other."""
+    """Return the runs by source; empty if they contradict each other."""
     found: dict[str, list[tuple[str, RowRun]]] = {}
     for output, runs in rewritten.items():
         if not _is_tiled(runs):
@@ -164,13 +164,13 @@ def by_source(rewritten: Mapping[str, Sequence[RowRun]]) -> dict[str, SourceRuns
 
 
 def live_ranks(rows: BitMap64, deleted: BitMap64) -> Rows:
-    """Return for each of these live rows, in ascending order, how many live rows are before it in its file."""
+    """Return the rank of each of these live rows: the number of live rows before it in its file."""
     found = row_array(rows)
     return found - np.searchsorted(row_array(deleted), found) if deleted else found
 
 
 def _is_tiled(runs: Iterable[RowRun]) -> bool:
-    """Return whether the runs of one output follow each other from its first row on."""
+    """Whether the runs of one output are contiguous from its first row on."""
     end = 0
     for run in sorted(runs, key=lambda each: each.first_output_row):
         if run.first_output_row != end:
@@ -180,5 +180,5 @@ def _is_tiled(runs: Iterable[RowRun]) -> bool:
 
 
 def row_array(rows: BitMap64) -> Rows:
-    """Return row indexes, ascending."""
+    """Return row indexes as an ascending array."""
     return np.frombuffer(rows.to_array(), np.uint64).astype(np.int64) if rows else np.zeros(0, np.int64)

@@ -1,4 +1,4 @@
-"""One transaction as it was asked for: what it read, and what it changes."""
+"""A transaction as requested: what it read, and what it changes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,19 +13,19 @@ from delvec_kernel.wire import WriteChange
 __all__ = ["Changes", "FileRepair", "NewStatistics", "Reads", "RowMap", "RowMapFile", "RowRun"]
 
 _APPENDS: Final = frozenset({"WRITE", "STREAMING UPDATE"})
-"""Operations that may add files without having read the table; what any other adds may rest on what it read."""
+"""Operations that may add files without reading the table; adds of any other operation may depend on what it read."""
 _REWRITING: Final = frozenset({"DELETE", "UPDATE", "MERGE"})
-"""Operations whose new files hold rows that were in the files that they take rows from."""
+"""Operations whose new files contain rows copied from files from which they remove rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What a commit rests on, beyond the rows that it deletes and those that match its predicate.
+    """What a commit read, besides the rows it deletes and those that match its predicate.
 
     Attributes:
-        whole_table: any change of data matters.
-        files: paths; any row that leaves one of them matters.
-        rows: physical row indexes by path; that one of them leaves matters.
+        whole_table: whether any data change conflicts.
+        files: paths; removing any row of them conflicts.
+        rows: physical row indexes by path; removing any of them conflicts.
     """
 
     whole_table: bool = False
@@ -35,13 +35,13 @@ class Reads:
 
 @dataclass(frozen=True, slots=True)
 class RowRun:
-    """Neighbouring rows of a compaction's output that are neighbouring live rows of one source.
+    """Adjacent rows of a compaction's output that are adjacent live rows of one source.
 
     Attributes:
         source: path of the source, as in the log.
-        first_rank: of the first of them, among the rows of the source that were live, from 0; among all of its rows where
-            they were copied with the deleted ones.
-        count: of rows.
+        first_rank: of the first row, among the rows of the source that were live, from 0; among all its rows if they
+            were copied with the deleted ones.
+        count: number of rows.
         first_output_row: physical row index in the output.
     """
 
@@ -53,12 +53,12 @@ class RowRun:
 
 @dataclass(frozen=True, slots=True)
 class RowMapFile:
-    """A file next to the table that says of rows, one after the other, where each came from.
+    """A file of a row map, stored next to the table: the origin of consecutive output rows.
 
     Attributes:
         path: relative to the table.
         size: in bytes.
-        num_rows: how many rows it tells of.
+        num_rows: number of rows it describes.
     """
 
     path: str
@@ -68,11 +68,11 @@ class RowMapFile:
 
 @dataclass(frozen=True, slots=True)
 class RowMap:
-    """The record of a compaction that gave rows another order; see :mod:`delvec_kernel.transaction.row_maps`.
+    """The record of a sorting compaction; see :mod:`delvec_kernel.transaction.row_maps`.
 
     Attributes:
-        files: they follow each other.
-        outputs: path and number of rows of each output; the files tell of their rows in this order.
+        files: in order.
+        outputs: path and number of rows of each output; the files describe their rows in this order.
     """
 
     files: tuple[RowMapFile, ...]
@@ -81,11 +81,11 @@ class RowMap:
 
 @dataclass(frozen=True, slots=True)
 class NewStatistics:
-    """Statistics of a live file that stays as it is.
+    """New statistics for an otherwise unchanged live file.
 
     Attributes:
         stats: JSON text.
-        deletion_vector: that the file had when they were made; None for none. With another they are not true.
+        deletion_vector: the file's when the statistics were collected, or None; with another they would be wrong.
     """
 
     stats: str
@@ -94,15 +94,15 @@ class NewStatistics:
 
 @dataclass(frozen=True, slots=True)
 class FileRepair:
-    """What a repair makes of one file; nobody may have changed it since.
+    """The repair of one file, which conflicts with any other change of the file.
 
     Attributes:
         path: as in the log.
-        live: the file as it is live; None where no reader that knows one file of a path has it live.
-        becomes: what it is from now on: with other statistics, or a new deletion vector. None: it is gone, or stays.
-        rows: all of its deleted rows, where it gets a new deletion vector.
-        stale: a logical file of the same path that goes, with another deletion vector; ``live`` stays then.
-        loses_rows: whether rows go that nobody was told of: otherwise change feeds have told of them when they went.
+        live: the live file; None if readers that track one file per path consider the path not live.
+        becomes: the repaired file, with other statistics or a new deletion vector; None to remove it or leave it.
+        rows: all deleted rows of a new deletion vector.
+        stale: a logical file of the same path, with another deletion vector, to remove; ``live`` then stays.
+        loses_rows: whether rows are removed that the change feed has not yet reported as deleted.
     """
 
     path: str
@@ -114,12 +114,12 @@ class FileRepair:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the path is no longer live."""
+        """Whether the path becomes not live."""
         return self.becomes is None and self.stale is None
 
     @property
     def removed(self) -> AddFile | None:
-        """The logical file that goes: at most one of a path may in a version."""
+        """The logical file to remove, of which a version may have only one per path."""
         if self.stale is not None:
             return self.stale
         return self.live if self.is_gone or self.rows is not None else None
@@ -127,41 +127,41 @@ class FileRepair:
 
 @dataclass(frozen=True)
 class Changes:
-    """One transaction, as requested.
+    """A transaction, as requested.
 
     Attributes:
         removes: paths of whole files.
-        row_deletes: physical row indexes by the file's path; rows that are gone already may be among them.
-        written_vectors: descriptors by path, of deletion vectors that the engine wrote: the rows that were gone in
-            the version that was read, and those of ``row_deletes``, which are in there too.
-        added_deletes: rows of ``adds`` that are not to live: what others deleted while a compaction was written, and what was
-            deleted before in files that it copied whole.
-        metrics: what only the engine knows: times in milliseconds, rows copied.
-        reads: None means what operation and predicate imply.
-        data_change: False where the same rows are written another way.
-        change_files: the change data feed of the whole commit; where there are none, it follows from the files.
-        rewritten: the sources of each row, by the path of an added file.
-        row_map: the same where rows have another order; in files, for it is as long as the rows are many.
-        again: paths of live files that are added again as they are, for the row ids that the table gives them then, or
-            takes from them; those that are not live any more are left out.
-        statistics: of live files that are added again with them, by path; those that are not live any more, or have another
-            deletion vector, are left out.
-        repacked: paths of live files whose deletion vectors are rewritten as they are, into files with others; those
-            that are not live any more, or have none, are left out.
-        restores: files of an earlier version that are back as they were then; what ``removes`` names may be back, with
-            the deletion vector that it had.
-        tombstones: paths of files that are kept as long as a removed data file is, though they never were one.
-        repairs: files that a repair puts right.
-        keeps_row_ids: whether rows that are rewritten bring their row ids along.
-        makes_version: even where nothing changes: a version that others can be told from.
-        table_changes: what the commit changes of its table, as requested; ``metadata`` and so on are what it comes to.
-        replaces_schema: whether all columns are new, so that no file may stay.
-        metadata: of the table from this version on, None where it stays.
-        protocol: the same.
-        domains: domain metadata that is set or, as a tombstone, removed.
-        app_transaction: how far an application has got.
-        read_mark: of the log file that ``read_version`` had when it was read.
-        request_hash: of the request's body, so that its key is not taken for another's.
+        row_deletes: physical row indexes by file path; may include rows already deleted.
+        written_vectors: descriptors by path, of deletion vectors that the engine wrote: the deleted rows of the version
+            that was read, plus ``row_deletes``, which must contain the new ones.
+        added_deletes: deleted rows of ``adds``: rows that others deleted during a compaction, and rows already deleted
+            in files that it copied whole.
+        metrics: those that only the engine knows: times in milliseconds, rows copied.
+        reads: None for what operation and predicate imply.
+        data_change: False if rows are only rearranged.
+        change_files: the change data files of the whole commit; without them, changes are derived from the data files.
+        rewritten: the sources of each row, by path of the added file.
+        row_map: the same for reordered rows, in files because of its size.
+        again: paths of live files to add again unchanged, to assign or remove row ids; files no longer live are
+            skipped.
+        statistics: new statistics of live files, by path; files that are no longer live, or have another deletion
+            vector, are skipped.
+        repacked: paths of live files whose deletion vectors are moved unchanged into shared files; files that are no
+            longer live, or have no deletion vector, are skipped.
+        restores: files of an earlier version to bring back; their paths may also be in ``removes``, with another
+            deletion vector.
+        tombstones: paths of files to retain like removed data files, though they are not data files.
+        repairs: files to repair.
+        keeps_row_ids: whether rewritten rows include their row ids.
+        makes_version: whether to commit even if nothing changes, as a marker version.
+        table_changes: changes to the table, as requested; ``metadata``, ``protocol`` and ``domains`` are their result.
+        replaces_schema: whether all columns are new, so that no existing file may stay.
+        metadata: the new metadata, None if unchanged.
+        protocol: likewise.
+        domains: domain metadata to set or, as tombstones, to remove.
+        app_transaction: an application's transaction identifier and version.
+        read_mark: version mark of the commit file of ``read_version`` when it was read.
+        request_hash: of the request's body, to detect a reused idempotency key.
     """
 
     operation: str
@@ -201,7 +201,7 @@ class Changes:
 
     @property
     def copies_rows(self) -> bool:
-        """Whether new files hold rows that the table had already, changed or not."""
+        """Whether new files contain rows that were in the table before, changed or not."""
         if not self.adds or not (self.removes or self.row_deletes):
             return False
         return (
@@ -210,7 +210,7 @@ class Changes:
 
     @property
     def is_blind_append(self) -> bool:
-        """Whether the commit is right whatever rows the table holds."""
+        """Whether the commit is valid for any content of the table."""
         return (
             self.operation in _APPENDS
             and self.reads is None

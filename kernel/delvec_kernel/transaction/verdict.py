@@ -1,4 +1,4 @@
-"""What the conflict check answers: passed, with the changes as they are now, or a conflict that explains itself."""
+"""The result of the conflict check: passed, with the rebased changes, or a conflict that explains itself."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from delvec_kernel.transaction.winning_commit import WinningCommit
 __all__ = ["ROWS_NAMED", "Conflict", "Overlap", "Passed", "Vectors"]
 
 Vectors: TypeAlias = Callable[[AddFile | RemoveFile], BitMap64]
-"""The deleted rows of a file action's deletion vector; an empty one without a vector. May raise CorruptDeletionVector."""
+"""Returns the deleted rows of a file action, empty without a deletion vector. May raise CorruptDeletionVector."""
 
 _FILES_NAMED: Final = 20
 ROWS_NAMED: Final = 20
@@ -22,11 +22,11 @@ ROWS_NAMED: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Rows of one file that both change.
+    """Rows of one file that both commits change.
 
     Attributes:
         path: as in the log.
-        count: of rows.
+        count: number of rows.
         row_indexes: the first of them.
     """
 
@@ -36,19 +36,19 @@ class Overlap:
 
     @classmethod
     def of(cls, path: str, rows: BitMap64) -> "Overlap":
-        """Name these rows, or the first of them."""
+        """Return the overlap of these rows."""
         first = tuple(index for index, _ in zip(rows, range(ROWS_NAMED), strict=False))
         return cls(path, len(rows), first)
 
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """No winner is in the way.
+    """No winner conflicts.
 
     Attributes:
         versions: of the winners.
-        changes: ours as they are to be done to the version after the last winner.
-        rows_already_gone: rows that winners removed and that are no longer ours to remove, as far as the log tells.
+        changes: ours, rebased on the last winner.
+        rows_already_gone: rows that we meant to remove and that winners had removed, if known.
     """
 
     versions: tuple[int, ...]
@@ -58,13 +58,13 @@ class Passed:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A winner is in the way: which, and why.
+    """A winner conflicts.
 
     Attributes:
         kind: Delta's exception.
         files: paths of the files that both touch, or that the winner touched.
         what: what the winner did, as the middle of a sentence.
-        overlaps: rows that both change, where that is the reason.
+        overlaps: rows that both change, if that is the reason.
         is_of_the_table: whether it is about protocol, metadata or an application, not about rows.
     """
 
@@ -78,7 +78,7 @@ class Conflict:
 
     @property
     def advice(self) -> str:
-        """What to do, as the end of a sentence."""
+        """What the user can do, as the end of a sentence."""
         if self.is_of_the_table:
             return f"look at the table as it is now, then run the {self.changes.operation} again."
         return f"run the {self.changes.operation} again: it will read the new version."

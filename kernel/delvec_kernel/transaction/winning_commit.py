@@ -1,4 +1,4 @@
-"""A file that we remove, or remove rows of, on its way through the winners."""
+"""A winning commit's actions by kind, and the files from which the current transaction removes rows."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,16 +36,15 @@ __all__ = ["AddedFiles", "Target", "WinningCommit", "live_rows", "num_records", 
 
 @dataclass
 class Target:
-    """Rows of a file that are ours to remove.
+    """A file, or rows of it, that we remove, followed through the winners.
 
     Attributes:
-        path: as it is to be sent on.
-        rows: row indexes that we want to remove; None for all that were live when we read the file.
-        first: the file action that says which rows were gone when we read the file; None while no winner has
-            touched it, and it is what it was.
-        base: those rows, where they had to be looked at.
+        path: as to be written in our commit.
+        rows: row indexes to remove; None for all rows that were live when we read the file.
+        first: the file action with the deletion vector that we read; None while no winner has touched the file.
+        base: the rows deleted then, once they have been read.
         last: the file as the last winner left it.
-        is_live: whether the table still has the file.
+        is_live: whether the file is still live.
     """
 
     path: str
@@ -57,19 +56,19 @@ class Target:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all rows are ours."""
+        """Whether we remove all rows."""
         return self.rows is None
 
 
 def live_rows(file: AddFile | RemoveFile) -> int | None:
-    """Return the live rows of a file, None where the log does not tell."""
+    """Return the number of live rows of a file, None if unknown."""
     physical = num_records(file)
     gone = file.deletion_vector.cardinality if file.deletion_vector else 0
     return None if physical is None else physical - gone
 
 
 def num_records(file: AddFile | RemoveFile) -> int | None:
-    """Return the physical rows of a file, None where the log does not tell."""
+    """Return the number of physical rows of a file, None if unknown."""
     try:
         return None if file.stats is None else statistics.num_records(file.stats)
     except (CorruptLog, CorruptTable):
@@ -83,15 +82,15 @@ _ONLY_DELETES_MORE: Final = frozenset({"DELETE", "UPDATE", "MERGE"})
 
 @dataclass(frozen=True)
 class WinningCommit:
-    """What a commit that came first did.
+    """The actions of a winning commit.
 
     Attributes:
-        adds: by canonical path; where a path is added twice, the last.
+        adds: by canonical path; the last add if a path is added twice.
         removes: by canonical path.
         txns: by application.
         domains: by name.
-        stale_removes: paths of which a repair removed a logical file that others had superseded; these stay live, so that
-            the remove is not among ``removes``.
+        stale_removes: paths of which a repair removed only a superseded logical file. They stay live, so they are not in
+            ``removes``.
     """
 
     version: int
@@ -107,10 +106,10 @@ class WinningCommit:
 
     @classmethod
     def of(cls, version: int, actions: Iterable[Action], location: str) -> "WinningCommit":
-        """Sort the actions of a commit of the table at ``location``.
+        """Group the actions of a commit to the table at ``location``.
 
         Raises:
-            CorruptLog: or a sibling: a path cannot be one of the table's.
+            CorruptLog: or a sibling: a path is invalid.
         """
         info: CommitInfo | None = None
         metadata: Metadata | None = None
@@ -142,53 +141,53 @@ class WinningCommit:
 
     @property
     def operation(self) -> str:
-        """As commitInfo says it."""
+        """The operation in commitInfo."""
         return (self.info.operation if self.info else None) or "unknown operation"
 
     @property
     def txn_id(self) -> str | None:
-        """The transaction id, where the commit has one; a group commit has none of its own."""
+        """The transaction id; None if the commit has none, as group commits do."""
         return self.info.txn_id if self.info else None
 
     @cached_property
     def members(self) -> Sequence[MemberInfo]:
-        """The transactions that share the commit; none for a commit of one, or where the list is unreadable."""
+        """The members of a group commit; empty for other commits, or if the list is malformed."""
         return members_of(self.info) if self.info else ()
 
     @property
     def is_blind_append(self) -> bool:
-        """Whether it says that it read nothing, and did nothing but add."""
+        """Whether it claims to be a blind append, and only adds files."""
         return self.info is not None and self.info.is_blind_append is True and not self.removes
 
     @cached_property
     def new_files(self) -> Mapping[str, AddFile]:
-        """Adds of paths that it does not remove as well: new, or added again as they were."""
+        """Adds of paths that it does not also remove: new files, or files added again unchanged."""
         if not self.adds or self.adds.keys() <= self.removes.keys():
             return {}
         return {path: add for path, add in self.adds.items() if path not in self.removes}
 
     @cached_property
     def changes_data(self) -> bool:
-        """Whether some action changes rows and does not only arrange them another way."""
+        """Whether any action changes rows, rather than rearranging them."""
         return any(add.data_change for add in self.adds.values()) or any(
             remove.data_change for remove in self.removes.values()
         )
 
     @property
     def only_deletes_more(self) -> bool:
-        """Whether the deletion vectors that it changed are known to hold the rows that they held before."""
+        """Whether its deletion vectors certainly contain those they replace."""
         return self.operation in _ONLY_DELETES_MORE
 
     @property
     def is_restore(self) -> bool:
-        """Whether it brought back what the table was once, or made it what another one is."""
+        """Whether it is a RESTORE or a CLONE."""
         return self.operation in ("RESTORE", "CLONE")
 
     @cached_property
     def sources(self) -> Mapping[str, SourceRuns]:
-        """Where it put the rows of the files that it compacted, by canonical path; nothing where it does not say.
+        """Where it put the rows of files that it compacted, by canonical path; empty if unknown.
 
-        Nor where it says so of more rows than the file has: to follow them would take any amount of memory.
+        Also empty if the record has more rows than the file, since following those would take unbounded memory.
         """
         return {
             key: runs
@@ -197,7 +196,7 @@ class WinningCommit:
         }
 
     def rows_of(self, output: str) -> int:
-        """Return how many rows a compaction put into an output, those that it deleted there at once among them."""
+        """Return the number of rows a compaction wrote to an output, including those deleted there at once."""
         return self._rows_by_output.get(output, 0)
 
     @cached_property
@@ -208,7 +207,7 @@ class WinningCommit:
 
     @cached_property
     def row_map(self) -> RowMap | None:
-        """The record of where it put rows, where it sorted them; outputs by canonical path."""
+        """The row map of a sorting compaction, with outputs by canonical path."""
         text = (self.info.tags or {}).get(row_maps.TAG) if self.info else None
         if not isinstance(text, str) or self.changes_data:
             return None
@@ -223,7 +222,7 @@ class WinningCommit:
 
 
 def stale_files_tag(paths: Sequence[str]) -> dict[str, str]:
-    """Return the tag of commitInfo that names files of which only a superseded logical file is removed."""
+    """Return the commitInfo tag with the paths of which only a superseded logical file is removed."""
     return {_STALE_FILES: json_text(list(paths))} if paths else {}
 
 
@@ -241,9 +240,9 @@ def _stale_files(info: CommitInfo | None, location: str) -> frozenset[str]:
 
 
 class AddedFiles:
-    """The files that winners added, judged by partition values and statistics.
+    """Selects the winners' files that may match our predicate, by partition values and statistics.
 
-    All of them at once, and only when the first is asked for: to judge one file costs as much as a hundred.
+    Evaluates all files on first use, since one costs as much as a hundred.
     """
 
     def __init__(self, ours: CurrentTransaction, winners: Sequence[WinningCommit]) -> None:
@@ -252,10 +251,10 @@ class AddedFiles:
         self._may_match: dict[int, bool] = {}
 
     def that_may_match(self, files: Iterable[AddFile]) -> list[AddFile]:
-        """Return those of these added files that may hold rows of our predicate.
+        """Return those of these added files that may have rows matching our predicate.
 
-        All of them, where there is no predicate that tells: none was given, or not one that can be understood, or
-        what the files say of themselves cannot be.
+        Returns all of them if there is no predicate, if it cannot be parsed, or if partition values or statistics are
+        invalid.
         """
         asked = list(files)
         if self._ours.predicate is None or not asked:
