@@ -1,1 +1,1 @@
-"""VACUUM, the pure part: what a table refers to, and how old a file that it does not refer to has to be."""
+"""VACUUM without I/O: referenced files, and the minimum age of files to delete."""

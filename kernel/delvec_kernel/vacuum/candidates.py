@@ -1,6 +1,6 @@
-"""Which files a VACUUM may delete, and which of them still when their turn comes.
+"""Selects the files that a VACUUM may delete, and checks them again right before deletion.
 
-Pure: what is listed, referred to and known of time is handed in, so that the rules can be attacked without any storage.
+Pure: listings, references and times are arguments, so that the rules can be tested without storage.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -17,17 +17,17 @@ from delvec_kernel.vacuum.references import References
 __all__ = ["given_paths", "old_and_unreferenced", "outside", "unreferenced", "visible"]
 
 _METADATA: Final = "metadata"
-"""Iceberg's metadata of the table, which delta-spark leaves alone, too."""
+"""The directory of the table's Iceberg metadata, which delta-spark also leaves alone."""
 
 
 def old_and_unreferenced(
     batches: Iterable[pa.RecordBatch], kept: References, before: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the files that were written before a time and that nothing refers to.
+    """Yield unreferenced files written before a given time.
 
     Args:
         batches: with ``path``, canonical, and ``modified`` in milliseconds since the epoch.
-        kept: what is referred to.
+        kept: references of the table.
         before: milliseconds since the epoch, by the storage's clock.
     """
     for batch in batches:
@@ -37,12 +37,12 @@ def old_and_unreferenced(
 
 
 def unreferenced(paths: pa.Array, kept: References) -> pa.Array:
-    """Return those of these canonical paths that nothing refers to: the look right before a delete."""
+    """Return the unreferenced ones of these canonical paths, for a last check before deletion."""
     return paths.filter(pa.array(~kept.has(paths)))
 
 
 def outside(files: pa.Table, shielded: Collection[str]) -> pa.Table:
-    """Return the files, with ``path``, that are in none of these directories, and are none of these."""
+    """Return the files, with ``path``, that are not, and are not inside, any of these paths."""
     for path in shielded:
         inside = pc.or_(pc.equal(files["path"], path), pc.starts_with(files["path"], f"{path}/"))
         files = files.filter(pc.invert(inside))
@@ -50,20 +50,20 @@ def outside(files: pa.Table, shielded: Collection[str]) -> pa.Table:
 
 
 def visible(paths: Iterable[str], is_hidden: Callable[[str], bool]) -> list[str]:
-    """Return the paths of which no part is hidden, and that are not Iceberg's metadata; each once, in order."""
+    """Return the paths without hidden parts and outside Iceberg's metadata, without duplicates, in order."""
     found = sorted({path for path in paths if path.partition("/")[0] != _METADATA})
     return [path for path in found if not any(map(is_hidden, unquote(path).split("/")))]
 
 
 def given_paths(paths: Collection[str], location: str) -> list[str]:
-    """Return the canonical paths of files that somebody names as a log does: each must be in the table's directory.
+    """Return the canonical paths of files given as in a log, each of which must be inside the table.
 
     Args:
         paths: URL-encoded, relative to the table or absolute.
         location: the table's canonical location.
 
     Raises:
-        LocationNotAllowed: one is elsewhere, or is not a path at all.
+        LocationNotAllowed: a path is outside the table or invalid.
     """
     try:
         keys: list[str] = canonical_log_paths(pa.array(paths, pa.string()), location).to_pylist()

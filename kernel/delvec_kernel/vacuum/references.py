@@ -1,4 +1,4 @@
-"""The files that a table refers to, so that VACUUM keeps them."""
+"""The files that a table references, which VACUUM must keep."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -22,12 +22,12 @@ _Hashes = npt.NDArray[np.uint64]
 
 
 class References:
-    """Files that must stay, of any number of versions; a few bytes of memory for each.
+    """The referenced files of any number of versions, at a few bytes of memory each.
 
-    They are held as hashes of their paths. Of two paths with one hash, the file that nothing refers to stays as well.
+    Paths are stored as hashes. If two paths share a hash, an unreferenced file is kept, too.
 
     Args:
-        location: the table's canonical location, which relative paths start from.
+        location: the table's canonical location, against which relative paths are resolved.
     """
 
     def __init__(self, location: str) -> None:
@@ -37,34 +37,34 @@ class References:
         self._names: set[str] = set()
 
     def add_paths(self, paths: pa.Array) -> None:
-        """Keep the files of these paths, as a log spells them.
+        """Add files by path, as in a log.
 
         Raises:
             LocationNotAllowed: a path leads out of the table.
-            InvalidLocation: an absolute one is of unknown storage.
-            CorruptLog: one is not a path.
+            InvalidLocation: an absolute path has an unknown scheme.
+            CorruptLog: a path is invalid.
         """
         keys = canonical_log_paths(paths, self._location).drop_null()
         self._added.append(_hashed(keys))
-        # Two URLs can mean one place (a link, another name of a container), so that a file which seems to be elsewhere
-        # may well be here. Then it has the same name.
+        # Different URLs can refer to the same file (a link, another name of a container), so a file with a foreign URL may
+        # be in this table. Keep files with its name.
         outside = keys.filter(pc.match_substring(keys, "://"))
         self._names.update(path.rpartition("/")[2] for path in outside.to_pylist())
-        # Some writers do not encode paths: then % is a part of the name.
+        # Some writers do not encode paths, so that % is part of the file name.
         escaped = paths.drop_null()
         escaped = escaped.filter(pc.match_substring(escaped, "%"))
         if len(escaped):
             self._added.append(_hashed(pa.array(map(canonical_relative, escaped.to_pylist()), pa.string())))
 
     def add_vectors(self, vectors: pa.StructArray) -> None:
-        """Keep the files that these deletion vectors are in: one may hold those of many data files.
+        """Add the files of deletion vectors, each of which may contain those of many data files.
 
         Args:
-            vectors: descriptors, null where there is none.
+            vectors: descriptors, null for none.
 
         Raises:
-            CorruptDeletionVector: a descriptor names no file. Which file is meant is not known, so none may go.
-            DelvecError: as :meth:`add_paths`.
+            CorruptDeletionVector: a descriptor names no file, so nothing can be deleted safely.
+            DelvecError: see :meth:`add_paths`.
         """
         if vectors.null_count == len(vectors):
             return
@@ -83,24 +83,24 @@ class References:
             self.add_paths(found)
 
     def add_files(self, batches: Iterable[pa.RecordBatch], vector: str) -> None:
-        """Keep data files and their deletion vectors.
+        """Add data files and their deletion vectors.
 
         Args:
             batches: with a column ``path``.
-            vector: the column of the descriptors.
+            vector: the name of the descriptor column.
 
         Raises:
-            DelvecError: as :meth:`add_paths` and :meth:`add_vectors`.
+            DelvecError: see :meth:`add_paths` and :meth:`add_vectors`.
         """
         for batch in batches:
             self.add_paths(batch.column("path"))
             self.add_vectors(batch.column(vector))
 
     def add_actions(self, actions: Iterable[Action]) -> None:
-        """Keep what a commit adds, removes, or records changes in.
+        """Add the files in a commit's add, remove and cdc actions.
 
         Raises:
-            DelvecError: as :meth:`add_paths` and :meth:`add_vectors`.
+            DelvecError: see :meth:`add_paths` and :meth:`add_vectors`.
         """
         files = [action for action in actions if isinstance(action, AddFile | RemoveFile | Cdc)]
         vectors = [None if isinstance(action, Cdc) else action.deletion_vector for action in files]
@@ -109,7 +109,7 @@ class References:
         self.add_vectors(pa.array(described, DELETION_VECTOR))
 
     def has(self, paths: pa.Array) -> npt.NDArray[np.bool_]:
-        """Return which of these canonical paths, relative to the table, must stay."""
+        """Return a mask of the canonical paths, relative to the table, that are referenced."""
         hashes = _hashed(paths)
         known = self._sorted()
         if not len(known):
@@ -130,18 +130,18 @@ class References:
 
 
 def removed_files(actions: Iterable[Action], location: str) -> dict[str, int]:
-    """Return the files within the table that a commit removed, had deletion vectors in, or recorded changes in.
+    """Return the files inside the table in a commit's removes, their deletion vectors, and cdc actions.
 
     Args:
         actions: of the commit.
         location: the table's canonical location.
 
     Returns:
-        Bytes by canonical path, as far as the log says.
+        Size in bytes by canonical path, 0 if unknown.
 
     Raises:
         CorruptDeletionVector: a descriptor names no file.
-        DelvecError: as :meth:`References.add_paths`.
+        DelvecError: see :meth:`References.add_paths`.
     """
     found: dict[str, int] = {}
     for action in actions:

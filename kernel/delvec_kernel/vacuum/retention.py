@@ -1,4 +1,4 @@
-"""How long VACUUM keeps files: what was removed, by the log's clock, and what nothing refers to, by the storage's."""
+"""VACUUM's retention: removed files by the log's clock, unreferenced files by the storage's clock."""
 
 import math
 from collections.abc import Callable, Collection
@@ -12,18 +12,18 @@ __all__ = ["Retention", "hidden_names"]
 
 _HOUR: Final = 3_600_000
 _MIN_AGE: Final = 24 * _HOUR
-"""A file that nothing refers to may belong to a commit that is being written: none takes a day."""
+"""An unreferenced file may belong to a commit in progress, none of which takes a day."""
 _SHOWN: Final = ("_change_data", "_delta_index")
 
 
 @dataclass(frozen=True)
 class Retention:
-    """How long files are kept, in milliseconds.
+    """Retention periods, in milliseconds.
 
     Attributes:
-        configured: by ``delta.deletedFileRetentionDuration``.
-        specified: by the command, None where it does not say.
-        is_enforced: whether the minimum age of 24 hours holds, too.
+        configured: from ``delta.deletedFileRetentionDuration``.
+        specified: in the command, or None.
+        is_enforced: whether the minimum age of 24 hours also applies.
     """
 
     configured: int
@@ -32,17 +32,17 @@ class Retention:
 
     @classmethod
     def of(cls, configured: timedelta, hours: float | None, *, enforce: bool, table: str) -> "Retention":
-        """Return the retention of a command.
+        """Return the retention for a command.
 
         Args:
             configured: the table's.
-            hours: the command's, rounded to whole ones where they are more than one; None for the table's.
-            enforce: whether it may not be less than the table's.
+            hours: the command's, rounded to whole hours if above one; None for the table's.
+            enforce: whether it may not be shorter than the table's.
             table: for errors.
 
         Raises:
             BadRequest: it is negative or not a number.
-            RetentionTooShort: it is less than the table's.
+            RetentionTooShort: it is shorter than the table's.
         """
         own = int(configured / timedelta(milliseconds=1))
         if hours is None:
@@ -65,26 +65,26 @@ class Retention:
 
     @property
     def milliseconds(self) -> int:
-        """What counts: the command's, else the table's."""
+        """The effective retention: the command's, or else the table's."""
         return self.configured if self.specified is None else self.specified
 
     def removed_before(self, now: int) -> int:
-        """Return the time before which a removed file need not be kept any more."""
+        """Return the time before which removed files have expired."""
         return now - self.milliseconds
 
     def written_before(self, now: int) -> int:
-        """Return the time before which a file that nothing refers to must have been written to be deleted."""
+        """Return the time before which an unreferenced file must have been written to be deleted."""
         return now - (max(self.milliseconds, _MIN_AGE) if self.is_enforced else self.milliseconds)
 
 
 def hidden_names(partition_columns: Collection[str]) -> Callable[[str], bool]:
-    """Return the rule for names of files and directories that are none of VACUUM's: delta-spark's.
+    """Return delta-spark's rule for names that VACUUM ignores.
 
-    They start with ``_`` or ``.``, but for directories of the change data feed, of indexes, and of partition columns that
-    are called so.
+    These start with ``_`` or ``.``, except for directories of the change data feed, of indexes, and of partition columns
+    with such a name.
 
     Args:
-        partition_columns: logical names, and physical ones.
+        partition_columns: logical and physical names.
     """
     shown = (*_SHOWN, *(f"{column}=" for column in partition_columns))
 
