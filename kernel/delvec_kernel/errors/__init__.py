@@ -1,4 +1,4 @@
-"""Every error that Delvec raises, on both sides of the wire.
+"""All errors that Delvec raises, in the client and the service.
 
 ::
 
@@ -99,9 +99,9 @@
     ├── EngineUnavailable
     └── InternalError
 
-An error travels as ``{"error": {"message", "type", "code", "retryable", "details"}}``; :func:`from_wire`
-turns that back into the class that was raised. Concurrency errors carry Delta's own exception name as
-``type``, so that programs written against delta-spark recognise them.
+An error is sent as ``{"error": {"message", "type", "code", "retryable", "details"}}``; :func:`from_wire`
+converts that back to the class that was raised. Concurrency errors have Delta's exception name as
+``type``, so that programs written for delta-spark recognize them.
 """
 
 from delvec_kernel.errors.commits import (

@@ -1,4 +1,4 @@
-"""Commit requests that contradict their table."""
+"""Commit requests that contradict the table, and conflicts with other commits."""
 
 from typing import Any
 
@@ -114,7 +114,7 @@ class ConcurrentModification(DelvecError):
     """Another writer won a race, and this command could not be rebased.
 
     Attributes:
-        conflict: what won: ``winning-version``, ``winning-operation``, ``files`` and the advice to re-run; where both
+        conflict: the winning commit: ``winning-version``, ``winning-operation``, ``files`` and advice to retry; if both
             change rows, ``overlapping-rows`` and, for each file, ``overlaps`` with its path, count and first row indexes.
     """
 

@@ -65,7 +65,7 @@ class InvalidStatement(BadRequest):
 
 
 class UnsupportedOperation(BadRequest):
-    """A Delta command that Delvec does not support yet; the message says what to use instead."""
+    """A Delta command that Delvec does not support yet; the message names an alternative."""
 
     type, code = "UnsupportedOperation", "UNSUPPORTED_OPERATION"
 
@@ -83,7 +83,7 @@ class AmbiguousColumn(BadRequest):
 
 
 class AmbiguousTable(BadRequest):
-    """Several tables are called so by their folders, and none was given the name."""
+    """Several tables share this folder name, and none was registered under the name."""
 
     type, code = "AmbiguousTable", "AMBIGUOUS_TABLE"
 
@@ -95,7 +95,7 @@ class InvalidSchema(BadRequest):
 
 
 class SchemaMismatch(BadRequest):
-    """Data handed in does not fit the table's schema."""
+    """Input data does not match the table's schema."""
 
     type, code = "SchemaMismatch", "SCHEMA_MISMATCH"
 

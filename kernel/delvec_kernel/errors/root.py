@@ -1,4 +1,4 @@
-"""The root of the tree, and the way over the wire."""
+"""The root of the error classes, and their conversion from and to the wire format."""
 
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -27,8 +27,8 @@ class DelvecError(Exception):
 
     Attributes:
         message: one sentence: what happened, where, what to do.
-        details: JSON-ready facts for programs, among them ``table``, ``version`` and ``file`` where known. Of SQL also where
-            it is wrong: ``line``, ``column_number``, and ``excerpt``, which ``str()`` shows below the message.
+        details: JSON-compatible facts for programs, including ``table``, ``version`` and ``file`` if known. Errors in SQL also
+            have ``line``, ``column_number``, and ``excerpt``, which ``str()`` shows below the message.
     """
 
     type: ClassVar[str] = "DelvecError"
@@ -46,7 +46,7 @@ class DelvecError(Exception):
         return f"{self.message}\n{excerpt}" if excerpt else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Spark pickles what a task raises; keyword-only details would be lost by the default.
+        # Spark pickles errors of tasks, and default pickling would lose the keyword-only details.
         return (_rebuild, (type(self), self.message, self.details))
 
     def to_wire(self) -> dict[str, Any]:
@@ -66,13 +66,13 @@ def error_classes(root: type[DelvecError] = DelvecError) -> Iterator[type[Delvec
     """Yield ``root`` and every class below it."""
     yield root
     for child in root.__subclasses__():
-        # An engine may make classes that are one of its own, too; see delvec.engines.spark.typed_errors.
+        # Skip classes that engines derive with a second base; see delvec.engines.spark.typed_errors.
         if child.__bases__ == (root,):
             yield from error_classes(child)
 
 
 def from_wire(body: dict[str, Any]) -> DelvecError:
-    """Return the error that an envelope describes; an unknown ``type`` becomes a plain DelvecError."""
+    """Return the error in an envelope; an unknown ``type`` becomes a plain DelvecError."""
     error = body.get("error", {})
     classes = {cls.type: cls for cls in error_classes()}
     cls = classes.get(error.get("type", ""), DelvecError)

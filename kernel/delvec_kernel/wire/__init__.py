@@ -1,7 +1,7 @@
-"""The bodies of HTTP requests and answers.
+"""The bodies of HTTP requests and responses.
 
-Envelope fields are kebab-case; Delta actions, descriptors and metrics keep Delta's own spelling.
-These are wire shapes, not the domain: the service turns them into its own actions.
+Envelope fields are kebab-case; Delta actions, descriptors and metrics keep Delta's spelling.
+The service converts these to its domain classes.
 """
 
 from delvec_kernel.wire.access import (

@@ -1,4 +1,4 @@
-"""Who may what: bearer tokens, and roles that are granted on tables, patterns of names and namespaces."""
+"""Access control: bearer tokens, and roles granted on tables, name patterns and namespaces."""
 
 from typing import Annotated, Final, Literal, TypeAlias
 
@@ -28,12 +28,12 @@ __all__ = [
 ]
 
 Role: TypeAlias = Literal["reader", "writer", "maintainer", "admin"]
-"""Each may what those before it may."""
+"""Each role includes the ones before it."""
 GrantScope: TypeAlias = Literal["all", "namespace", "pattern", "table"]
 StorageOperation: TypeAlias = Literal["READ", "READ_WRITE"]
-"""What credentials of an object store are for; the second writes data files, and never the log."""
+"""What object store credentials allow; READ_WRITE is for data files, never for the log."""
 AuditOutcome: TypeAlias = Literal["done", "denied", "refused", "failed", "unknown"]
-"""Done; not allowed; not done for another reason; failed; or answered too late, or to nobody, and maybe done."""
+"""Done, denied, refused for another reason, failed, or answered too late or to nobody and possibly done."""
 
 PRINCIPAL: Final = r"^[A-Za-z0-9][A-Za-z0-9_.@\-]*$"
 _GRANTEE: Final = r"^[!-~]([ -~]*[!-~])?$"

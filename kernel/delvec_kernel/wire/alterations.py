@@ -1,4 +1,4 @@
-"""Table changes: what may be asked for, all in one commit, and what came of it."""
+"""ALTER TABLE: the changes in a request, which are committed together, and the response."""
 
 from typing import Annotated, Literal, TypeAlias
 
@@ -72,7 +72,7 @@ class _Positioned(Envelope):
 
     @property
     def position(self) -> str | None:
-        """FIRST or AFTER and a name, as Delta records it; None where the column goes last or stays."""
+        """FIRST or AFTER and a name, as Delta records it; None for the default position."""
         return "FIRST" if self.first else None if self.after is None else f"AFTER {self.after}"
 
 
@@ -284,7 +284,7 @@ WriteChange: TypeAlias = Annotated[
     AddColumns | ChangeColumn | AddFeature | ReplaceSchema | ReplaceTable | AdvanceIdentity,
     Field(discriminator="change"),
 ]
-"""What a commit of rows may change of its table, in the same version."""
+"""Table changes that a commit of rows may include in its version."""
 
 
 class AlterRequest(Envelope):

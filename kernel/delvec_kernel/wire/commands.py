@@ -1,4 +1,4 @@
-"""DELETE, UPDATE and OPTIMIZE that the service runs itself."""
+"""DELETE, UPDATE and OPTIMIZE run by the service."""
 
 from typing import Annotated, Literal, TypeAlias
 
@@ -9,7 +9,7 @@ from delvec_kernel.wire.shapes import Answer, Column, Envelope, few
 __all__ = ["DeleteRequest", "OptimizePlan", "OptimizeRequest", "PlannedFiles", "Rewrite", "UpdateRequest"]
 
 Rewrite: TypeAlias = Literal["auto", "always", "never"]
-"""Whether rows of files that OPTIMIZE makes one are decoded and encoded again."""
+"""Whether OPTIMIZE decodes and re-encodes the rows of files that it combines."""
 
 _Value: TypeAlias = (
     Annotated[StrictStr, Field(max_length=100_000)]

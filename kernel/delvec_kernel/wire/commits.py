@@ -1,4 +1,4 @@
-"""Transactions: beginning them, allocating descriptors, committing them."""
+"""Transactions: beginning, allocating deletion vectors, committing."""
 
 from typing import Annotated, Literal
 

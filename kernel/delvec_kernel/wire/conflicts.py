@@ -1,4 +1,4 @@
-"""The record of lost races, and what became of commits over time."""
+"""Recorded conflicts, and the outcomes of commits over time."""
 
 from datetime import datetime
 

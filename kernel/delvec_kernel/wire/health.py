@@ -1,4 +1,4 @@
-"""How much care tables need: one of them, all of them, and over time."""
+"""The health of one table, of all tables, and over time."""
 
 from datetime import datetime
 from typing import Literal

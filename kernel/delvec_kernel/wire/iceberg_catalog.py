@@ -1,4 +1,4 @@
-"""Bodies of requests to the Iceberg REST catalog, as that protocol has them; fields that are not read are passed over."""
+"""Request bodies of the Iceberg REST catalog protocol; fields that are not used are ignored."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Checkpoints, checks, VACUUM, RESTORE, and what the service is."""
+"""Checkpoints, checks, VACUUM, RESTORE, repair, conversion to Iceberg, and the service's configuration."""
 
 from typing import Annotated, Literal, TypeAlias
 
@@ -311,7 +311,7 @@ RepairAction: TypeAlias = Literal[
     "assign-row-ids",
     "add-table-feature",
 ]
-"""What a repair does about a finding."""
+"""How a repair fixes a finding."""
 
 
 class RepairRequest(Envelope):

@@ -1,4 +1,4 @@
-"""Which files a scan has to read."""
+"""Scan plans: the files to read, for snapshots, the change data feed and streams."""
 
 from typing import Annotated, Any, Literal
 

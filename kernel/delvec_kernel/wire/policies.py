@@ -1,4 +1,4 @@
-"""Maintenance policies, in the form of the catalogs' policy APIs, and what was done by them."""
+"""Maintenance policies, in the format of the catalogs' policy APIs, and their runs."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias
@@ -61,7 +61,7 @@ def _in_utc(moment: datetime) -> datetime:
         raise ValueError("is outside the years 1 to 9999 in UTC") from None
 
 
-# Strict: true is not a number of hours.
+# Strict, so that true is not accepted as a number.
 _Ratio: TypeAlias = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)]
 _Hours: TypeAlias = Annotated[float, Field(strict=True, ge=0, le=1e6, allow_inf_nan=False)]
 _Size: TypeAlias = Annotated[int, Field(strict=True, ge=1, lt=2**63)]
@@ -71,11 +71,11 @@ _Moment: TypeAlias = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 
 
 class PolicyConfig(BaseModel):
-    """What every policy takes; names are spelled as in the catalogs' policies.
+    """Settings of all policies, named as in the catalogs' policies.
 
     Attributes:
-        quiet_hours: ``HH:MM-HH:MM`` in UTC, in which nothing is started; may go past midnight.
-        min_interval_hours: from the beginning of one run on a table to the next.
+        quiet_hours: ``HH:MM-HH:MM`` in UTC, during which no run starts; may span midnight.
+        min_interval_hours: minimum time between the starts of two runs on a table.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -88,13 +88,13 @@ class CompactionConfig(PolicyConfig):
     """OPTIMIZE.
 
     Attributes:
-        target_file_size_bytes: of new files; None for what the table says.
+        target_file_size_bytes: of new files; None for the table's setting.
         max_deleted_ratio: files with a larger share of deleted rows are rewritten, whatever their size.
-        min_files_saved: nothing is done for fewer files less to open, unless ``min_gain_bytes`` are gained.
-        min_gain_bytes: bytes of deleted rows for which it is worth it, too.
-        max_bytes_per_run: the budget: bytes of files that are rewritten.
-        max_memory_bytes: of rows that are held at once; others are spilled to disk. None for what the process has.
-        rewrite: "always" decodes and encodes all rows again, "auto" copies row groups where that is as good for readers.
+        min_files_saved: a run must reduce the files to open by at least this many, or gain ``min_gain_bytes``.
+        min_gain_bytes: bytes of deleted rows that justify a run.
+        max_bytes_per_run: the budget: bytes of files to rewrite.
+        max_memory_bytes: for rows held at once; others are spilled to disk. None for all memory of the process.
+        rewrite: "always" decodes and re-encodes all rows, "auto" copies row groups where that is as good for readers.
     """
 
     target_file_size_bytes: _Size | None = None
@@ -110,10 +110,10 @@ class DvPurgeConfig(PolicyConfig):
     """PURGE of files with many deleted rows.
 
     Attributes:
-        min_deleted_ratio: files of which no larger share is deleted are left alone; 0 for every file with a vector.
-        min_gain_bytes: nothing is done for fewer bytes of deleted rows.
-        max_bytes_per_run: the budget: bytes of files that are rewritten.
-        max_memory_bytes: of rows that are held at once; others are spilled to disk. None for what the process has.
+        min_deleted_ratio: only files with a larger share of deleted rows are rewritten; 0 for all with a deletion vector.
+        min_gain_bytes: minimum bytes of deleted rows for a run.
+        max_bytes_per_run: the budget: bytes of files to rewrite.
+        max_memory_bytes: for rows held at once; others are spilled to disk. None for all memory of the process.
     """
 
     min_deleted_ratio: _Ratio = 0.05
@@ -123,11 +123,11 @@ class DvPurgeConfig(PolicyConfig):
 
 
 class DvCompactionConfig(PolicyConfig):
-    """Deletion vectors of many small files, or of files that are mostly unused, rewritten into few.
+    """Compaction of deletion vectors in many small files, or in files that are mostly unused.
 
     Attributes:
-        min_files_saved: nothing is done for fewer files of deletion vectors less to open, unless ``min_gain_bytes`` are gained.
-        min_gain_bytes: bytes of vectors that are no longer needed, for which it is worth it, too.
+        min_files_saved: a run must save at least this many deletion vector files, or gain ``min_gain_bytes``.
+        min_gain_bytes: bytes of dead deletion vectors that justify a run.
     """
 
     min_files_saved: _Size = 10
@@ -138,8 +138,8 @@ class CheckpointConfig(PolicyConfig):
     """A checkpoint.
 
     Attributes:
-        min_commits: since the newest checkpoint.
-        clean_up: also delete what ``delta.logRetentionDuration`` need not keep.
+        min_commits: commits since the newest checkpoint.
+        clean_up: whether to also delete log files past ``delta.logRetentionDuration``.
     """
 
     min_commits: _Size = 20
@@ -147,12 +147,12 @@ class CheckpointConfig(PolicyConfig):
 
 
 class VacuumConfig(PolicyConfig):
-    """VACUUM, never with less retention than the table's.
+    """VACUUM, never with a shorter retention than the table's.
 
     Attributes:
         mode: ``lite`` reads only the log.
         retention_hours: None for ``delta.deletedFileRetentionDuration``.
-        min_gain_bytes: nothing is deleted for fewer bytes.
+        min_gain_bytes: minimum bytes to delete for a run.
     """
 
     min_interval_hours: _Hours = 24.0
@@ -174,7 +174,7 @@ def config_of(policy_type: str, config: dict[str, Any]) -> PolicyConfig:
     """Return the config of a policy, with defaults.
 
     Raises:
-        ValueError: it has fields that the type does not, or wrong values; says which.
+        ValueError: it has unknown fields or invalid values; names them.
     """
     try:
         return _CONFIGS[policy_type].model_validate(config)

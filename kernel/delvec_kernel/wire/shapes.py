@@ -1,7 +1,7 @@
-"""The three families of shapes, bytes within JSON, and how large what a request holds may be.
+"""Base classes of request and response bodies, Base64 fields, and size limits for requests.
 
-Every text, list and map of a request has a limit, and a list ends at its first defect: what is wrong with a request is
-found in a time that does not depend on how much of it is wrong.
+Every string, list and map in a request has a limit, and validation of a list stops at the first error, so that the time to
+reject a request does not depend on the number of errors in it.
 """
 
 import base64
@@ -53,7 +53,7 @@ _MAX_DEPTH: Final = 200
 _MAX_NODES: Final = 250_000
 _MAX_UNKNOWN: Final = 64
 FILES: Final = 1_000_000
-"""Files, or runs of rows, in one list of a request."""
+"""Maximum files, or runs of rows, in one list of a request."""
 
 
 def _kebab(name: str) -> str:
@@ -61,7 +61,7 @@ def _kebab(name: str) -> str:
 
 
 class _StrictBase64(EncoderProtocol):
-    """Base64 in one line; pydantic's own type drops what is not of the alphabet, which makes junk other bytes."""
+    """Base64 without line breaks; pydantic's decoder skips invalid characters, so that junk decodes to other bytes."""
 
     @classmethod
     def decode(cls, data: bytes) -> bytes:
@@ -87,7 +87,7 @@ Base64 = Annotated[bytes, EncodedBytes(encoder=_StrictBase64)]
 
 
 def few(value: Any) -> Any:
-    """Refuse a map of many entries before any of them is looked at: pydantic would list what is wrong with each."""
+    """Reject a large map before validating its entries, since pydantic would report every invalid one."""
     if isinstance(value, dict) and len(value) > 1000:  # noqa: PLR2004 - as the schema of such maps says
         raise PydanticCustomError(
             "too_long", "at most 1000 entries are accepted, but there are {n}", {"n": len(value)}
@@ -96,7 +96,7 @@ def few(value: Any) -> Any:
 
 
 def _bounded(value: dict[str, Any]) -> dict[str, Any]:
-    """Refuse JSON that nests deeper, or has more parts, than the table's definition can."""
+    """Reject JSON with more nesting or nodes than a table definition can have."""
     pending: list[tuple[int, Any]] = [(1, value)]
     nodes = 0
     while pending:
@@ -113,9 +113,9 @@ def _bounded(value: dict[str, Any]) -> dict[str, Any]:
 
 Long: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
 Identifier: TypeAlias = Annotated[str, Field(max_length=1024)]
-"""What a property, a feature, an application is called."""
+"""The name of a property, a feature or an application."""
 TransactionId: TypeAlias = Annotated[str, Field(max_length=128, pattern=r"^[!-~]+$")]
-"""Any printable ASCII without spaces: a UUID."""
+"""Printable ASCII without spaces, such as a UUID."""
 Timestamp: TypeAlias = Annotated[str, Field(max_length=64)]
 FilePath: TypeAlias = Annotated[str, Field(max_length=16_384)]
 Expression: TypeAlias = Annotated[str, Field(max_length=100_000)]
@@ -136,7 +136,7 @@ JsonObject: TypeAlias = Annotated[dict[str, Any], AfterValidator(_bounded)]
 
 
 class Envelope(BaseModel):
-    """Delvec's own shapes: kebab-case, unknown fields refused so that a misspelt field is not ignored."""
+    """Delvec's own request bodies: kebab-case; unknown fields are errors, so that misspelled ones are not ignored."""
 
     model_config = ConfigDict(alias_generator=_kebab, populate_by_name=True, extra="forbid")
 
@@ -151,13 +151,13 @@ class Envelope(BaseModel):
 
 
 class Answer(BaseModel):
-    """Responses: fields that a newer service adds are accepted."""
+    """Response bodies; fields added by newer services are ignored."""
 
     model_config = ConfigDict(alias_generator=_kebab, populate_by_name=True, extra="ignore")
 
 
 class Delta(BaseModel):
-    """Shapes of the Delta protocol, in Delta's camelCase."""
+    """Structures of the Delta protocol, in Delta's camelCase."""
 
     model_config = ConfigDict(populate_by_name=True, extra="ignore")
 

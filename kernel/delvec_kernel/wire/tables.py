@@ -1,4 +1,4 @@
-"""Tables, snapshots, detail and history."""
+"""Tables: registration, creation, clones, snapshots, details and history."""
 
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 TABLE_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_\-]*(\.[A-Za-z0-9_][A-Za-z0-9_\-]*)*$"
-"""Names, with namespaces before the last part: ``orders``, ``sales.orders``."""
+"""Names with optional namespaces before the last part: ``orders``, ``sales.orders``."""
 
 _Name: TypeAlias = Annotated[
     str,
