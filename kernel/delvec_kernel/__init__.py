@@ -1,1 +1,1 @@
-"""Delta Lake itself: the protocol as pure functions, and the one package that reads and writes files."""
+"""Delta Lake's protocol as pure functions, and the one package that reads and writes files."""

@@ -1,7 +1,7 @@
-"""Compaction right after a commit, where a table asks for it (``delta.autoOptimize.autoCompact``): when, and of what.
+"""Auto compaction: when and what to compact right after a commit (``delta.autoOptimize.autoCompact``).
 
-As delta-spark's: in partitions that got new files, once so many small ones are there; the files become at most 128 MiB large, for
-an OPTIMIZE by hand makes larger ones.
+As in delta-spark, it compacts partitions with new files once they have enough small files. New files are at most 128 MiB;
+a manual OPTIMIZE makes larger ones.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ __all__ = ["MIN_FILES_PROPERTY", "MOST_PARTITIONS", "choose", "is_asked_for", "t
 
 MIN_FILES_PROPERTY: Final = "delvec.autoCompact.minNumFiles"
 MOST_PARTITIONS: Final = 128
-"""Of which one compaction looks at the files, as delta-spark's ``maxNumModifiedPartitions``."""
+"""Maximum partitions considered by one compaction, like delta-spark's ``maxNumModifiedPartitions``."""
 
 _ON: Final = ("true", "auto", "legacy")
 _MIN_FILES: Final = 50
@@ -26,16 +26,16 @@ _FILE_SIZE: Final = 128 << 20
 _DIGITS: Final = 9
 
 Partition = Mapping[str, str | None]
-"""Values as in the log, by the physical names of the partition columns; empty for a table without partitions."""
+"""Partition values as in the log, by physical name; empty for an unpartitioned table."""
 
 
 def is_asked_for(configuration: Mapping[str, str]) -> bool:
-    """Return whether a table's properties turn it on."""
+    """Whether table properties enable auto compaction."""
     return configuration.get("delta.autoOptimize.autoCompact", "").strip().lower() in _ON
 
 
 def touched_partitions(partitions: Iterable[Partition]) -> list[dict[str, str | None]]:
-    """Return the partitions of new files, each once, and no more than are looked at."""
+    """Return the distinct partitions of new files, up to MOST_PARTITIONS."""
     found: dict[tuple[tuple[str, str | None], ...], dict[str, str | None]] = {}
     for each in partitions:
         found.setdefault(tuple(sorted(each.items())), dict(each))
@@ -50,16 +50,16 @@ def choose(
     configuration: Mapping[str, str],
     partitions: Sequence[Partition],
 ) -> tuple[CompactionRules, list[Bin]]:
-    """Return the files of these partitions that are to be written together; none where they are too few.
+    """Return the files of these partitions to compact; no bins if there are too few small files.
 
     Args:
-        files: live files, as :func:`~delvec_kernel.compaction.pack` takes them, with ``tags``.
+        files: live files, as for :func:`~delvec_kernel.compaction.pack`, with ``tags``.
         partition_keys: the physical names of the partition columns.
-        configuration: the table's properties.
-        partitions: those that have new files.
+        configuration: table properties.
+        partitions: those with new files.
     """
     size = min(target_file_size(configuration) or _FILE_SIZE, _FILE_SIZE)
-    # Deleted rows are for an OPTIMIZE by hand or by policy: a large file is not written again after each DELETE.
+    # Leave deleted rows to a manual or policy-driven OPTIMIZE, or each DELETE could rewrite a large file.
     rules = CompactionRules(size, max_deleted_ratio=1.0)
     if not files.num_rows or not partitions:
         return rules, []

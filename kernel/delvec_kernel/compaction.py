@@ -1,8 +1,8 @@
-"""Which files OPTIMIZE and PURGE rewrite, and which of them together: arithmetic over a plan, without reading a file.
+"""Selects and groups the files that OPTIMIZE and PURGE rewrite, without reading data files.
 
-A file costs its readers a request and the rows that its deletion vector skips. It is worth writing again if it is small, so
-that several become one, or if a large share of its rows is deleted. Delta and Trino leave a file alone that has no partner,
-however many of its rows are deleted; here such a file is rewritten by itself.
+Each file costs readers a request, and the rows that its deletion vector skips. It is worth rewriting if it is small, so
+that several can be combined, or if a large share of its rows is deleted. Delta and Trino never rewrite a file alone,
+however many of its rows are deleted; Delvec does.
 """
 
 from bisect import bisect_right
@@ -41,25 +41,25 @@ __all__ = [
 ]
 
 DEFAULT_TARGET_SIZE: Final = 256 << 20
-"""Bytes of the files that compaction makes, unless the table sets ``delta.targetFileSize``."""
+"""Target size in bytes of compacted files, unless the table sets ``delta.targetFileSize``."""
 MAX_DELETED_RATIO: Final = 0.05
-"""As delta-spark's ``spark.databricks.delta.optimize.maxDeletedRowsRatio``."""
+"""Same default as delta-spark's ``spark.databricks.delta.optimize.maxDeletedRowsRatio``."""
 _SMALL: Final = 0.75
-"""Of the target size: a file at least so large stays as it is, or each run would write nearly full files again."""
+"""Files of at least this share of the target size are left alone, or each run would rewrite nearly full files."""
 
 _NEEDED: Final = 0.5
-"""Share of a file of deletion vectors that is to be needed, or those that are move."""
+"""Deletion vector files with a smaller share of live bytes are repacked."""
 
 
 @dataclass(frozen=True)
 class CompactionRules:
-    """What is worth writing again.
+    """Criteria for rewriting files.
 
     Attributes:
-        target_size: bytes of a file to come.
+        target_size: bytes of new files.
         max_deleted_ratio: a file with a larger share of deleted rows is rewritten, whatever its size.
-        purge: only files with a deletion vector are, however few rows it holds: REORG TABLE ... APPLY (PURGE).
-        min_deleted_ratio: of those, only files with a larger share of deleted rows; 0 for all.
+        purge: rewrite only files with a deletion vector, whatever its cardinality: REORG TABLE ... APPLY (PURGE).
+        min_deleted_ratio: with ``purge``, only files with a larger share of deleted rows; 0 for all.
     """
 
     target_size: int = DEFAULT_TARGET_SIZE
@@ -69,7 +69,7 @@ class CompactionRules:
 
     @property
     def tolerated_ratio(self) -> float:
-        """The deleted share of a file above which it is rewritten."""
+        """The share of deleted rows above which a file is rewritten."""
         return self.min_deleted_ratio if self.purge else self.max_deleted_ratio
 
 
@@ -78,9 +78,9 @@ class Bin:
     """Files of one partition that are rewritten together.
 
     Attributes:
-        files: their places in the table of files, in the order of their age.
-        size: bytes of the files as they are.
-        live_size: estimated bytes of what stays.
+        files: row numbers in the table of files, oldest first.
+        size: current bytes of the files.
+        live_size: estimated bytes of their live rows.
     """
 
     files: npt.NDArray[np.int64]
@@ -90,13 +90,13 @@ class Bin:
 
 @dataclass(frozen=True)
 class Packing:
-    """Bins as columns, for those who have a million files to count.
+    """Bins in columnar form, for a million files.
 
     Attributes:
         files: the files of all bins, bin by bin.
-        counts: how many of them each bin has.
-        sizes: bytes of each bin's files as they are.
-        live_sizes: estimated bytes of what stays of each.
+        counts: number of files per bin.
+        sizes: current bytes per bin.
+        live_sizes: estimated bytes of live rows per bin.
     """
 
     files: npt.NDArray[np.int64]
@@ -106,7 +106,7 @@ class Packing:
 
     @classmethod
     def of(cls, bins: Sequence[Bin]) -> "Packing":
-        """Return bins as columns."""
+        """Convert bins to columns."""
         counts, sizes, live = (
             np.array(column, np.int64)
             for column in (
@@ -119,7 +119,7 @@ class Packing:
         return cls(files, counts, sizes, live)
 
     def bins(self) -> list[Bin]:
-        """Return the bins one by one."""
+        """Convert to a list of bins."""
         ends = np.cumsum(self.counts).tolist()
         starts = [0, *ends[:-1]]
         sizes = zip(self.sizes.tolist(), self.live_sizes.tolist(), strict=True)
@@ -130,18 +130,18 @@ class Packing:
 
 
 def pack(files: pa.Table, partition_keys: Sequence[str], rules: CompactionRules) -> list[Bin]:
-    """Return the bins of :func:`packed` one by one."""
+    """Return the result of :func:`packed` as a list of bins."""
     return packed(files, partition_keys, rules).bins()
 
 
 def packed(files: pa.Table, partition_keys: Sequence[str], rules: CompactionRules) -> Packing:
-    """Return what to write again; nothing where no file gains by it.
+    """Return the files to rewrite; empty if no file gains by it.
 
     Args:
         files: ``path``, ``partition_values`` (a map), ``size``, ``modification_time``, ``num_records`` and
             ``deletion_vector`` of live files.
         partition_keys: the physical names of the partition columns.
-        rules: what is worth it.
+        rules: criteria for rewriting.
     """
     nothing = np.zeros(0, np.int64)
     if not files.num_rows:
@@ -150,7 +150,7 @@ def packed(files: pa.Table, partition_keys: Sequence[str], rules: CompactionRule
     ratios = deleted_ratios(files)
     live = sizes * (1.0 - np.nan_to_num(ratios, nan=0.0))
     has_vector = pc.is_valid(files["deletion_vector"]).to_numpy()
-    # Of a file whose rows nobody has counted, a vector's share is not known; the new file has statistics.
+    # Without a row count, the deleted share is unknown; rewriting also adds statistics.
     every = rules.purge and rules.min_deleted_ratio == 0
     dirty = has_vector & (every | np.isnan(ratios) | (ratios > rules.tolerated_ratio))
     chosen = np.flatnonzero(dirty if rules.purge else dirty | is_small(live, rules))
@@ -158,10 +158,10 @@ def packed(files: pa.Table, partition_keys: Sequence[str], rules: CompactionRule
         return Packing(nothing, nothing, nothing, nothing)
     partitions = partition_numbers(files, partition_keys)
     if rules.purge and "tags" in files.column_names:
-        # Rows that were sorted together keep their order, and their files the tags that say so.
+        # Do not mix ZCubes with other files, so that sorted rows stay sorted and their files keep the tags.
         partitions = _together(partitions, cube_numbers(files))
     partitions = partitions[chosen]
-    # Files of about one age hold rows that came together.
+    # Files of similar age hold rows that were written together.
     order = np.lexsort((files["modification_time"].to_numpy()[chosen], partitions))
     chosen, partitions = chosen[order], partitions[order]
     starts = np.array([first for first, _ in cut(partitions, live[chosen], rules.target_size)], np.int64)
@@ -176,7 +176,7 @@ def packed(files: pa.Table, partition_keys: Sequence[str], rules: CompactionRule
 
 
 def reasons(files: pa.Table, bins: Sequence[Bin], rules: CompactionRules) -> list[str]:
-    """Return for each bin of :func:`pack` why it is rewritten."""
+    """Return the reason for rewriting each bin of :func:`pack`."""
     if not bins:
         return []
     ratios = deleted_ratios(files)
@@ -200,7 +200,7 @@ def _files(count: int, kind: str = "") -> str:
 
 
 def deleted_ratios(files: pa.Table) -> npt.NDArray[np.float64]:
-    """Return the deleted share of each file's rows; NaN where a file has a vector and no known number of rows."""
+    """Return each file's share of deleted rows; NaN for a file with a deletion vector but no row count."""
     deleted = pc.fill_null(pc.struct_field(files["deletion_vector"], "cardinality"), 0).to_numpy()
     rows = pc.fill_null(files["num_records"], 0).to_numpy().astype(np.float64)
     known = np.minimum(deleted / np.where(rows > 0, rows, 1.0), 1.0)
@@ -208,9 +208,9 @@ def deleted_ratios(files: pa.Table) -> npt.NDArray[np.float64]:
 
 
 def within(bins: Sequence[Bin], max_bytes: int | None) -> list[Bin]:
-    """Return those bins that a budget of bytes to write again has room for: what gains most per byte goes first.
+    """Return the bins that fit a budget of bytes to rewrite, highest gain per byte first.
 
-    A bin that is larger than the whole budget is left out; smaller ones after it are not.
+    A bin larger than the remaining budget is skipped; smaller ones after it are not.
     """
     if max_bytes is None:
         return list(bins)
@@ -224,29 +224,29 @@ def within(bins: Sequence[Bin], max_bytes: int | None) -> list[Bin]:
 
 
 def is_small(live_sizes: npt.NDArray[Any], rules: CompactionRules) -> npt.NDArray[np.bool_]:
-    """Return which files, by the bytes of their live rows, are worth joining with others."""
+    """Return a mask of the files worth combining with others, given the bytes of their live rows."""
     return live_sizes < _SMALL * rules.target_size
 
 
 def with_room(target_size: int) -> int:
-    """Return the bytes at which a file of a bin is closed: what an estimate leaves over is no small file of its own."""
+    """Return the size at which to close a new file: above the target, so that estimation errors leave no tiny file."""
     return target_size + target_size // 4
 
 
 def new_files(found: Packing, rules: CompactionRules) -> npt.NDArray[np.int64]:
-    """Return how many files each bin becomes, about."""
+    """Return the approximate number of new files per bin."""
     made = np.ceil(found.live_sizes / with_room(rules.target_size)).astype(np.int64)
     return np.minimum(made, found.counts)
 
 
 def target_file_size(configuration: Mapping[str, str]) -> int | None:
-    """Return the bytes that ``delta.targetFileSize`` asks for; None where it is not set, or no size."""
+    """Return ``delta.targetFileSize`` in bytes; None if not set or invalid."""
     size = parse_byte_size(configuration.get("delta.targetFileSize", ""))
     return None if size is None else max(1, size)
 
 
 def partition_numbers(files: pa.Table, keys: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return a number per file, the same for all files of a partition."""
+    """Return a partition number per file."""
     numbers = np.zeros(files.num_rows, np.int64)
     if not keys:
         return numbers
@@ -260,14 +260,14 @@ def partition_numbers(files: pa.Table, keys: Sequence[str]) -> npt.NDArray[np.in
 
 
 def cube_numbers(files: pa.Table) -> npt.NDArray[np.int64]:
-    """Return a number per file, the same for all files of a ZCube, and for all that are in none."""
+    """Return a ZCube number per file; files outside ZCubes share one number."""
     ids = pc.map_lookup(files["tags"].combine_chunks(), pa.scalar("ZCUBE_ID"), "last")
     numbers: npt.NDArray[np.int64] = np.asarray(pc.fill_null(ids, "").dictionary_encode().indices, np.int64)
     return numbers
 
 
 def _together(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return a number for each pair of numbers."""
+    """Return a number for each pair of numbers, equal for equal pairs."""
     width = int(second.max(initial=0)) + 1
     numbers: npt.NDArray[np.int64] = np.unique(first * width + second, return_inverse=True)[1].astype(
         np.int64
@@ -278,8 +278,8 @@ def _together(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]) -> np
 def cut(
     partitions: npt.NDArray[np.int64], sizes: npt.NDArray[np.float64], target: int
 ) -> list[tuple[int, int]]:
-    """Cut a list of files into bins of one partition and of ``target`` bytes at most, or one file."""
-    # As Python's own numbers: one search in a list costs a tenth of one in an array.
+    """Split a list of files into bins of one partition and at most ``target`` bytes, or a single file."""
+    # A Python list, where a bisection is ten times faster than in an array.
     ends = np.cumsum(sizes).tolist()
     borders = np.append(np.flatnonzero(np.diff(partitions)) + 1, len(partitions))
     found = []
@@ -295,16 +295,16 @@ def cut(
 
 @dataclass(frozen=True)
 class RepackedVectors:
-    """Deletion vectors that are worth writing again into fewer files.
+    """Deletion vectors worth repacking into fewer files.
 
     Attributes:
-        files: places, in the table of files, of the data files that they belong to.
-        num_vector_files: files of deletion vectors that hold them now, and would be needed no more.
-        new_vector_files: how many they would be in.
-        size: bytes of the vectors.
-        examples: places of data files, one for each of the files of deletion vectors.
-        vector_file_sizes: bytes of vectors in each of these, about: up to the last one that is still needed.
-        needed_sizes: bytes in each that are still needed.
+        files: row numbers, in the table of files, of their data files.
+        num_vector_files: deletion vector files that would no longer be needed.
+        new_vector_files: deletion vector files that would replace them.
+        size: bytes of the deletion vectors.
+        examples: row number of one data file per deletion vector file.
+        vector_file_sizes: approximate bytes of each deletion vector file: up to its last live deletion vector.
+        needed_sizes: live bytes in each.
     """
 
     files: npt.NDArray[np.int64]
@@ -317,27 +317,27 @@ class RepackedVectors:
 
     @property
     def files_saved(self) -> int:
-        """Files of deletion vectors fewer to open."""
+        """The reduction in deletion vector files to open."""
         return self.num_vector_files - self.new_vector_files
 
     @property
     def gain_bytes(self) -> int:
-        """Bytes of storage that are no longer needed, about, once VACUUM has deleted the old files."""
+        """Approximate bytes of storage that VACUUM frees afterwards."""
         return max(0, int((self.vector_file_sizes - self.needed_sizes).sum()))
 
 
 def repack(files: pa.Table, target_size: int) -> RepackedVectors:
-    """Return which deletion vectors to write again; none where that makes no file fewer, and frees nothing.
+    """Return the deletion vectors to repack; empty if that neither reduces files nor frees storage.
 
-    Those in small files are, so that a scan opens fewer, and those in files of which most is vectors that nobody needs any
-    more. A file's size is estimated from the last vector in it that is still needed.
+    Repacks small files, so that scans open fewer, and files in which most deletion vectors are dead. A file's size is
+    estimated from its last live deletion vector.
 
     Args:
         files: ``deletion_vector`` of live files.
-        target_size: bytes of a file of deletion vectors.
+        target_size: bytes per deletion vector file.
     """
     vectors = files["deletion_vector"].combine_chunks()
-    # Inline ones are in no file, and files by absolute path are another table's.
+    # Inline deletion vectors have no file, and files with absolute paths belong to another table.
     stored = pc.and_(
         pc.fill_null(pc.equal(pc.struct_field(vectors, "storageType"), "u"), fill_value=False),
         pc.is_valid(pc.struct_field(vectors, "pathOrInlineDv")),

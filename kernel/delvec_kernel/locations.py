@@ -1,8 +1,8 @@
-"""Locations of tables and files: one canonical spelling, and the spellings that logs and Spark use.
+"""Locations of tables and files: canonical form, and the forms used in logs and by Spark.
 
 A location is a URL without a trailing slash: ``file:///data/people``, ``s3://bucket/people``. Paths in a log are
-relative to it or absolute (PROTOCOL.md, "Add File and Remove File"). Both are percent-encoded, with ``:`` always
-encoded: at the start of a relative path it would look like a scheme. A path without a scheme is taken literally.
+relative to it or absolute (PROTOCOL.md, "Add File and Remove File"). Both are percent-encoded, including ``:``, which
+could look like a scheme at the start of a relative path. A path without a scheme is taken literally.
 """
 
 import os
@@ -50,7 +50,7 @@ _SAFE: Final = "/!$&'()*,;=@+"
 _SEGMENT_START: Final = r"(?:[A-Za-z0-9_\-~!$&'()*,;=@+]|%(?:2[0235]|3[ACEF]|5[BCDE]|60|7[BCD]))"
 _SEGMENT: Final = rf"{_SEGMENT_START}(?:{_SEGMENT_START}|\.)*"
 _CANONICAL_RELATIVE: Final = rf"{_SEGMENT}(?:/{_SEGMENT})*"
-"""Relative paths that decoding and encoding leave as they are: nearly all, so they are tested first."""
+"""Relative paths that are unchanged by decoding and encoding: nearly all, so test for them first."""
 
 _is_canonical_relative = re.compile(_CANONICAL_RELATIVE).fullmatch
 _JAVA_QUOTED: Final = re.compile(
@@ -60,12 +60,12 @@ _JAVA_QUOTED: Final = re.compile(
 
 
 def canonical(location: str) -> str:
-    """Return the one spelling of a location: an absolute path or a URL becomes a URL without trailing slash.
+    """Return the canonical form of a location: an absolute path or a URL becomes a URL without a trailing slash.
 
-    Repeated slashes and ``.`` vanish; schemes with several names get one. Symbolic links are not followed.
+    Removes repeated slashes and ``.``, and unifies aliases of schemes. Does not follow symbolic links.
 
     Raises:
-        InvalidLocation: it is relative, of an unknown kind, or has ``..``, an encoded slash, a query or a fragment.
+        InvalidLocation: it is relative, has an unknown scheme, or has ``..``, an encoded slash, a query or a fragment.
     """
     scheme, authority, path = _split(location)
     parts = [part for part in path.split("/") if part not in ("", ".")]
@@ -90,7 +90,7 @@ def _split(location: str) -> tuple[str, str, str]:
         return "file", "", location
     scheme = _SCHEMES.get(found.group(1).lower())
     if scheme is None:
-        # The rest is not repeated: what looks like an unknown scheme may carry a password.
+        # Do not repeat the location: what looks like an unknown scheme may contain a password.
         known = ", ".join(sorted(_SCHEMES))
         raise InvalidLocation(
             f"{found.group(1)!r} is not a supported URL scheme; supported are: {known}", scheme=found.group(1)
@@ -138,20 +138,20 @@ def _check_authority(scheme: str, authority: str, location: str) -> None:
 
 
 def absolute(location: str) -> str:
-    """Return ``location`` with a relative path made absolute against the current directory, URLs unchanged."""
+    """Return ``location`` with a relative path resolved against the current directory; URLs are unchanged."""
     if _SCHEME.match(location):
         return location
     return os.path.abspath(os.path.expanduser(location))  # noqa: PTH100, PTH111 - text in, text out
 
 
 def resolve(location: str, log_path: str) -> str:
-    """Return the canonical URL of a file that the log of the table at ``location`` names.
+    """Return the canonical URL of a file in the log of the table at ``location``.
 
-    An absolute path without a scheme belongs to the location's own storage, as in Spark.
+    As in Spark, an absolute path without a scheme belongs to the location's own storage.
 
     Raises:
         LocationNotAllowed: a relative path leads out of the table.
-        InvalidLocation: an absolute path contains ``..``, or is in unknown storage.
+        InvalidLocation: an absolute path contains ``..`` or has an unknown scheme.
         CorruptLog: it is not a URL-encoded path.
     """
     if _is_canonical_relative(log_path):
@@ -168,7 +168,7 @@ def resolve(location: str, log_path: str) -> str:
     try:
         if not relative:
             return canonical(literal)
-        # Made absolute with a dummy URL, so that relative paths obey the rules of absolute ones.
+        # Via a dummy URL, so that the rules for absolute paths apply to relative ones, too.
         inside = canonical("memory:///" + literal).removeprefix("memory://")
     except InvalidLocation as error:
         raise (LocationNotAllowed if relative else InvalidLocation)(
@@ -185,52 +185,52 @@ def resolve(location: str, log_path: str) -> str:
 
 
 def within(url: str, root: str) -> bool:
-    """Return whether the canonical ``url`` is ``root`` or lies below it, by text alone."""
+    """Whether the canonical ``url`` is ``root`` or below it, by text alone."""
     return url == root or url.startswith(root if root.endswith("/") else root + "/")
 
 
 def local_path(url: str) -> Path | None:
-    """Return the path of a canonical ``file`` URL, None for every other kind."""
+    """Return the path of a canonical ``file`` URL; None for other URLs."""
     if not url.startswith("file:"):
         return None
     return Path(unquote(url.removeprefix("file:").removeprefix("//")) or "/")
 
 
 def relative_to(location: str, url: str) -> str:
-    """Return how the log of the table at ``location`` names ``url``: relative where it is inside, else as it is."""
+    """Return the path of ``url`` in the log of the table at ``location``: relative if inside, otherwise unchanged."""
     return url[len(location) + 1 :] if url.startswith(location + "/") else url
 
 
 def log_path(relative: str) -> str:
-    """Return how a writer names the file in the log that storage names ``relative``, below the table's location.
+    """Return the path in a log of the file that storage names ``relative``, below the table's location.
 
-    As java.net.URI quotes: non-ASCII letters stay as they are. delta-spark's VACUUM compares this text with that of its own
-    listing, and would take a live file with another spelling for an unreferenced one.
+    Quotes like java.net.URI, which leaves non-ASCII letters unchanged. delta-spark's VACUUM compares this text with that
+    of its listing, and would consider a live file in another spelling unreferenced.
     """
     return _JAVA_QUOTED.sub(_percent_encoded, relative).replace(":", "%3A")
 
 
 def canonical_relative(relative: str) -> str:
-    """Return the key of the file that storage names ``relative``: the same as :func:`canonical_log_path` of its spellings."""
+    """Return the key of the file that storage names ``relative``; equals :func:`canonical_log_path` of its log paths."""
     return quote(relative, safe=_SAFE)
 
 
 def canonical_log_path(path: str, location: str) -> str:
-    """Return the key by which log replay knows a file: equal for all spellings of one file.
+    """Return the key of a file in log replay, the same for all spellings of its path.
 
-    ``file:/a``, ``file:///a`` and ``/a`` are one; an absolute path inside the table is the relative one; raw and
-    percent-encoded characters are the same.
+    ``file:/a``, ``file:///a`` and ``/a`` are equal, as are an absolute path inside the table and its relative form, and
+    raw and percent-encoded characters.
 
     Raises:
         LocationNotAllowed: a relative path leads out of the table.
-        InvalidLocation: an absolute path contains ``..``, or is in unknown storage.
+        InvalidLocation: an absolute path contains ``..`` or has an unknown scheme.
         CorruptLog: it is not a URL-encoded path.
     """
     return path if _is_canonical_relative(path) else relative_to(location, resolve(location, path))
 
 
 def canonical_log_paths(paths: pa.Array, location: str) -> pa.Array:
-    """Return :func:`canonical_log_path` of every path; null stays null. Costs little where nothing is unusual."""
+    """Return :func:`canonical_log_path` of every path, null for null; cheap if all are canonical already."""
     paths = paths.combine_chunks() if isinstance(paths, pa.ChunkedArray) else paths
     usual = pc.match_substring_regex(paths, f"^(?:{_CANONICAL_RELATIVE})$")
     unusual = pc.fill_null(pc.invert(usual), fill_value=False)
@@ -239,10 +239,10 @@ def canonical_log_paths(paths: pa.Array, location: str) -> pa.Array:
 
 
 def spark_file_path(url: str) -> str:
-    """Return a canonical ``url`` as Spark's ``_metadata.file_path`` spells it: java.net.URI's quoting, ``file:/x``.
+    """Return a canonical ``url`` in the form of Spark's ``_metadata.file_path``: quoted like java.net.URI, ``file:/x``.
 
-    ASCII outside URI's legal characters, and control and space characters of any script, are percent-encoded;
-    other non-ASCII characters stay as they are. The scheme stays: give the URL with the one that Spark reads.
+    ASCII characters that are illegal in URIs, and all control and space characters, are percent-encoded; other
+    non-ASCII characters are unchanged. The scheme is unchanged, so pass the URL with the one that Spark reads.
     """
     scheme, rest = url.split("://", 1)
     authority, slash, path = rest.partition("/")

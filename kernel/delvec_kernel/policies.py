@@ -1,4 +1,4 @@
-"""Which maintenance policies hold for a table, and when nothing may begin."""
+"""Which maintenance policies apply to a table, and when runs must not start."""
 
 import fnmatch
 from collections.abc import Iterable, Sequence
@@ -10,10 +10,10 @@ __all__ = ["applicable", "is_quiet"]
 
 
 def applicable(policies: Iterable[Policy], table_id: str, name: str) -> dict[PolicyType, Policy]:
-    """Return the policy of each type that holds for a table.
+    """Return the applicable policy of each type.
 
-    One that is attached to the table goes before one by a pattern, and that before one for all tables; of patterns the
-    longest, and then the first by name. What goes before replaces the other wholly, ``enable`` included.
+    A policy attached to the table takes precedence over one by pattern, and that over one for all tables; among patterns
+    the longest wins, then the first by name. The winner replaces the others entirely, including ``enable``.
     """
     ranked = sorted(
         (policy for policy in policies if _is_about(policy, table_id, name)),
@@ -32,10 +32,10 @@ def _is_about(policy: Policy, table_id: str, name: str) -> bool:
 
 
 def is_quiet(hours: Sequence[str], now: datetime) -> str | None:
-    """Return the quiet hours that a moment is in, None where it is in none.
+    """Return the quiet hours that contain ``now``, or None.
 
     Args:
-        hours: ``HH:MM-HH:MM`` in UTC, the end excluded; may go past midnight. From a time to itself is the whole day.
+        hours: ``HH:MM-HH:MM`` in UTC, end exclusive; may span midnight. Equal times mean the whole day.
         now: with a time zone.
     """
     time = f"{now.astimezone(UTC):%H:%M}"

@@ -1,7 +1,7 @@
-"""Row tracking: ids and versions of the rows that a commit adds (PROTOCOL.md, "Row Tracking").
+"""Row tracking: ids and commit versions of the rows that a commit adds (PROTOCOL.md, "Row Tracking").
 
-A file's rows have the ids from its ``baseRowId`` on. No id is given twice, so the highest one is kept in the log.
-Numbers depend on the version that a commit takes: they are given anew at each attempt.
+The rows of a file have consecutive ids from its ``baseRowId``. Ids are never reused, so the log has a high-water mark.
+They depend on the version that a commit gets, so they are reassigned at each attempt.
 """
 
 import json
@@ -31,33 +31,33 @@ __all__ = [
 
 DOMAIN: Final = "delta.rowTracking"
 ENABLED: Final = "delta.enableRowTracking"
-"""Property: every row has an id that stays."""
+"""Property: every row has a stable row id."""
 SUSPENDED: Final = "delta.rowTrackingSuspended"
-"""Property: no ids are given, although the protocol has the feature; on its way out of it."""
+"""Property: no row ids are assigned although the protocol has the feature; used while dropping the feature."""
 MATERIALIZED: Final = (
     "delta.rowTracking.materializedRowIdColumnName",
     "delta.rowTracking.materializedRowCommitVersionColumnName",
 )
-"""Properties: the columns of data files that hold what rows of other files brought along."""
+"""Properties: the columns of data files with materialized row ids and row commit versions."""
 _MARK: Final = "rowIdHighWaterMark"
 _NO_ID_YET: Final = -1
 
 
 def is_enabled(snapshot: Snapshot) -> bool:
-    """Whether readers rely on the ids of every row."""
+    """Whether row tracking is enabled, so that readers rely on every row's id."""
     return _is_supported(snapshot) and is_true(snapshot.configuration, ENABLED)
 
 
 def gives_ids(snapshot: Snapshot) -> bool | None:
-    """Whether files that are added get ids; False: they lose them; None: they stay as they are."""
+    """Whether added files get row ids; False if they lose them, None if they stay unchanged."""
     return not is_true(snapshot.configuration, SUSPENDED) if _is_supported(snapshot) else None
 
 
 def high_water_mark(snapshot: Snapshot) -> int:
-    """Return the highest row id that was ever given, -1 where none was.
+    """Return the highest row id ever assigned, or -1.
 
     Raises:
-        CorruptLog: the log says something that is not a number.
+        CorruptLog: the high-water mark in the log is not a number.
     """
     found = snapshot.domain_metadata.get(DOMAIN)
     if found is None or found.removed:
@@ -80,19 +80,19 @@ def high_water_mark(snapshot: Snapshot) -> int:
 def assigned(
     adds: Sequence[AddFile], snapshot: Snapshot, version: int
 ) -> tuple[list[AddFile], DomainMetadata | None]:
-    """Return the files with row ids and commit versions, and the new high-water mark where there is one.
+    """Return the files with row ids and commit versions, and the new high-water mark, if any.
 
-    Files that have theirs, because they are added again, keep them. Where the table does not support row
-    tracking nothing changes; where it is suspended, files lose them.
+    Files that are added again keep theirs. Without row tracking support nothing changes; if it is suspended, files lose
+    their row ids.
 
     Args:
-        adds: every file that the version adds, in its order.
-        snapshot: the version before.
-        version: the one that is tried.
+        adds: all files that the version adds, in order.
+        snapshot: the previous version.
+        version: the version to commit.
 
     Raises:
-        InvalidCommit: a file does not say how many rows it has.
-        CorruptLog: the log does not say which ids were given.
+        InvalidCommit: a file lacks its row count.
+        CorruptLog: the high-water mark in the log is invalid.
     """
     if not _is_supported(snapshot):
         return list(adds), None
@@ -113,11 +113,11 @@ def assigned(
 
 
 def tags(snapshot: Snapshot, *, loses_ids: bool) -> Mapping[str, str]:
-    """Return what commitInfo says of row tracking: whether every row that is rewritten kept its id.
+    """Return commitInfo tags about row tracking: whether all rewritten rows kept their row ids.
 
     Args:
-        snapshot: the version before.
-        loses_ids: whether added files hold rows of removed ones, under new ids.
+        snapshot: the previous version.
+        loses_ids: whether added files contain rows of removed ones under new row ids.
     """
     if not is_enabled(snapshot):
         return {}

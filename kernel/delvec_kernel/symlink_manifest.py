@@ -1,7 +1,7 @@
-"""Manifests in Hive's symlink format: the data files of a table, for readers that know no Delta log.
+"""Manifests in Hive's symlink format: a table's data files, for readers without Delta support.
 
-As delta-spark writes them: ``_symlink_format_manifest[/column=value]/manifest``, a file's URI per line. Such a reader knows
-no deletion vectors and no physical names of columns, so that a table with either has no manifests.
+As written by delta-spark: ``_symlink_format_manifest[/column=value]/manifest``, with one file URI per line. Such readers
+support neither deletion vectors nor column mapping, so tables with either have no manifests.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ from delvec_kernel.table_properties import SYMLINK_MANIFESTS, is_true
 __all__ = ["MANIFESTS", "Manifest", "are_kept_fresh", "check_manifests", "directories", "manifests"]
 
 MANIFESTS: Final = "_symlink_format_manifest"
-"""The directory of a table that they are in."""
+"""The table's directory of manifests."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Manifest:
     """One manifest.
 
     Attributes:
-        directory: of its partition below :data:`MANIFESTS`, URL-encoded; empty where the table has no partitions.
+        directory: of its partition below :data:`MANIFESTS`, URL-encoded; empty for an unpartitioned table.
         paths: of the data files, as in the log.
     """
 
@@ -39,10 +39,10 @@ class Manifest:
     paths: pa.Array
 
     def text(self, location: str) -> bytes:
-        """Return its content.
+        """Return the content of the manifest file.
 
         Raises:
-            CorruptLog: a path is none, or has a line break in it.
+            CorruptLog: a path is invalid, or contains a line break.
             LocationNotAllowed: a path leads out of the table.
         """
         keys = canonical_log_paths(self.paths, location)
@@ -55,15 +55,15 @@ class Manifest:
 
 
 def are_kept_fresh(configuration: Mapping[str, str]) -> bool:
-    """Whether each commit is to bring the manifests up to date."""
+    """Whether each commit should update the manifests."""
     return is_true(configuration, SYMLINK_MANIFESTS)
 
 
 def check_manifests(snapshot: Snapshot, table: str) -> None:
-    """Refuse a version whose rows nobody could tell from the names of its files.
+    """Reject a version whose rows a list of files cannot represent.
 
     Raises:
-        ManifestUnsupported: a file has a deletion vector, or columns are mapped.
+        ManifestUnsupported: a file has a deletion vector, or column mapping is enabled.
     """
     facts = {"table": table, "version": snapshot.version}
     count = snapshot.num_deletion_vectors
@@ -85,16 +85,16 @@ def check_manifests(snapshot: Snapshot, table: str) -> None:
 
 
 def manifests(snapshot: Snapshot, table: str, *, among: Collection[str] | None = None) -> Iterator[Manifest]:
-    """Yield the manifests of a version, each partition's once; an empty table without partitions has an empty one.
+    """Yield the manifests of a version, one per partition; an empty unpartitioned table has an empty one.
 
     Args:
         snapshot: of the version.
         table: for errors.
-        among: directories, as of :attr:`Manifest.directory`; None for all.
+        among: directories to include (:attr:`Manifest.directory`); None for all.
 
     Raises:
-        ManifestUnsupported: as :func:`check_manifests`.
-        SegmentsLost: the store lost what the snapshot needs; load it again.
+        ManifestUnsupported: see :func:`check_manifests`.
+        SegmentsLost: the store lost segments; reload the snapshot.
     """
     check_manifests(snapshot, table)
     names = snapshot.partition_columns
@@ -105,7 +105,7 @@ def manifests(snapshot: Snapshot, table: str, *, among: Collection[str] | None =
         return
     values = files["partition_values"].combine_chunks()
     columns = {str(number): pc.map_lookup(values, name, "first") for number, name in enumerate(names)}
-    # As a directory the empty text is null, and so is the name that null has there.
+    # In Hive's directories, the empty string is null, and so is the name for null.
     nulls = pa.array(["", HIVE_DEFAULT_PARTITION])
     columns = {
         key: pc.if_else(pc.is_in(column, value_set=nulls), None, column) for key, column in columns.items()
@@ -121,7 +121,7 @@ def manifests(snapshot: Snapshot, table: str, *, among: Collection[str] | None =
 
 
 def directories(actions: Iterable[Action], partition_columns: Collection[str]) -> set[str] | None:
-    """Return the directories whose manifests a commit changes; None where that may be all.
+    """Return the directories whose manifests a commit changes; None if it may be all of them.
 
     Args:
         actions: of the commit.
@@ -144,7 +144,7 @@ def _directory(values: Mapping[str, str | None]) -> str:
 
 
 def _uri(url: str) -> str:
-    """Return a canonical URL as Hadoop's paths spell it: ``file:/x``, and nothing encoded."""
+    """Return a canonical URL as Hadoop's Path prints it: ``file:/x``, without encoding."""
     scheme, rest = url.split("://", 1)
     decoded = unquote(rest)
     if "\n" in decoded or "\r" in decoded:

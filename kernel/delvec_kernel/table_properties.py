@@ -1,4 +1,4 @@
-"""Table properties that Delta knows: what values they take, what they need, who may set them."""
+"""Table properties known to Delta: their values, the features they need, and who may set them."""
 
 import difflib
 import re
@@ -29,11 +29,11 @@ class Property:
     """A ``delta.*`` property.
 
     Attributes:
-        parse: gives a value as Delta writes it, None for what is none.
-        takes: what the values are, for messages.
-        feature: what the protocol needs once the value is anything but ``off``.
-        off: values with which nothing is needed.
-        refusal: why nobody may set or unset it, as the end of a sentence; None where they may.
+        parse: returns a value in Delta's form, or None if invalid.
+        takes: the valid values, for messages.
+        feature: the table feature it needs unless the value is in ``off``.
+        off: values that need no feature.
+        refusal: why users may not set or unset it, as the end of a sentence, or None.
     """
 
     parse: _Parse
@@ -97,7 +97,7 @@ _KEPT_BY_WRITERS: Final = "is maintained by writers"
 _NOT_YET: Final = "needs a feature that Delvec does not implement yet"
 
 SYMLINK_MANIFESTS: Final = "delta.compatibility.symlinkFormatManifest.enabled"
-"""Whether manifests of data files are kept up to date."""
+"""Whether symlink manifests are kept up to date."""
 
 PROPERTIES: Final[Mapping[str, Property]] = {
     "delta.appendOnly": _flag("appendOnly"),
@@ -162,19 +162,19 @@ PROPERTIES: Final[Mapping[str, Property]] = {
     "delta.minReaderVersion": _refused("is not a table property: upgrade the protocol"),
     "delta.minWriterVersion": _refused("is not a table property: upgrade the protocol"),
 }
-"""By name as Delta spells it."""
+"""Properties by Delta's spelling."""
 
 
 def known_property(name: str) -> str | None:
-    """Return Delta's spelling of a property, or None for one that is not in PROPERTIES."""
+    """Return Delta's spelling of a property, or None if it is not in PROPERTIES."""
     return next((known for known in PROPERTIES if known.lower() == name.lower()), None)
 
 
 def parsed_value(name: str, value: str) -> str:
-    """Return the value of a property as Delta writes it.
+    """Return a property's value in Delta's form.
 
     Raises:
-        BadRequest: it is not a value of that property.
+        BadRequest: the value is invalid for the property.
     """
     found = PROPERTIES[name].parse(value.strip())
     if found is None:
@@ -187,7 +187,7 @@ def parsed_value(name: str, value: str) -> str:
 
 
 def suggestion(name: str) -> str:
-    """Return the end of a message about an unknown property: what may have been meant."""
+    """Return the end of a message about an unknown property: a similar name."""
     lower = {known.lower(): known for known in _settable()}
     near = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.6)
     return (
@@ -202,7 +202,7 @@ def _settable() -> Iterator[str]:
 
 
 def is_true(configuration: Mapping[str, str], name: str) -> bool:
-    """Whether a property is true; one that is not set is not."""
+    """Whether a property is true; an unset one is not."""
     return configuration.get(name, "").strip().lower() == "true"
 
 
@@ -210,7 +210,7 @@ _BYTE_SIZE: Final = re.compile(r"\s*(\d{1,15})\s*(?:([kmgtp])i?)?b?\s*", re.IGNO
 
 
 def parse_byte_size(text: str) -> int | None:
-    """Return the bytes that a size as Spark's settings have it gives, such as ``1048576``, ``100m`` or ``1 GiB``; else None."""
+    """Parse a size in the format of Spark's settings, such as ``1048576``, ``100m`` or ``1 GiB``; None if invalid."""
     found = _BYTE_SIZE.fullmatch(text)
     return int(found[1]) << (10 * " kmgtp".index((found[2] or " ").lower())) if found else None
 
@@ -230,14 +230,14 @@ _MAX: Final = timedelta(days=3_650_000)
 
 
 def parse_duration(text: str, name: str) -> timedelta:
-    """Return the duration that a table property gives.
+    """Parse the duration in a table property.
 
     Args:
-        text: numbers with units from microsecond to week, ``interval`` before them or not, in any case.
+        text: numbers with units from microsecond to week, case-insensitive, optionally after ``interval``.
         name: of the property, for errors.
 
     Raises:
-        CorruptTable: it is not such text, it is negative, or it counts months or years, which differ in length.
+        CorruptTable: it is malformed or negative, or has months or years, whose length varies.
     """
     rest = text.strip().lower()
     rest = rest.removeprefix("interval").lstrip() if rest.startswith("interval ") else rest

@@ -1,9 +1,9 @@
-"""Which files Z-order and clustering sort anew: arithmetic over a plan, without reading a file.
+"""Selects the files that Z-order and clustering sort, without reading data files.
 
-Files that were sorted together are a ZCube, and say so in their tags, which are delta-spark's. delta-spark sorts a whole
-table again for each Z-order, and for clustering a ZCube of up to 100 GiB. Here a ZCube is sorted again only together with
-at least as many bytes of new files: each row is written about as often as the table doubles, and nothing is written where
-nothing is new.
+Files sorted together form a ZCube, marked by delta-spark's tags. delta-spark re-sorts the whole table for each Z-order, and
+for clustering a ZCube of up to 100 GiB. Here a ZCube is only re-sorted together with at least as many bytes of new
+files. Each row is thus rewritten about as often as the table doubles in size, and nothing is rewritten without new
+files.
 """
 
 import json
@@ -44,9 +44,9 @@ __all__ = [
 ]
 
 CLUSTERING_PROVIDER: Final = "liquid"
-"""What delta-spark's clustering calls itself in ``add.clusteringProvider``."""
+"""The ``add.clusteringProvider`` of delta-spark's clustering."""
 MAX_CUBE_SIZE: Final = 64 << 30
-"""Bytes that are sorted at once."""
+"""Maximum bytes sorted at once."""
 
 _CURVE: Final = "hilbert"
 _WITHOUT_ORDER: Final = frozenset({"variant", "void"})
@@ -56,13 +56,13 @@ Places = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ZCubeRules:
-    """What is to be sorted.
+    """What to sort, and how.
 
     Attributes:
         columns: paths by logical name.
-        is_clustering: they are the table's clustering columns, and not those of one ZORDER BY.
-        full: sort what other columns or other providers have clustered, too, and all ZCubes into one.
-        max_deleted_ratio: a file of a ZCube with a larger share of deleted rows is sorted anew.
+        is_clustering: whether they are the table's clustering columns, not those of a ZORDER BY.
+        full: whether to also sort files clustered by other columns or providers, and to merge all ZCubes into one.
+        max_deleted_ratio: a file of a ZCube with a larger share of deleted rows is sorted again.
         max_cube_size: bytes.
     """
 
@@ -74,11 +74,11 @@ class ZCubeRules:
 
     @property
     def names(self) -> list[str]:
-        """The columns as history and tags name them."""
+        """The column names for history and tags."""
         return [path_text(path) for path in self.columns]
 
     def new_tags(self) -> Mapping[str, str]:
-        """Return the tags of the files of a new ZCube."""
+        """Return the tags for files of a new ZCube."""
         return {
             "ZCUBE_ID": str(uuid.uuid4()),
             "ZCUBE_ZORDER_BY": json.dumps(self.names, ensure_ascii=False, separators=(",", ":")),
@@ -87,7 +87,7 @@ class ZCubeRules:
 
 
 def clustering_columns(snapshot: Snapshot) -> list[ColumnPath]:
-    """Return the columns that a table is clustered by (PROTOCOL.md, "Clustered Table"), by logical name; unreadable ones count as none."""
+    """Return the clustering columns (PROTOCOL.md, "Clustered Table") by logical name; empty if the metadata is invalid."""
     domain = snapshot.domain_metadata.get("delta.clustering")
     try:
         document = json.loads(domain.configuration) if domain is not None else {}
@@ -110,12 +110,12 @@ def _logical(path: Sequence[str], schema: StructType) -> ColumnPath:
 
 
 def choose(files: pa.Table, partition_keys: Sequence[str], rules: ZCubeRules) -> list[Bin]:
-    """Return what to sort, each bin into a ZCube of its own; nothing where nothing is new.
+    """Return the files to sort, one bin per new ZCube; empty if there is nothing new.
 
     Args:
         files: as for :func:`delvec_kernel.compaction.pack`, with ``tags`` and ``clustering_provider``.
         partition_keys: the physical names of the partition columns.
-        rules: what is to be sorted.
+        rules: what to sort.
     """
     if not files.num_rows:
         return []
@@ -123,12 +123,12 @@ def choose(files: pa.Table, partition_keys: Sequence[str], rules: ZCubeRules) ->
     ratios = deleted_ratios(files)
     live = sizes * (1.0 - np.nan_to_num(ratios, nan=0.0))
     is_sorted, is_foreign, cubes = _cubes(files, rules)
-    # Sorted by other columns on purpose: CLUSTER BY says that what is there stays until OPTIMIZE ... FULL.
+    # CLUSTER BY leaves files sorted by other columns unchanged until OPTIMIZE ... FULL.
     candidates = np.ones(len(sizes), np.bool_) if rules.full else ~is_foreign
     is_new = candidates & (~is_sorted | np.isnan(ratios) | (ratios > rules.max_deleted_ratio))
     partitions = partition_numbers(files, partition_keys)
     found = np.flatnonzero(candidates)
-    # New files first, by age, then ZCube by ZCube.
+    # New files first, oldest first, then ZCube by ZCube.
     groups = np.where(is_new, -1, cubes)[found]
     order = np.lexsort((files["modification_time"].to_numpy()[found], groups, partitions[found]))
     found, groups, partitions = found[order], groups[order], partitions[found][order]
@@ -143,7 +143,7 @@ def choose(files: pa.Table, partition_keys: Sequence[str], rules: ZCubeRules) ->
 
 
 def reasons(files: pa.Table, bins: Sequence[Bin], rules: ZCubeRules) -> list[str]:
-    """Return for each bin of :func:`choose` why it is sorted."""
+    """Return the reason for sorting each bin of :func:`choose`."""
     if not bins:
         return []
     is_sorted, _, cubes = _cubes(files, rules)
@@ -161,13 +161,13 @@ def reasons(files: pa.Table, bins: Sequence[Bin], rules: ZCubeRules) -> list[str
 
 
 def _runs(numbers: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Return where each run of equal numbers begins and ends."""
+    """Return start and end of each run of equal numbers."""
     borders = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
     return list(pairwise(borders)) if len(numbers) else []
 
 
 def files_to_come(files: pa.Table, target_size: int) -> int:
-    """Return how many files of about ``target_size`` bytes the live rows of files make, at least one."""
+    """Return the approximate number of new files of ``target_size`` bytes for the live rows of files, at least one."""
     sizes = files["size"].to_numpy() * (1.0 - np.nan_to_num(deleted_ratios(files), nan=0.0))
     return max(1, round(float(sizes.sum()) / target_size))
 
@@ -175,13 +175,13 @@ def files_to_come(files: pa.Table, target_size: int) -> int:
 def _in_partition(
     new: Places, old: Sequence[Places], live: npt.NDArray[np.float64], rules: ZCubeRules
 ) -> Iterator[Places]:
-    """Return the files of one partition that are sorted together.
+    """Yield groups of files of one partition to sort together.
 
     Args:
-        new: files to sort, by age.
-        old: those of each ZCube.
-        live: bytes of the live rows of every file.
-        rules: what is to be sorted.
+        new: files to sort, oldest first.
+        old: the files of each ZCube.
+        live: bytes of live rows per file.
+        rules: what to sort.
     """
     if rules.full and (len(new) or len(old) > 1):
         new, old = np.concatenate([new, *old]), []
@@ -203,7 +203,7 @@ def _in_partition(
 def _cubes(
     files: pa.Table, rules: ZCubeRules
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
-    """Return per file whether it is in a ZCube by these columns, whether clustering by others put it there, and a number of its ZCube."""
+    """Return per file: whether it is in a ZCube by these columns, whether it is clustered by others, and its ZCube number."""
     tags = files["tags"].combine_chunks()
     ids, columns = (pc.map_lookup(tags, pa.scalar(key), "last") for key in ("ZCUBE_ID", "ZCUBE_ZORDER_BY"))
     same = [
@@ -239,12 +239,12 @@ def check_columns(
     partition_columns: Sequence[str],
     configuration: Mapping[str, str],
 ) -> list[ColumnPath]:
-    """Return the columns of a ZORDER BY as the schema spells them.
+    """Return the columns of a ZORDER BY as spelled in the schema.
 
     Raises:
-        UnknownColumn: there is none of that name.
-        InvalidTableChange: none is named, or one twice; one partitions the table, has no order, or no statistics, by
-            which alone a reader would gain.
+        UnknownColumn: no such column.
+        InvalidTableChange: there are none, or one is repeated, is a partition column, has an unordered type, or has no
+            statistics, without which readers cannot benefit.
     """
     if not columns:
         raise InvalidTableChange("ZORDER BY needs at least one column.")
