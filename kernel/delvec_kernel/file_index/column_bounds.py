@@ -48,7 +48,7 @@ _WIDE_BOUNDS: Final = "loose"
 """The part of a segment that marks the files with wide bounds."""
 _HAS_WIDE_BOUNDS: Final = r'"tightBounds"\s*:\s*(?:false|null|[^tfn\s])'
 _AT_ONCE: Final = 8
-_LONGEST: Final = 64
+_MAX_LENGTH: Final = 64
 _LAST_CHARACTER: Final = "\U0010ffff"
 
 
@@ -374,7 +374,7 @@ def _outer(value: Any, *, upper: bool) -> Bound:
         return value if math.isfinite(value) else None
     if not isinstance(value, str):
         return value if isinstance(value, int | Decimal) else None
-    cut = value[:_LONGEST].partition("\0")[0]
+    cut = value[:_MAX_LENGTH].partition("\0")[0]
     if len(cut) == len(value) or not upper:
         return cut
     following = value[len(cut)]

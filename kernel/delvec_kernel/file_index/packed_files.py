@@ -71,7 +71,7 @@ def _id(descriptor: Descriptor | None) -> str | None:
 _FEW_SEGMENTS = 16
 """Up to this many segments are searched one by one, which is as fast."""
 
-_MOST_SEGMENTS = 65_536
+_MAX_SEGMENTS = 65_536
 
 
 class PathIndex:
@@ -125,7 +125,7 @@ class PathIndex:
         new = sum(segment.id not in known for segment in segments)
         if new < _FEW_SEGMENTS:
             return before if any(segment.id in known for segment in segments) else None
-        return cls(list(segments)) if len(segments) <= _MOST_SEGMENTS else None
+        return cls(list(segments)) if len(segments) <= _MAX_SEGMENTS else None
 
 
 _Ranks: TypeAlias = npt.NDArray[Any]
@@ -202,9 +202,9 @@ def _partition_ranks(maps: pa.MapArray) -> list[_Ranks]:
 
 _REWRITE_FRACTION: Final = 4
 """A segment is rewritten once more than one in this many of its rows is dead."""
-_MANY: Final = 16
+_RELEASE_INTERVAL: Final = 16
 _MAX_LOOKUPS: Final = 256
-_LONGEST_STATS: Final = 8192
+_MAX_STATS_LENGTH: Final = 8192
 _NOT_LOOKED_UP: Final = object()
 _NONE: Final = np.empty(0, np.dtype("<u2"))
 
@@ -329,7 +329,7 @@ class PackedFiles:
             self._lookups.clear()
         if len(asked) <= _MAX_LOOKUPS:
             small = {
-                key: add for key, add in asked.items() if len((add and add.stats) or "") <= _LONGEST_STATS
+                key: add for key, add in asked.items() if len((add and add.stats) or "") <= _MAX_STATS_LENGTH
             }
             self._lookups.update(small)
 
@@ -507,7 +507,7 @@ def _segments(
 def _releasing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the same batches, releasing unused memory at intervals."""
     for number, batch in enumerate(batches, 1):
-        if number % _MANY == 0:
+        if number % _RELEASE_INTERVAL == 0:
             # Otherwise Arrow keeps memory freed by other threads and allocates more for the next batch.
             pa.default_memory_pool().release_unused()
         yield batch

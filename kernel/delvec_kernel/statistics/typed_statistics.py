@@ -16,7 +16,7 @@ __all__ = ["STATS_PARSED", "typed_bounds", "typed_columns"]
 STATS_PARSED: Final = "stats_parsed"
 """The extra column, after those of FILES_SCHEMA, that holds typed statistics in a checkpoint's batches."""
 
-_MOST: Final = 64
+_MAX_COLUMNS: Final = 64
 """Columns; a wider table's other columns are parsed on demand."""
 _OLDEST_DATE: Final = date(1582, 10, 15)
 _OLDEST_TIME: Final = datetime(1900, 1, 1, tzinfo=UTC)
@@ -56,7 +56,7 @@ def typed_bounds(
     for names, low in _leaves(sides["minValues"], ()):
         data_type = _delta_type(low.type)
         high, nulls = (_at(sides[side], names) for side in ("maxValues", "nullCount"))
-        if data_type is None or len(found) == _MOST or (high is not None and high.type != low.type):
+        if data_type is None or len(found) == _MAX_COLUMNS or (high is not None and high.type != low.type):
             continue
         if nulls is None or not pa.types.is_integer(nulls.type):
             nulls = pa.nulls(len(parsed), pa.int64())
