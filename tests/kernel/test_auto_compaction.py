@@ -1,4 +1,4 @@
-"""Which files are compacted after a commit: small ones of its partitions, once they are many."""
+"""Auto compaction: small files of changed partitions, once there are enough of them."""
 
 import pyarrow as pa
 import pytest
@@ -10,7 +10,7 @@ MIB = 1 << 20
 
 
 def files(*facts):
-    """Live files of these partitions and sizes in MiB."""
+    """Return live files with these partitions and sizes in MiB."""
     return pa.table(
         {
             "path": [f"{place}.parquet" for place in range(len(facts))],
@@ -39,19 +39,19 @@ def test_the_property_turns_it_on(text, is_on):
     assert is_asked_for({"delta.autoOptimize.autoCompact": text}) is is_on
 
 
-def test_many_small_files_of_a_touched_partition_are_written_together():
+def test_small_files_of_a_changed_partition_are_compacted():
     table = files(("a", 1), ("b", 1), ("a", 1), ("b", 1), ("a", 1), ("b", 1), ("a", 70), (None, 1))
     assert chosen(table, [{"p": "a"}]) == [[0, 2, 4]]
     assert sorted(chosen(table, [{"p": "a"}, {"p": "b"}])) == [[0, 2, 4], [1, 3, 5]]
     assert chosen(table, [{"p": None}]) == []
 
 
-def test_files_of_a_null_partition_are_its_own():
+def test_the_null_partition_is_separate():
     table = files((None, 1), (None, 1), ("", 1), (None, 1))
     assert chosen(table, [{"p": None}]) == [[0, 1, 3]]
 
 
-def test_few_files_are_left():
+def test_few_files_are_not_compacted():
     table = files(("a", 1), ("a", 1))
     assert chosen(table, [{"p": "a"}]) == []
     assert chosen(table, [{"p": "a"}], **{MIN_FILES_PROPERTY: "2"}) == [[0, 1]]
@@ -62,10 +62,12 @@ def test_few_files_are_left():
 def test_new_files_get_no_larger_than_128_mib_or_the_tables_size():
     table = files(*[("a", 30)] * 8)
     assert [len(paths) for paths in chosen(table, [{"p": "a"}])] == [4, 4]
-    assert chosen(table, [{"p": "a"}], **{"delta.targetFileSize": "50mb"}) == []  # none is small then
+    assert (
+        chosen(table, [{"p": "a"}], **{"delta.targetFileSize": "50mb"}) == []
+    )  # none is small for that size
 
 
-def test_partitions_are_told_once_and_not_without_end():
+def test_partitions_are_distinct_and_limited():
     assert touched_partitions([{"p": "a"}, {"p": None}, {"p": "a"}]) == [{"p": "a"}, {"p": None}]
     assert len(touched_partitions({"p": str(number)} for number in range(1000))) == 128
     assert touched_partitions([{}, {}]) == [{}]

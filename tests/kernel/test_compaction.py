@@ -1,4 +1,4 @@
-"""Which files OPTIMIZE writes again, and which of them together."""
+"""Which files OPTIMIZE rewrites, and which of them together."""
 
 import pyarrow as pa
 import pytest
@@ -55,25 +55,25 @@ def test_partitions_stay_apart_and_null_is_one():
     assert sorted(packed(files)) == [[0, 2], [1, 4]]
 
 
-def test_a_file_of_which_much_is_deleted_is_written_again_large_and_alone():
+def test_a_file_with_many_deleted_rows_is_rewritten_even_if_large_and_alone():
     assert packed([file(500, deleted=6), file(500, deleted=5), file(500)]) == [[0]]
 
 
-def test_a_deletion_vector_over_an_unknown_number_of_rows_is_worth_it():
+def test_a_deletion_vector_without_a_row_count_justifies_a_rewrite():
     assert packed([file(500, rows=None, deleted=1), file(500, rows=None)]) == [[0]]
 
 
-def test_a_purge_takes_every_file_with_a_vector_and_no_other():
+def test_purge_rewrites_exactly_the_files_with_deletion_vectors():
     rules = CompactionRules(target_size=100, purge=True)
     assert packed([file(1), file(500, deleted=1), file(2), file(3, deleted=2)], rules) == [[1], [3]]
 
 
-def test_files_of_one_age_go_together_and_a_bin_is_not_larger_than_a_file_should_be():
+def test_bins_group_files_by_age_up_to_the_target_size():
     files = [file(60, time=4), file(30, time=1), file(40, time=2), file(40, time=3)]
     assert packed(files) == [[1, 2], [3, 0]]
 
 
-def test_deleted_rows_take_no_room_in_a_bin():
+def test_deleted_rows_do_not_count_towards_the_target_size():
     assert packed([file(90, deleted=50), file(90, deleted=50)]) == [[0, 1]]
 
 
@@ -119,19 +119,19 @@ def test_bins_are_disjoint_of_one_partition_and_gain_something(files, purge):
 
 
 @pytest.mark.parametrize("count", [0, 1, 1000])
-def test_the_keys_of_partitions_may_be_missing(count):
-    """Of a table whose partitioning was changed."""
+def test_partition_keys_may_be_missing(count):
+    """After the table's partitioning was changed."""
     files = [{**file(10), "partition_values": []} for _ in range(count)]
     assert sum(map(len, packed(files))) == (count if count > 1 else 0)
 
 
-def test_a_purge_above_a_share_leaves_the_others_and_small_files():
+def test_purge_with_a_minimum_ratio_skips_other_files():
     rules = CompactionRules(target_size=100, purge=True, min_deleted_ratio=0.2)
     files = [file(500, deleted=20), file(500, deleted=21), file(5), file(5), file(500, rows=None, deleted=1)]
     assert packed(files, rules) == [[1], [4]]
 
 
-def test_a_budget_goes_to_what_gains_most_per_byte():
+def test_the_budget_prefers_the_highest_gain_per_byte():
     files = [file(500, deleted=90), file(400, deleted=10), file(300, deleted=50), file(40), file(40)]
     bins = pack(pa.Table.from_pylist(files, schema=SCHEMA), ("p",), RULES)
 
@@ -141,7 +141,7 @@ def test_a_budget_goes_to_what_gains_most_per_byte():
     assert chosen(None) == [0, 1, 2, 3, 4]
     assert chosen(10_000) == [0, 1, 2, 3, 4]
     assert chosen(800) == [0, 2]
-    assert chosen(499) == [2, 3, 4]  # 500 bytes are more than the budget; what is smaller goes on
+    assert chosen(499) == [2, 3, 4]  # 500 bytes exceed the budget; smaller bins still fit
     assert chosen(79) == []
 
 

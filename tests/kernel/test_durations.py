@@ -40,6 +40,6 @@ def test_an_interval_is_read(text, expected):
         "P30D",
     ],
 )
-def test_anything_else_is_refused_by_name(text):
+def test_invalid_durations_are_refused_by_name(text):
     with pytest.raises(CorruptTable, match=r"delta\.logRetentionDuration"):
         parse_duration(text, "delta.logRetentionDuration")

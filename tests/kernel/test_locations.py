@@ -50,7 +50,7 @@ names = st.text(
         ("file:///", "file://"),
     ],
 )
-def test_every_spelling_of_a_location_becomes_one(given_as, expected):
+def test_locations_are_canonicalized(given_as, expected):
     assert locations.canonical(given_as) == expected
     assert locations.canonical(expected) == expected
 
@@ -84,7 +84,7 @@ def test_every_spelling_of_a_location_becomes_one(given_as, expected):
         "abfss://account.dfs.core.windows.net:443/x",
     ],
 )
-def test_what_is_no_location_is_refused(location):
+def test_invalid_locations_are_refused(location):
     with pytest.raises(InvalidLocation):
         locations.canonical(location)
 
@@ -98,7 +98,7 @@ def test_a_refused_location_does_not_repeat_a_password():
 
 @settings(deadline=None)
 @given(st.lists(names, min_size=1, max_size=4))
-def test_a_local_path_survives_its_location(parts):
+def test_local_paths_round_trip(parts):
     path = "/" + "/".join(parts)
     url = locations.canonical(path)
     assert locations.local_path(url) == Path(path)
@@ -184,7 +184,7 @@ def test_an_absolute_path_in_a_log_obeys_the_rules_of_locations(log_path):
 
 
 @pytest.mark.parametrize("log_path", ["", ".", "./", "a\0b"])
-def test_what_is_no_path_is_a_corrupt_log(log_path):
+def test_invalid_paths_are_a_corrupt_log(log_path):
     with pytest.raises(CorruptLog):
         locations.resolve("file:///data/people", log_path)
 
@@ -234,7 +234,7 @@ def test_keys_of_a_column_are_those_of_its_values(values):
 
 @settings(deadline=None)
 @given(st.from_regex(locations._CANONICAL_RELATIVE, fullmatch=True))
-def test_the_short_cut_for_usual_paths_changes_nothing(text):
+def test_the_fast_path_gives_the_same_keys(text):
     assert locations.resolve("memory:///t", "./" + text) == f"memory:///t/{text}"
     assert locations.resolve("memory:///t", text) == f"memory:///t/{text}"
 
@@ -261,8 +261,8 @@ def test_within_compares_whole_path_segments():
         ("/d/a%20b", "file:/d/a%2520b"),
     ],
 )
-def test_file_paths_are_spelt_as_spark_spells_them(path, expected):
-    # What Spark 4.1 returned for files of these names, listed or named in a manifest.
+def test_file_paths_are_encoded_as_in_spark(path, expected):
+    # What Spark 4.1 returned for files with these names, listed or in a manifest.
     assert locations.spark_file_path(locations.canonical(path)) == expected
 
 
@@ -283,6 +283,6 @@ def test_the_authority_is_kept_for_spark():
     ],
 )
 def test_writers_spell_paths_as_delta_sparks_vacuum_does(relative, expected):
-    """It compares the texts: a live file under another spelling would be deleted."""
+    """VACUUM compares texts: a live file in another spelling would be deleted."""
     assert locations.log_path(relative) == expected
     assert locations.canonical_log_path(expected, "file:///data/t") == locations.canonical_relative(relative)

@@ -1,4 +1,4 @@
-"""Which policies hold for a table, and quiet hours."""
+"""Which policies apply to a table, and quiet hours."""
 
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -22,7 +22,7 @@ def held(policies, name="sales.orders"):
     return {kind: one.name for kind, one in applicable(policies, "id-1", name).items()}
 
 
-def test_what_is_attached_closer_replaces_the_rest():
+def test_the_most_specific_policy_wins():
     everywhere, sales, orders = policy("a"), policy("b", pattern="sales.*"), policy("c", table_id="id-1")
     assert held([everywhere]) == {COMPACTION: "a"}
     assert held([everywhere, sales]) == {COMPACTION: "b"}
@@ -31,12 +31,12 @@ def test_what_is_attached_closer_replaces_the_rest():
     assert held([policy("x", table_id="id-2"), sales], name="hr.people") == {}
 
 
-def test_the_longest_pattern_and_then_the_first_name_counts():
+def test_the_longest_pattern_wins_then_the_first_name():
     assert held([policy("a", pattern="*"), policy("b", pattern="sales.o*")]) == {COMPACTION: "b"}
     assert held([policy("b", pattern="sales.*"), policy("a", pattern="*.orders")]) == {COMPACTION: "a"}
 
 
-def test_types_are_apart_and_one_can_be_turned_off():
+def test_policy_types_are_independent_and_can_be_disabled():
     found = applicable(
         [policy("a"), policy("off", table_id="id-1", enable=False), policy("v", VACUUM)], "id-1", "orders"
     )
@@ -77,12 +77,12 @@ def test_quiet_hours(hours, time, quiet):
         ("system.checkpoint", {"clean_up": "yes"}, "clean_up"),
     ],
 )
-def test_a_config_that_is_none_says_what_is_wrong(kind, config, said):
+def test_invalid_configs_say_what_is_wrong(kind, config, said):
     with pytest.raises(ValueError, match=said):
         config_of(kind, config)
     with pytest.raises(ValidationError, match=said):
         PolicyRequest(name="p", type=kind, content=PolicyContent(enable=True, config=config))
 
 
-def test_what_is_left_out_has_defaults():
+def test_configs_have_defaults():
     assert config_of(COMPACTION, {"min_files_saved": 3}) == CompactionConfig(min_files_saved=3)

@@ -1,4 +1,4 @@
-"""Ids of rows: every new row gets one of its own, whoever writes and however often it is tried."""
+"""Row ids: every new row gets a unique one, whatever the writer and the number of attempts."""
 
 import json
 from types import SimpleNamespace
@@ -11,7 +11,7 @@ from delvec_kernel.row_tracking import DOMAIN, assigned, high_water_mark, is_ena
 
 
 def table(mark=None, *, supported=True, **properties):
-    """Return what stands for a snapshot: protocol, properties, and the ids given so far."""
+    """Return a stand-in for a snapshot: protocol, properties, and the high-water mark."""
     features = ("rowTracking", "domainMetadata") if supported else ("domainMetadata",)
     domains = {} if mark is None else {DOMAIN: DomainMetadata(DOMAIN, mark)}
     configuration = {f"delta.{name}": value for name, value in properties.items()}
@@ -44,14 +44,14 @@ def test_the_first_files_of_a_table_begin_at_zero():
     assert (domain.domain, domain.removed, mark(domain)) == (DOMAIN, False, {"rowIdHighWaterMark": 14})
 
 
-def test_later_files_follow_what_the_log_says_was_given():
+def test_later_files_start_after_the_high_water_mark():
     adds, domain = assigned([file("c", 3)], table('{"rowIdHighWaterMark":14}'), 9)
 
     assert ids(adds) == [(15, 9)]
     assert mark(domain) == {"rowIdHighWaterMark": 17}
 
 
-def test_another_attempt_gives_other_numbers():
+def test_another_attempt_assigns_other_ids():
     added = [file("c", 3)]
     first, _ = assigned(added, table('{"rowIdHighWaterMark":14}'), 9)
     second, _ = assigned(added, table('{"rowIdHighWaterMark":99}'), 10)
@@ -76,7 +76,7 @@ def test_a_file_from_before_the_feature_gets_ids_when_it_is_added_again():
     assert mark(domain) == {"rowIdHighWaterMark": 9}
 
 
-def test_a_file_without_rows_takes_no_id():
+def test_empty_files_use_no_ids():
     adds, domain = assigned([file("a", 0)], table('{"rowIdHighWaterMark":14}'), 9)
 
     assert ids(adds) == [(15, 9)]
@@ -88,7 +88,7 @@ def test_tables_without_the_feature_are_left_alone():
     assert assigned(added, table(supported=False, enableRowTracking="true"), 9) == (added, None)
 
 
-def test_a_suspended_table_gives_no_ids_and_drops_those_there_are():
+def test_suspended_row_tracking_removes_ids_from_added_files():
     again = file("a", 10, base_row_id=0, default_row_commit_version=2)
     adds, domain = assigned([again, file("b", None)], table(rowTrackingSuspended="true"), 9)
 
@@ -104,12 +104,12 @@ def test_files_must_say_how_many_rows_they_have():
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"rowIdHighWaterMark":"7"}', '{"rowIdHighWaterMark":true}']
 )
-def test_a_log_that_does_not_say_which_ids_were_given_is_refused(text):
+def test_an_invalid_high_water_mark_is_refused(text):
     with pytest.raises(CorruptLog, match=DOMAIN):
         high_water_mark(table(text))
 
 
-def test_a_removed_domain_says_nothing():
+def test_removed_domain_metadata_is_ignored():
     snapshot = table()
     snapshot.domain_metadata = {DOMAIN: DomainMetadata(DOMAIN, '{"rowIdHighWaterMark":14}', removed=True)}
     assert high_water_mark(snapshot) == -1

@@ -16,7 +16,7 @@ RULES = ZCubeRules([("x",), ("s", "y")], is_clustering=True)
 
 
 def files(*given):
-    """Files of (size, ZCube or None); a ZCube is its id, and the columns and provider that are not the usual ones."""
+    """Return files of (size, ZCube or None); a ZCube is an id, with columns and provider if not the default."""
     adds = []
     for number, (size, cube, *other) in enumerate(given):
         columns, provider = (*other, *('["x","s.y"]', "liquid")[len(other) :])
@@ -38,19 +38,19 @@ def chosen(table, rules=RULES):
     return [sorted(each.files.tolist()) for each in choose(table, [], rules)]
 
 
-def test_what_is_sorted_stays_and_what_is_new_is_sorted():
+def test_only_new_files_are_sorted():
     assert chosen(files((10, "a"), (10, "a"))) == []
     assert chosen(files((10, "a"), (10, None), (5, None))) == [[0, 1, 2]]
     assert chosen(files((100, "a"), (10, None))) == [[1]]
     assert chosen(files((100, "a"), (9, "b"), (10, None))) == [[1, 2]]
-    assert chosen(files((18, "a"), (9, "b"), (10, None))) == [[0, 1, 2]]  # 19 are no fewer than 18
+    assert chosen(files((18, "a"), (9, "b"), (10, None))) == [[0, 1, 2]]  # 19 is at least 18
 
 
 def test_other_columns_and_providers():
     table = files((10, "a", '["z"]'), (10, "b", '["x","s.y"]', "theirs"), (1, None))
     assert chosen(table) == [[2]]
     assert chosen(table, ZCubeRules(RULES.columns, is_clustering=True, full=True)) == [[0, 1, 2]]
-    # A ZORDER BY has no columns of its own to keep.
+    # A ZORDER BY has no columns in the table's metadata to respect.
     assert chosen(table, ZCubeRules([("x",)])) == [[0, 1, 2]]
     broken = files((10, "a", "not JSON"), (10, "b", "{}"), (10, "c", '["x", "s.y"]'))
     assert chosen(broken, ZCubeRules(RULES.columns)) == [[0, 1, 2]]
@@ -62,7 +62,7 @@ def test_a_full_run_over_one_zcube_does_nothing():
     assert chosen(files((10, "a"), (10, "b")), full) == [[0, 1]]
 
 
-def test_no_more_is_sorted_at_once_than_fits():
+def test_the_size_of_a_sort_is_limited():
     rules = ZCubeRules(RULES.columns, max_cube_size=20)
     assert chosen(files((10, None), (10, None), (10, None), (4, "a")), rules) == [[0, 1], [2, 3]]
 
@@ -76,7 +76,7 @@ def test_every_new_file_is_sorted_once_and_old_ones_only_with_as_many_new_bytes(
     new = {place for place, (_, cube) in enumerate(given_files) if cube is None}
     assert new <= set(places.tolist())
     assert bins or not new
-    # Each ZCube comes whole, and at most doubles what was there without it.
+    # Each ZCube is included whole, and at most doubles the rest.
     size = sum(given_files[place][0] for place in new)
     cubes = {}
     for place in places.tolist():
@@ -108,7 +108,7 @@ def test_files_to_come():
         ([("nope",)], UnknownColumn, "nope"),
     ],
 )
-def test_columns_by_which_nothing_is_gained(columns, error, says):
+def test_columns_that_cannot_be_z_ordered_are_refused(columns, error, says):
     number = PrimitiveType("integer")
     schema = StructType(
         (

@@ -1,4 +1,4 @@
-"""Actions: what a commit says survives reading and writing; damage is named by table, version, file and line."""
+"""Actions: parsing and serialization round-trip; errors name table, version, file and line."""
 
 import json
 import math
@@ -83,7 +83,7 @@ def line(kind, value):
 
 
 @given(st.lists(actions, min_size=1, max_size=5))
-def test_what_is_written_is_read(written):
+def test_round_trip(written):
     assert parse_commit(serialize_commit(written), WHERE) == written
 
 
@@ -119,7 +119,7 @@ def test_unknown_fields_and_actions_are_ignored():
     assert add.path == "a.parquet"
 
 
-def test_a_commit_of_unknown_actions_alone_does_nothing():
+def test_a_commit_with_only_unknown_actions_has_no_effect():
     assert parse(line("tomorrow", {"a": 1})) == []
 
 
@@ -134,23 +134,23 @@ def test_a_commit_of_unknown_actions_alone_does_nothing():
     ],
     ids=["no last line end", "CRLF", "blank lines", "byte order mark", "null actions"],
 )
-def test_lines_are_read_however_they_end(data):
+def test_any_line_ending_is_accepted(data):
     first, second = line("txn", {"appId": "a", "version": 1}), line("txn", {"appId": "b", "version": 2})
     assert parse_commit(data % (first.encode(), second.encode()), WHERE) == [Txn("a", 1), Txn("b", 2)]
 
 
-def test_of_two_fields_of_one_name_the_last_counts():
+def test_the_last_of_duplicate_fields_wins():
     (txn,) = parse('{"txn":{"appId":"a","version":1,"appId":"b"}}')
     assert txn == Txn("b", 1)
     assert parse('{"txn":{"appId":"a","version":1},"txn":{"appId":"b","version":2}}') == [Txn("b", 2)]
 
 
-def test_numbers_that_nothing_can_hold_are_null_in_commit_info():
+def test_unrepresentable_numbers_in_commit_info_become_null():
     (info,) = parse('{"commitInfo":{"operationMetrics":{"x":1e999,"y":-1e999,"z":1.5}}}')
     assert info.operation_metrics == {"x": None, "y": None, "z": 1.5}
 
 
-def test_commit_info_keeps_whatever_stands_in_it():
+def test_commit_info_keeps_unknown_fields():
     written = {
         "operation": 5,
         "timestamp": "late",
@@ -163,23 +163,23 @@ def test_commit_info_keeps_whatever_stands_in_it():
     assert info.extra == {"operation": 5, "timestamp": "late", "operationParameters": [1], "userName": "ann"}
 
 
-def test_metrics_that_are_no_numbers_do_not_spoil_a_commit():
+def test_non_numeric_metrics_do_not_invalidate_a_commit():
     (info,) = parse('{"commitInfo":{"operationMetrics":{"x":NaN}}}')
     assert info.operation_metrics == {"x": None}
 
 
-def test_partition_values_of_other_types_become_text():
+def test_partition_values_of_other_types_become_strings():
     (add,) = parse(line("add", {**ADD, "partitionValues": {"a": 1, "b": True, "c": None, "d": "x"}}))
     assert add.partition_values == {"a": "1", "b": "true", "c": None, "d": "x"}
 
 
 @pytest.mark.parametrize("number", ["1.50", "1e400", "-0.0", "1E2", "12345678901234567890"])
-def test_partition_values_that_are_numbers_are_text_as_written(number):
+def test_numeric_partition_values_become_strings_as_written(number):
     (add,) = parse(line("add", {**ADD, "partitionValues": {"p": "@"}}).replace('"@"', number))
     assert add.partition_values == {"p": number}
 
 
-def test_indented_json_is_understood():
+def test_indented_json_is_accepted():
     text = json.dumps({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, indent=2)
     assert parse(text + "\n" + text) == [Protocol(1, 2), Protocol(1, 2)]
 
@@ -197,7 +197,7 @@ NO_NUMBERS = ("1e400", "-1e400", "NaN", "Infinity", "-Infinity", "0", "1.5")
         (line("add", {**ADD, "size": 0}).replace('"size": 0', '"size": 1' + "0" * 5000), "not complete JSON"),
         (line("add", {**ADD, "size": 0}).replace('"size": 0', '"size": 1e99'), "not a 64-bit integer"),
         ('{"add":[]}', "not an object"),
-        # Python and Jackson would read some of these as null or as a number: the action must not get lost.
+        # Python and Jackson would read some of these as null or as a number, which must not lose the action.
         *((f'{{"{kind}":{number}}}', "not an object") for kind in ("add", "remove") for number in NO_NUMBERS),
         (line("add", {**ADD, "partitionValues": {"a": math.nan}}), "not a string"),
         (line("add", {**ADD, "stats": math.inf}), "not a string"),
@@ -220,7 +220,7 @@ NO_NUMBERS = ("1e400", "-1e400", "NaN", "Infinity", "-Infinity", "0", "1.5")
         ("\xff", "in place of an action"),
     ],
 )
-def test_damage_names_table_version_file_and_line(bad, problem):
+def test_errors_name_table_version_file_and_line(bad, problem):
     bad = bad if bad != "\xff" else '"\\u00ff"'
     with pytest.raises(CorruptLog, match=problem) as caught:
         parse(line("add", ADD), bad)
@@ -230,12 +230,12 @@ def test_damage_names_table_version_file_and_line(bad, problem):
 
 
 @pytest.mark.parametrize("data", [b"", b"\n\n", b"{}", b"\xef\xbb\xbf"])
-def test_a_commit_without_actions_is_damage(data):
+def test_a_commit_without_actions_is_corrupt(data):
     with pytest.raises(CorruptLog, match="no action"):
         parse_commit(data, WHERE)
 
 
 @pytest.mark.parametrize("data", [b"\xff\xfe", b"\x00" * 50, b'{"add": {"path": "\xc3\x28"}}'])
-def test_what_is_no_text_is_damage(data):
+def test_bytes_that_are_not_text_are_corrupt(data):
     with pytest.raises(CorruptLog, match="line 1"):
         parse_commit(data, WHERE)

@@ -132,7 +132,7 @@ def test_the_protocol_is_what_schema_and_properties_need(columns, properties, ex
 
 
 @pytest.mark.parametrize("mode", ["name", "id"])
-def test_mapped_columns_have_ids_and_names_of_their_own(mode):
+def test_mapped_columns_get_ids_and_physical_names(mode):
     inner = {"type": "struct", "fields": [{"name": "x y", "type": "long", "nullable": True, "metadata": {}}]}
     metadata = create(
         schema(id="long", s=inner), properties={"delta.columnMapping.mode": mode, "team": "red"}
@@ -177,7 +177,7 @@ def test_a_new_table_is_clustered_by_physical_names():
         ),
     ],
 )
-def test_what_contradicts_the_columns_is_refused(options, error, message):
+def test_properties_that_contradict_the_columns_are_refused(options, error, message):
     with pytest.raises(error, match=message):
         create(schema(id="long", s="string"), **options)
 
@@ -219,7 +219,7 @@ def test_properties_of_users_are_kept_and_deltas_are_spelled_as_delta_does():
         ("delta.isolationLevel", "Snapshot"),
     ],
 )
-def test_what_delvec_would_not_honour_is_refused_by_name(name, value):
+def test_unsupported_properties_are_refused_by_name(name, value):
     with pytest.raises(BadRequest, match=name.replace(".", r"\.")):
         create(schema(id="long"), properties={name: value})
 
@@ -242,7 +242,7 @@ def test_what_delvec_would_not_honour_is_refused_by_name(name, value):
         ),
     ],
 )
-def test_schemas_that_cannot_be_are_refused(columns, partition_columns, message):
+def test_invalid_schemas_are_refused(columns, partition_columns, message):
     for name, kind in columns.items():
         if isinstance(kind, dict) and kind["type"] == "struct":
             columns = {name: {**kind, "fields": [{"nullable": True, "metadata": {}, **kind["fields"][0]}]}}
@@ -269,7 +269,7 @@ IDENTITY = {"delta.identity.start": 1, "delta.identity.step": 2, "delta.identity
         ("long", {"delta.identity.highWaterMark": 5}, "does not enforce"),
     ],
 )
-def test_rules_of_columns_that_cannot_be_are_refused(kind, metadata, message):
+def test_invalid_column_rules_are_refused(kind, metadata, message):
     fields = [
         {"name": "id", "type": kind, "nullable": True, "metadata": metadata},
         {"name": "other", "type": "long", "nullable": True, "metadata": {}},
@@ -287,7 +287,7 @@ def test_rules_of_columns_that_cannot_be_are_refused(kind, metadata, message):
         ({"CURRENT_DEFAULT": "1"}, "allowColumnDefaults"),
     ],
 )
-def test_a_column_that_is_computed_needs_its_feature(metadata, feature):
+def test_computed_columns_need_their_feature(metadata, feature):
     fields = [
         {"name": "id", "type": "long", "nullable": True, "metadata": metadata},
         {"name": "other", "type": "long", "nullable": True, "metadata": {}},

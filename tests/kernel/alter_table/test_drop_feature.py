@@ -1,4 +1,4 @@
-"""Which features a table can let go of, what has to be turned off first, and what the protocol is without them."""
+"""Dropping features: which ones can be dropped, what must be turned off first, and the resulting protocol."""
 
 import json
 
@@ -22,7 +22,7 @@ def field(name, kind="long", *, nullable=True, **metadata):
 
 
 class Table:
-    """A version of a table that has a feature."""
+    """A version of a table with a feature."""
 
     def __init__(self, *features, fields=(), domains=None, protocol=None, configuration=None, **state):
         self.metadata = Metadata(
@@ -77,7 +77,7 @@ UNUSED = [
 
 
 @pytest.mark.parametrize("feature", UNUSED)
-def test_a_feature_that_only_writers_know_goes_at_once(feature):
+def test_writer_features_are_dropped_in_one_step(feature):
     needs = ("domainMetadata",) if feature == "clustering" else ()
     made = Table(*needs, feature).drop(feature.upper())
 
@@ -88,7 +88,7 @@ def test_a_feature_that_only_writers_know_goes_at_once(feature):
     assert made.parameters == {"featureName": feature, "truncateHistory": False}
 
 
-def test_what_is_left_is_written_as_an_old_version_where_there_is_one():
+def test_remaining_features_are_written_as_a_legacy_version_if_possible():
     assert Table("inCommitTimestamp").drop("inCommitTimestamp").protocol == Protocol(1, 2)
     old = Table(protocol=Protocol(1, 3))
     assert old.drop("checkConstraints").protocol == Protocol(1, 2)
@@ -104,7 +104,7 @@ READERS = {
 
 
 @pytest.mark.parametrize("feature", READERS)
-def test_a_feature_that_readers_know_is_turned_off_first_and_leaves_a_protected_history(feature):
+def test_reader_features_are_turned_off_first_and_protect_older_checkpoints(feature):
     on, off = READERS[feature]
     assert Table(feature, configuration=on).first(feature) == off
     if off:
@@ -139,7 +139,7 @@ IN_USE = {
 
 
 @pytest.mark.parametrize("feature", IN_USE)
-def test_what_the_table_needs_stays_and_the_message_says_why(feature):
+def test_features_in_use_are_not_dropped_and_the_error_says_why(feature):
     facts, why = IN_USE[feature]
     with pytest.raises(InvalidTableChange, match=why):
         Table(feature, **facts).first(feature) if feature != "checkpointProtection" else Table(
@@ -147,7 +147,7 @@ def test_what_the_table_needs_stays_and_the_message_says_why(feature):
         ).drop(feature, truncate_history=True)
 
 
-def test_what_cannot_go_is_told():
+def test_features_that_cannot_be_dropped_are_refused():
     with pytest.raises(InvalidTableChange, match="does not have the feature 'v2Checkpoint'"):
         Table("deletionVectors").drop("v2Checkpoint")
     with pytest.raises(InvalidTableChange, match="'timestampNtz' cannot be dropped; write the rows"):
@@ -160,7 +160,7 @@ def test_what_cannot_go_is_told():
         Table("appendOnly").drop("appendOnly", truncate_history=True)
 
 
-def test_protection_goes_once_the_versions_that_it_protects_are_gone():
+def test_checkpoint_protection_is_dropped_after_the_protected_versions_are_deleted():
     required = {"delta.requireCheckpointProtectionBeforeVersion": "5"}
     table = Table("checkpointProtection", configuration=required, oldest_version=5)
 
@@ -170,7 +170,7 @@ def test_protection_goes_once_the_versions_that_it_protects_are_gone():
     assert made.metadata.configuration == {}
 
 
-def test_in_commit_timestamps_take_their_properties_along():
+def test_dropping_in_commit_timestamps_removes_their_properties():
     names = ("enableInCommitTimestamps", "inCommitTimestampEnablementVersion")
     configuration = {f"delta.{name}": "1" for name in names} | {"team": "red"}
     made = Table("inCommitTimestamp", configuration=configuration).drop("inCommitTimestamp")
@@ -187,7 +187,7 @@ def test_domain_metadata_of_delta_itself_is_removed():
     assert [(each.domain, each.removed) for each in made.domains] == [("delta.clustering", True)]
 
 
-def test_row_tracking_goes_when_it_is_suspended_and_no_file_has_ids():
+def test_row_tracking_is_dropped_once_suspended_and_no_file_has_row_ids():
     names = {
         "delta.rowTracking.materializedRowIdColumnName": "_row-id-col-1",
         "delta.rowTracking.materializedRowCommitVersionColumnName": "_row-commit-version-col-1",

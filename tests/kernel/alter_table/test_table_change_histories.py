@@ -1,4 +1,4 @@
-"""Whatever changes are made in whatever order, the table that they leave is one."""
+"""Random sequences of table changes always leave a valid table."""
 
 import itertools
 import json
@@ -87,7 +87,7 @@ def first():
     protocol=st.sampled_from([Protocol(1, 1), Protocol(1, 2), Protocol(2, 5), Protocol(1, 7, None, ())]),
     partitioned=st.booleans(),
 )
-def test_every_history_leaves_a_table(changes, protocol, partitioned):
+def test_every_sequence_of_changes_leaves_a_valid_table(changes, protocol, partitioned):
     metadata, domains, numbers = first(), {}, itertools.count()
     if partitioned:
         metadata = Metadata("id", metadata.schema_string, ("p",), {})

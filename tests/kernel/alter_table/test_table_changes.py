@@ -1,4 +1,4 @@
-"""Table changes, pure: what a list of changes makes of a table's metadata, protocol and domains."""
+"""Table changes without I/O: their effect on metadata, protocol and domains."""
 
 import itertools
 import json
@@ -37,7 +37,7 @@ PEOPLE = struct(
 
 
 class Table:
-    """A version of a table, and what changes make of it."""
+    """A version of a table, updated by changes."""
 
     def __init__(
         self, schema=PEOPLE, *, protocol=NEW, configuration=None, partitioned=("country",), domains=None
@@ -67,7 +67,7 @@ class Table:
         return found
 
     def alter(self, *changes, counter=None):
-        """Apply; the table is the new version afterwards."""
+        """Apply changes and become the new version."""
         numbers = counter or itertools.count(1)
         made = altered(
             CHANGES.validate_python(list(changes)),
@@ -114,13 +114,13 @@ MAP = put(columnMapping__mode="name")
         ("tags.element", ("tags", "element"), "tags.element"),
     ],
 )
-def test_a_path_is_names_between_dots(text, parts, shown):
+def test_paths_are_dot_separated_names(text, parts, shown):
     assert parse_path(text) == parts
     assert path_text(parts) == shown
 
 
 @pytest.mark.parametrize("text", [".", "a.", "a..b", "`a", "`a`b", ""])
-def test_what_is_no_path_is_refused(text):
+def test_invalid_paths_are_refused(text):
     with pytest.raises(InvalidTableChange, match="not a column path"):
         parse_path(text)
 
@@ -184,12 +184,12 @@ def test_columns_are_added_at_the_end_first_after_and_in_structs():
         (add("x", struct(field("y", **{"delta.identity.start": 1}))), InvalidTableChange, "metadata"),
     ],
 )
-def test_a_column_that_cannot_be_added_is_refused(column, error, message):
+def test_invalid_new_columns_are_refused(column, error, message):
     with pytest.raises(error, match=message):
         Table().alter(column)
 
 
-def test_a_column_without_time_zone_comes_with_its_feature():
+def test_adding_a_timestamp_ntz_column_adds_its_feature():
     table = Table(protocol=Protocol(1, 2))
 
     table.alter({"change": "add-feature", "feature": "timestampNtz"}, add("at", "timestamp_ntz"))
@@ -236,7 +236,7 @@ def test_columns_that_are_added_together_get_ids_in_the_order_of_the_schema():
     assert [table.field(*path)["metadata"]["delta.columnMapping.id"] for path in paths] == [8, 9, 10, 11]
 
 
-def test_a_mapped_column_keeps_its_physical_name_when_it_is_renamed_and_never_gives_its_id_away():
+def test_renaming_keeps_the_physical_name_and_ids_are_never_reused():
     table = Table()
     table.alter(MAP)
 
@@ -274,7 +274,7 @@ def test_a_mapped_column_keeps_its_physical_name_when_it_is_renamed_and_never_gi
         ([MAP, {"change": "unset-properties", "names": ["delta.columnMapping.mode"]}], "from name to none"),
     ],
 )
-def test_a_change_that_the_files_do_not_allow_is_refused(changes, message):
+def test_changes_that_would_contradict_the_files_are_refused(changes, message):
     with pytest.raises(InvalidTableChange, match=message):
         Table().alter(*changes)
 
@@ -301,7 +301,7 @@ def test_a_column_that_a_constraint_or_a_generated_column_reads_is_neither_renam
     table.alter({"change": "rename-column", "column": "home.city", "to": "town"})
 
 
-def test_the_list_of_columns_with_statistics_follows_its_columns():
+def test_stats_columns_follow_renames_and_drops():
     table = Table(configuration={"delta.dataSkippingStatsColumns": "id,home.zip,name"})
     table.alter(MAP)
 
@@ -320,7 +320,7 @@ def test_a_property_is_true_with_blanks_around_it():
     assert table.field("home", "zip")["type"] == "long"
 
 
-def test_types_are_widened_where_the_table_lets_them_and_remember_it():
+def test_type_widening_is_recorded_in_the_column_metadata():
     table = Table(protocol=Protocol(1, 2))
     table.alter(put(enableTypeWidening="true"))
     assert table.protocol == Protocol(3, 7, ("typeWidening",), ("appendOnly", "invariants", "typeWidening"))
@@ -372,7 +372,7 @@ def widening_table(kind):
 
 
 @pytest.mark.parametrize(("before", "after"), [(old, new) for old, kinds in WIDER.items() for new in kinds])
-def test_a_type_becomes_a_wider_one(before, after):
+def test_supported_type_changes(before, after):
     table = widening_table(before)
 
     table.alter(change("x", type=after))
@@ -384,12 +384,12 @@ def test_a_type_becomes_a_wider_one(before, after):
 @pytest.mark.parametrize(
     ("before", "after"), [(old, new) for old, kinds in NARROWER.items() for new in kinds]
 )
-def test_a_type_never_becomes_one_that_lacks_some_of_its_values(before, after):
+def test_narrowing_a_type_is_refused(before, after):
     with pytest.raises(InvalidTableChange, match="cannot be changed to"):
         widening_table(before).alter(change("x", type=after))
 
 
-def test_a_type_is_not_widened_where_the_table_does_not_allow_it():
+def test_type_widening_needs_its_property():
     with pytest.raises(InvalidTableChange, match=r"delta\.enableTypeWidening=true"):
         Table().alter(change("home.zip", type="long"))
     with pytest.raises(InvalidTableChange, match="nested types cannot be changed as a whole"):
@@ -398,7 +398,7 @@ def test_a_type_is_not_widened_where_the_table_does_not_allow_it():
         )
 
 
-def test_comment_place_and_nullability_of_a_column_change_together():
+def test_comment_position_and_nullability_change_together():
     table = Table()
 
     made = table.alter(change("ID", nullable=True, comment="the key", after="name"))
@@ -416,7 +416,7 @@ def test_comment_place_and_nullability_of_a_column_change_together():
     assert made.requirements == ()
 
 
-def test_not_null_asks_for_a_value_in_every_row():
+def test_not_null_requires_a_value_in_every_row():
     table = Table(struct(field("id"), field("home", struct(field("zip", "integer")))), partitioned=())
 
     made = table.alter(change("id", nullable=False))
@@ -490,7 +490,9 @@ def test_an_empty_comment_is_none():
         ),
     ],
 )
-def test_a_property_brings_its_feature_and_an_old_protocol_lists_what_it_implied(before, properties, after):
+def test_a_property_adds_its_feature_and_a_legacy_protocol_lists_its_implied_features(
+    before, properties, after
+):
     table = Table(protocol=before, partitioned=())
 
     table.alter(put(**properties))
@@ -521,7 +523,7 @@ def test_no_feature_is_lost_when_an_old_protocol_gets_a_list(reader, writer):
         (Protocol(1, 7, None, ("checkConstraints",)), 1, 2, Protocol(1, 3)),
     ],
 )
-def test_a_protocol_is_raised_to_what_the_versions_stand_for(before, reader, writer, after):
+def test_upgrading_versions_adds_their_implied_features(before, reader, writer, after):
     table = Table(protocol=before)
 
     made = table.alter(
@@ -537,7 +539,7 @@ def test_reader_features_need_writer_features():
         Table().alter({"change": "upgrade-protocol", "min-reader-version": 3, "min-writer-version": 5})
 
 
-def test_a_feature_is_added_with_what_it_needs():
+def test_a_feature_is_added_with_its_dependencies():
     table = Table(protocol=Protocol(1, 2))
 
     made = table.alter({"change": "add-feature", "feature": "DomainMetadata"})
@@ -588,7 +590,7 @@ def test_properties_are_set_as_delta_spells_them():
         ("a b", "x", BadRequest, "not a valid name"),
     ],
 )
-def test_a_property_that_means_nothing_or_harm_is_refused(name, value, error, message):
+def test_unknown_and_harmful_properties_are_refused(name, value, error, message):
     with pytest.raises(error, match=message):
         Table().alter({"change": "set-properties", "properties": {name: value}})
 
@@ -601,7 +603,7 @@ def test_unknown_properties_are_set_on_request():
     assert table.metadata.configuration == {"delta.new": "1"}
 
 
-def test_properties_are_unset_if_they_are_there():
+def test_unsetting_properties():
     table = Table(configuration={"delta.appendOnly": "true", "team": "red"})
 
     made = table.alter({"change": "unset-properties", "names": ["delta.appendonly", "team"]})
@@ -617,7 +619,7 @@ def test_properties_are_unset_if_they_are_there():
 # --- constraints, clustering ----------------------------------------------------------------------------------
 
 
-def test_a_constraint_is_a_property_a_feature_and_asks_something_of_every_row():
+def test_adding_a_constraint_sets_property_feature_and_requirement():
     table = Table(protocol=Protocol(1, 2))
 
     made = table.alter({"change": "add-constraint", "name": "Near", "expression": "home.zip < 1000"})
@@ -651,12 +653,12 @@ def test_a_constraint_is_a_property_a_feature_and_asks_something_of_every_row():
         ("a b", "id > 1", InvalidTableChange),
     ],
 )
-def test_what_cannot_be_a_constraint_is_refused(name, expression, error):
+def test_invalid_constraints_are_refused(name, expression, error):
     with pytest.raises(error):
         Table().alter({"change": "add-constraint", "name": name, "expression": expression})
 
 
-def test_rows_cannot_be_checked_under_names_that_change_at_the_same_time():
+def test_constraints_and_renames_of_their_columns_cannot_share_a_request():
     with pytest.raises(InvalidTableChange, match="two requests"):
         Table().alter(
             MAP,
@@ -698,7 +700,7 @@ def test_clustering_columns_are_domain_metadata_of_physical_names():
         (["id", "name", "country", "home.zip", "home.city"], (), "4 columns"),
     ],
 )
-def test_files_are_not_clustered_by_just_anything(columns, partitioned, message):
+def test_invalid_clustering_columns_are_refused(columns, partitioned, message):
     with pytest.raises(InvalidTableChange, match=message):
         Table(partitioned=partitioned).alter({"change": "cluster-by", "columns": columns})
 
@@ -713,7 +715,7 @@ def test_files_are_clustered_by_columns_with_statistics():
 # --- several at once ------------------------------------------------------------------------------------------
 
 
-def test_different_changes_are_one_version_with_a_list_of_what_was_done():
+def test_mixed_changes_share_a_version_that_lists_them():
     table = Table()
 
     made = table.alter(MAP, add("x"), {"change": "rename-column", "column": "x", "to": "y"})
@@ -727,7 +729,7 @@ def test_different_changes_are_one_version_with_a_list_of_what_was_done():
     ]
 
 
-def test_what_changes_nothing_is_empty():
+def test_no_op_changes_are_empty():
     table = Table(configuration={"delta.appendOnly": "false"})
 
     assert table.alter(put(appendOnly="false")).is_empty
@@ -766,19 +768,19 @@ def test_a_default_is_set_changed_and_dropped():
         ("name", "explode(array('x'))", InvalidSchema),
     ],
 )
-def test_defaults_that_cannot_be_are_refused(column, default, kind):
+def test_invalid_defaults_are_refused(column, default, kind):
     with pytest.raises(kind):
         Table().alter(change(column, default=default))
 
 
-def test_a_default_that_is_no_value_of_the_column_is_refused():
-    """Else each row that lacks the column fails later, with whoever writes it."""
+def test_a_default_that_cannot_be_cast_to_the_column_is_refused():
+    """Otherwise every later append that omits the column would fail."""
     with pytest.raises(InvalidSchema, match="cannot be cast to its type long"):
         Table().alter(change("id", default="'abc'"))
 
 
 @pytest.mark.parametrize("rule", ["delta.generationExpression", "delta.identity.start"])
-def test_a_column_that_is_computed_has_no_default(rule):
+def test_computed_columns_cannot_have_defaults(rule):
     table = Table(struct(field("id"), field("made", **{rule: "id"})), partitioned=())
     with pytest.raises(InvalidSchema, match="cannot have a default"):
         table.alter(change("made", default="1"))
@@ -815,7 +817,7 @@ def sync(reached=None, column="id"):
         ((1, 1, 5), None, 5),
     ],
 )
-def test_a_column_is_synced_to_a_number_that_it_can_give(column, reached, mark):
+def test_sync_rounds_to_the_sequence_of_the_column(column, reached, mark):
     table = numbered(*column)
     made = table.alter(sync(reached))
 
@@ -824,7 +826,7 @@ def test_a_column_is_synced_to_a_number_that_it_can_give(column, reached, mark):
     assert made.operation == "CHANGE COLUMN"
 
 
-def test_that_no_row_is_further_is_asked_of_the_rows():
+def test_sync_requires_that_no_row_is_beyond_the_mark():
     beyond = {1: "`id` IS NULL OR `id` <= 7", -1: "`id` IS NULL OR `id` >= -7"}
     for step, condition in beyond.items():
         (required,) = numbered(step, step).alter(sync(7 * step)).requirements
@@ -840,6 +842,6 @@ def test_that_no_row_is_further_is_asked_of_the_rows():
         (sync(2**63 - 1), InvalidTableChange, "run out of numbers"),
     ],
 )
-def test_what_cannot_be_synced_is_refused(change, kind, message):
+def test_invalid_syncs_are_refused(change, kind, message):
     with pytest.raises(kind, match=message):
         numbered(2, 2).alter(change)

@@ -1,4 +1,4 @@
-"""Which schemas the change data feed can read across, by the rules of delta-spark."""
+"""Schemas that the change data feed can read across, by the rules of delta-spark."""
 
 import json
 
@@ -46,11 +46,11 @@ MAPPED = [field("a", physical="x"), field("b", physical="y")]
         ([field("v", "void")], [field("v", "string")], True),
     ],
 )
-def test_later_schemas_may_only_hold_more(earlier, later, readable):
+def test_later_schemas_may_only_add_columns(earlier, later, readable):
     assert is_readable_with(metadata(*later), 5, metadata(*earlier), 2) is readable
 
 
-def test_a_schema_after_the_one_that_is_read_with_may_hold_more():
+def test_versions_after_the_read_schema_may_add_columns():
     assert is_readable_with(metadata(A), 2, metadata(A, B), 5)
     assert not is_readable_with(metadata(A, B), 2, metadata(A), 5)
 
@@ -62,14 +62,14 @@ def test_a_schema_after_the_one_that_is_read_with_may_hold_more():
         ([*MAPPED, field("c", physical="z")], True),
         (MAPPED[:1], False),
         ([MAPPED[0], field("c", physical="y")], False),
-        ([MAPPED[0], field("b", physical="other")], False),  # dropped, and added anew
+        ([MAPPED[0], field("b", physical="other")], False),  # dropped and added again
     ],
 )
 def test_mapped_columns_keep_their_names(later, readable):
     assert is_readable_with(metadata(*later, mode="name"), 5, metadata(*MAPPED, mode="name"), 2) is readable
 
 
-def test_mapping_may_be_turned_on_and_not_off():
+def test_column_mapping_may_be_enabled_but_not_disabled():
     on = metadata(field("a", physical="a"), field("b", physical="b"), mode="name")
     assert is_readable_with(on, 5, metadata(A, B), 2)
     renamed = metadata(field("a", physical="a"), field("c", physical="b"), mode="name")
@@ -79,6 +79,6 @@ def test_mapping_may_be_turned_on_and_not_off():
 
 @pytest.mark.parametrize("mode", ["none", "name"])
 @pytest.mark.parametrize("others", [["b"], [], ["a", "b"]])
-def test_partition_columns_stay(mode, others):
+def test_partition_columns_must_not_change(mode, others):
     before, after = (metadata(*MAPPED, mode=mode, partition_by=each) for each in (["a"], others))
     assert not is_readable_with(after, 5, before, 2)

@@ -1,4 +1,4 @@
-"""Logical files that are live by mistake: what a log that is followed remembers of them."""
+"""Logical files that are live by mistake, as tracked over a log."""
 
 from pyroaring import BitMap64
 
@@ -16,7 +16,7 @@ def remove(*rows):
 
 
 def followed(*steps):
-    """Follow (add, remove) of one path, version by version."""
+    """Apply (add, remove) pairs of one path, version by version."""
     strays, live = StrayFiles(), None
     for version, (added, removed) in enumerate(steps):
         strays.follow("f", added, removed, live, Origin(version, f"op {version}"), writes_rows=False)
@@ -27,13 +27,13 @@ def followed(*steps):
     return strays
 
 
-def test_what_is_replaced_and_removed_is_no_stray():
+def test_proper_removes_leave_no_strays():
     strays = followed((add(), None), (add(1), remove()), (None, remove(1)))
 
     assert "f" not in strays
 
 
-def test_an_add_without_a_remove_leaves_the_file_before():
+def test_an_add_without_a_remove_leaves_the_earlier_file_live():
     strays = followed((add(), None), (add(1), remove()), (add(1, 2), None))
 
     (stray,) = strays.superseded["f"].values()
@@ -43,17 +43,17 @@ def test_an_add_without_a_remove_leaves_the_file_before():
     assert not strays.is_superseded("f", remove(1, 2))
 
 
-def test_a_remove_of_the_file_before_fixes_it():
+def test_a_later_remove_of_the_earlier_file_fixes_it():
     assert "f" not in followed((add(), None), (add(1), None), (None, remove()))
 
 
-def test_an_add_of_the_file_before_leaves_the_other():
+def test_adding_the_earlier_file_again_leaves_the_other_live():
     strays = followed((add(), None), (add(1), None), (add(), None))
 
     assert [stray.add for stray in strays.superseded["f"].values()] == [add(1)]
 
 
-def test_a_remove_with_another_vector_is_missed_until_the_file_goes():
+def test_a_remove_with_another_deletion_vector_is_missed_until_the_file_is_removed():
     steps = [(add(), None), (add(1), remove()), (None, remove())]
 
     missed = followed(*steps).missed["f"]

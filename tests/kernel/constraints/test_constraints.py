@@ -1,4 +1,4 @@
-"""What a table asks of its rows, as it is written in its schema and its properties."""
+"""Constraints declared in a table's schema and properties."""
 
 import json
 
@@ -36,7 +36,7 @@ def characters(text):
     return {"__CHAR_VARCHAR_TYPE_STRING": text}
 
 
-def test_a_table_that_asks_nothing():
+def test_no_constraints():
     found = constraints_of(schema(field("id", "long")), {"owner": "me"})
     assert found == constraints_of(schema(), {})
     assert not found.has_expressions
@@ -64,7 +64,7 @@ def test_not_null_and_invariants_of_columns_and_fields_of_structs():
 
     found = constraints_of(people, {})
 
-    # In arrays delta-spark checks neither, and where a column is NOT NULL no invariant.
+    # delta-spark checks neither inside arrays, and ignores invariants of NOT NULL columns.
     assert found.not_null == (("id",), ("s", "a"))
     assert found.checks == (Check("EXPRESSION(s.b > 1)", "s.b > 1", ("s",)),)
 
@@ -72,7 +72,7 @@ def test_not_null_and_invariants_of_columns_and_fields_of_structs():
 @pytest.mark.parametrize(
     "text", ["", "x > 1", "{}", '{"expression":null}', '{"expression":{"expression":1}}', 7]
 )
-def test_an_invariant_of_another_form_is_refused(text):
+def test_malformed_invariants_are_refused(text):
     with pytest.raises(UnsupportedWriterFeature, match="'x'"):
         constraints_of(schema(field("x", "long", **{"delta.invariants": text})), {})
 
@@ -103,7 +103,7 @@ def test_names_and_comments_do_not_end_a_check_early():
         ({}, False),
     ],
 )
-def test_which_protocols_bind_writers_to_generated_columns(protocol, expected):
+def test_protocols_that_enforce_generated_columns(protocol, expected):
     assert generates(protocol) is expected
 
 
@@ -122,11 +122,11 @@ MAP = {"type": "map", "keyType": "string", "valueType": "string", "valueContains
             "struct<x:decimal(10,2),a:b:varchar(3),m:map<string,string>>",
             [(("v", "a:b"), 3)],
         ),
-        # A field that was renamed since.
+        # A field renamed afterwards.
         (struct(field("new", "string")), "struct<old:varchar(3)>", [(("v", "new"), 3)]),
     ],
 )
-def test_lengths_of_texts(kind, text, expected):
+def test_string_lengths(kind, text, expected):
     found = constraints_of(schema(field("v", kind, **characters(text))), {}).lengths
     assert found == tuple(MaxLength(path, limit) for path, limit in expected)
 
@@ -148,18 +148,18 @@ def test_lengths_that_do_not_fit_the_schema_are_refused(kind, text):
         constraints_of(schema(field("v", kind, **characters(text))), {})
 
 
-def test_columns_are_found_without_understanding_the_expression():
+def test_columns_are_found_in_unparsable_expressions():
     people = schema(field("id", "long"), field("my col", "long"), field("tags", MAP))
     assert mentioned("forall(map_keys(TAGS), x -> x <> 'id') and `my col` >>> 3", people) == (
         "tags",
         "my col",
     )
-    # What cannot be cut into words may mean any of them.
+    # Text that cannot be tokenized may contain any column.
     assert mentioned("id ?? 3", people) == ("id", "my col", "tags")
 
 
 @pytest.mark.parametrize("text", ["", "  -- nothing", "(SELECT 1) = 1", "id > 1; id > 2", "'open"])
-def test_what_is_no_expression_over_a_row_is_refused(text):
+def test_non_row_expressions_are_refused(text):
     (check,) = constraints_of(schema(field("id", "long")), {"delta.constraints.c": text}).checks
     with pytest.raises(ExpressionNotAllowed, match="constraint 'c'"):
         _ = check.sql

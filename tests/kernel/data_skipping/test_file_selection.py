@@ -1,4 +1,4 @@
-"""Skipping in two levels: whole segments first leaves the same files as looking at each file."""
+"""Skipping segments first keeps the same files as evaluating each file."""
 
 import json
 
@@ -61,7 +61,7 @@ LITERALS = {
 
 @st.composite
 def _file(draw):
-    """A file's partition values and statistics, which need not be sound: both ways read the same text."""
+    """Partition values and statistics of a file, possibly inconsistent: both methods read the same text."""
     part = [
         ("p", draw(st.sampled_from([None, "1", "2", "3"]))),
         ("q", draw(st.sampled_from([None, "u", "v"]))),
@@ -123,7 +123,7 @@ def _table(files):
 
 
 def _selected(live, predicate, schema=SCHEMA, partitioned=PARTITIONED):
-    """Return by path whether all rows match."""
+    """Return whether all rows match, by path of the selected files."""
     found = {}
     for each in select_files(live, predicate, schema, partitioned):
         (batch,) = rows_of([each.chosen], ["path"])
@@ -148,7 +148,7 @@ CASES = given(
 
 @settings(max_examples=25, deadline=None)
 @CASES
-def test_two_levels_leave_what_one_level_leaves(files, texts, sizes, data):
+def test_segment_level_skipping_keeps_the_same_files(files, texts, sizes, data):
     _compare_levels(files, texts, sizes, data)
 
 
@@ -156,7 +156,7 @@ def test_two_levels_leave_what_one_level_leaves(files, texts, sizes, data):
 @pytest.mark.timeout(1800)
 @settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @CASES
-def test_two_levels_leave_what_one_level_leaves_many_times(files, texts, sizes, data):
+def test_segment_level_skipping_keeps_the_same_files_many_times(files, texts, sizes, data):
     _compare_levels(files, texts, sizes, data)
 
 
@@ -167,7 +167,7 @@ def _compare_levels(files, texts, sizes, data):
     for text in texts:
         predicate = parse(text, SCHEMA)
         expected = _pruned(table, predicate)
-        # The second time there are summaries, then both are in the store and nothing is in memory.
+        # First without summaries, then with them, then from the store with nothing in memory.
         assert _selected(live, predicate) == expected
         assert _selected(live, predicate) == expected
         restored = store.restore(store.save(live), live.counts)
@@ -220,7 +220,7 @@ def test_bounds_are_parsed_once(monkeypatch):
     assert _selected(after, predicate) == {"f1": False}
 
 
-def test_a_column_of_another_type_or_name_has_bounds_of_its_own():
+def test_bounds_are_cached_by_physical_column_and_type():
     live = laid_out(_numbered(20), [4])
     assert _selected(live, parse("i = 55", SCHEMA)) == {"f5": False}
     mapped = _schema(i="double")
@@ -251,12 +251,12 @@ def test_a_column_of_another_type_or_name_has_bounds_of_its_own():
     assert len(keys) == 4
 
 
-def test_a_partition_value_that_is_no_value_is_refused_only_while_its_file_lives():
+def test_invalid_partition_values_are_refused_only_for_live_files():
     table = _table([([("p", value), ("q", None)], None, 1) for value in ("1", "x", "2")])
     live = laid_out(table, [3])
     with pytest.raises(CorruptLog, match="'x'"):
         select_files(live, parse("p = 1", SCHEMA), SCHEMA, PARTITIONED)
-    # One dead row of three makes a new segment, one of twelve does not.
+    # One dead row of three causes a rewrite, one of twelve does not.
     many = laid_out(pa.concat_tables([table, *[_table([([("p", "1"), ("q", None)], None, 1)])] * 9]), [12])
     after = many.apply({"f1": FileChange(removed={None})})
     assert len(after.members[0].dead) == 1
@@ -277,7 +277,7 @@ def _page(selected, offset, limit):
 
 @pytest.mark.parametrize("text", [None, "p = 1 OR i BETWEEN 20 AND 95"])
 @pytest.mark.parametrize("alike", [False, True], ids=["", "hashes that are alike"])
-def test_pages_hold_each_file_once_in_one_order_however_the_files_are_laid_out(monkeypatch, text, alike):
+def test_pages_have_a_stable_order_for_any_layout_of_segments(monkeypatch, text, alike):
     real = file_selection._hashes
     if alike:
         monkeypatch.setattr(file_selection, "_hashes", lambda selected: real(selected) % np.uint64(3))
@@ -298,7 +298,7 @@ def test_pages_hold_each_file_once_in_one_order_however_the_files_are_laid_out(m
     assert orders[0] == orders[1] == orders[2]
 
 
-def test_segments_that_the_store_lost_are_told():
+def test_lost_segments_raise():
     live = laid_out(_numbered(20), [4])
     store = SegmentsInMemory()
     restored = store.restore(store.save(live), live.counts)
@@ -308,7 +308,7 @@ def test_segments_that_the_store_lost_are_told():
 
 
 @pytest.mark.parametrize("values", [VALUES["s"], ["a\x00b", "a\x00c"], ["x" * 65, "x" * 64 + "\U0010ffffa"]])
-def test_a_summary_of_text_is_short_and_encloses_all(values):
+def test_string_summaries_are_short_and_contain_all_values(values):
     mask = np.zeros(len(values), np.bool_)
     found = summarized(Bounds(pa.array(values), pa.array(values), mask, mask))
     assert found.low is not None
@@ -355,7 +355,7 @@ def test_files_are_skipped_by_the_column_that_a_partition_column_is_generated_fr
         ("not (ts < '2024-03-30 00:00:00')", [30]),
         ("ts = '2024-03-05 10:00:00' or day = '2024-03-09'", [5, 9]),
     ]:
-        # The file whose day is null may hold anything.
+        # A file with a null day may contain anything.
         expected = {*(f"f{day - 1}" for day in days), "f30"}
         assert _selected(live, parse(text, _generated()), _generated(), ["day"]).keys() == expected, text
 
@@ -367,7 +367,7 @@ def test_statistics_and_a_generated_partition_column_skip_together():
     assert _selected(live, predicate, _generated(), ["day"]) == {"f1": False, "f2": False}
 
 
-def test_a_partition_value_that_only_implies_something_is_not_refused_for_being_none():
+def test_invalid_partition_values_imply_no_bounds():
     live = laid_out(_daily(("no day", None), ("2024-03-06", None)), [2])
     predicate = parse("ts > '2024-03-05 12:00:00'", _generated())
     assert _selected(live, predicate, _generated(), ["day"]) == {"f0": False, "f1": False}

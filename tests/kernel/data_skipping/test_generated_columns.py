@@ -1,4 +1,4 @@
-"""What generated partition columns say holds for every value that generates them, in every time zone."""
+"""Bounds from generated partition columns hold for every value that generates them, in every time zone."""
 
 import datetime as dt
 from zoneinfo import ZoneInfo
@@ -34,7 +34,7 @@ def _schema(base, *generated):
 
 
 def _limits(schema, partition):
-    """Return (low, high) of the base column in one file with these partition values; None where unknown."""
+    """Return (low, high) of the base column in a file with these partition values; None if unknown."""
     names = list(partition)
     texts = [
         (name, value if isinstance(value, str) else serialize(value, schema.field(name).type))
@@ -116,7 +116,7 @@ LONGEST = {"year": 366, "month": 31, "format month": 31, "trunc": 31}
     form=st.sampled_from(list(FORMS)),
     zone=st.sampled_from(ZONES),
 )
-def test_a_moment_lies_within_what_its_calendar_columns_say(local, base, form, zone):
+def test_calendar_columns_bound_the_timestamp(local, base, form, zone):
     generated, partition = FORMS[form]
     low, high = _limits(_schema(base, *generated), partition(local))
     assert low <= MOMENTS[base](local, zone) <= high
@@ -147,7 +147,7 @@ def test_hours(local, base, form, zone):
     unit=st.sampled_from(list(TRUNCATED)),
     zone=st.sampled_from(ZONES),
 )
-def test_a_moment_lies_within_the_unit_that_it_was_truncated_to(local, base, unit, zone):
+def test_truncated_timestamps_bound_the_timestamp(local, base, unit, zone):
     days, start = TRUNCATED[unit]
     truncated = local.replace(**MIDNIGHT, **start)
     if base == "timestamp":  # both are instants
@@ -155,7 +155,7 @@ def test_a_moment_lies_within_the_unit_that_it_was_truncated_to(local, base, uni
     text = truncated.strftime("%Y-%m-%d %H:%M:%S") if base == "timestamp_ntz" else f"{truncated.isoformat()}Z"
     low, high = _limits(_schema(base, ("g", base, f"date_trunc('{unit}', b)")), {"g": text})
     assert low <= MOMENTS[base](local, zone) <= high
-    # A day with a change of the clock is longer, and the service does not know the zone.
+    # A day with a clock change is longer, and the service does not know the zone.
     assert high - low <= (days + (4 if base == "timestamp" else 0)) * 86_400_000_000
 
 
@@ -164,7 +164,7 @@ def test_a_moment_lies_within_the_unit_that_it_was_truncated_to(local, base, uni
     length=st.integers(1, 4),
     form=st.sampled_from(["substring(b, 1, {})", "left(b, {})", "substr(b, 0, {})"]),
 )
-def test_a_text_lies_within_what_its_prefix_says(text, length, form):
+def test_prefixes_bound_the_string(text, length, form):
     prefix = text[:length]
     schema = _schema("string", ("g", "string", form.format(length)))
     low, high = _limits(schema, {"g": prefix})
@@ -184,7 +184,7 @@ def test_a_prefix_ends_where_the_next_begins():
 @pytest.mark.parametrize(
     ("base", "generated", "value", "moment"),
     [
-        # What Spark 4.1 gives, in the zones of Paris and Samoa: both times are skipped there.
+        # Spark 4.1's results in Paris and Samoa, where both times are skipped.
         (
             "timestamp_ntz",
             ("string", "date_format(b, 'yyyy-MM-dd-HH')"),
@@ -203,7 +203,7 @@ def test_a_prefix_ends_where_the_next_begins():
             "2011-12-31",
             (_local(2011, 12, 30) - EPOCH).days,
         ),
-        # Midnight in New York; date_trunc makes an instant of a local time.
+        # Midnight in New York; date_trunc turns a local time into an instant.
         (
             "timestamp_ntz",
             ("timestamp", "date_trunc('DAY', b)"),
@@ -212,23 +212,23 @@ def test_a_prefix_ends_where_the_next_begins():
         ),
     ],
 )
-def test_a_local_time_goes_through_the_zone_of_the_writer(base, generated, value, moment):
+def test_timestamp_ntz_bounds_allow_for_the_zone_of_the_writer(base, generated, value, moment):
     low, high = _limits(_schema(base, ("g", *generated)), {"g": value})
     assert low <= moment <= high
 
 
-def test_a_time_that_was_truncated_to_hours_and_kept_as_a_date_may_be_any_of_that_day():
+def test_hours_stored_as_a_date_bound_only_the_day():
     schema = _schema("timestamp_ntz", ("g", "date", "date_trunc('HOUR', b)"))
     low, high = _limits(schema, {"g": dt.date(2026, 1, 1)})
     assert low <= _micros(_local(2026, 1, 1, 13)) <= high
 
 
-def test_a_truncated_time_that_was_kept_as_text_says_nothing():
+def test_truncated_timestamps_stored_as_strings_give_no_bounds():
     schema = _schema("timestamp", ("g", "string", "date_trunc('DAY', b)"))
     assert _limits(schema, {"g": "2026-01-01 00:00:00"}) is None
 
 
-def test_a_copy_has_the_same_value():
+def test_a_copied_column_has_the_same_bounds():
     assert _limits(_schema("long", ("g", "long", "b")), {"g": 7}) == (7, 7)
 
 
@@ -259,7 +259,7 @@ def test_a_copy_has_the_same_value():
         ("string", "string", "left(upper(b), 2)"),
     ],
 )
-def test_an_expression_that_is_not_understood_says_nothing(base, kind, text):
+def test_unsupported_expressions_give_no_bounds(base, kind, text):
     schema = _schema(base, ("g", kind, text))
     assert implied_bounds(schema, ["g"]) == []
 
@@ -272,18 +272,18 @@ def test_an_expression_that_is_not_understood_says_nothing(base, kind, text):
         (("g", "long", "year(b)"), {"g": "9223372036854775807"}),
     ],
 )
-def test_values_that_no_moment_has_say_nothing(generated, partition):
+def test_impossible_timestamps_give_no_bounds(generated, partition):
     assert _limits(_schema("timestamp", generated), partition) == (None, None)
 
 
-def test_several_columns_limit_together():
+def test_bounds_from_several_columns_intersect():
     schema = _schema("timestamp_ntz", ("y", "integer", "year(b)"), ("d", "date", "cast(b as date)"))
     low, high = _limits(schema, {"y": 2024, "d": dt.date(2024, 3, 1)})
     assert (low, high) == (_micros(_local(2024, 3, 1)), _micros(_local(2024, 3, 2)) - 1)
     assert len(implied_bounds(schema, ["y", "d"])) == 2
 
 
-def test_nothing_is_said_of_nulls():
+def test_nullability_stays_unknown():
     values = pa.array([[("y", None)], [("y", "2024")]], pa.map_(pa.string(), pa.string()))
     schema = _schema("date", ("y", "integer", "year(b)"))
     (implied,) = implied_bounds(schema, ["y"])

@@ -161,13 +161,13 @@ UNKNOWN = {"stats": None}
         ("not null", [0, 0, 0, 0, 0]),
     ],
 )
-def test_statistics_of_a_whole_number(text, expected):
+def test_integer_statistics(text, expected):
     assert _may(text, LOW, MIDDLE, HIGH, NOTHING_BUT_NULL, UNKNOWN) == [bool(each) for each in expected]
 
 
 @pytest.mark.parametrize("place", [0, 700, 1999])
-def test_one_damaged_text_among_many_costs_no_other_file_its_bounds(place):
-    """Texts are read all at once, and in halves around one that is not JSON."""
+def test_invalid_statistics_of_one_file_do_not_affect_the_others(place):
+    """Texts are read all at once, bisecting around one that is not JSON."""
     files = [_between("i", number, number) for number in range(2000)]
     files[place] = {"stats": '{"numRecords": 10, "minValues": '}
     asked = [number for number in (0, 1, 699, 701, 1000, 1998, 1999) if number != place]
@@ -185,7 +185,7 @@ def test_one_damaged_text_among_many_costs_no_other_file_its_bounds(place):
         ("cast(i as bigint) = 12", [0, 1]),
         ("cast(i as double) = 12.0", [0, 1]),
         ("cast(i as float) = 12.0", [0, 1]),
-        # What may overflow is NULL, or an error, and no matter of bounds.
+        # Overflow gives NULL or an error, so bounds are no use.
         ("cast(i as decimal(10,2)) is null", [1, 1]),
         ("cast(i as decimal(9)) = 12", [1, 1]),
         ("cast(i as smallint) is null", [1, 1]),
@@ -193,19 +193,19 @@ def test_one_damaged_text_among_many_costs_no_other_file_its_bounds(place):
         ("cast(i as string) = '12'", [1, 1]),
         ("cast(i as boolean)", [1, 1]),
         ("cast(i as timestamp) = timestamp '1970-01-01 00:00:12'", [1, 1]),
-        # Of text alone a prefix is one.
+        # Only strings have prefixes.
         ("left(i, 1) = '2'", [1, 1]),
         ("substring(i, 1, 1) = '2'", [1, 1]),
         ("year(i) = 12", [1, 1]),
         ("to_date(i) = date '2024-01-01'", [1, 1]),
     ],
 )
-def test_casts_of_a_whole_number(text, expected):
+def test_integer_casts(text, expected):
     assert _may(text, LOW, MIDDLE) == [bool(each) for each in expected]
 
 
-def test_literals_that_a_cast_changes_say_nothing():
-    # 11.6 becomes 12, and 12 with one digit NULL, or an error.
+def test_literals_changed_by_a_cast():
+    # 11.6 is rounded to 12; 12 with one digit is NULL or an error.
     assert _may("p = cast(11.6 as decimal(2,0))", _between("p", 12, 12)) == [True]
     assert _may("p = cast(11.6 as decimal(3,1))", _between("p", 12, 12), _between("p", 11, 12)) == [
         False,
@@ -234,8 +234,8 @@ WIDE = {
     "literal",
     ["date '2024-01-01'", "timestamp '2024-01-01 00:00:00'", "'text'", "''", "true", "12", "1.5", "1e0"],
 )
-def test_a_literal_of_another_kind_takes_no_file_whose_values_it_may_equal(column, literal):
-    """What an engine makes of it, an error included, is its own matter."""
+def test_a_literal_of_another_type_skips_no_file_that_may_match(column, literal):
+    """The engine decides what the comparison means, or fails."""
     file = _between(column, *WIDE[column])
     for text in (f"{column} = {literal}", f"{literal} <=> {column}", f"{column} <> {literal}"):
         try:
@@ -256,12 +256,12 @@ def test_casts_of_other_types():
     assert _may("cast(b as decimal(2)) is null", _between("b", 0, 9)) == [True]
     assert _may("cast(f as double) < 1", _between("f", 1.5, 2.0)) == [False]
     assert _may("cast(g as float) < 1", _between("g", 1.5, 2.0)) == [False]
-    # A double that a float rounds down to 1.
+    # A double that rounds down to 1 as a float.
     assert _may("cast(g as float) <= 1", _between("g", 1.00000001, 2.0)) == [True]
     assert _may("cast(g as int) = 1", _between("g", 2.5, 3.0)) == [True]
 
 
-def test_dates_of_moments():
+def test_dates_of_timestamps():
     day = _between("d", "2024-03-01", "2024-03-31")
     local = _between("n", "2024-03-01T00:00:00.000", "2024-03-02T12:00:00.000")
     at = _between("ts", "2024-03-02T00:00:00.000Z", "2024-03-02T12:00:00.000Z")
@@ -269,7 +269,7 @@ def test_dates_of_moments():
         assert _may(f"{text} = date '2024-03-02'", local) == [True]
         assert _may(f"{text} > date '2024-03-02'", local) == [False]
         assert _may(f"{text} < date '2024-03-01'", local) == [False]
-    for text in ("to_date(ts)", "cast(ts as date)"):  # in whatever zone the session has
+    for text in ("to_date(ts)", "cast(ts as date)"):  # in any session time zone
         assert _may(f"{text} = date '2024-03-01'", at) == [True]
         assert _may(f"{text} = date '2024-03-03'", at) == [True]
         assert _may(f"{text} < date '2024-03-01'", at) == [False]
@@ -319,12 +319,12 @@ def test_prefixes_of_text():
 @pytest.mark.parametrize(
     "text", ["s like 'b%'", "s not like 'b%'", "s like 'b'", "s not like 'b'", "s like '%b'"]
 )
-def test_a_pattern_where_a_bound_is_unknown_loses_no_row(text, bound):
+def test_like_with_an_unknown_bound_skips_no_matching_row(text, bound):
     assert _may(text, bound) == [True]
     assert _may(text, bound, _between("s", "a", "c"))[0]
 
 
-def test_long_lists_and_chains_are_looked_up():
+def test_long_in_lists_and_or_chains():
     members = ",".join(str(each) for each in range(100, 40_000, 100))
     files = [
         _between("i", 101, 199),
@@ -367,7 +367,7 @@ def _value(column, number):
 
 @pytest.mark.parametrize("column", ["i", "l", "g", "f", "p", "d"])
 @pytest.mark.parametrize("others", [False, True], ids=["alone", "beside files with both bounds"])
-def test_long_lists_where_only_one_bound_is_known_lose_no_row(column, others):
+def test_long_lists_with_one_unknown_bound_skip_no_matching_row(column, others):
     members = range(100, 200, 2)
     listed, unlisted = (f"{column} {word} ({_literals(column, members)})" for word in ("IN", "NOT IN"))
     values = [99, 100, 101, 198, 199]
@@ -375,7 +375,7 @@ def test_long_lists_where_only_one_bound_is_known_lose_no_row(column, others):
 
     for bound, reaches in (("low", (99, 100, 101, 198)), ("high", (100, 101, 198, 199))):
         files = [_one_bound(column, **{bound: _value(column, each)}) for each in values]
-        # A file whose values begin, or end, at this one may hold any of the other members, and any other value.
+        # A file whose values start or end at this member may contain any of the others, or other values.
         found = dict(zip(values, _may(listed, *beside, *files)[len(beside) :], strict=True))
         assert all(found[each] for each in reaches), bound
         assert all(_may(unlisted, *beside, *files)), bound
@@ -391,7 +391,7 @@ def test_a_long_list_skips_by_one_bound():
     assert _may(listed, LOW, *(_one_bound("i", high=high) for high in (99, 100))) == [False, False, True]
 
 
-def test_a_long_list_of_which_a_file_has_one_value_has_no_other():
+def test_a_file_with_a_single_value_of_a_long_list():
     unlisted = f"i NOT IN ({_literals('i', range(100, 200, 2))})"
     files = [
         _between("i", low, high) for low, high in ((100, 100), (198, 198), (100, 102), (101, 101), (99, 99))
@@ -402,7 +402,7 @@ def test_a_long_list_of_which_a_file_has_one_value_has_no_other():
 
 
 @pytest.mark.parametrize("members", [10, 100])
-def test_values_between_whole_numbers_are_no_whole_number(members):
+def test_fractions_never_equal_integers(members):
     numbers = [f"{each}.5" for each in range(100, 100 + members)]
     chain, listed = " or ".join(f"i = {each}" for each in numbers), ", ".join(numbers)
 
@@ -446,7 +446,7 @@ def test_text():
     ]
 
 
-def test_text_that_was_cut():
+def test_truncated_strings():
     long = "x" * 40
     with_tie_breaker = _between("s", long[:32], long[:32] + "\U0010ffff")
     without = _between("s", long[:32], long[:32])
@@ -456,8 +456,8 @@ def test_text_that_was_cut():
     assert _may("s > 'y'", with_tie_breaker, without) == [False, False]
 
 
-def test_no_maximum_of_a_float_is_relied_on():
-    # The maximum of a Parquet footer ignores NaN, and NaN is greater than 9.
+def test_float_maximums_are_ignored():
+    # A Parquet footer's maximum ignores NaN, which is greater than 9.
     for column in ("f", "g"):
         file = _between(column, 1.0, 2.0)
         assert _may(f"{column} > 9", file) == [True]
@@ -491,7 +491,7 @@ def test_dates_and_times():
     assert _may("ts > timestamp '2024-03-02T00:00:00.001Z'", at) == [False]
     assert _may("ts > timestamp '2024-03-02T02:00:00+01:00'", at) == [False]
     assert _may("ts < '2024-03-01 00:00:00 UTC'", at) == [False]
-    # Which instant this is depends on the session's time zone.
+    # The session's time zone determines the instant.
     assert _may("ts > timestamp '2024-03-02 12:00:00'", at) == [True]
     assert _may("ts > '2024-03-03'", at) == [False]
     assert _may("ts > date '2024-03-02'", at) == [True]
@@ -541,7 +541,7 @@ def test_columns_without_usable_statistics():
     assert _may("arr[0] = 1", *files) == [True, True, True]
 
 
-def test_wide_bounds_leave_only_what_stays_true_when_rows_are_deleted():
+def test_wide_bounds():
     wide = {"more": {"tightBounds": False}}
     file = _between("i", 0, 9, nulls=4) | wide
     assert _may("i is null", file) == [True]
@@ -574,7 +574,7 @@ def test_wide_bounds_leave_only_what_stays_true_when_rows_are_deleted():
         '{"minValues":{"col-i":50}}{"minValues":{"col-i":60}}',
     ],
 )
-def test_statistics_that_make_no_sense_say_nothing_and_spoil_no_others(stats):
+def test_invalid_statistics_are_ignored_and_do_not_affect_others(stats):
     files = ({"stats": stats}, LOW, MIDDLE)
     assert _may("i = 12 and (s = 'b' or g = 5)", *files) == [True, False, True]
 
@@ -591,13 +591,13 @@ def test_statistics_over_several_lines():
     assert _may("s = 'a'", braces, LOW) == [False, True]
 
 
-def test_numbers_may_be_written_in_other_ways():
+def test_alternative_number_formats():
     file = {"stats": '{\n "numRecords": 10, "minValues": {"col-i": 5.0},\n "maxValues": {"col-i": "7"}}'}
     assert _may("i = 8", file, LOW) == [False, True]
     assert _may("i = 6", file, MIDDLE) == [True, False]
 
 
-def test_partition_values_decide_for_every_row():
+def test_partition_values_can_match_all_rows():
     files = [
         {"part": {"pi": "1", "ps": "a"}},
         {"part": {"pi": "2", "ps": None}},
@@ -624,7 +624,7 @@ def test_partition_values_decide_for_every_row():
     assert _all("null or pi = 1", *files) == [True, False, False]
 
 
-def test_statistics_never_decide_for_every_row():
+def test_statistics_never_match_all_rows():
     file = _between("i", 5, 5) | {"part": {"pi": "1"}}
     assert _all("i = 5", file) == [False]
     assert _all("i = 5 and pi = 1", file) == [False]
@@ -651,7 +651,7 @@ def test_partitions_by_other_types():
     assert _may("pt > timestamp '2024-03-02T00:00:00Z'", *zoned) == [False, False]
 
 
-def test_a_partition_value_that_is_none_is_corruption():
+def test_an_invalid_partition_value_is_corrupt():
     with pytest.raises(CorruptLog, match="x1"):
         _may("pi = 1", {"part": {"pi": "x1"}})
 
@@ -676,7 +676,7 @@ def test_files_in_several_chunks_and_an_unpartitioned_table():
 
 
 @pytest.mark.parametrize("word", ["and", "or"])
-def test_a_huge_chain_over_many_files_is_cut_short_not_waited_for(monkeypatch, word):
+def test_a_huge_chain_over_many_files_is_limited(monkeypatch, word):
     monkeypatch.setattr(truth, "_WORK", 200_000)
     looked_at, real = [], truth.compared
     monkeypatch.setattr(truth, "compared", lambda *sides: looked_at.append(1) or real(*sides))
@@ -690,6 +690,6 @@ def test_a_huge_chain_over_many_files_is_cut_short_not_waited_for(monkeypatch, w
     ):
         looked_at.clear()
         pruned = prune(files, parse(text, SCHEMA), SCHEMA, [])
-        # Which rows the last terms are about is left open.
+        # The last terms are not evaluated.
         assert pruned.may_match.to_pylist() == [may_match] * files.num_rows
         assert len(looked_at) <= 100

@@ -1,4 +1,4 @@
-"""Data skipping against the rows themselves: what DuckDB finds in a file must never have been skipped."""
+"""Data skipping checked against rows: no file in which DuckDB finds a match may be skipped."""
 
 import datetime as dt
 import itertools
@@ -311,7 +311,7 @@ PREDICATES = st.recursive(_leaf(), _combined, max_leaves=4)
 
 
 def _values(name):
-    # Few distinct values per file, so that bounds are narrow enough to skip by.
+    # Few distinct values per file give bounds narrow enough for skipping.
     pool = st.sampled_from([*VALUES[name][1], None])
     return st.lists(pool, min_size=1, max_size=2)
 
@@ -330,12 +330,12 @@ def _file(draw):
 
 
 def _key(value):
-    """Order as Spark does: NaN greatest."""
+    """Sort like Spark: NaN is greatest."""
     return (1, 0) if isinstance(value, float) and math.isnan(value) else (0, value)
 
 
 def _json(value, name, *, upper, writer):  # noqa: PLR0911 - one answer per type
-    """Return a bound as writers write it, or None where they leave it out."""
+    """Return a bound as writers write it, or None if they omit it."""
     if name == "flag":
         return None
     if isinstance(value, float):
@@ -389,7 +389,7 @@ def _table(files):
                 columns["file"].append(number)
                 for name in VALUES:
                     columns[name].append(rows[name][at])
-                    # The empty string has no partition value of its own.
+                    # The empty string has no distinct partition value.
                     columns["p" + name].append(None if partition[name] == "" else partition[name])
     return pa.table(columns, schema=pa.schema([pa.field("file", pa.int64()), *SCHEMA.to_arrow()]))
 
@@ -421,7 +421,7 @@ def _live(files):
 
 
 def _check(text, files, live, connection):
-    """Compare ``prune`` with the rows; return whether DuckDB can evaluate the predicate."""
+    """Compare ``prune`` with the rows; return whether DuckDB could evaluate the predicate."""
     try:
         predicate = parse(text, SCHEMA)
         tested = f"SELECT file, coalesce({predicate_sql(predicate)}, FALSE) AS m FROM t"
@@ -474,7 +474,7 @@ OPERATORS = ["=", "<>", "<", "<=", ">", ">=", "<=>"]
 
 
 def _exhaustive(name):
-    """Return every predicate of one operator on a column and one of its literals."""
+    """Return every predicate that applies an operator to a column and one of its literals."""
     for operator in OPERATORS:
         yield from (f"{{c}} {operator} {literal}" for literal in LITERALS[name])
     yield from ("{c} is null", "{c} in (null)", f"{{c}} in ({', '.join(LITERALS[name][:3])})")
@@ -506,8 +506,8 @@ def test_every_pair_of_values_against_every_literal(name, zone, connections):
     assert tried > 20 // step
 
 
-def test_that_the_comparison_is_not_vacuous():
-    """Files of one value are skipped by most predicates that are false for it."""
+def test_the_comparison_is_not_vacuous():
+    """Files with one value are skipped by most predicates that are false for it."""
     skipped = total = 0
     for name in ("i", "l", "p", "s", "d", "ts", "n"):
         values = VALUES[name][1]

@@ -75,7 +75,7 @@ def on_disk(payload, cardinality, offset=1):
 @example(BitMap64())
 @example(BitMap64([MAX_ROW_INDEX]))
 @example(BitMap64(range(2**32 - 5, 2**32 + 5)))
-def test_a_bitmap_comes_back_from_every_form(bitmap):
+def test_every_format_round_trips(bitmap):
     payload = encode(bitmap)
     assert deserialize_bitmap(serialize_bitmap(bitmap)) == bitmap
     assert decode(payload) == bitmap
@@ -90,7 +90,7 @@ def test_runs_are_stored_as_runs_and_the_caller_s_bitmap_is_left_alone():
     assert bitmap.serialize() == before
 
 
-def test_a_row_index_that_delta_cannot_hold_is_refused():
+def test_row_indexes_beyond_deltas_limit_are_refused():
     with pytest.raises(InvalidCommit, match="largest"):
         encode(BitMap64([MAX_ROW_INDEX + 1]))
 
@@ -131,7 +131,7 @@ def test_the_older_native_layout_is_read():
 
 
 @pytest.mark.skipif(not BLOBS.is_dir(), reason="no corpus (DELVEC_CORPUS)")
-def test_published_bitmaps_hold_what_their_publishers_say():
+def test_published_bitmaps_decode_as_documented():
     manifest = json.loads((BLOBS.parent / "MANIFEST.json").read_text())
     for entry in manifest["blobs"]:
         data = (BLOBS.parent / entry["path"]).read_bytes()
@@ -170,7 +170,7 @@ def test_any_bytes_are_a_bitmap_or_a_corrupt_deletion_vector(data):
         bitmap = decode(data)
     except CorruptDeletionVector:
         return
-    # Whatever was accepted is sound: it can be used and written again.
+    # An accepted bitmap is valid: it can be used and serialized again.
     assert decode(encode(bitmap)) == bitmap if not bitmap or bitmap.max() <= MAX_ROW_INDEX else True
     assert len(bitmap | BitMap64([1])) >= len(bitmap)
 
@@ -254,7 +254,7 @@ def test_a_prefix_is_a_directory_and_the_last_20_characters_are_the_uuid():
 
 
 @given(st.uuids(), st.text("abcXYZ09", max_size=6))
-def test_names_come_back_from_descriptors(identifier, prefix):
+def test_file_names_round_trip(identifier, prefix):
     text = encode_uuid(prefix, identifier)
     assert decode_uuid(text) == (prefix, identifier)
     path = Descriptor("u", text, 1, 1, 1).relative_path()
@@ -264,7 +264,7 @@ def test_names_come_back_from_descriptors(identifier, prefix):
 @pytest.mark.parametrize(
     "text", ["", "short", "../" + "0" * 20, "/x" + "0" * 20, "a/../b" + "0" * 20, "~" * 20]
 )
-def test_a_path_that_is_no_uuid_below_the_table_is_corrupt(text):
+def test_an_invalid_uuid_path_is_corrupt(text):
     with pytest.raises(CorruptDeletionVector):
         Descriptor("u", text, 1, 1, 1).relative_path()
 
@@ -342,7 +342,7 @@ def test_size_and_checksum_surround_the_payload_big_endian():
         (frame(PAYLOAD[:12] + bytes(len(PAYLOAD) - 12)), 4, CorruptDeletionVector, "not a 64-bit Roaring"),
     ],
 )
-def test_each_defect_of_a_file_has_its_own_error_that_names_table_version_and_file(
+def test_each_file_defect_has_a_specific_error_that_names_table_version_and_file(
     buffer, cardinality, error, says
 ):
     descriptor = on_disk(PAYLOAD, cardinality)
@@ -373,7 +373,7 @@ def test_each_defect_of_a_file_has_its_own_error_that_names_table_version_and_fi
         ("wi5b=" + KERNEL_RS[5:], 44, 6, CorruptDeletionVector),
     ],
 )
-def test_each_defect_of_an_inline_one_has_its_own_error(text, size, cardinality, error):
+def test_each_inline_defect_has_a_specific_error(text, size, cardinality, error):
     with pytest.raises(error) as caught:
         decode_inline(Descriptor("i", text, None, size, cardinality), WHERE)
     assert type(caught.value) is error
@@ -388,8 +388,8 @@ def test_an_absent_offset_means_the_start_with_or_without_a_version_byte(version
     assert unframe((version_byte + frame(PAYLOAD))[start:end], descriptor, WHERE) == BitMap64([3, 4, 7, 11])
 
 
-def test_what_is_read_of_a_file_is_one_vector_with_its_size_and_checksum():
+def test_the_byte_range_is_one_framed_deletion_vector():
     text = encode_uuid("", uuid.UUID(int=1))
 
     assert Descriptor("u", text, 60, 40, 6).byte_range == (60, 108)
-    assert Descriptor("u", text, None, 40, 6).byte_range == (0, 49)  # with a version byte or without
+    assert Descriptor("u", text, None, 40, 6).byte_range == (0, 49)  # with or without a version byte

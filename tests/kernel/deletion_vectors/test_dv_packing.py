@@ -50,7 +50,7 @@ def test_the_same_input_gives_the_same_bytes_and_allocation_agrees(items, target
         }
 
 
-def test_small_ones_share_a_file_and_a_large_one_has_its_own():
+def test_small_deletion_vectors_share_a_file_and_large_ones_do_not():
     large = BitMap64(range(0, 60_000, 3))
     items = [("a", BitMap64([1])), ("b", BitMap64([2])), ("c", large), ("d", BitMap64([3]))]
     files = pack(items, target_size=1000)
@@ -63,7 +63,7 @@ def test_without_deletion_vectors_there_is_no_file():
     assert pack([]) == []
 
 
-def test_each_file_goes_to_a_random_directory_of_its_own_where_the_table_wants_that():
+def test_random_prefixes_put_each_file_into_a_separate_directory():
     files = pack(
         [("a", BitMap64([1])), ("b", BitMap64([2]))],
         target_size=1,
@@ -104,7 +104,7 @@ def test_offsets_stay_within_31_bits_whatever_the_target():
     assert all(x.offset + x.size_in_bytes + 8 < 2**31 for file in files for x in file.extents.values())
 
 
-def test_what_the_format_cannot_hold_is_refused():
+def test_deletion_vectors_too_large_for_the_format_are_refused():
     for bad in ([("a", 2**31)], [("a", 0)], [("a", 10), ("a", 10)]):
         with pytest.raises(InvalidCommit, match="'a'"):
             allocate(bad)

@@ -11,7 +11,7 @@ def test_the_specification_s_example():
 
 
 @given(st.binary(max_size=200))
-def test_what_is_encoded_comes_back_padded(data):
+def test_encoding_round_trips_with_padding(data):
     text = z85.encode(data)
     assert len(text) == (len(data) + 3) // 4 * 5
     assert z85.decode(text)[: len(data)] == data
@@ -21,7 +21,7 @@ def test_what_is_encoded_comes_back_padded(data):
 @pytest.mark.parametrize(
     "text", ["abcd", "abc d", "abc_d", "abc~d", "abc;d", "abcé1", "#####", "|abcd", "abc\x00d"]
 )
-def test_anything_else_is_refused(text):
+def test_invalid_input_is_refused(text):
     with pytest.raises(ValueError, match="Z85"):
         z85.decode(text)
 
@@ -40,12 +40,12 @@ def test_any_text_decodes_or_is_refused(text):
     ("text", "data"),
     [("##093", b"\x03\x00"), ("###01", b"\x01"), ("#0001", b"\0\0\x01"), ("HelloWorld##093", b"\x03\x00")],
 )
-def test_a_last_group_as_rust_writes_it_holds_fewer_bytes(text, data):
+def test_a_partial_last_group_in_rusts_format(text, data):
     assert z85.decode(text)[-len(data) :] == data
     assert len(z85.decode(text)) == len(data) + (8 if len(text) > 5 else 0)
 
 
 @pytest.mark.parametrize("text", ["#####", "####1", "###%%", "##093HelloWorld", "#%%%%"])
-def test_a_last_group_that_holds_more_than_it_says_is_refused(text):
+def test_an_overlong_partial_group_is_refused(text):
     with pytest.raises(ValueError, match="Z85"):
         z85.decode(text)

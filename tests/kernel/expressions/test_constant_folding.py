@@ -1,4 +1,4 @@
-"""Constant sub-expressions: only what has one value under every setting becomes a literal."""
+"""Constant folding: only expressions with the same value under all settings become literals."""
 
 import pyarrow as pa
 import pytest
@@ -69,7 +69,7 @@ def _folded(text):
         ),
     ],
 )
-def test_what_has_one_value_becomes_a_literal(text, expected):
+def test_constant_expressions_are_folded(text, expected):
     assert _folded(text) == expected
 
 
@@ -84,8 +84,8 @@ def test_what_has_one_value_becomes_a_literal(text, expected):
         "x < 1 / 0",
         "x < 1 % 0",
         "x < 1.0 / 0.0",
-        "x < 1 / 3.0",  # rounds, and how depends on types and on decimalOperations.allowPrecisionLoss
-        "x < 1e-1 + 1",  # a decimal by exponentLiteralAsDecimal, and then another value
+        "x < 1 / 3.0",  # rounding depends on types and on decimalOperations.allowPrecisionLoss
+        "x < 1e-1 + 1",  # a decimal under exponentLiteralAsDecimal, with another value
         "x < 0.1D + 0.2D",
         "x < cast('5.5' as int)",
         "x < cast(' 5' as int)",
@@ -112,7 +112,7 @@ def test_what_has_one_value_becomes_a_literal(text, expected):
         "s < 'a' || 'b'",
     ],
 )
-def test_what_may_fail_round_or_depend_on_the_session_stays_as_it_is(text):
+def test_expressions_that_may_fail_round_or_depend_on_the_session_are_not_folded(text):
     predicate = parse(text, SCHEMA)
     assert predicate.folded is predicate.expression
 
@@ -126,11 +126,11 @@ def test_the_predicate_itself_is_not_changed():
 
 
 def test_enough_of_the_random_constants_are_folded():
-    """So that what Spark says of them means something."""
+    """Makes the comparison with Spark meaningful."""
     changed = [text for text in CONSTANTS if _folded(f"x = ({text})") != f"x = ({text})"]
     assert len(changed) > len(CONSTANTS) // 3
 
 
-def test_a_long_predicate_is_folded_in_a_moment():
+def test_long_predicates_are_folded_quickly():
     text = " OR ".join(f"x = {each} + 1" for each in range(2900))
     assert _folded(text).startswith("x = 1 OR x = 2")

@@ -1,4 +1,4 @@
-"""Expressions over a target and a source: which column a name is, and the text that an engine gets."""
+"""Expressions over a target and a source: name resolution, and the text for engines."""
 
 import duckdb
 import pyarrow as pa
@@ -45,7 +45,7 @@ def _parsed(text: str, **options: bool) -> Expression:
         ("`a.b c``d` + target.`A.B C``D`", "`t`.`a.b c``d` + `t`.`a.b c``d`"),
         ("STRASSE", None),
         ("`straße`", "`t`.`straße`"),
-        # An alias that is also a column: the alias, unless that side has no such column.
+        # An alias that is also a column name: the alias wins, unless that side lacks the column.
         ("target.id", "`t`.`Id`"),
         ("target.city", "`s`.`target`.`City`"),
         ("source.target.city", "`s`.`target`.`City`"),
@@ -66,7 +66,7 @@ def test_columns_are_found_and_the_rest_of_the_text_stays(text: str, spark: str 
         assert _parsed(text).sql().split() == spark.split()
 
 
-def test_what_is_read_is_told_by_relation() -> None:
+def test_columns_read_are_listed_by_relation() -> None:
     found = _parsed("target.id = source.id AND NAME = 'x'")
     assert found.columns == {"t": {"Id", "name"}, "s": {"id"}}
     assert not found.reads_only("t")
@@ -94,7 +94,7 @@ def test_duckdb_reads_the_columns_of_relations_even_where_a_column_has_a_relatio
 
 
 @pytest.mark.parametrize("text", ["id = 1", "ID + 1"])
-def test_a_name_that_both_sides_have_is_ambiguous(text: str) -> None:
+def test_a_name_on_both_sides_is_ambiguous(text: str) -> None:
     with pytest.raises(
         AmbiguousColumn, match=r"write 'target\.id' or 'source\.id'|write 'target\.ID' or 'source\.ID'"
     ):
@@ -118,7 +118,7 @@ def test_unknown_columns_are_named(text: str, message: str) -> None:
         _parsed(text)
 
 
-def test_a_side_that_has_no_row_there_is_named() -> None:
+def test_using_a_side_without_a_row_is_refused_by_name() -> None:
     with pytest.raises(UnknownColumn, match="'target' has no row"):
         parse_expression("target.id", {"s": _schema({"id": pa.int64()})}, ALIASES)
 
@@ -126,7 +126,7 @@ def test_a_side_that_has_no_row_there_is_named() -> None:
 @pytest.mark.parametrize(
     "text", ["", "id +", "count(name)", "(SELECT 1)", "1; 2", "sum(amount) OVER ()", "*"]
 )
-def test_what_is_no_row_wise_expression_is_refused(text: str) -> None:
+def test_non_row_wise_expressions_are_refused(text: str) -> None:
     with pytest.raises(InvalidPredicate):
         _parsed(text)
 
@@ -138,7 +138,7 @@ def test_a_condition_must_be_boolean() -> None:
 
 
 @pytest.mark.parametrize("text", ["rand() < 0.5", "uuid()", "my_own_function(name)"])
-def test_what_may_change_from_one_evaluation_to_the_next_is_told(text: str) -> None:
+def test_non_deterministic_expressions_are_recognized(text: str) -> None:
     assert not _parsed(text).is_deterministic
 
 

@@ -1,4 +1,4 @@
-"""What conditions over two tables say of one of them, and Python values as SQL."""
+"""Single-table parts of conditions over two tables, and Python values as SQL literals."""
 
 import datetime as dt
 from decimal import Decimal
@@ -52,7 +52,7 @@ BOTH = {"t": TARGET, "s": SOURCE}
         ("t.id = 1 -- AND t.x = 1\nAND t.x = 2", ["t.id = 1", "t.x = 2"]),
     ],
 )
-def test_terms_that_must_all_be_true(text, terms):
+def test_splitting_a_condition_into_and_terms(text, terms):
     if terms is None:
         with pytest.raises(BadRequest):
             conjuncts(text, BOTH)
@@ -66,7 +66,7 @@ def test_terms_of_the_target_alone_are_predicates_over_it():
     assert target_terms(terms, "t") == ["`a ``b``` = 'x'", "`at`.`k` > 1"]
 
 
-def test_keys_are_columns_that_are_compared_as_they_are():
+def test_join_keys_are_plain_columns():
     text = "s.id = t.id AND t.`a ``b``` <=> s.key AND t.day = s.day + 1 AND t.x = s.x AND at.k = s.id AND t.day > s.day"
     keys = join_keys(conjuncts(text, BOTH), BOTH, "t", "s")
     assert [(key.target, key.source, key.null_safe) for key in keys] == [
@@ -102,7 +102,7 @@ def test_keys_are_columns_that_are_compared_as_they_are():
         np.int32(5),
     ],
 )
-def test_a_literal_means_its_value(value):
+def test_literals(value):
     sql = expression_sql(parse_expression(literal(lit(value)), {}))
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
@@ -110,7 +110,7 @@ def test_a_literal_means_its_value(value):
     assert found == value
 
 
-def test_a_moment_without_a_zone_is_utc_where_the_column_has_one():
+def test_naive_datetimes_are_utc_for_zoned_columns():
     moment = dt.datetime.fromisoformat("2024-01-02 03:00:00")
     assert "+00:00" in literal(moment, PrimitiveType("timestamp"))
     assert "+00:00" not in literal(moment, PrimitiveType("timestamp_ntz"))

@@ -105,7 +105,7 @@ def schema():
 
 @pytest.fixture(scope="module")
 def select():
-    """Return a function from a predicate to the ids of the rows that DuckDB finds with its rendering."""
+    """Return a function from a predicate to the ids of the rows that DuckDB finds."""
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
     connection.register("t", _table())
@@ -118,7 +118,7 @@ def select():
     connection.close()
 
 
-# Each answer was obtained from Spark 4 itself, with its defaults and the time zone UTC.
+# The expected results are Spark 4's, with default settings and time zone UTC.
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -258,7 +258,7 @@ def test_duckdb_finds_the_rows_that_spark_finds(text, expected, schema, select):
         "cast(g as int) = 1",
     ],
 )
-def test_what_fails_in_spark_fails_in_duckdb_too(text, schema, select):
+def test_errors_in_spark_are_errors_in_duckdb(text, schema, select):
     with pytest.raises(duckdb.Error):
         select(parse(text, schema))
 
@@ -286,7 +286,7 @@ def test_duckdb_refuses_what_it_might_read_differently(text, schema):
         predicate_sql(predicate)
 
 
-def test_spark_gets_what_was_written_with_the_schema_s_columns(schema):
+def test_spark_gets_the_original_text_with_the_schemas_column_names(schema):
     predicate = parse("I = 7 /* seven */ and ST.q LIKE 'a\\_%' -- end", schema)
     assert predicate.sql() == "`i` = 7 and `st`.`Q` LIKE 'a\\_%'"
     assert predicate.sql({"i": "col-`1"}) == "`col-``1` = 7 and `st`.`Q` LIKE 'a\\_%'"
@@ -374,7 +374,7 @@ def test_determinism(text, deterministic, schema):
         (b"i = 1", "bytes"),
     ],
 )
-def test_what_is_no_predicate_is_refused_in_one_sentence(text, says, schema):
+def test_invalid_predicates_are_refused_in_one_sentence(text, says, schema):
     with pytest.raises(InvalidPredicate, match=says) as caught:
         parse(text, schema)
     assert "\n" not in caught.value.message
@@ -394,7 +394,7 @@ def test_what_is_no_predicate_is_refused_in_one_sentence(text, says, schema):
         ("`st.z` = 1", "uses the column 'st.z'", "st.z"),
     ],
 )
-def test_unknown_columns_are_named_and_near_ones_suggested(text, says, column, schema):
+def test_unknown_columns_are_named_and_similar_ones_suggested(text, says, column, schema):
     with pytest.raises(UnknownColumn, match=says) as caught:
         parse(text, schema)
     if column:
@@ -423,7 +423,7 @@ def test_unknown_columns_are_named_and_near_ones_suggested(text, says, column, s
     ],
 )
 def test_deep_input_is_read_or_refused_quickly(nest, size, schema):
-    started = time.process_time()  # not the clock's: neighbours may be busy
+    started = time.process_time()  # not wall clock: the machine may be busy
     try:
         predicate = parse(nest(size), schema)
         predicate.sql()
@@ -433,7 +433,7 @@ def test_deep_input_is_read_or_refused_quickly(nest, size, schema):
     assert time.process_time() - started < 60
 
 
-def test_where_the_caller_s_stack_is_nearly_used_up(schema):
+def test_parsing_with_a_nearly_full_stack(schema):
     text = "(" * 30 + "i = 1" + ")" * 30
 
     def dive(levels):
@@ -447,7 +447,7 @@ def test_where_the_caller_s_stack_is_nearly_used_up(schema):
     assert "delvec-predicate" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_too_long_a_text_is_refused_before_it_is_read(schema):
+def test_overlong_texts_are_refused_before_parsing(schema):
     with pytest.raises(InvalidPredicate, match="100,000 are accepted"):
         parse("i = 1" + " " * MAX_LENGTH, schema)
 
@@ -482,7 +482,7 @@ def strings():
 
 @settings(max_examples=100, deadline=None)
 @given(value=st.text(max_size=20))
-def test_any_string_reaches_duckdb_as_it_is(strings, value):
+def test_strings_reach_duckdb_unchanged(strings, value):
     schema = StructType.from_arrow(SCHEMA)
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     predicate = parse(f"s = '{escaped}'", schema)

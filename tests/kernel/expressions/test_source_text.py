@@ -1,4 +1,4 @@
-"""Errors in SQL text say where: line, column, and the line with the part marked."""
+"""Errors in SQL are located: line, column, and an excerpt with carets."""
 
 import pickle
 
@@ -28,7 +28,7 @@ SCHEMA = StructType.from_arrow(
         ("id = 1 AND\nname = 'abc", None, None, None),
     ],
 )
-def test_where_a_predicate_is_wrong(text, line, column, marked):
+def test_errors_are_located_in_the_text(text, line, column, marked):
     with pytest.raises(BadRequest) as caught:
         parse(text, SCHEMA)
     error = caught.value

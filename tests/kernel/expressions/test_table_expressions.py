@@ -1,4 +1,4 @@
-"""The SQL that a table's metadata may hold: what is on the list passes with its meaning, everything else is refused."""
+"""Expressions in table metadata: allowed ones keep their meaning, all others are rejected."""
 
 import pytest
 from tests.expression_cases import CHANGING, COLUMNS, HOSTILE, LEGITIMATE
@@ -14,7 +14,7 @@ def allowed(text, columns=tuple(COLUMNS)):
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_what_is_not_on_the_list_is_refused_by_name(text):
+def test_expressions_not_on_the_allow_list_are_refused_by_name(text):
     with pytest.raises(ExpressionNotAllowed, match=r"^Column 'c' has the default ") as caught:
         allowed(text)
     assert caught.value.details["expression"] == text
@@ -23,7 +23,7 @@ def test_what_is_not_on_the_list_is_refused_by_name(text):
 
 
 @pytest.mark.parametrize("text", LEGITIMATE + CHANGING)
-def test_what_tables_hold_passes(text):
+def test_expressions_found_in_tables_are_allowed(text):
     assert allowed(text)
 
 
@@ -41,7 +41,7 @@ def test_what_tables_hold_passes(text):
         ("/**/1/**/", "1"),
     ],
 )
-def test_an_engine_gets_the_words_written_anew(text, written):
+def test_the_engine_gets_rewritten_tokens(text, written):
     if written is None:
         with pytest.raises(ExpressionNotAllowed):
             allowed(text)
@@ -49,7 +49,7 @@ def test_an_engine_gets_the_words_written_anew(text, written):
         assert allowed(text) == written
 
 
-def test_columns_that_are_called_like_the_beginning_of_a_query_are_identifiers():
+def test_columns_named_like_query_keywords_are_identifiers():
     names = ["select", "from", "table", "values", "with", "secret"]
     assert allowed("(table + 1)".replace("+", ">"), names) == "( `table` > 1 )"
     for text in ("(TABLE secret)", "(FROM secret)", "(SELECT secret)", "(VALUES secret)", "(from)"):
@@ -79,7 +79,7 @@ def test_a_user_names_the_functions_of_a_session():
             check_functions(text, ())
 
 
-def test_the_parser_reads_what_is_written_anew_as_it_reads_the_text():
+def test_rewriting_does_not_change_the_parse():
     kinds = {"bigint": "long", "int": "integer"}
     schema = StructType.from_json(
         {

@@ -1,4 +1,4 @@
-"""Which tables are read and written, and how a refusal names what stands in the way."""
+"""Which tables can be read and written, and how errors name the unsupported features."""
 
 import json
 
@@ -25,17 +25,17 @@ def table(*features):
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_legacy_readers_are_read(version):
+def test_legacy_reader_versions_are_readable(version):
     check_readable(Protocol(version, 6), metadata(), "t")
 
 
 @pytest.mark.parametrize("feature", sorted(READABLE))
-def test_known_reader_features_are_read(feature):
+def test_known_reader_features_are_readable(feature):
     check_readable(Protocol(3, 7, (feature,), (feature,)), metadata(), "t")
 
 
 @pytest.mark.parametrize("mode", ["name", "id", "none"])
-def test_column_mapping_is_read(mode):
+def test_column_mapping_is_readable(mode):
     check_readable(Protocol(2, 5), metadata({"delta.columnMapping.mode": mode}), "t")
 
 
@@ -54,7 +54,7 @@ def test_unknown_reader_features_are_refused_by_name(feature):
 
 
 @pytest.mark.parametrize("feature", ["catalogManaged", "catalogOwned", "catalogOwned-preview"])
-def test_tables_of_a_catalog_are_refused_with_the_reason(feature):
+def test_catalog_managed_tables_are_refused(feature):
     with pytest.raises(UnsupportedReaderFeature, match="managed by a catalog"):
         check_readable(Protocol(3, 7, (feature,), (feature,)), metadata(), "t")
 
@@ -69,7 +69,7 @@ def test_newer_versions_are_refused():
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-def test_legacy_writers_are_written_while_nothing_of_theirs_is_in_use(version):
+def test_legacy_writer_versions_are_writable_while_unsupported_features_are_unused(version):
     check_writable(Protocol(1, version), metadata(), "t")
 
 
@@ -94,7 +94,7 @@ def test_legacy_writers_are_written_while_nothing_of_theirs_is_in_use(version):
         "allowColumnDefaults",
     ],
 )
-def test_features_that_delvec_implements_are_written(feature):
+def test_implemented_features_are_writable(feature):
     used = {
         "delta.enableDeletionVectors": "true",
         "delta.columnMapping.mode": "name",
@@ -122,12 +122,12 @@ def test_a_feature_is_refused_when_it_is_in_use(feature):
 
 
 @pytest.mark.parametrize("feature", ["coordinatedCommits-preview", "collations", "x"])
-def test_features_that_bind_whoever_writes_are_refused(feature):
+def test_unsupported_features_that_affect_all_writers_are_refused(feature):
     with pytest.raises(UnsupportedWriterFeature, match=feature):
         check_writable(table(feature), metadata(), "t")
 
 
-def test_row_tracking_allows_what_moves_no_row():
+def test_row_tracking_allows_commits_that_keep_row_ids():
     on = metadata({"delta.enableRowTracking": "true"})
     check_writable(table("rowTracking"), on, "t", keeps_row_ids=True)
     check_writable(table("rowTracking"), metadata(), "t", keeps_row_ids=False)
@@ -135,7 +135,7 @@ def test_row_tracking_allows_what_moves_no_row():
         check_writable(table("rowTracking"), on, "t", keeps_row_ids=False)
 
 
-def test_all_reasons_are_given_at_once():
+def test_errors_list_all_features():
     used = metadata({"delta.enableIcebergCompatV2": "true", "delta.enableIcebergCompatV3": "true"})
     with pytest.raises(UnsupportedWriterFeature) as caught:
         check_writable(table("icebergCompatV2", "icebergCompatV3"), used, "t")
@@ -143,14 +143,14 @@ def test_all_reasons_are_given_at_once():
     assert "delta.enableIcebergCompatV3" in caught.value.message
 
 
-def test_what_cannot_be_read_cannot_be_written():
+def test_unreadable_tables_are_not_writable():
     with pytest.raises(UnsupportedReaderFeature):
         check_writable(
             Protocol(3, 7, ("adaptiveMetadata-preview",), ("adaptiveMetadata-preview",)), metadata(), "t"
         )
 
 
-def test_rows_are_taken_from_tables_with_geospatial_types_and_not_written_to_them():
+def test_geospatial_tables_allow_deletes_but_not_inserts():
     check_writable(table("geospatial"), metadata(), "t", writes_rows=False)
     with pytest.raises(UnsupportedWriterFeature, match=r"geospatial \(this change writes rows"):
         check_writable(table("geospatial"), metadata(), "t")
@@ -174,7 +174,7 @@ def changed(before, after):
         ("decimal(10,2)", "decimal(12,4)"),
     ],
 )
-def test_widened_types_are_read(before, after):
+def test_widened_types_are_readable(before, after):
     check_readable(Protocol(3, 7, ("typeWidening",), ("typeWidening",)), changed(before, after), "t")
 
 
@@ -192,6 +192,6 @@ def test_widened_types_are_read(before, after):
         ("string", None),
     ],
 )
-def test_other_changes_of_type_are_refused_with_the_column(before, after):
+def test_unsupported_type_changes_are_refused_and_name_the_column(before, after):
     with pytest.raises(UnsupportedReaderFeature, match="Column 'inner' of table 't' was changed"):
         check_readable(Protocol(1, 2), changed(before, after), "t")

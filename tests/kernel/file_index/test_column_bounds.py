@@ -1,4 +1,4 @@
-"""The least and the greatest value of a column: what statistics tell is what the rows say, or nothing."""
+"""The minimum and maximum of a column: statistics give those of the rows, or None."""
 
 import datetime as dt
 import json
@@ -64,7 +64,7 @@ def live_files(*stats):
 
 
 def statistics(values, **more):
-    """Return the statistics of a file whose rows have these values in each column."""
+    """Return the statistics of a file with these values in each column."""
     valued = {name: [each for each in column if each is not None] for name, column in values.items()}
     return {
         "numRecords": max(map(len, values.values())),
@@ -80,7 +80,7 @@ _columns = st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), max_size=3)
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(_columns, min_size=1, max_size=6), st.sets(st.integers(0, 5)))
-def test_what_is_told_is_what_the_rows_say(files, gone):
+def test_minimum_and_maximum_match_the_rows(files, gone):
     live = live_files(*(statistics({"l": values}) for values in files))
     changes = {f"f{number}": FileChange.to(None) for number in gone if number < len(files)}
     if changes:
@@ -92,7 +92,7 @@ def test_what_is_told_is_what_the_rows_say(files, gone):
         if number not in gone and value is not None
     ]
     assert found(live, "l") == (min(left, default=None), max(left, default=None))
-    assert found(live, "l") == (min(left, default=None), max(left, default=None))  # from what is kept
+    assert found(live, "l") == (min(left, default=None), max(left, default=None))  # from the cache
 
 
 def test_dates_are_days():
@@ -101,7 +101,7 @@ def test_dates_are_days():
 
 
 @pytest.mark.parametrize("name", sorted(KINDS.keys() - {"i", "l", "d"}))
-def test_of_other_types_and_of_partition_columns_nothing_is_told(name):
+def test_other_types_and_partition_columns_give_none(name):
     values = {each: [value] for each, value in VALUES.items()}
     assert found(live_files(statistics(values)), name) is None
     assert found(live_files(statistics(values)), "i") == (7, 7)
@@ -122,12 +122,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("reason", REFUSED)
-def test_one_file_that_does_not_tell_is_enough(reason):
+def test_one_file_without_exact_statistics_gives_none(reason):
     assert found(live_files(GOOD, GOOD), "i") == (1, 5)
     live = live_files(GOOD, REFUSED[reason], GOOD)
     assert found(live, "i") is None
     assert found(live.apply({"f1": FileChange.to(None)}), "i") == (1, 5)
 
 
-def test_tight_bounds_may_be_said():
+def test_explicit_tight_bounds():
     assert found(live_files(statistics({"i": [3]}, tightBounds=True)), "i") == (3, 3)

@@ -24,11 +24,11 @@ def batches(files, step=8000):
 
 @pytest.fixture
 def one_by_one(monkeypatch):
-    """Segments of one file each, which show the order."""
+    """Segments of one file each, to make the order visible."""
     monkeypatch.setattr(file_clustering, "SEGMENT_ROWS", 1)
 
 
-def test_no_file_is_lost_and_partitions_lie_together(monkeypatch):
+def test_clustering_keeps_all_files_and_groups_partitions(monkeypatch):
     monkeypatch.setattr(file_clustering, "SEGMENT_ROWS", 100)
     monkeypatch.setattr(file_clustering, "_WINDOW", 4000)
     random = np.random.default_rng(5)
@@ -44,11 +44,11 @@ def test_no_file_is_lost_and_partitions_lie_together(monkeypatch):
         [dict(values)["day"] for values in batch["partition_values"].to_pylist()] for batch in found[:40]
     ]
     assert all(len(values) == 100 for values in window)
-    # Each day ends in one segment and the next begins there.
+    # Each day ends in the segment where the next begins.
     assert sum(len(set(values)) - 1 for values in window) <= len(days) - 1
 
 
-def test_within_a_partition_files_of_one_time_lie_together(one_by_one):
+def test_files_of_a_partition_are_sorted_by_time(one_by_one):
     files = adds({"a": str(number % 3), "b": str(number % 5)} for number in range(1000))
 
     found = [row for batch in clustered(batches(files, 300)) for row in batch.to_pylist()]
@@ -69,7 +69,7 @@ def test_files_without_partitions_are_ordered_by_time(partitions, one_by_one):
     assert found == ["0.parquet", "1.parquet"]
 
 
-def test_other_columns_begin_a_window():
+def test_a_change_of_schema_starts_a_window():
     first, second = batches(adds({} for _ in range(20)), 10)
     wider = second.append_column("more", pa.array(range(10)))
 
@@ -88,7 +88,7 @@ def test_live_files_of_one_partition_are_in_few_segments():
     assert sum("7" in partitions for partitions in segments) <= 2
 
 
-def test_long_text_begins_a_window_before_a_column_of_it_is_full(monkeypatch):
+def test_large_strings_start_a_window_before_a_column_overflows(monkeypatch):
     given = batches(adds({} for _ in range(1000)), step=100)
     monkeypatch.setattr(file_clustering, "_WINDOW_BYTES", 3 * max(batch.nbytes for batch in given))
     found = list(clustered(given))

@@ -1,4 +1,4 @@
-"""Live files against a dictionary, over random histories, and through a store that forgets everything in memory."""
+"""Live files against a dictionary model, over random histories, and through a store with nothing in memory."""
 
 import itertools
 from dataclasses import replace
@@ -91,7 +91,7 @@ HISTORIES = given(
 
 @settings(max_examples=40, deadline=None)
 @HISTORIES
-def test_a_history_leaves_the_files_that_the_protocol_says(commits, rows, recent, search, looked_through):
+def test_live_files_match_the_protocol_model(commits, rows, recent, search, looked_through):
     _replay(commits, rows, recent, search, looked_through)
 
 
@@ -99,12 +99,12 @@ def test_a_history_leaves_the_files_that_the_protocol_says(commits, rows, recent
 @pytest.mark.timeout(1800)
 @settings(max_examples=800, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @HISTORIES
-def test_many_histories_leave_the_files_that_the_protocol_says(commits, rows, recent, search, looked_through):
+def test_live_files_match_the_protocol_model_many_times(commits, rows, recent, search, looked_through):
     _replay(commits, rows, recent, search, looked_through)
 
 
 def _replay(commits, rows, recent, search, looked_through):
-    """However much is kept beside the segments and in mind, and whether or not somebody reads all in between."""
+    """Whatever the limits of caches, and whether or not all files are read in between."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packed_files, "SEGMENT_ROWS", rows)
         patch.setattr(live_files, "_MAX_RECENT", recent)
@@ -142,10 +142,10 @@ def _replay(commits, rows, recent, search, looked_through):
         assert live.find_all(PATHS) == model
 
 
-def test_files_that_changed_a_moment_ago_are_found_without_their_segments(monkeypatch):
+def test_recently_changed_files_are_found_without_segments(monkeypatch):
     live = LiveFiles.from_batches(iter([batch_from_adds([_add(path) for path in PATHS])]), LOCATION)
     changed = replace(_add(PATHS[0]), size=77)
-    # How a file came, as by a compaction, is not a part of what it is.
+    # Segments do not store dataChange.
     came = replace(changed, data_change=False)
     live = live.apply({PATHS[0]: FileChange.to(came), PATHS[1]: FileChange.to(None)})
 
@@ -195,7 +195,7 @@ def test_a_commit_does_not_touch_the_segments_that_it_does_not_change():
     assert after.members[4].num_rows == 1
 
 
-def test_hollow_segments_are_written_anew():
+def test_segments_with_many_dead_rows_are_rewritten():
     adds = [_add(f"p=0/{n}") for n in range(3 * SEGMENT_ROWS)]
     live = LiveFiles.from_batches([batch_from_adds(adds)], LOCATION)
     gone = {add.path: FileChange(removed={None}) for add in adds if int(add.path[4:]) % 3}
@@ -209,7 +209,7 @@ def test_dead_rows_survive_a_store():
     assert dead_rows(dead.tobytes()).tolist() == [3, 500, 8191]
 
 
-def test_only_what_is_asked_for_is_read_from_the_store():
+def test_only_requested_parts_are_read_from_the_store():
     adds = [_add(f"p=0/{n}") for n in range(100)]
     live = LiveFiles.from_batches([batch_from_adds(adds)], LOCATION)
     store = SegmentsInMemory()
@@ -222,7 +222,7 @@ def test_only_what_is_asked_for_is_read_from_the_store():
     assert set(store.calls) == {"partitions", "keys", "files", "stats", "rest"}
 
 
-def test_a_file_is_looked_up_once_for_all_who_ask(monkeypatch):
+def test_lookups_are_cached(monkeypatch):
     live = LiveFiles.from_batches([batch_from_adds([_add(path) for path in PATHS])], LOCATION)
     found = live.find_all([*PATHS, "p=0/none"])
 
@@ -233,7 +233,7 @@ def test_a_file_is_looked_up_once_for_all_who_ask(monkeypatch):
     assert live.find_all([*PATHS, "p=0/none"]) == found
     changed = replace(_add(PATHS[0]), size=77)
     after = live.apply({PATHS[0]: FileChange.to(changed), PATHS[1]: FileChange.to(None)})
-    assert len(after.table) == len(PATHS) - 1  # all is in segments now
+    assert len(after.table) == len(PATHS) - 1  # folds everything into segments
     assert after.find_all(PATHS) == {**{path: found[path] for path in PATHS[2:]}, PATHS[0]: changed}
     assert live.find_all(PATHS) == {path: found[path] for path in PATHS}
 
@@ -259,7 +259,7 @@ def test_files_of_many_segments_are_found_by_one_index(monkeypatch):
     assert made == [40]
 
 
-def test_a_saved_segment_forgets_what_the_store_has_and_saves_only_what_is_new():
+def test_a_saved_segment_evicts_stored_parts_and_saves_only_new_ones():
     live = LiveFiles.from_batches([batch_from_adds([_add(f"p=0/{n}") for n in range(100)])], LOCATION)
     (member,) = live.members
     before = member.segment.nbytes
@@ -274,7 +274,7 @@ def test_a_saved_segment_forgets_what_the_store_has_and_saves_only_what_is_new()
     assert member.segment.blob("bounds/x") is None
 
 
-def test_what_a_store_lost_is_told():
+def test_lost_parts_raise():
     live = LiveFiles.from_batches([batch_from_adds([_add("p=0/a")])], LOCATION)
     store = SegmentsInMemory()
     restored = store.restore(store.save(live), live.counts)
@@ -285,7 +285,7 @@ def test_what_a_store_lost_is_told():
         _ = restored.table
 
 
-def test_partition_values_are_kept_as_they_are():
+def test_partition_values_round_trip():
     values = [
         {},
         {"a": None},
@@ -308,8 +308,8 @@ def test_partition_values_are_kept_as_they_are():
         (FileCounts(), 0),
         (FileCounts(2, 10, 1, 3, 50, 0), 47),
         (FileCounts(2, 10, 1, 3, 50, 1), None),
-        (FileCounts(1, 10, 1, 51, 50, 0), None),  # a damaged log
+        (FileCounts(1, 10, 1, 51, 50, 0), None),  # more deleted rows than rows
     ],
 )
-def test_live_rows_are_counted_where_statistics_tell_them(counts, rows):
+def test_live_row_counts(counts, rows):
     assert counts.num_rows == rows

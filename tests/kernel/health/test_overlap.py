@@ -1,4 +1,4 @@
-"""How many files a lookup opens, against counting them one by one, and when sorting again is worth it."""
+"""How many files a lookup opens, against brute force, and when sorting is worthwhile."""
 
 import json
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ SCHEMA = StructType(
 
 @dataclass
 class Version:
-    """What is asked of a snapshot."""
+    """A stand-in for a snapshot."""
 
     live: LiveFiles
     partition_columns: tuple = ()
@@ -74,7 +74,7 @@ RANGES = st.lists(
 
 
 @given(RANGES, st.booleans())
-def test_depths_are_those_of_counting_one_by_one(ranges, is_partitioned):
+def test_depths_match_brute_force(ranges, is_partitioned):
     adds, facts = [], {}
     for number, (kind, low, width, partition) in enumerate(ranges):
         part = partition if is_partitioned else None
@@ -122,7 +122,7 @@ def test_numbers_and_files():
 def test_text_and_columns_without_bounds():
     found = version(add(0, "a", "m", column="y"), add(1, "m", "z", column="y"))
     assert measured(found, "y").max_depth == 2
-    assert measured(found, "d").average_depth is None  # a maximum that ignores NaN is none
+    assert measured(found, "d").average_depth is None  # maximums of floats are unknown
     with pytest.raises(UnknownColumn):
         measured(found, "z")
     assert measured(version(add(0, 1, 2)), "p").unbounded_files == 1
@@ -162,15 +162,15 @@ def test_new_files_that_overlap_are_worth_sorting():
     assert len(one.files) == 5
 
 
-def test_what_is_sorted_needs_nothing():
+def test_sorted_files_need_no_optimize():
     assert advice(clustered(*(add(n, 10 * n, 10 * n + 9, tags=cube("a")) for n in range(40)))) is None
-    assert advice(clustered(*(add(n, 10 * n, 10 * n + 9) for n in range(40)))) is None  # sorted as it came
+    assert advice(clustered(*(add(n, 10 * n, 10 * n + 9) for n in range(40)))) is None  # arrived sorted
     assert advice(clustered(*(add(n, 0, 1000) for n in range(9)))) is None  # few
     assert advice(version(*(add(n, 0, 1000) for n in range(40)))) is None  # not clustered
 
 
 def test_many_zcubes_are_worth_a_full_run():
-    """OPTIMIZE finds nothing new, and a lookup opens a file of each ZCube."""
+    """OPTIMIZE finds nothing new, but a lookup opens a file of each ZCube."""
     adds = [add(f"{c}-{n}", 10 * n, 10 * n + 9, tags=cube(f"c{c}")) for c in range(30) for n in range(3)]
     adds = [
         AddFile(one.path, {}, 100, 1, stats=one.stats, tags=one.tags, clustering_provider="liquid")

@@ -20,7 +20,7 @@ ROWS = [{"day": 3_000_000, "nothing": {}, "ids": [1, 2]}, {"day": None, "nothing
 
 
 def with_schema(schema, block, count=1):
-    """A file whose one block claims to have so many records of the schema."""
+    """A file with one block that claims ``count`` records of the schema."""
     sync = b"s" * 16
     file = io.BytesIO()
     meta = {"avro.schema": json.dumps(schema).encode(), "avro.codec": b"deflate"}
@@ -34,14 +34,14 @@ def with_schema(schema, block, count=1):
     return file.getvalue()
 
 
-def test_what_is_written_is_read_as_plain_types():
+def test_records_round_trip_as_plain_types():
     data = write_records(SCHEMA, ROWS, {"format-version": "2"})
 
     assert read_records(data) == ROWS
     assert fastavro.reader(io.BytesIO(data)).metadata["format-version"] == "2"
 
 
-def test_blocks_are_not_inflated_beyond_the_limit():
+def test_blocks_are_not_decompressed_beyond_the_limit():
     data = with_schema("bytes", bytes(50_000_000))
     assert len(data) < 100_000
 
@@ -81,12 +81,12 @@ def test_more_records_than_a_block_has_bytes_are_refused():
 
 
 @pytest.mark.parametrize("cut", [1, 17, 20, 60])
-def test_files_that_are_cut_off_fail(cut):
+def test_truncated_files_fail(cut):
     with pytest.raises((ValueError, EOFError, KeyError, IndexError)):
         read_records(write_records(SCHEMA, ROWS * 100, {})[:-cut])
 
 
-def test_a_type_that_holds_itself_is_refused():
+def test_recursive_types_are_refused():
     schema = {"type": "record", "name": "r", "fields": [{"name": "next", "type": ["null", "r"]}]}
 
     with pytest.raises(ValueError, match="recursive type"):

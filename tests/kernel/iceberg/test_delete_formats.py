@@ -16,7 +16,7 @@ from delvec_kernel.iceberg.position_deletes import ordinals, write_position_dele
 @pytest.mark.parametrize(
     "rows", [[], [0], [7, 2**20 - 1, 2**20, 2**32, 2**40 + 3], [*range(10), 2**33]], ids=len
 )
-def test_ordinals_are_all_rows_in_order(rows):
+def test_ordinals_list_all_rows_in_order(rows):
     found = [part.tolist() for part in ordinals(BitMap64(rows))]
     assert [one for part in found for one in part] == rows
 
@@ -29,7 +29,7 @@ def test_ordinals_are_never_all_in_memory():
     assert max(sizes) <= 1 << 20
 
 
-def test_a_puffin_file_holds_the_records_byte_for_byte():
+def test_puffin_blobs_equal_delta_records_byte_for_byte():
     records = [frame(encode(BitMap64(rows))) for rows in ([1, 2], range(1000), [2**33])]
     file = io.BytesIO()
     writer = puffin.PuffinWriter(file)
@@ -42,7 +42,7 @@ def test_a_puffin_file_holds_the_records_byte_for_byte():
     assert puffin.read_footer(footer, "x") == blobs
 
 
-def test_what_is_no_puffin_file_is_refused_by_name():
+def test_invalid_puffin_files_are_refused_by_name():
     with pytest.raises(CorruptIcebergMetadata, match=r"x\.puffin"):
         puffin.footer_size(b"\x01" * 12, "x.puffin")
     with pytest.raises(CorruptIcebergMetadata, match=r"x\.puffin"):

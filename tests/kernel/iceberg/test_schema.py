@@ -1,4 +1,4 @@
-"""Delta schemas as Iceberg's: ids that stay, names in files, and what is refused."""
+"""Conversion of Delta schemas to Iceberg: stable ids, name mappings, and unsupported types."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def ids(schema):
 def test_a_name_keeps_its_id_and_a_new_one_gets_a_new_id():
     first = iceberg_schema(struct(a=LONG, b=ArrayType(LONG), c=LONG), {}, format_version=2)
     assert ids(first) == {"a": 1, "b": 2, "c": 3}
-    assert first.last_column_id == 4  # the element's
+    assert first.last_column_id == 4  # of the element
     second = iceberg_schema(
         struct(c=LONG, d=LONG),
         {},
@@ -29,7 +29,7 @@ def test_a_name_keeps_its_id_and_a_new_one_gets_a_new_id():
         last_column_id=first.last_column_id,
     )
     assert ids(second) == {"c": 3, "d": 5}
-    # Without column mapping a column that comes back reads what files have under its name, in Delta as well.
+    # Without column mapping, a column added again reads old values under its name, as in Delta.
     third = iceberg_schema(
         struct(a=LONG),
         {},
@@ -48,7 +48,7 @@ def test_names_of_dropped_columns_stay_for_older_snapshots():
 
 
 @pytest.mark.parametrize(("kind", "format_version"), [("variant", 2), ("void", 2), ("void", 3)], ids=str)
-def test_a_type_that_iceberg_has_not_is_refused_by_column(kind, format_version):
+def test_types_without_an_iceberg_equivalent_are_refused_by_column(kind, format_version):
     schema = struct(id=LONG, s=struct(list=ArrayType(PrimitiveType(kind))))
     with pytest.raises(IcebergUnsupported, match=f"'s.list.element' has type {kind}") as caught:
         iceberg_schema(schema, {}, format_version=format_version)

@@ -1,4 +1,4 @@
-"""Checkpoints as writers make them: every layout gives the same files, damage gives a named error."""
+"""Checkpoints of different writers: every layout gives the same files, and corruption gives a specific error."""
 
 import datetime as dt
 import io
@@ -151,7 +151,7 @@ def test_partition_values_in_columns_become_text():
     assert adds(data)[0].partition_values == {"p": "5", "d": "2020-01-02", "s": None}
 
 
-def test_partition_values_are_taken_from_wherever_a_file_has_them():
+def test_partition_values_come_from_either_column():
     fields = [*ADD_TYPE, ("partitionValues_parsed", pa.struct([("p", pa.int32())]))]
     text, typed = [("p", "1")], {"p": 2}
     pairs = [(text, typed), (text, None), (None, typed), (None, {"p": None}), ([], typed), (None, None)]
@@ -163,7 +163,7 @@ def test_partition_values_are_taken_from_wherever_a_file_has_them():
     assert found == [{"p": "1"}, {"p": "1"}, {"p": "2"}, {"p": None}, {}, {"p": None}]
 
 
-def test_deletion_vectors_and_what_stands_for_none():
+def test_deletion_vectors_and_empty_structs():
     fields = [*ADD_TYPE, ("deletionVector", pa.struct(DV_TYPE))]
     empty = {"storageType": "", "pathOrInlineDv": "", "sizeInBytes": 0, "cardinality": 0}
     rows = [
@@ -183,13 +183,13 @@ def test_deletion_vectors_and_what_stands_for_none():
         {**DV, "pathOrInlineDv": None},
     ],
 )
-def test_a_deletion_vector_that_cannot_be_is_refused(bad):
+def test_invalid_deletion_vectors_are_refused(bad):
     fields = [*ADD_TYPE, ("deletionVector", pa.struct(DV_TYPE))]
     with pytest.raises(CorruptLog, match="deletion vector cannot be used"):
         adds(parquet([{"add": {**ADD, "deletionVector": bad}}], fields))
 
 
-def test_other_encodings_of_text_are_read():
+def test_other_string_encodings_are_read():
     fields = [(name, pa.large_string() if kind == pa.string() else kind) for name, kind in ADD_TYPE]
     assert adds(parquet([{"add": {**ADD, "partitionValues": None}}], fields))[0].partition_values == {}
 
@@ -227,7 +227,7 @@ def test_a_truncated_checkpoint_is_refused(data):
     assert caught.value.details == {"table": "t", "version": 4, "file": WHERE.name}
 
 
-def test_a_column_that_is_there_twice_is_refused():
+def test_duplicate_columns_are_refused():
     table = pq.read_table(io.BytesIO(parquet([{"add": ADD}])))
     for twice in (
         pa.table([table["add"], table["add"]], ["add", "add"]),
@@ -244,7 +244,7 @@ def test_adds_without_paths_are_refused():
         adds(parquet([{"add": {"x": 1}}], [("x", pa.int64())]))
 
 
-def test_an_action_of_which_only_the_path_is_missing_is_refused():
+def test_adds_lacking_only_the_path_are_refused():
     with pytest.raises(CorruptLog, match="without 'path'"):
         adds(parquet([{"add": ADD}, {"add": {**ADD, "path": None}}]))
     sink = io.BytesIO()
@@ -258,7 +258,7 @@ def test_an_action_of_which_only_the_path_is_missing_is_refused():
 
 
 def test_fields_that_the_file_requires_are_absent_with_their_action():
-    """delta-rs writes them so; below an absent action Arrow then has values that nobody wrote."""
+    """delta-rs writes these; under a null action Arrow then has placeholder values."""
     kinds = [pa.field(name, kind, nullable=False) for name, kind in ADD_TYPE]
     removed = pa.struct([pa.field("path", pa.string(), nullable=False)])
     sidecar = pa.struct([pa.field(name, kind, nullable=False) for name, kind in SIDECAR_TYPE])
@@ -268,7 +268,7 @@ def test_fields_that_the_file_requires_are_absent_with_their_action():
     assert [add.path for add in adds(data)] == ["a%20b"]
 
 
-def test_text_that_is_not_utf8_is_refused():
+def test_invalid_utf8_is_refused():
     fields = [(name, pa.binary() if name == "path" else kind) for name, kind in ADD_TYPE]
     with pytest.raises(CorruptLog, match="not a readable Parquet"):
         adds(parquet([{"add": {**ADD, "path": b"\xff\xfe"}}], fields))
@@ -289,7 +289,7 @@ def test_text_that_is_not_utf8_is_refused():
         max_size=4,
     )
 )
-def test_typed_statistics_and_json_say_the_same(rows):
+def test_typed_and_json_statistics_agree(rows):
     kinds = {
         "int": pa.int64(),
         "text": pa.string(),
@@ -316,7 +316,7 @@ def test_typed_statistics_and_json_say_the_same(rows):
     assert found == [plain(finite(row)) for row in rows]
 
 
-def test_times_in_typed_statistics_have_a_zone_where_the_column_has():
+def test_typed_timestamps_have_a_zone_if_the_column_has_one():
     moment = dt.datetime(2020, 1, 2, 3, 4, 5, 678000)  # noqa: DTZ001 - the point
     array = pa.array(
         [{"a": moment, "b": moment.replace(tzinfo=dt.UTC), "c": None}],

@@ -1,4 +1,4 @@
-"""Commits as bytes: reading what they remove, and nothing else."""
+"""Parsing only the removes of commits."""
 
 import json
 
@@ -34,7 +34,7 @@ ESCAPED = REMOVE.replace(b"remove", b"\\u0072emov\\u0065")
         [ADD.replace(b'"a.parquet"', b'"' + b"a" * (5 << 20) + b'"'), REMOVE],
     ],
 )
-def test_what_a_commit_removes_is_what_reading_all_of_it_finds(lines):
+def test_parse_removes_equals_the_removes_of_parse_commit(lines):
     data = b"\n".join(lines)
     expected = [action for action in parse_commit(data, WHERE) if isinstance(action, RemoveFile)]
     assert parse_removes(data, WHERE) == expected
@@ -56,7 +56,7 @@ def test_what_a_commit_removes_is_what_reading_all_of_it_finds(lines):
         [b'{"add":' * 100_000, REMOVE],
     ],
 )
-def test_a_damaged_commit_is_refused_as_when_all_of_it_is_read(lines):
+def test_parse_removes_refuses_corrupt_commits_like_parse_commit(lines):
     data = b"\n".join(lines)
     with pytest.raises(CorruptLog) as whole:
         parse_commit(data, WHERE)
@@ -66,5 +66,5 @@ def test_a_damaged_commit_is_refused_as_when_all_of_it_is_read(lines):
 
 
 def test_adds_are_checked_but_not_read():
-    """A file that was added by a malformed action is refused where live files are read, which VACUUM does as well."""
+    """Replay rejects a malformed add, and VACUUM replays the log, too."""
     assert parse_removes(b'{"add":{"path":7}}\n' + REMOVE, WHERE) == [RemoveFile("b.parquet", 7)]

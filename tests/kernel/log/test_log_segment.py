@@ -1,4 +1,4 @@
-"""Which files of a log make up a version."""
+"""The log files that make up a version."""
 
 from dataclasses import dataclass
 
@@ -60,12 +60,12 @@ def test_the_newest_checkpoint_that_is_not_too_new_is_used():
     assert versions(found.segment("t", 1)) == (None, [0, 1])
 
 
-def test_a_checkpoint_that_lacks_a_part_is_none():
+def test_incomplete_multi_part_checkpoints_are_ignored():
     part = checkpoint(2, "checkpoint.0000000001.0000000002.parquet")
     assert versions(listing(*map(commit_name, range(4)), part).segment("t")) == (None, [0, 1, 2, 3])
 
 
-def test_other_files_do_not_confuse():
+def test_other_files_are_ignored():
     found = listing(
         *map(commit_name, range(3)),
         "00000000000000000003.00000000000000000005.compacted.json",
@@ -118,7 +118,7 @@ def compaction(first, last):
 
 
 def ways(segment):
-    """What is read: a pair for each compaction, and the versions of single commits."""
+    """Return what is read: (first, last) of each compaction, and the versions of single commits."""
     return [(one.first, one.last) for one in segment.compactions], segment.uncompacted
 
 
@@ -136,11 +136,11 @@ def ways(segment):
         ([(5, 10)], [], 9, ([], list(range(10)))),
     ],
 )
-def test_compactions_stand_for_the_commits_that_they_cover(compactions, checkpoints, wanted, expected):
+def test_compactions_replace_the_commits_they_cover(compactions, checkpoints, wanted, expected):
     names = [*map(commit_name, range(10)), *(compaction(*one) for one in compactions)]
     segment = listing(*names, *map(checkpoint, checkpoints)).segment("t", wanted)
     assert ways(segment) == expected
-    # The commits stay known: a compaction may turn out to be damaged.
+    # The commits stay listed, since a compaction may turn out to be corrupt.
     base = checkpoints[0] + 1 if checkpoints else 0
     assert [version for version, _ in segment.commits] == list(range(base, wanted + 1))
 
@@ -151,7 +151,7 @@ def test_a_compaction_does_not_close_a_gap():
         listing(*names, compaction(2, 3)).segment("t")
 
 
-def test_what_is_damaged_is_left_out():
+def test_corrupt_files_can_be_left_out():
     parts = [checkpoint(8, f"checkpoint.000000000{part}.0000000002.parquet") for part in (1, 2)]
     other = checkpoint(8, f"checkpoint.{UUID}.parquet")
     found = listing(
@@ -187,7 +187,7 @@ def test_versions_that_can_be_read_end_at_a_gap_until_the_next_checkpoint():
     assert found.retained() == [0, 1, 5, 6]
 
 
-def test_times_ascend_whatever_the_clock_did():
+def test_timestamps_ascend_even_if_the_clock_does_not():
     files = [Listed(commit_name(version), 1, time) for version, time in enumerate([50, 40, 40, 90])]
     found = LogListing(files)
     assert found.times == {0: 50, 1: 51, 2: 52, 3: 90}

@@ -1,4 +1,4 @@
-"""Tombstones: what checkpoints say of them, and which files of deletion vectors have none of their own, for those who know no vectors."""
+"""Tombstones in checkpoints, and deletion vector files without a tombstone that clients without the feature can see."""
 
 import io
 import uuid
@@ -41,11 +41,11 @@ def lacking_after(removes):
     return vector_files_without_tombstone([Changes.of([commit], LOCATION).tombstones(0)], LOCATION)
 
 
-def test_a_file_of_many_vectors_is_named_once():
+def test_a_shared_deletion_vector_file_is_listed_once():
     assert lacking(vector(ONE), vector(ONE, offset=60), None) == [file_name(ONE)]
 
 
-def test_a_prefix_is_a_folder():
+def test_prefixes_are_directories():
     assert lacking(vector(ONE, prefix="a%b")) == [f"a%25b/{file_name(ONE)}"]
 
 
@@ -58,15 +58,15 @@ def test_a_prefix_is_a_folder():
         ("unknown://host/x.bin", None),
     ],
 )
-def test_of_absolute_paths_those_in_the_table_count(url, path):
+def test_absolute_paths_count_if_inside_the_table(url, path):
     assert lacking(at(url)) == ([] if path is None else [path])
 
 
-def test_what_is_in_the_log_itself_has_no_file():
+def test_inline_deletion_vectors_have_no_file():
     assert lacking(Descriptor("i", "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L", None, 40, 6)) == []
 
 
-def test_those_that_have_one_are_left_out():
+def test_files_with_a_tombstone_are_left_out():
     removes = [
         RemoveFile("a.parquet", 1, deletion_vector=vector(ONE)),
         RemoveFile("b.parquet", 1, deletion_vector=vector(TWO)),
@@ -94,7 +94,7 @@ def left(older, *newer, since=0):
     return [(row["path"], (row["deletionVector"] or {}).get("offset")) for row in found]
 
 
-def test_of_a_file_that_came_back_only_other_vectors_have_tombstones():
+def test_a_restored_file_keeps_tombstones_of_other_deletion_vectors():
     removed = [None, vector(ONE), vector(ONE, offset=60), vector(TWO)]
     older = [RemoveFile("a.parquet", 5, deletion_vector=each) for each in removed]
 
@@ -107,7 +107,7 @@ def test_of_a_file_that_came_back_only_other_vectors_have_tombstones():
     assert len(left(older, add("b.parquet"))) == len(older)
 
 
-def test_a_file_that_came_back_is_known_by_any_spelling_and_by_an_inline_vector():
+def test_restored_files_match_in_any_spelling_and_with_inline_deletion_vectors():
     older = [RemoveFile("p=1/a%20b.parquet", 5), RemoveFile("c.parquet", 5, deletion_vector=INLINE)]
 
     assert left(older, add(f"{LOCATION}/p=1/a%20b.parquet")) == [("c.parquet", None)]
@@ -123,7 +123,7 @@ def test_a_file_that_is_removed_again_has_one_tombstone_of_its_last_removal():
     assert changes(newer, again).tombstones(0).column("deletionTimestamp").to_pylist() == [9, 8]
 
 
-def test_tombstones_go_when_their_time_is_over():
+def test_tombstones_expire():
     older = [RemoveFile("a.parquet", 5), RemoveFile("b.parquet", 6)]
 
     assert left(older, since=4) == [("a.parquet", None), ("b.parquet", None)]
@@ -147,7 +147,7 @@ def in_parquet(removes, kind=None):
     return [row for batch in batches for row in batch.to_pylist()]
 
 
-def test_a_checkpoint_tells_what_was_removed_with_its_vector():
+def test_checkpoints_keep_tombstones_with_deletion_vectors():
     one = {"path": "a.parquet", "deletionTimestamp": 7, "deletionVector": VECTOR}
     # Delta's writers leave a struct of empty text where there is none.
     none = {"storageType": "", "pathOrInlineDv": "", "offset": None, "sizeInBytes": 0, "cardinality": 0}
@@ -166,7 +166,7 @@ def test_a_checkpoint_without_tombstones_has_none():
     assert in_parquet([], pa.struct([("path", pa.string())])) == []
 
 
-def test_a_tombstone_whose_path_is_no_utf_8_is_damage():
+def test_a_tombstone_with_invalid_utf8_is_corrupt():
     text = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff.parquet"]).buffers())
     target = io.BytesIO()
     pq.write_table(pa.table({"remove": pa.StructArray.from_arrays([text], ["path"])}), target)

@@ -47,7 +47,7 @@ def test_a_bound_is_exact_or_unknown(kind, written, value):
     assert (found["maxValues"] or {}).get("c") == value
 
 
-def test_what_cannot_be_read_takes_nothing_from_its_neighbours():
+def test_invalid_documents_do_not_affect_their_neighbours():
     good = json.dumps({"numRecords": 1, "minValues": {"c": 1}, "tightBounds": False})
     texts = [good, None, "", "junk", good + good, '{"numRecords": 1', good.replace(" ", "\n"), "[]", good]
     found = parsed(texts, c="long")
@@ -70,7 +70,7 @@ def partitioned(kind, *texts):
     return None if found is None else [row["p"] for row in found.to_pylist()]
 
 
-def test_partition_values_are_all_exact_or_left_out():
+def test_inexact_partition_values_omit_the_column():
     assert partitioned("date", "2020-01-01", "", None) == [date(2020, 1, 1), None, None]
     assert partitioned("integer", "1", "x") is None
     assert partitioned("binary", "x") is None

@@ -1,4 +1,4 @@
-"""Footers of files whose row groups are copied: what is kept of them, and what is not believed."""
+"""Footers of files whose row groups are copied: what is preserved, and what is not trusted."""
 
 import io
 import random
@@ -20,7 +20,7 @@ ROWS = pa.table(
 
 
 def written(rows=ROWS, **options):
-    """Return a file, and its footer's bytes with their place."""
+    """Return a file, its footer's bytes, and their offset."""
     sink = io.BytesIO()
     pq.write_table(rows, sink, row_group_size=4, **options)
     content = sink.getvalue()
@@ -29,7 +29,7 @@ def written(rows=ROWS, **options):
 
 
 def same_places(footer):
-    """Return the places that column chunks have already."""
+    """Return the current places of column chunks."""
     return [
         [
             Place(each.start, *starts(each), each.bloom_filter[0] if each.bloom_filter else 0)
@@ -50,19 +50,19 @@ def starts(chunk):
 
 
 @pytest.mark.parametrize("options", [{}, {"write_page_index": True, "data_page_version": "2.0"}])
-def test_a_footer_whose_data_stays_where_it_is_stays_as_it_is(options):
+def test_a_footer_with_unchanged_offsets_is_unchanged(options):
     _, data, end = written(**options)
     footer = parse(data, end)
 
     assert footer.num_rows == 10
     assert [group.num_rows for group in footer.row_groups] == [4, 4, 2]
     assert column_names(footer) == ["a", "s", "m"]
-    # Arrow notes for each column chunk where it repeated its metadata in former versions: 0.
+    # Arrow writes 0 for each column chunk's deprecated file_offset.
     assert joined([footer], [same_places(footer)]) == data
 
 
-def test_fields_that_nobody_knows_yet_are_kept():
-    """In the footer itself, in a row group, and in the metadata of a column."""
+def test_unknown_fields_are_preserved():
+    """In the footer, in a row group, and in the metadata of a column."""
     _, data, end = written()
     new = bytes([0x08]) + zigzag(999) + bytes([5]) + b"hello"  # field 999, a binary of 5 bytes
     whole = data[:-1] + new + b"\0"
@@ -83,21 +83,21 @@ def test_fields_that_nobody_knows_yet_are_kept():
         ({"store_schema": True}, "key-value metadata"),
     ],
 )
-def test_files_that_differ_in_more_than_rows_are_not_put_together(other, why):
+def test_files_with_different_metadata_are_not_combined(other, why):
     footers = [parse(*written(**{"store_schema": False} | each)[1:]) for each in ({}, other)]
 
     assert why in why_not_together(footers)
     assert why_not_together(footers[:1]) is None
 
 
-def test_old_writers_are_not_relied_on():
+def test_files_of_unreliable_writers_are_not_combined():
     _, data, end = written()
     old = data.replace(b"parquet-cpp-arrow version", b"parquet-cpp version 1.2.3")
 
     assert "writer of old" in why_not_together([parse(old, end)])
 
 
-def test_data_outside_of_the_file_or_claimed_twice_is_refused():
+def test_out_of_range_and_overlapping_data_is_refused():
     _, data, end = written()
     first = parse(data, end).row_groups[0].chunks[0]
     last = parse(data, end).row_groups[-1].chunks[-1]
@@ -114,7 +114,7 @@ def test_data_outside_of_the_file_or_claimed_twice_is_refused():
         parse(joined([footer], [places]), end)
 
 
-def test_rows_that_row_groups_do_not_have_are_refused():
+def test_wrong_row_counts_are_refused():
     _, data, end = written()
     start, stop = parse(data, end)._rows_at
 
@@ -122,7 +122,7 @@ def test_rows_that_row_groups_do_not_have_are_refused():
         parse(data[:start] + zigzag(11) + data[stop:], end)
 
 
-def test_damage_is_one_of_two_errors():
+def test_corruption_raises_value_or_index_errors():
     _, data, end = written(write_page_index=True)
     dice = random.Random(4)
     for _ in range(1500):
@@ -145,10 +145,10 @@ def test_numbers_are_read_as_they_are_written(value):
 
 
 @pytest.mark.parametrize("count", [0, 14, 15, 127, 128, 70_000])
-def test_lists_are_as_long_as_they_say(count):
+def test_list_lengths(count):
     assert CompactReader(list_header(count, 12)).list_header() == (count, 12)
 
 
-def test_what_is_nested_too_deeply_is_refused():
+def test_deep_nesting_is_refused():
     with pytest.raises(ValueError, match="too deeply"):
         CompactReader(b"\x1c" * 200).skip(12)

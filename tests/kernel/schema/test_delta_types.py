@@ -69,7 +69,7 @@ data_types = st.recursive(
 
 @settings(deadline=None)
 @given(structs(data_types))
-def test_a_schema_survives_deltas_json(schema):
+def test_schema_json_round_trips(schema):
     assert StructType.from_json(json.dumps(schema.to_json())) == schema
     assert schema_from(schema.to_json()) == schema
 
@@ -92,7 +92,7 @@ def as_arrow_keeps_it(kind):
 
 @settings(deadline=None)
 @given(data_types)
-def test_a_type_survives_arrow(kind):
+def test_arrow_types_round_trip(kind):
     assert data_type_from_arrow(arrow_type(kind)) == as_arrow_keeps_it(kind)
 
 
@@ -161,7 +161,7 @@ def test_column_mapping_gives_physical_names():
     assert [(f.physical_name, f.field_id) for f in schema.fields] == [("col-1f", 7), ("plain", None)]
 
 
-def test_a_type_that_is_not_known_is_named_with_its_column():
+def test_unknown_types_are_named_with_their_column():
     place = {"name": "g", "type": "interval year", "nullable": True, "metadata": {}}
     inner = {"type": "array", "elementType": {"type": "struct", "fields": [place]}, "containsNull": True}
     schema = {"type": "struct", "fields": [{"name": "s", "type": inner, "nullable": True, "metadata": {}}]}
@@ -181,7 +181,7 @@ def test_a_type_that_is_not_known_is_named_with_its_column():
         "geometry(projjson:Key)",
     ],
 )
-def test_geospatial_types_are_binary_and_stay_what_they_are(text):
+def test_geospatial_types_read_as_binary_and_keep_their_schema_type(text):
     kind = data_type_from_json(text)
     assert (kind.to_json(), kind.to_arrow(), kind.name) == (text, pa.binary(), "binary")
     assert kind != PrimitiveType("binary")
@@ -191,11 +191,11 @@ def test_geospatial_types_are_binary_and_stay_what_they_are(text):
 
 
 @pytest.mark.parametrize("name", ["char(10)", "varchar( 255 )", "VARCHAR(3)"])
-def test_characters_are_strings(name):
+def test_char_and_varchar_are_strings(name):
     assert data_type_from_json(name) == PrimitiveType("string")
 
 
-def test_the_length_of_characters_stays_in_the_metadata():
+def test_char_lengths_are_kept_in_the_metadata():
     field = {
         "name": "x",
         "type": "string",
@@ -229,7 +229,7 @@ def test_an_unknown_type_is_named(name):
     assert repr(name) in str(caught.value)
 
 
-def test_a_dictionary_that_is_no_schema_is_told_what_one_is():
+def test_the_error_for_an_invalid_dictionary_explains_schema_json():
     with pytest.raises(InvalidSchema, match=r"or text, such as 'id long, name string'") as caught:
         StructType.from_json({"id": "long"})
     assert "KeyError" not in caught.value.message
@@ -259,7 +259,7 @@ def test_a_dictionary_that_is_no_schema_is_told_what_one_is():
         '{"type":"array","elementType":' * 5000,
     ],
 )
-def test_what_is_no_schema_is_refused(document):
+def test_invalid_schemas_are_refused(document):
     with pytest.raises(InvalidSchema):
         StructType.from_json(document)
 
@@ -284,7 +284,7 @@ def test_columns_that_differ_by_case_are_refused_at_every_level():
         StructType.from_arrow(pa.schema([("a", pa.int8()), ("A", pa.int8())]))
 
 
-def test_columns_are_found_whatever_their_case():
+def test_column_lookup_is_case_insensitive():
     schema = StructType([StructField("Id", PrimitiveType("long")), StructField("n", PrimitiveType("string"))])
     assert schema.field("ID").name == "Id"
     assert "iD" in schema
@@ -297,7 +297,7 @@ def test_columns_are_found_whatever_their_case():
         schema.field("x")
 
 
-def test_schemas_are_values():
+def test_schemas_compare_by_value():
     one, two = (
         StructType([StructField("x", PrimitiveType("long"), metadata={"comment": "c"})]) for _ in range(2)
     )
@@ -349,7 +349,7 @@ def test_an_arrow_type_without_equivalent_is_refused_with_its_column(arrow):
         StructType.from_arrow(pa.schema([("odd", arrow)]))
 
 
-def test_schemas_are_taken_as_users_have_them():
+def test_all_user_schema_formats_are_accepted():
     expected = StructType([StructField("x", PrimitiveType("long"))])
 
     class Exporter:

@@ -56,7 +56,7 @@ WRITTEN = [
 
 
 @pytest.mark.parametrize(("name", "value", "text"), WRITTEN)
-def test_values_are_written_as_delta_writes_them(name, value, text):
+def test_values_are_serialized_as_in_delta(name, value, text):
     assert serialize(value, primitive(name)) == text
 
 
@@ -98,7 +98,7 @@ READ = [
 
 
 @pytest.mark.parametrize(("name", "text", "value"), READ)
-def test_values_are_read_in_every_spelling_of_delta(name, text, value):
+def test_all_of_deltas_formats_are_parsed(name, text, value):
     assert parse(text, primitive(name)) == value
 
 
@@ -144,7 +144,7 @@ def test_a_decimal_that_does_not_fit_is_a_corrupt_log():
             parse(text, DecimalType(5, 2))
 
 
-def test_columns_are_read_at_once():
+def test_whole_columns_are_parsed():
     column = pa.array(["2020-01-01 00:00:00", None, "", "2020-01-01T01:00:00.000000Z"], pa.large_string())
     expected = pa.array(
         [dt.datetime(2020, 1, 1), None, None, dt.datetime(2020, 1, 1, 1)],  # noqa: DTZ001
@@ -177,7 +177,7 @@ def test_a_decimal_that_would_lose_digits_is_refused():
         serialize(Decimal("1.005"), DecimalType(10, 2))
 
 
-def test_nested_types_do_not_partition():
+def test_nested_types_cannot_partition():
     for kind in (ArrayType(primitive("long")), StructType([])):
         with pytest.raises(InvalidSchema):
             serialize(None, kind)
@@ -212,7 +212,7 @@ VALUES = st.one_of(
 
 @settings(deadline=None)
 @given(VALUES)
-def test_what_is_written_is_read(typed):
+def test_round_trip(typed):
     kind, value = typed
     text = serialize(value, kind)
     back = parse(text, kind)
@@ -237,7 +237,7 @@ def test_what_is_written_is_read(typed):
     ],
 )
 def test_directories_are_escaped_as_spark_escapes_them(values, directory):
-    # What Spark 4.1 named the directories of partitionBy for these characters.
+    # Directory names of Spark 4.1's partitionBy for these characters.
     assert partition_path(values) == directory
 
 

@@ -1,4 +1,4 @@
-"""Replay: the live files are what the protocol says, in whatever order, portions and spelling the log says it."""
+"""Replay: the live files match the protocol, in any order, batching and spelling of the log."""
 
 from dataclasses import replace
 
@@ -49,7 +49,7 @@ def run(*commits, state=None):
 
 
 def live(state):
-    """Deletion vector offset by path, None without one."""
+    """Return the deletion vector's offset by path, None without one."""
     found = {}
     for row in state.live.table.to_pylist():
         path = row["path"].removeprefix("file:").lstrip("/").removeprefix("data/t/").removeprefix("./")
@@ -67,7 +67,7 @@ histories = st.lists(
 
 
 def commits_and_model(history):
-    """Build commits, and the live files after each by the protocol's words alone."""
+    """Build commits, and the live files after each according to a model of the protocol."""
     model, models, commits = {}, [], []
     for version, (steps, random) in enumerate(history):
         actions = [CommitInfo(operation="x")]
@@ -89,7 +89,7 @@ def commits_and_model(history):
 
 
 @given(histories)
-def test_replay_is_what_the_protocol_says(history):
+def test_replay_matches_the_protocol_model(history):
     commits, models = commits_and_model(history)
     assert live(run(*commits)) == (models[-1] if models else {})
 
@@ -102,7 +102,7 @@ def test_the_order_of_actions_in_a_version_does_not_matter(history, random):
 
 
 @given(histories)
-def test_one_commit_at_a_time_gives_what_all_at_once_give(history):
+def test_replay_is_the_same_commit_by_commit(history):
     commits, models = commits_and_model(history)
     state = ReplayState(LiveFiles(LOCATION))
     for item, model in zip(commits, models, strict=True):
@@ -114,7 +114,7 @@ def test_one_commit_at_a_time_gives_what_all_at_once_give(history):
 
 
 @given(histories, st.integers(0, 8))
-def test_a_checkpoint_changes_nothing(history, at):
+def test_replay_from_a_checkpoint_gives_the_same_files(history, at):
     commits, models = commits_and_model(history)
     before = run(*commits[:at])
     where = LogFile("t", at, "x.checkpoint.parquet")
@@ -123,7 +123,7 @@ def test_a_checkpoint_changes_nothing(history, at):
     assert live(run(*commits[at:], state=restored)) == (models[-1] if models else {})
 
 
-def test_the_time_of_a_checkpoint_is_that_of_its_commit():
+def test_the_timestamp_of_a_checkpoint_is_that_of_its_commit():
     where = LogFile("t", 1, "x.checkpoint.parquet")
     state = ReplayState.from_checkpoint(run(commit(0, add("d"))).live.table.to_batches(), [], where, LOCATION)
 
@@ -134,14 +134,14 @@ def test_the_time_of_a_checkpoint_is_that_of_its_commit():
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_a_file_is_found_by_any_spelling(spelling):
+def test_files_are_found_by_any_spelling(spelling):
     state = run(commit(0, add("p=1/b%20c.parquet", 2, stats='{"numRecords":5}')))
     found = state.live.find(spelling.format("p=1/b%20c.parquet"))
     assert found == add("p=1/b%20c.parquet", 2, stats='{"numRecords":5}')
     assert state.live.find("p=1/b%20d.parquet") is None
 
 
-def test_a_version_is_not_changed_by_the_next():
+def test_versions_are_immutable():
     first = run(commit(0, add("a"), add("b")))
     second = run(commit(1, remove("a"), add("c")), state=first)
     assert live(first) == {"a": None, "b": None}
@@ -173,7 +173,7 @@ def test_small_commits_do_not_make_many_segments():
     assert state.live.table.num_rows == 30
 
 
-def test_every_field_of_an_add_survives():
+def test_every_field_of_an_add_round_trips():
     whole = AddFile(
         "a",
         {"p": "1", "q": None},
@@ -243,7 +243,7 @@ def test_a_checkpoint_must_not_hold_a_file_twice():
         ReplayState.from_checkpoint(twice, [], where, LOCATION)
 
 
-def test_a_checkpoint_that_storage_does_not_give_is_not_called_corrupt():
+def test_storage_errors_are_not_reported_as_corruption():
     def batches():
         yield from run(commit(0, add("a"))).live.table.to_batches()
         raise StorageError("The store did not answer.")
@@ -253,7 +253,7 @@ def test_a_checkpoint_that_storage_does_not_give_is_not_called_corrupt():
         ReplayState.from_checkpoint(batches(), [], where, LOCATION)
 
 
-def test_the_last_of_everything_else_counts():
+def test_the_last_of_all_other_actions_wins():
     first, second = (Metadata(name, "{}") for name in "ab")
     state = run(
         commit(0, Protocol(1, 2), first, Txn("app", 1), DomainMetadata("d", "1"), DomainMetadata("e", "1")),
@@ -268,7 +268,7 @@ def test_the_last_of_everything_else_counts():
 
 
 def compacted(commits):
-    """Build one commit that says what these say together, by the protocol's words alone: by (path, vector)."""
+    """Build one log compaction of these commits according to a model of the protocol: by (path, deletion vector)."""
     last, others = {}, {}
     for item in commits:
         for action in item.actions:
@@ -279,7 +279,7 @@ def compacted(commits):
                 others[type(action), getattr(action, "app_id", None) or getattr(action, "domain", None)] = (
                     action
                 )
-    # Of a file only the newest add is live; the older ones ended when it came.
+    # Only the newest add of a file is live.
     adds = {_key(action.path): action for action in last.values() if isinstance(action, AddFile)}
     removes = [action for action in last.values() if isinstance(action, RemoveFile)]
     where = LogFile("t", commits[-1].where.version, "x.compacted.json")
@@ -291,7 +291,7 @@ def _key(path):
 
 
 @given(histories, st.integers(0, 8), st.integers(2, 8))
-def test_a_compaction_says_what_its_commits_say(history, start, count):
+def test_a_log_compaction_equals_its_commits(history, start, count):
     commits, models = commits_and_model(history)
     covered = commits[start : start + count]
     if not covered:
@@ -300,7 +300,7 @@ def test_a_compaction_says_what_its_commits_say(history, start, count):
     assert live(run(*mixed)) == models[-1]
 
 
-def test_a_compaction_keeps_what_ends_earlier_things():
+def test_a_log_compaction_keeps_removes_of_earlier_files():
     before = run(
         commit(0, add("a"), add("b"), Txn("app", 1), DomainMetadata("d", "1")), commit(1, add("c", 1))
     )

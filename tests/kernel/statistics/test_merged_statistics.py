@@ -1,4 +1,4 @@
-"""Statistics of several files as those of one: never narrower than theirs."""
+"""Merged statistics of several files, never narrower than theirs."""
 
 import json
 
@@ -41,7 +41,7 @@ ROW = st.fixed_dictionaries({name: st.none() | values for name, values in VALUES
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(ROW, max_size=4), min_size=1, max_size=4))
-def test_they_are_those_of_the_rows_of_all(files):
+def test_merged_statistics_cover_all_rows(files):
     tables = [pa.Table.from_pylist(rows, ARROW) for rows in files]
 
     found = json.loads(
@@ -52,7 +52,7 @@ def test_they_are_those_of_the_rows_of_all(files):
     if not any(row["f"] in (float("inf"), float("-inf")) for rows in files for row in rows):
         assert found == whole
     else:
-        # A file without a bound for infinity says less than all rows would.
+        # A file without a bound (infinity) makes the merged bound unknown.
         assert found["nullCount"] == whole["nullCount"]
 
 
@@ -80,7 +80,7 @@ SIMPLE = StructType.from_json(
         ({"minValues": {"i": 3}}, {"minValues": {"i": "x"}}, {}),
         ({"minValues": {"i": 3}}, {"minValues": None}, {}),
         ({"minValues": {"i": 3}}, {"minValues": {"i": {"x": 1}}}, {}),
-        # Three writers, three spellings; one of 23:00 the day before.
+        # Three formats of timestamps; one is 23:00 the day before.
         (
             {"minValues": {"t": "2020-01-01T00:00:00.000Z"}},
             {"minValues": {"t": "2020-01-01T00:00:00.000+01:00"}},
@@ -92,7 +92,7 @@ SIMPLE = StructType.from_json(
         ({"minValues": {"f": 1}}, {"minValues": {"f": float("nan")}}, {}),
     ],
 )
-def test_what_cannot_be_compared_has_no_bound(first, second, low):
+def test_incomparable_bounds_are_omitted(first, second, low):
     found = json.loads(merged([of(**first), of(**second)], [2, 2], SIMPLE))
 
     assert found["minValues"] == low

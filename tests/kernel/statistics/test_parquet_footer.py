@@ -1,4 +1,4 @@
-"""Statistics by the footers of Parquet files that some other program wrote."""
+"""Statistics from the footers of Parquet files that another program wrote."""
 
 import io
 import json

@@ -37,7 +37,7 @@ def column(kind, values, **metadata):
 
 
 def bounds(kind, values):
-    """The statistics of one column: minimum, maximum (None: left out) and null count, with exact decimals."""
+    """Return the statistics of one column: minimum, maximum (None if omitted) and null count, with exact decimals."""
     found = json.loads(collect(*column(kind, values)), parse_float=Decimal)
     return found["minValues"].get("x"), found["maxValues"].get("x"), found["nullCount"]["x"]
 
@@ -96,7 +96,7 @@ def test_timestamps_are_milliseconds_that_contain_the_microseconds():
     assert bounds(PrimitiveType("timestamp"), exact)[:2] == ("1900-01-01T00:00:00.005Z",) * 2
 
 
-def test_what_the_calendar_cannot_write_is_left_out():
+def test_out_of_range_dates_are_omitted():
     last = [dt.datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=dt.UTC)]
     assert bounds(PrimitiveType("timestamp"), last) == ("9999-12-31T23:59:59.999Z", None, 0)
     table, schema = column(PrimitiveType("date"), [2**31 - 1, 0])
@@ -115,7 +115,7 @@ def test_decimals_are_numbers_with_all_their_digits():
     assert '"x":0.000000000000000001}' in collect(*column(DecimalType(38, 18), [Decimal("1E-18")]))
 
 
-def test_only_null_has_no_bounds():
+def test_all_null_columns_have_no_bounds():
     assert bounds(LONG, [None, None]) == (None, None, 2)
     assert bounds(PrimitiveType("void"), [None]) == (None, None, 1)
     assert bounds(LONG, []) == (None, None, 0)
@@ -168,7 +168,7 @@ def test_column_mapping_keys_statistics_by_physical_names():
     assert json.loads(collect(stored, schema, physical_names=True))["minValues"] == expected
 
 
-def test_batches_add_up():
+def test_batches_are_accumulated():
     schema = StructType([StructField("x", LONG), StructField("y", STRING)])
     collector = StatisticsCollector(schema)
     collector.update(pa.record_batch({"x": [5, None], "y": ["m", "n"]}))
@@ -183,7 +183,7 @@ def test_batches_add_up():
     }
 
 
-def test_nan_in_one_batch_takes_the_bounds_of_all():
+def test_nan_in_one_batch_removes_the_bounds():
     collector = StatisticsCollector(StructType([StructField("x", DOUBLE)]))
     for values in ([1.0], [math.nan], [2.0]):
         collector.update(pa.record_batch({"x": values}))
@@ -229,7 +229,7 @@ def test_strings_in_every_encoding_of_arrow(values):
         ),
     ],
 )
-def test_narrow_and_foreign_arrow_types_are_taken(kind, values, low, high):
+def test_narrow_and_unsigned_arrow_types(kind, values, low, high):
     found = json.loads(collect(pa.table({"x": values}), StructType([StructField("x", kind)])))
     assert (found["minValues"]["x"], found["maxValues"]["x"]) == (low, high)
 
@@ -282,7 +282,7 @@ def test_string_bounds_contain_every_value_by_utf8_bytes(values):
         (LAST * 100, None),
     ],
 )
-def test_a_long_maximum_is_cut_and_raised(value, high):
+def test_long_maximums_are_truncated_upwards(value, high):
     assert bounds(STRING, [value])[1] == high
 
 
@@ -370,7 +370,7 @@ def test_statistics_follow_the_configuration():
 # --- statistics in a log ------------------------------------------------------------------------------------
 
 
-def test_widening_keeps_the_bounds_and_says_that_they_are_wide():
+def test_widening_keeps_the_bounds_and_marks_them_as_wide():
     stats = (
         '{"numRecords":3,"minValues":{"d":1.000000000000000000000000000001,"s":{"é":"😀"}},'
         '"maxValues":{"d":12345678901234567890123456789},"nullCount":{"d":3,"s":{"é":0},"t":1},"tightBounds":true}'
@@ -383,7 +383,7 @@ def test_widening_keeps_the_bounds_and_says_that_they_are_wide():
 
 
 def test_widening_raises_the_null_count_of_columns_that_were_null_in_all_live_rows():
-    # The file has 10 rows, 4 of them deleted when these tight statistics were made.
+    # The file has 10 rows, 4 of them deleted when these tight statistics were collected.
     stats = '{"numRecords":10,"nullCount":{"all":6,"none":0,"some":4,"s":{"all":6}},"tightBounds":true}'
     counts = json.loads(widen(stats, deleted_records=4))["nullCount"]
     assert counts == {"all": 10, "none": 0, "some": 4, "s": {"all": 10}}
@@ -431,7 +431,7 @@ def test_numbers_of_records_are_read():
         '{"a":' * 100_000,
     ],
 )
-def test_what_are_no_statistics_is_a_corrupt_log(stats):
+def test_invalid_statistics_are_a_corrupt_log(stats):
     with pytest.raises(CorruptLog):
         num_records(stats)
     with pytest.raises(CorruptLog):

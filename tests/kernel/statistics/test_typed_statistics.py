@@ -1,4 +1,4 @@
-"""Typed statistics of a checkpoint give the same bounds as the same statistics as JSON."""
+"""Typed statistics of a checkpoint give the same bounds as JSON statistics."""
 
 import datetime as dt
 import json
@@ -80,7 +80,7 @@ def _list(values, count):
 
 @settings(max_examples=150, deadline=None)
 @given(_rows)
-def test_both_forms_say_the_same(rows):
+def test_typed_and_json_bounds_agree(rows):
     parsed = pa.array(rows, PARSED)
     num_records = pa.array([row and row["numRecords"] for row in rows], pa.int64())
     stats = stats_json(parsed)
@@ -98,14 +98,14 @@ def test_both_forms_say_the_same(rows):
         assert np.array_equal(bounds.only_null, expected[names].only_null)
 
 
-def test_files_with_statistics_as_text_alone_are_left_to_the_text():
+def test_files_without_typed_statistics_are_left_to_the_text():
     parsed = pa.array([None, {"numRecords": 1}], PARSED)
     assert (
         typed_bounds(parsed, pa.array([json.dumps({"numRecords": 1}), None]), pa.nulls(2, pa.int64())) == {}
     )
 
 
-def test_what_is_not_a_number_bounds_nothing():
+def test_nan_gives_no_bounds():
     kind = pa.struct([("minValues", pa.struct([("x", pa.float64())]))])
     values = [{"minValues": {"x": each}} for each in (math.nan, -math.inf, 1.5)]
     ((_, bounds),) = typed_bounds(
@@ -115,7 +115,7 @@ def test_what_is_not_a_number_bounds_nothing():
     assert bounds.high is None
 
 
-def test_times_that_may_be_of_the_julian_calendar_bound_nothing():
+def test_possibly_julian_timestamps_give_no_bounds():
     kind = pa.struct([("d", pa.date32()), ("t", pa.timestamp("us", "UTC"))])
     old = {"d": dt.date(1582, 10, 14), "t": dt.datetime(1899, 12, 31, tzinfo=dt.UTC)}
     new = {"d": dt.date(1582, 10, 15), "t": dt.datetime(1900, 1, 1, tzinfo=dt.UTC)}

@@ -1,4 +1,4 @@
-"""Row groups copied into one file: every reader finds the same rows, and what lies about itself becomes no file."""
+"""Row groups copied into one file: every reader finds the same rows, and inconsistent sources leave no file."""
 
 import random
 from pathlib import Path
@@ -53,7 +53,7 @@ def copied(folder, names):
 
 
 def check_readers(path, wanted):
-    """See that each reader has the rows, and finds single ones by bounds, page indexes and Bloom filters."""
+    """Check that each reader finds all rows, and single ones by bounds, page indexes and Bloom filters."""
     ids = wanted["id"].to_pylist()
     with pq.ParquetFile(path) as opened:
         assert opened.read().equals(wanted)
@@ -122,7 +122,7 @@ def test_copies_of_copies(tmp_path):
 
 
 def test_files_of_duckdb(tmp_path):
-    """Its Bloom filters are not near the footer, and it writes no page index."""
+    """DuckDB's Bloom filters are not near the footer, and it writes no page index."""
     with duckdb.connect() as connection:
         for number in range(2):
             connection.register("wanted", rows(number * 500, 500))
@@ -135,7 +135,7 @@ def test_files_of_duckdb(tmp_path):
     check_readers(copied(tmp_path, names), pa.concat_tables(parts))
 
 
-def test_files_that_are_not_there_or_no_parquet_files(tmp_path):
+def test_missing_and_non_parquet_files(tmp_path):
     with pytest.raises(MissingDataFile, match=r"gone\.parquet"):
         read_footers(tmp_path.as_uri(), [("gone.parquet", 100)])
     (tmp_path / "text.parquet").write_text("no Parquet at all")
@@ -148,7 +148,7 @@ def test_files_that_are_not_there_or_no_parquet_files(tmp_path):
 
 
 @pytest.mark.parametrize("what", ["shorter", "gone", "damaged"])
-def test_a_source_that_changed_since_becomes_no_file(tmp_path, what):
+def test_a_changed_source_leaves_no_file(tmp_path, what):
     pq.write_table(rows(0, 50), tmp_path / "a.parquet")
     sources = sources_of(tmp_path, ["a.parquet"])
     content = (tmp_path / "a.parquet").read_bytes()
@@ -162,8 +162,8 @@ def test_a_source_that_changed_since_becomes_no_file(tmp_path, what):
     assert not (tmp_path / "copy.parquet").exists()
 
 
-def test_a_footer_that_ends_a_column_within_a_page_becomes_no_file(tmp_path):
-    """Such a column could be read where it is, by readers that follow its pages, and not from a copy."""
+def test_a_footer_that_splits_a_page_leaves_no_file(tmp_path):
+    """Readers that follow the pages could read such a column in place, but not from a copy."""
     pq.write_table(rows(0, 50), tmp_path / "a.parquet")
     (source,) = sources_of(tmp_path, ["a.parquet"])
     for change in ({"end": -1}, {"num_values": 1}, {"num_values": -1}, {"data_start": -1}):
@@ -177,8 +177,8 @@ def test_a_footer_that_ends_a_column_within_a_page_becomes_no_file(tmp_path):
     copy_row_groups(tmp_path.as_uri(), [source], "copy.parquet")
 
 
-def test_damaged_bytes_become_no_file_or_one_with_the_same_bytes(tmp_path):
-    """What a page holds is not looked at, and is copied as it is; all that says where pages are is."""
+def test_corruption_fails_or_is_copied_unchanged(tmp_path):
+    """Page contents are copied without a check; everything that locates pages is checked."""
     pq.write_table(
         rows(0, 80), tmp_path / "a.parquet", row_group_size=30, write_page_index=True, data_page_size=200
     )

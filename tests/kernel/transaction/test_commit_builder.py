@@ -39,7 +39,7 @@ def changes(operation="DELETE", **fields):
 
 @dataclass
 class Version:
-    """What the builder asks of a snapshot."""
+    """A stand-in for a snapshot."""
 
     in_commit_timestamps_enabled: bool
     in_commit_timestamp: int | None
@@ -80,7 +80,7 @@ def resolved(request, *files, deleted=None, num_records=10):
 
 
 def delete(*rows, deleted=(), deletion_vector=None, num_records=10, **fields):
-    """Delete rows of file ``a``; return the actions and the metrics."""
+    """Delete rows of file ``a``; return actions and metrics."""
     request = changes(row_deletes={"a": BitMap64(rows)}, **fields)
     old = {"a": BitMap64(deleted)} if deleted else {}
     outcome = resolved(request, file(deletion_vector=deletion_vector), deleted=old, num_records=num_records)
@@ -88,7 +88,7 @@ def delete(*rows, deleted=(), deletion_vector=None, num_records=10, **fields):
     return built.actions, built.metrics
 
 
-def test_a_file_that_loses_rows_is_removed_as_it_was_and_added_as_it_is():
+def test_a_file_that_loses_rows_is_removed_and_added_with_a_new_deletion_vector():
     (info, remove, add), metrics = delete(3, 4, deleted=[0, 1], deletion_vector=OLD)
 
     assert isinstance(info, CommitInfo)
@@ -102,7 +102,7 @@ def test_a_file_that_loses_rows_is_removed_as_it_was_and_added_as_it_is():
     assert metrics["numDeletionVectorsUpdated"] == 1
 
 
-def test_what_an_add_carries_besides_is_kept():
+def test_other_fields_of_an_add_are_kept():
     request = changes(row_deletes={"a": BitMap64([1])})
     live = file(tags={"x": "y"}, base_row_id=40, default_row_commit_version=3, clustering_provider="liquid")
 
@@ -124,7 +124,7 @@ def test_what_an_add_carries_besides_is_kept():
     )
 
 
-def test_the_last_rows_take_the_file_along():
+def test_deleting_the_last_rows_removes_the_file():
     (_, remove), metrics = delete(*range(2, 10), deleted=[0, 1], deletion_vector=OLD)
 
     assert remove.deletion_vector == OLD
@@ -136,7 +136,7 @@ def test_the_last_rows_take_the_file_along():
 
 
 @pytest.mark.parametrize("rows", [(), (0,), (0, 1)])
-def test_rows_that_are_gone_change_nothing(rows):
+def test_deleting_already_deleted_rows_changes_nothing(rows):
     actions, metrics = delete(*rows, deleted=[0, 1], deletion_vector=OLD)
 
     assert actions == []
@@ -194,7 +194,7 @@ def test_copies_are_not_deleted():
     assert built.metrics["numAddedFiles"] == built.metrics["numRemovedFiles"] == 1
 
 
-def test_an_update_counts_as_its_engine_says():
+def test_updates_use_the_metrics_of_the_engine():
     request = changes(
         "UPDATE",
         row_deletes={"a": BitMap64([1])},
@@ -245,7 +245,7 @@ def test_operation_parameters_are_deltas(request_, parameters):
     assert built.actions[0].operation_parameters == parameters
 
 
-def test_commit_info_says_who_did_what():
+def test_commit_info_fields():
     request = changes(removes=["a"], user_metadata="why")
 
     info = build(request, resolved(request, file()), {}, snapshot(), NOW).actions[0].to_json()
@@ -271,7 +271,7 @@ def test_in_commit_timestamps_rise(previous, expected):
 
 
 @pytest.mark.parametrize(("previous", "expected"), [(NOW - 5, NOW), (NOW + 9, NOW + 10)])
-def test_a_commit_that_turns_on_in_commit_timestamps_says_since_when(previous, expected):
+def test_enabling_in_commit_timestamps_records_the_enablement_version(previous, expected):
     request = changes("SET TBLPROPERTIES", metadata=Metadata("table", "{}", configuration=TIMESTAMPED))
     table = snapshot()
     table.timestamp = previous
@@ -286,7 +286,7 @@ def test_a_commit_that_turns_on_in_commit_timestamps_says_since_when(previous, e
     }
 
 
-def test_a_commit_that_changes_a_table_with_in_commit_timestamps_does_not_begin_them_again():
+def test_in_commit_timestamps_are_enabled_only_once():
     request = changes("SET TBLPROPERTIES", metadata=Metadata("table", "{}", configuration=TIMESTAMPED))
 
     info, metadata = commit_builder.build(
@@ -297,7 +297,7 @@ def test_a_commit_that_changes_a_table_with_in_commit_timestamps_does_not_begin_
     assert metadata.configuration == TIMESTAMPED
 
 
-def test_a_commit_that_turns_them_off_has_none():
+def test_a_commit_that_disables_in_commit_timestamps_has_none():
     request = changes("SET TBLPROPERTIES", metadata=Metadata("table", "{}"))
 
     info, _ = commit_builder.build(
@@ -311,7 +311,7 @@ def test_a_commit_that_turns_them_off_has_none():
 
 
 def busy(operation, **more):
-    """Return the metrics of a commit that adds b and c, marks rows in a and d, and removes e and f."""
+    """Return the metrics of a commit that adds b and c, deletes rows in a and d, and removes e and f."""
     request = changes(
         operation,
         row_deletes={"a": BitMap64([2]), "d": BitMap64([1, 2])},
@@ -359,7 +359,7 @@ def test_the_metrics_of_row_changes_count_files_vectors_and_rows(operation, rows
     }
 
 
-def test_the_metrics_of_an_overwrite_tell_new_rows_from_copied_ones():
+def test_the_metrics_of_an_overwrite_distinguish_new_and_copied_rows():
     said = {"numCopiedRows": 4}
 
     assert busy("WRITE", metrics=said, parameters={"mode": "Overwrite", "predicate": "id < 5"}) == {
@@ -376,14 +376,14 @@ def test_the_metrics_of_an_overwrite_tell_new_rows_from_copied_ones():
     assert "numDeletedRows" not in busy("WRITE", metrics=said, parameters={"mode": "Overwrite"})
 
 
-def test_the_metrics_of_an_append_are_of_what_it_adds():
+def test_the_metrics_of_an_append_count_added_files_and_rows():
     request = changes("WRITE", adds=[file("b", num_records=7)])
 
     assert metrics(request, resolved(request)) == {"numFiles": 1, "numOutputBytes": 100, "numOutputRows": 7}
 
 
 @pytest.mark.parametrize("operation", ["OPTIMIZE", "REORG"])
-def test_the_metrics_of_a_compaction_count_the_vectors_that_go(operation):
+def test_the_metrics_of_a_compaction_count_removed_deletion_vectors(operation):
     assert busy(operation, data_change=False) == {
         "numAddedFiles": 2,
         "numAddedBytes": 200,
@@ -394,7 +394,7 @@ def test_the_metrics_of_a_compaction_count_the_vectors_that_go(operation):
     }
 
 
-def test_the_sizes_of_a_compactions_files_are_told_in_quartiles():
+def test_the_metrics_of_a_compaction_have_file_size_quartiles():
     new = changes(
         "OPTIMIZE", data_change=False, adds=[AddFile(f"{size}", {}, size, 5) for size in (50, 10, 40, 20, 30)]
     )
@@ -433,7 +433,7 @@ def test_the_metrics_of_a_stream_count_its_rows_where_they_are_known():
         ({"operation": "UPDATE", "keeps_row_ids": True}, "true"),
     ],
 )
-def test_a_table_with_row_ids_learns_whether_rows_that_were_written_again_kept_theirs(more, preserved):
+def test_commit_info_records_whether_rewritten_rows_kept_their_row_ids(more, preserved):
     table = snapshot()
     table.protocol = Protocol(3, 7, (), ("rowTracking",))
     table.configuration = {"delta.enableRowTracking": "true"}
@@ -447,7 +447,7 @@ def test_a_table_with_row_ids_learns_whether_rows_that_were_written_again_kept_t
     assert json.loads(mark.configuration) == {"rowIdHighWaterMark": 3}
 
 
-def test_new_statistics_are_of_a_file_with_the_deletion_vector_that_it_has():
+def test_new_statistics_apply_only_with_the_same_deletion_vector():
     new = '{"numRecords":10,"tightBounds":true}'
     kept = file("a", deletion_vector=OLD, base_row_id=5, default_row_commit_version=3, tags={"k": "v"})
     given = {
@@ -473,7 +473,7 @@ def test_files_that_are_added_again_stay_as_they_are():
     assert add == replace(file(deletion_vector=OLD), data_change=False)
 
 
-def test_paths_that_are_to_be_deleted_from_storage_get_tombstones_alone():
+def test_tombstones_alone_are_removes_without_live_files():
     request = changes("VACUUM", tombstones=["x", "y"], data_change=False)
 
     _, *removes = build(request, resolved(request), {}, snapshot(), NOW).actions
@@ -481,7 +481,7 @@ def test_paths_that_are_to_be_deleted_from_storage_get_tombstones_alone():
     assert removes == [RemoveFile(path, NOW, data_change=False) for path in ("x", "y")]
 
 
-def test_all_that_a_commit_may_change_comes_in_order():
+def test_the_order_of_actions():
     metadata, protocol = Metadata("id", "{}"), Protocol(3, 7, (), ())
     request = changes(
         row_deletes={"a": BitMap64([1])},
@@ -524,7 +524,7 @@ def test_a_compaction_changes_no_data():
     assert remove.data_change is add.data_change is False
 
 
-def test_new_files_may_have_rows_that_do_not_live():
+def test_new_files_may_have_deleted_rows():
     request = changes(
         "OPTIMIZE",
         removes=["a"],
@@ -544,7 +544,7 @@ def test_new_files_may_have_rows_that_do_not_live():
     assert row_runs.decode(info.tags[row_runs.TAG], "memory:///t") == request.rewritten
 
 
-def test_rows_of_new_files_that_are_not_there_are_refused():
+def test_deleted_rows_beyond_a_new_file_are_refused():
     request = changes("OPTIMIZE", adds=[file("b")], added_deletes={"b": BitMap64([10])})
 
     with pytest.raises(RowIndexOutOfRange, match="no row index 10"):
@@ -552,7 +552,7 @@ def test_rows_of_new_files_that_are_not_there_are_refused():
 
 
 @pytest.mark.parametrize(("rows", "taken"), [([0, 1, 2], True), ([0, 1, 2, 3], False)])
-def test_a_vector_of_the_engine_is_taken_where_it_holds_all_rows(rows, taken):
+def test_an_engines_deletion_vector_is_used_if_complete(rows, taken):
     request = changes(row_deletes={"a": BitMap64(rows)}, written_vectors={"a": NEW})
 
     outcome = resolved(request, file(deletion_vector=OLD), deleted={"a": BitMap64([0, 1])})
@@ -560,7 +560,7 @@ def test_a_vector_of_the_engine_is_taken_where_it_holds_all_rows(rows, taken):
     assert outcome.marked[0].written == (NEW if taken else None)
 
 
-def test_rows_that_were_gone_already_are_a_metric_where_there_are_some():
+def test_rows_already_gone_are_a_metric_unless_zero():
     request = changes(row_deletes={"a": BitMap64([1])})
     outcome = resolved(request, file())
 

@@ -1,4 +1,4 @@
-"""Random histories against an oracle that knows every row: what passes does exactly what was asked, to living rows."""
+"""Random histories against an oracle that knows every row: passing commits do exactly what was requested, to live rows."""
 
 from collections import Counter
 
@@ -15,7 +15,7 @@ VALUES = 12
 
 
 class History:
-    """One table and the commands that are run against it, each at a version that may be old."""
+    """One table and commands run against it, each at a possibly old version."""
 
     def __init__(self, random):
         self.random = random
@@ -38,7 +38,7 @@ class History:
         return self.table.write(rows, stats=self.random.random() < 0.8, **how)
 
     def chosen(self, version):
-        """Choose a condition or single rows; return the condition and row indexes by file."""
+        """Choose a predicate or single rows; return the predicate and row indexes by file."""
         if self.random.random() < 0.5:
             low = self.random.randrange(VALUES)
             high = low + self.random.randrange(3)
@@ -61,7 +61,7 @@ class History:
             return
         whole, marked = self.whole(rows, version)
         if self.random.random() < 0.3:
-            # An engine may send rows that are gone already.
+            # An engine may send rows that are already deleted.
             marked = {
                 path: each | self.table.vectors(self.table.versions[version][path])
                 for path, each in marked.items()
@@ -70,7 +70,7 @@ class History:
         self.run(what, removed=self.at(rows), none_left=bounds)
 
     def whole(self, rows, version):
-        """Turn some files of which all rows go into whole removes."""
+        """Turn some files that lose all rows into whole removes."""
         full = [path for path, each in rows.items() if len(each) == len(self.table.rows_of(path, version))]
         whole = [path for path in full if self.random.random() < 0.5]
         return whole, {path: each for path, each in rows.items() if path not in whole}
@@ -96,7 +96,7 @@ class History:
         reads = Reads() if bounds is None else None
         kept = []
         if self.random.random() < 0.5:
-            # What a MERGE matched and left as it was.
+            # Rows that a MERGE matched and left unchanged.
             _, matched = self.chosen(version)
             reads = Reads(rows=matched) if self.random.random() < 0.5 else Reads(files=list(matched))
             kept = (
@@ -135,7 +135,7 @@ class History:
         if not sources:
             return
         rewritten, adds, dead = {}, [], {}
-        # Files that are copied bring their deleted rows along.
+        # Files copied whole include their deleted rows.
         copies = self.random.random() < 0.4
         middle = self.random.randint(0, len(sources))
         for group in (sources[:middle], sources[middle:]) if self.random.random() < 0.5 else (sources,):
@@ -167,7 +167,7 @@ class History:
         self.run(what)
 
     def parts(self, sources, version, *, copies=False):
-        """Return the rows of one or two outputs as runs in any order: source, rank of the first, rows."""
+        """Return the rows of one or two outputs as runs in any order: source, first rank, count."""
         pieces = []
         for path in sources:
             live = self.table.rows_of(path, version).values()
@@ -226,7 +226,7 @@ class History:
         assert set(kept) - gone <= set(before)
 
     def explained(self, verdict, removed):
-        """The rows that a conflict counts are those that the winner took away."""
+        """Check that the rows a conflict counts are those the winner removed."""
         assert verdict.error("people").conflict["winning-version"] == verdict.winner.version
         pure = not verdict.winner.new_files and verdict.winner.changes_data
         if not verdict.overlaps or not pure or verdict.changes.reads is not None:
@@ -238,7 +238,7 @@ class History:
 
 
 def must_pass(ours, winners):
-    """Whether there is no excuse for a conflict."""
+    """Whether a conflict would be unjustified."""
     if ours.operation == "OPTIMIZE":
         return bool(ours.rewritten) and all(
             winner.changes_data and not winner.is_restore and winner.info is not None for winner in winners
@@ -267,7 +267,7 @@ def play(random, steps):
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(RANDOM, st.integers(3, 14))
-def test_what_passes_does_what_was_asked_and_nothing_else(random, steps):
+def test_passing_commits_do_exactly_what_was_requested(random, steps):
     play(random, steps)
 
 
@@ -275,5 +275,5 @@ def test_what_passes_does_what_was_asked_and_nothing_else(random, steps):
 @pytest.mark.timeout(0)
 @settings(max_examples=20_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(RANDOM, st.integers(3, 25))
-def test_what_passes_does_what_was_asked_in_long_histories(random, steps):
+def test_passing_commits_do_exactly_what_was_requested_in_long_histories(random, steps):
     play(random, steps)

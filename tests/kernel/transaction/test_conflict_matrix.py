@@ -1,4 +1,4 @@
-"""Every pair of operations, as ours and as the winner: our answer, and delta-spark's by its rules."""
+"""Every pair of operations, as ours and as the winner: our result, and delta-spark's by its rules."""
 
 from pathlib import Path
 
@@ -28,14 +28,14 @@ def test_cell(cell):
 
     if answer == PASSES:
         assert isinstance(verdict, Passed), verdict.what
-        scene.table.commit(verdict.changes)  # what it has become fits the table as it is
+        scene.table.commit(verdict.changes)  # the rebased changes are valid on the current table
     else:
         assert isinstance(verdict, Conflict)
         assert verdict.kind.__name__ == answer
         assert verdict.error("people").message.count(".") >= 1
 
 
-def test_every_pair_of_operations_is_there():
+def test_every_pair_of_operations_is_covered():
     assert {(cell[0], cell[2]) for cell in CELLS} == {(a, b) for a in OPERATIONS for b in OPERATIONS}
     assert len({cell[:4] for cell in CELLS}) == len(CELLS)
 

@@ -42,7 +42,7 @@ COMPACTED = {"data_change": False}
 
 
 class Table(RowsInFiles):
-    """A table of one version, with files a (ids 0 to 99) and b (ids 200 to 209)."""
+    """A table with one version and files a (ids 0 to 99) and b (ids 200 to 209)."""
 
     def __init__(self):
         super().__init__()
@@ -67,7 +67,7 @@ class Table(RowsInFiles):
         return self.commit(changes("WRITE", self.version, adds=[self.file(ids, **how)]))
 
     def actions(self, what):
-        """Return the actions of changes that are not made."""
+        """Return the actions of changes without committing them."""
         before, commits = self.versions[:], self.commits[:]
         self.commit(what)
         actions = self.commits[-1]
@@ -75,7 +75,7 @@ class Table(RowsInFiles):
         return actions
 
     def compact(self, *files):
-        """Put the live rows of files into one; return its add."""
+        """Compact files into one; return its add."""
         live = {file.path: list(self.rows_of(file.path).values()) for file in files}
         output = self.write([row for rows in live.values() for row in rows], data_change=False)
         runs, first = [], 0
@@ -102,7 +102,7 @@ def table():
 # --- rows -----------------------------------------------------------------------------------------------------
 
 
-def test_nobody_in_between_changes_nothing(table):
+def test_without_winners_changes_are_unchanged(table):
     ours = table.delete(table.a, [3])
 
     assert table.check(ours) == Passed((), ours)
@@ -140,7 +140,7 @@ def test_an_overlap_is_counted_and_its_first_rows_are_named(table):
     }
 
 
-def test_rows_that_were_gone_when_we_read_are_nobodys_loss(table):
+def test_rows_deleted_before_our_read_do_not_conflict(table):
     table.commit(table.delete(table.a, [1, 2]))
     ours = replace(
         table.delete(table.a, [1, 2, 3]), operation="UPDATE", adds=[table.file([1])], reads=Reads()
@@ -154,12 +154,12 @@ def test_rows_that_were_gone_when_we_read_are_nobodys_loss(table):
     assert verdict.rows_already_gone == 0
 
 
-def test_a_delete_follows_its_rows_through_whatever_deletes_and_compactions(table):
+def test_deletes_follow_rows_through_deletes_and_compactions(table):
     ours = table.delete(table.a, [10, 20, 30, 40])
     table.commit(table.delete(table.a, [5, 10]))
     first = table.compact(table.a, table.b)
     table.commit(table.delete(first, [19]))  # a's row 21
-    table.commit(table.delete(first, [18]))  # a's row 20: one of ours
+    table.commit(table.delete(first, [18]))  # a's row 20, one of ours
     last = table.compact(first)
 
     verdict = table.check(ours)
@@ -170,7 +170,7 @@ def test_a_delete_follows_its_rows_through_whatever_deletes_and_compactions(tabl
     assert [table.contents[last.path][row].value for row in rows] == [30, 40]
 
 
-def test_a_file_that_goes_whole_goes_as_the_rows_that_are_left(table):
+def test_removing_a_whole_file_becomes_deleting_its_remaining_rows(table):
     ours = changes("DELETE", 1, removes=[table.a.path], predicate="id < 100")
     table.commit(table.delete(table.a, [1, 2, 3]))
 
@@ -179,7 +179,7 @@ def test_a_file_that_goes_whole_goes_as_the_rows_that_are_left(table):
     assert verdict == Passed((2,), ours, rows_already_gone=3)
 
 
-def test_a_whole_file_of_a_compaction_goes_as_rows_of_its_output(table):
+def test_removing_a_compacted_file_becomes_deleting_rows_of_the_output(table):
     ours = changes("DELETE", 1, removes=[table.b.path], predicate="id >= 200")
     output = table.compact(table.a, table.b)
 
@@ -191,8 +191,8 @@ def test_a_whole_file_of_a_compaction_goes_as_rows_of_its_output(table):
 
 
 @pytest.mark.parametrize("operation", ["UPDATE", "MERGE"])
-def test_a_whole_file_whose_rows_were_written_anew_goes_as_rows_of_its_output(table, operation):
-    """All its rows were changed, or those that were not were copied: the old ones are to go either way."""
+def test_removing_a_file_with_rewritten_rows_becomes_deleting_rows_of_the_output(table, operation):
+    """All its rows were changed, or unchanged ones were copied; either way our removal applies to the old rows."""
     ours = changes(operation, 1, removes=[table.b.path], adds=[table.file([1])], predicate="id >= 200")
     output = table.compact(table.a, table.b)
 
@@ -204,7 +204,7 @@ def test_a_whole_file_whose_rows_were_written_anew_goes_as_rows_of_its_output(ta
 
 
 @pytest.mark.parametrize("late", [[0], [0, 9]])
-def test_rows_that_were_written_anew_and_that_others_deleted_before_a_compaction_are_a_conflict(table, late):
+def test_rewriting_rows_deleted_before_a_compaction_conflicts(table, late):
     ours = changes("UPDATE", 1, removes=[table.b.path], adds=[table.file([1])], predicate="id >= 200")
     table.commit(table.delete(table.b, late))
     table.compact(table.a, table.b)
@@ -216,8 +216,8 @@ def test_rows_that_were_written_anew_and_that_others_deleted_before_a_compaction
 
 
 @pytest.mark.parametrize("operation", ["DELETE", "UPDATE"])
-def test_without_deletion_vectors_a_whole_file_cannot_go_as_rows_of_an_output(table, operation):
-    """It is a conflict, after which the command is run again; a commit that writes vectors would be invalid, and nothing could be done for it."""
+def test_without_deletion_vectors_removing_a_compacted_file_conflicts(table, operation):
+    """It must conflict, so that the command is rerun: a commit that writes deletion vectors would be invalid."""
     facts = Facts(1).with_properties(enableDeletionVectors="false")
     adds = [] if operation == "DELETE" else [table.file([1])]
     ours = changes(operation, 1, removes=[table.b.path], adds=adds, predicate="id >= 200")
@@ -229,7 +229,7 @@ def test_without_deletion_vectors_a_whole_file_cannot_go_as_rows_of_an_output(ta
     assert verdict.kind is ConcurrentDeleteDelete
 
 
-def test_without_deletion_vectors_a_whole_file_that_was_compacted_alone_goes_whole(table):
+def test_without_deletion_vectors_a_file_compacted_alone_is_removed_whole(table):
     facts = Facts(1).with_properties(enableDeletionVectors="false")
     ours = changes("UPDATE", 1, removes=[table.b.path], adds=[table.file([1])], predicate="id >= 200")
     output = table.compact(table.b)
@@ -238,8 +238,8 @@ def test_without_deletion_vectors_a_whole_file_that_was_compacted_alone_goes_who
 
 
 @pytest.mark.parametrize("count", [10**9, 2**39, 2**41, 2**61])
-def test_a_compaction_that_says_more_rows_than_there_are_says_nothing(table, count):
-    """Its other output is not there; to follow all rows into it took any amount of memory."""
+def test_row_runs_beyond_the_file_are_ignored(table, count):
+    """Its other output does not exist; following all rows into it would take unbounded memory."""
     ours = table.delete(table.a, [3])
     output = table.compact(table.a)
     info, *actions = table.commits[-1]
@@ -255,8 +255,8 @@ def test_a_compaction_that_says_more_rows_than_there_are_says_nothing(table, cou
     assert verdict.kind is ConcurrentDeleteDelete
 
 
-def test_where_rows_went_is_believed_of_compactions_only(table):
-    """A commit that changes data may have changed rows on their way."""
+def test_row_runs_are_trusted_only_in_compactions(table):
+    """A commit that changes data may have changed the rows it moved."""
     ours = table.delete(table.a, [3])
     table.compact(table.a)
     assert isinstance(table.check(ours), Passed)
@@ -269,7 +269,7 @@ def test_where_rows_went_is_believed_of_compactions_only(table):
     assert table.check(ours).kind is ConcurrentDeleteDelete
 
 
-def test_all_files_of_a_compaction_go_as_its_output(table):
+def test_removing_all_sources_of_a_compaction_removes_its_output(table):
     ours = changes("DELETE", 1, removes=[table.a.path, table.b.path], predicate="true")
     output = table.compact(table.a, table.b)
 
@@ -280,7 +280,7 @@ def test_all_files_of_a_compaction_go_as_its_output(table):
     assert verdict.changes.row_deletes == {}
 
 
-def test_a_whole_file_that_was_compacted_alone_goes_as_its_whole_output(table):
+def test_removing_a_file_compacted_alone_removes_its_output(table):
     ours = changes("DELETE", 1, removes=[table.a.path], predicate="id < 100")
     both = compaction(table, [table.a], [table.b])
     table.commit(both)
@@ -291,7 +291,7 @@ def test_a_whole_file_that_was_compacted_alone_goes_as_its_whole_output(table):
     assert verdict.changes.row_deletes == {}
 
 
-def test_rows_that_went_while_a_compaction_was_written_are_counted_once(table):
+def test_rows_deleted_during_a_compaction_are_counted_once(table):
     ours = changes("DELETE", 1, removes=[table.b.path], predicate="id >= 200")
     late = compaction(table, [table.a, table.b])
     table.commit(table.delete(table.b, [0, 9]))
@@ -303,7 +303,7 @@ def test_rows_that_went_while_a_compaction_was_written_are_counted_once(table):
     assert verdict.rows_already_gone == 2
 
 
-def test_vectors_that_the_engine_wrote_are_kept_for_files_that_nobody_touched(table):
+def test_engine_written_deletion_vectors_are_kept_for_untouched_files(table):
     written = {path: table.vectors.write([3]) for path in (table.a.path, table.b.path)}
     rows = {path: BitMap64([3]) for path in written}
     ours = changes("DELETE", 1, row_deletes=rows, written_vectors=written)
@@ -316,8 +316,8 @@ def test_vectors_that_the_engine_wrote_are_kept_for_files_that_nobody_touched(ta
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-def test_without_deletion_vectors_a_compaction_does_without_the_files_that_others_copied(table, groups):
-    """It cannot delete the old rows in its outputs: it leaves such an output out, or is planned again; it was an invalid commit."""
+def test_without_deletion_vectors_a_compaction_drops_concurrently_rewritten_files(table, groups):
+    """It cannot delete rows in its outputs, so it drops such an output or is planned again."""
     facts = Facts(1).with_properties(enableDeletionVectors="false")
     ours = compaction(table, *([[table.a], [table.b]] if groups == 2 else [[table.a, table.b]]))
     table.commit(changes("UPDATE", 1, removes=[table.b.path], adds=[table.file([1])], predicate="id >= 200"))
@@ -335,8 +335,8 @@ def test_without_deletion_vectors_a_compaction_does_without_the_files_that_other
         assert not verdict.changes.added_deletes
 
 
-def test_a_file_whose_statistics_were_computed_anew_before_it_lost_more_rows_is_no_new_one(table):
-    """COMPUTE STATS adds a file again and removes none; an overwrite of part of the table then deletes rows of it."""
+def test_a_file_with_recomputed_statistics_is_not_new(table):
+    """COMPUTE STATS adds a file again without a remove; a partial overwrite then deletes rows of it."""
     table.commit(table.delete(table.a, [7]))
     ours = changes("WRITE", 2, row_deletes={table.b.path: BitMap64([3])}, predicate="id = 50 OR id = 203")
     table.win(
@@ -350,7 +350,7 @@ def test_a_file_whose_statistics_were_computed_anew_before_it_lost_more_rows_is_
     assert isinstance(table.check(ours), Passed)
 
 
-def test_a_file_that_a_compaction_wrote_is_no_new_one_when_it_loses_rows(table):
+def test_a_compaction_output_that_loses_rows_is_not_new(table):
     ours = changes("WRITE", 1, row_deletes={table.b.path: BitMap64([3])}, predicate="id = 50 OR id = 203")
     output = table.compact(table.a)
     table.commit(table.delete(output, [7]))
@@ -360,7 +360,7 @@ def test_a_file_that_a_compaction_wrote_is_no_new_one_when_it_loses_rows(table):
     assert isinstance(table.check(ours), Passed)
 
 
-def test_a_vector_written_anew_with_the_same_rows_is_no_change(table):
+def test_a_repacked_deletion_vector_is_no_change(table):
     table.commit(table.delete(table.a, [7]))
     ours = changes("UPDATE", 2, removes=[table.a.path], adds=[table.file([1])], predicate="id = 3")
     add = table.versions[-1][table.a.path]
@@ -387,7 +387,7 @@ def test_a_file_that_is_added_again_as_it_was_is_no_change(table, operation):
     assert table.check(ours) == Passed((2, 3), ours)
 
 
-def test_a_winner_elsewhere_costs_no_look_at_deletion_vectors(table):
+def test_winners_on_other_files_need_no_deletion_vector_reads(table):
     ours = table.delete(table.a, [3], predicate="id = 3")
     for row in range(5):
         table.commit(table.delete(table.b, [row]))
@@ -397,7 +397,7 @@ def test_a_winner_elsewhere_costs_no_look_at_deletion_vectors(table):
     assert table.vectors.reads == 0
 
 
-def test_a_vector_that_cannot_be_read_is_an_error(table):
+def test_unreadable_deletion_vectors_raise(table):
     ours = table.delete(table.a, [3])
     table.commit(table.delete(table.a, [4]))
 
@@ -408,7 +408,7 @@ def test_a_vector_that_cannot_be_read_is_an_error(table):
         check(CurrentTransaction.of(ours, Facts(1)), table.winners(1), broken)
 
 
-def test_a_row_that_is_back_in_a_file_that_was_compacted_since_is_a_new_one(table):
+def test_a_restored_row_in_a_compacted_file_is_new(table):
     ours = table.delete(table.a, [3], predicate="id = 3")
     output = table.compact(table.a)
     table.commit(table.delete(output, [3]))
@@ -420,7 +420,7 @@ def test_a_row_that_is_back_in_a_file_that_was_compacted_since_is_a_new_one(tabl
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_file_that_was_gone_and_is_back_loses_its_rows_again(table, whole):
+def test_rows_of_a_restored_file_are_deleted_again(table, whole):
     path = table.a.path
     rows = {"removes": [path]} if whole else {"row_deletes": {path: BitMap64([3])}}
     ours = changes("DELETE", 1, **rows)
@@ -435,7 +435,7 @@ def test_a_file_that_was_gone_and_is_back_loses_its_rows_again(table, whole):
 
 
 @pytest.mark.parametrize("until_restored", [True, False])
-def test_files_from_before_our_time_may_bring_back_rows_that_a_delete_names(table, until_restored):
+def test_restored_older_files_may_contain_rows_that_a_delete_removes(table, until_restored):
     output = table.compact(table.a, table.b)
     rest = table.compact(output)
     c = table.file([1])
@@ -452,14 +452,14 @@ def test_files_from_before_our_time_may_bring_back_rows_that_a_delete_names(tabl
 
 
 @pytest.mark.parametrize("spelling", ["{}", "./{}", "file:/data/people/{}", "/data/people/{}"])
-def test_one_file_may_be_spelled_in_many_ways(table, spelling):
+def test_paths_are_compared_canonically(table, spelling):
     ours = changes("DELETE", 1, row_deletes={spelling.format(table.a.path): BitMap64([3])})
     table.commit(table.delete(table.a, [3]))
 
     assert table.check(ours).rows_already_gone == 1
 
 
-def test_a_group_of_deletes_is_passed_like_one(table):
+def test_a_group_commit_of_deletes_is_passed_like_one(table):
     ours = table.delete(table.a, [1, 2])
     table.commit(table.delete(table.a, [2, 3]), group=["one", "two"])
 
@@ -469,7 +469,7 @@ def test_a_group_of_deletes_is_passed_like_one(table):
     assert [member.key for member in table.winners(1)[0].members] == ["one", "two"]
 
 
-def test_a_commit_that_does_not_say_what_it_is_is_judged_by_what_it_does(table):
+def test_commits_without_commit_info_are_classified_by_their_actions(table):
     ours = table.delete(table.a, [1, 2], predicate="id < 3")
     table.commit(table.delete(table.a, [2, 3]), says_what=False)
     table.win(AddFile("far.parquet", {}, 1, 0, stats='{"numRecords": 1, "minValues": {"id": 500}}'))
@@ -500,7 +500,7 @@ def test_a_commit_that_does_not_say_what_it_is_is_judged_by_what_it_does(table):
         (None, True),
     ],
 )
-def test_statistics_decide_as_far_as_the_condition_is_understood(table, condition, passes):
+def test_statistics_decide_if_the_predicate_can_be_parsed(table, condition, passes):
     ours = table.delete(table.a, [3], predicate=condition)
     table.append(range(500, 510))
 
@@ -510,7 +510,7 @@ def test_statistics_decide_as_far_as_the_condition_is_understood(table, conditio
     assert passes or verdict.kind is ConcurrentAppend
 
 
-def test_a_file_without_statistics_may_hold_anything(table):
+def test_files_without_statistics_always_match(table):
     ours = table.delete(table.a, [3], predicate="id = 3")
     table.append(range(500, 510), stats=False)
 
@@ -528,7 +528,7 @@ def test_partition_values_decide_too(table, day, passes):
     assert isinstance(verdict, Passed) is passes
 
 
-def test_a_partition_value_that_cannot_be_read_proves_nothing(table):
+def test_invalid_partition_values_prove_nothing(table):
     ours = table.delete(table.a, [3], predicate="id = 3")
     table.win(CommitInfo(operation="WRITE"), AddFile("new.parquet", {"id": "many"}, 1, 0))
     facts = Facts(1)
@@ -538,7 +538,7 @@ def test_a_partition_value_that_cannot_be_read_proves_nothing(table):
     assert verdict.kind is ConcurrentAppend
 
 
-def test_only_rows_that_we_did_not_see_are_new_in_a_file_that_is_back(table):
+def test_only_unseen_rows_of_a_restored_file_are_new(table):
     table.commit(table.delete(table.a, [5]))
     ours = table.delete(table.b, [1], predicate="id >= 0")
     table.commit(table.delete(table.a, [6]))
@@ -555,7 +555,7 @@ def test_only_rows_that_we_did_not_see_are_new_in_a_file_that_is_back(table):
     assert verdict.files == (table.a.path,)
 
 
-def test_a_file_of_ours_that_is_added_again_has_no_new_rows_whatever_the_winner_says(table):
+def test_our_file_added_again_has_no_new_rows(table):
     ours = table.delete(table.a, [1], predicate="id >= 0")
     table.win(CommitInfo(operation="WRITE"), replace(table.a, data_change=True, tags={"again": "yes"}))
 
@@ -586,7 +586,7 @@ def test_under_write_serializable_only_blind_appends_count_as_later(table):
 
 
 @pytest.mark.parametrize("how", ["delete", "vector"])
-def test_a_restore_is_no_blind_append_whatever_added_its_files_first(table, how):
+def test_a_restore_is_never_a_blind_append(table, how):
     facts = Facts(1).with_properties(isolationLevel="WriteSerializable")
     ours = table.delete(table.a, [3], predicate="true")
     late = table.file([4, 5])
@@ -641,7 +641,7 @@ def reading(table, **reads):
     return changes("MERGE", table.version, adds=[table.file([1])], reads=Reads(**reads))
 
 
-def test_files_that_were_read_must_keep_their_rows_wherever_these_go(table):
+def test_read_files_must_keep_their_rows_through_compactions(table):
     ours = reading(table, files=[table.a.path])
     table.commit(table.delete(table.b, [1]))
     output = table.compact(table.a)
@@ -654,7 +654,7 @@ def test_files_that_were_read_must_keep_their_rows_wherever_these_go(table):
     assert verdict.winner.version == 4
 
 
-def test_rows_that_were_read_must_stay_wherever_they_go(table):
+def test_read_rows_must_stay_through_compactions(table):
     ours = reading(table, rows={table.a.path: BitMap64([50])})
     table.commit(table.delete(table.a, [49, 51]))
     output = table.compact(table.b, table.a)
@@ -668,7 +668,7 @@ def test_rows_that_were_read_must_stay_wherever_they_go(table):
     assert verdict.overlaps == (Overlap(output.path, 1, (59,)),)
 
 
-def test_rows_that_were_read_are_in_any_output_of_a_compaction_that_does_not_say(table):
+def test_read_rows_may_be_in_any_output_of_a_compaction_without_a_record(table):
     ours = reading(table, rows={table.a.path: BitMap64([50])})
     output = table.file(range(100), data_change=False)
     table.commit(changes("OPTIMIZE", 1, removes=[table.a.path], adds=[output], data_change=False))
@@ -691,7 +691,7 @@ def test_rows_that_were_read_are_in_any_output_of_a_compaction_that_does_not_say
         ("WRITE", True, False),
     ],
 )
-def test_a_commit_that_does_not_say_what_it_read_is_taken_for_its_operation(table, operation, adds, whole):
+def test_commits_without_reads_use_the_defaults_of_their_operation(table, operation, adds, whole):
     more = {"adds": [table.file([1])]} if adds else {}
     ours = changes(operation, 1, row_deletes={table.a.path: BitMap64([3])}, **more)
     table.commit(table.delete(table.b, [1]))
@@ -732,7 +732,7 @@ def test_files_and_rows_that_one_compaction_moves_are_all_followed(table):
         assert last.check(ours).kind is ConcurrentDeleteRead, number
 
 
-def test_rows_that_were_gone_when_they_were_read_do_not_matter(table):
+def test_rows_deleted_before_the_read_do_not_matter(table):
     table.commit(table.delete(table.a, [50]))
     ours = reading(table, rows={table.a.path: BitMap64([50])})
     table.commit(changes("DELETE", 2, removes=[table.a.path]))
@@ -743,7 +743,7 @@ def test_rows_that_were_gone_when_they_were_read_do_not_matter(table):
 # --- the table itself -----------------------------------------------------------------------------------------
 
 
-def test_applications_have_their_turns_one_after_the_other(table):
+def test_transactions_of_one_application_conflict(table):
     ours = changes("STREAMING UPDATE", 1, adds=[table.file([1])], app_transaction=Txn("stream", 8))
     table.win(Txn("other", 9))
     assert isinstance(table.check(ours), Passed)
@@ -765,8 +765,8 @@ def test_applications_have_their_turns_one_after_the_other(table):
         (["domainMetadata", "clustering"], "delta.clustering", True),
     ],
 )
-def test_no_domain_is_set_while_the_feature_that_it_needs_is_dropped(table, left, domain, passes):
-    """The table would have domain metadata, and a protocol by which nobody keeps it."""
+def test_setting_a_domain_conflicts_with_dropping_its_feature(table, left, domain, passes):
+    """The table would have domain metadata that its protocol does not make writers preserve."""
     ours = changes("DROP FEATURE", 1, protocol=Protocol(1, 7, None, tuple(left)))
     table.win(CommitInfo(operation="SET"), DomainMetadata(domain, "{}"))
 
@@ -776,15 +776,15 @@ def test_no_domain_is_set_while_the_feature_that_it_needs_is_dropped(table, left
     assert passes or verdict.kind is ConcurrentTransaction
 
 
-def test_a_domain_may_go_while_the_feature_that_it_needs_is_dropped(table):
+def test_removing_a_domain_passes_while_its_feature_is_dropped(table):
     table.win(CommitInfo(operation="SET"), DomainMetadata("theirs", "", removed=True))
 
     assert isinstance(table.check(changes("DROP FEATURE", 1, protocol=Protocol(1, 2))), Passed)
 
 
 @pytest.mark.parametrize("left", ["deletionVectors", "rowTracking"])
-def test_no_file_comes_back_while_a_feature_that_it_needs_is_dropped(table, left):
-    """RESTORE adds files as they were, whatever the properties say by now."""
+def test_restoring_a_file_conflicts_with_dropping_a_feature_it_needs(table, left):
+    """RESTORE adds files as they were, whatever the current properties."""
     (dropped,) = {"deletionVectors", "rowTracking"} - {left}
     needs = {
         "deletionVectors": replace(table.file([7]), deletion_vector=inline(BitMap64([0]))),
@@ -804,7 +804,7 @@ def test_no_file_comes_back_while_a_feature_that_it_needs_is_dropped(table, left
 @pytest.mark.parametrize(
     ("domain", "passes"), [("mine", False), ("yours", True), ("delta.rowTracking", True)]
 )
-def test_one_domain_is_set_by_one(table, domain, passes):
+def test_concurrent_changes_of_a_domain_conflict(table, domain, passes):
     named = [DomainMetadata("mine", "{}"), DomainMetadata("delta.rowTracking", "{}")]
     ours = changes("SET", 1, domains=named)
     table.win(CommitInfo(operation="SET"), DomainMetadata(domain, "{}"))
@@ -815,7 +815,7 @@ def test_one_domain_is_set_by_one(table, domain, passes):
     assert passes or verdict.kind is ConcurrentTransaction
 
 
-def test_what_changed_since_an_unknown_version_may_be_anything(table):
+def test_metadata_changes_since_an_unknown_version_conflict(table):
     ours = table.delete(table.a, [3])
     facts = Facts(2)
     table.win(CommitInfo(operation="SET"), facts.metadata)
@@ -831,7 +831,7 @@ def test_what_changed_since_an_unknown_version_may_be_anything(table):
     )
 
 
-def test_files_of_the_change_feed_are_no_rows(table):
+def test_change_data_files_are_not_rows(table):
     ours = table.delete(table.a, [3], predicate="true")
     table.win(CommitInfo(operation="WRITE"), Cdc("_change_data/x", {}, 1))
 
@@ -922,7 +922,7 @@ def test_the_allow_list_of_metadata(change, matters):
 
 
 @pytest.mark.parametrize("name", ["io.unitycatalog.tableId", "ucTableId"])
-def test_a_catalog_may_give_the_table_its_id_and_no_other_one(name):
+def test_a_catalog_may_set_the_table_id_but_not_change_it(name):
     protocol = Protocol(3, 7, (), FEATURES)
     given = replace(BEFORE, configuration={**BEFORE.configuration, name: "1"})
     other = replace(BEFORE, configuration={**BEFORE.configuration, name: "2"})
@@ -931,7 +931,7 @@ def test_a_catalog_may_give_the_table_its_id_and_no_other_one(name):
     assert that_matter(given, other, protocol) == that_matter(given, BEFORE, protocol) == [name]
 
 
-def test_columns_of_row_ids_are_named_when_row_tracking_is_turned_on_and_not_later():
+def test_materialized_row_id_columns_may_be_named_only_when_row_tracking_is_enabled():
     protocol, name = Protocol(3, 7, (), FEATURES), "delta.rowTracking.materializedRowIdColumnName"
     on = {"delta.enableRowTracking": "true", name: "_row"}
     off = {"delta.enableRowTracking": "false", name: "_other"}
@@ -945,14 +945,14 @@ def test_columns_of_row_ids_are_named_when_row_tracking_is_turned_on_and_not_lat
 
 
 @pytest.mark.parametrize("name", ["delta.enableDeletionVectors", "delta.enableRowTracking"])
-def test_a_property_without_its_feature_is_not_on_the_list(name):
+def test_a_property_without_its_feature_conflicts(name):
     after = replace(BEFORE, configuration={**BEFORE.configuration, name: "true"})
 
     assert that_matter(BEFORE, after, Protocol(3, 7, (), ())) == [name]
 
 
-def test_row_tracking_that_is_turned_on_matters_to_copied_rows_alone(table):
-    """Copies were written before rows had ids to bring along; new rows get theirs, and rows that only go need none."""
+def test_enabling_row_tracking_conflicts_only_with_copied_rows(table):
+    """Copies were written without row ids; new rows get theirs, and deletes need none."""
     off = replace(Facts(1), protocol=Protocol(3, 7, FEATURES, FEATURES), metadata=BEFORE)
     appended, deleted = changes("WRITE", 1, adds=[table.file([8])]), table.delete(table.a, [3])
     copied = changes("UPDATE", 1, adds=[table.file([3])], row_deletes={table.a.path: BitMap64([3])})
@@ -970,7 +970,7 @@ def test_row_tracking_that_is_turned_on_matters_to_copied_rows_alone(table):
     assert "delta.enableRowTracking" in verdict.error("people").message
 
 
-def test_an_append_that_also_notes_something_of_the_table_rests_on_no_row(table):
+def test_an_append_with_a_domain_reads_no_rows(table):
     noting = changes("WRITE", 1, adds=[table.file([8])], domains=[DomainMetadata("app", "{}")])
     table.append([8])
 
@@ -981,7 +981,7 @@ def test_an_append_that_also_notes_something_of_the_table_rests_on_no_row(table)
 
 
 def compaction(table, *groups):
-    """Return a compaction of ours: for each group of files one output."""
+    """Return a compaction of ours with one output per group of files."""
     adds, rewritten = [], {}
     for group in groups:
         live = {file.path: list(table.rows_of(file.path).values()) for file in group}
@@ -996,7 +996,7 @@ def compaction(table, *groups):
     return changes("OPTIMIZE", table.version, adds=adds, removes=removes, rewritten=rewritten, **COMPACTED)
 
 
-def test_what_was_deleted_meanwhile_is_deleted_in_the_output(table):
+def test_concurrent_deletes_are_repeated_in_the_output(table):
     table.commit(table.delete(table.a, [0, 1]))
     ours = compaction(table, [table.a, table.b])
     table.commit(table.delete(table.a, [5]))
@@ -1012,7 +1012,7 @@ def test_what_was_deleted_meanwhile_is_deleted_in_the_output(table):
 
 
 def copy(table, add, deleted):
-    """Return a compaction that copies a file whole, with rows that it says were deleted in it."""
+    """Return a compaction that copies a file whole, with these rows recorded as deleted."""
     output = table.write(table.contents[add.path], data_change=False)
     runs = [RowRun(add.path, 0, len(table.contents[add.path]), 0)]
     return changes(
@@ -1026,7 +1026,7 @@ def copy(table, add, deleted):
     )
 
 
-def test_what_was_deleted_before_and_meanwhile_is_deleted_in_a_copy(table):
+def test_earlier_and_concurrent_deletes_are_repeated_in_a_copy(table):
     table.commit(table.delete(table.a, [0, 7]))
     ours = copy(table, table.a, [0, 7])
     table.commit(table.delete(table.a, [5, 8]))
@@ -1043,7 +1043,7 @@ def test_what_was_deleted_before_and_meanwhile_is_deleted_in_a_copy(table):
 
 @pytest.mark.parametrize("deleted", [[0], [0, 8], [0, 7, 8]])
 def test_a_copy_with_other_deleted_rows_than_its_source_does_not_pass_row_changes(table, deleted):
-    """Where the rows are could not be told: one that is deleted now might be another one in the copy."""
+    """The positions of rows would be unknown: a row deleted now might be another one in the copy."""
     table.commit(table.delete(table.a, [0, 7]))
     ours = copy(table, table.a, deleted)
     table.commit(table.delete(table.a, [5]))
@@ -1051,7 +1051,7 @@ def test_a_copy_with_other_deleted_rows_than_its_source_does_not_pass_row_change
     assert table.check(ours).kind is ConcurrentDeleteDelete
 
 
-def test_nothing_of_a_copy_is_added_of_whose_source_nothing_is_left(table):
+def test_a_copy_of_an_emptied_source_is_not_added(table):
     table.commit(table.delete(table.b, [0]))
     ours = copy(table, table.b, [0])
     table.commit(changes("DELETE", table.version, removes=[table.b.path]))
@@ -1061,7 +1061,7 @@ def test_nothing_of_a_copy_is_added_of_whose_source_nothing_is_left(table):
 
 @pytest.mark.parametrize("gone", [{"removes": True}, {"row_deletes": True}])
 @pytest.mark.parametrize("told", [99, 101])
-def test_a_record_of_other_rows_than_the_files_have_is_none(table, told, gone):
+def test_row_runs_that_contradict_our_files_are_ignored(table, told, gone):
     output = table.file(range(100), data_change=False)
     ours = changes("OPTIMIZE", 1, adds=[output], removes=[table.a.path], **COMPACTED)
     rows = RowRun(table.a.path, 0, told, 0)
@@ -1078,7 +1078,7 @@ def test_a_record_of_other_rows_than_the_files_have_is_none(table, told, gone):
 
 
 @pytest.mark.parametrize("told", [99, 101])
-def test_a_winners_record_of_other_rows_than_the_files_have_is_none(table, told):
+def test_row_runs_that_contradict_a_winners_files_are_ignored(table, told):
     ours = table.delete(table.a, [3])
     for stats in (None, json.dumps({"numRecords": 100})):
         output = replace(table.file(range(100), data_change=False), stats=stats)
@@ -1095,7 +1095,7 @@ def test_a_winners_record_of_other_rows_than_the_files_have_is_none(table, told)
 
 
 @pytest.mark.parametrize("operation", ["DELETE", "MERGE", "MADE UP"])
-def test_a_whole_file_goes_though_rows_of_it_went(table, operation):
+def test_a_whole_file_is_removed_after_rows_of_it_were_deleted(table, operation):
     ours = changes("DELETE", 1, removes=[table.a.path])
     table.commit(changes(operation, 1, row_deletes={table.a.path: BitMap64([5, 6])}))
 
@@ -1105,7 +1105,7 @@ def test_a_whole_file_goes_though_rows_of_it_went(table, operation):
     assert verdict.rows_already_gone == 2
 
 
-def test_rows_that_change_files_tell_of_must_all_be_there(table):
+def test_rows_in_change_data_files_must_all_be_live(table):
     without = table.delete(table.a, [3, 4], predicate="id IN (3, 4)")
     ours = replace(without, change_files=[Cdc("_change_data/c.parquet", {}, 10)])
     table.commit(table.delete(table.a, [3]))
@@ -1114,14 +1114,14 @@ def test_rows_that_change_files_tell_of_must_all_be_there(table):
     assert table.check(ours).kind is ConcurrentDeleteDelete
 
 
-def test_an_update_of_rows_that_went_is_none_though_it_adds_nothing(table):
+def test_updating_deleted_rows_conflicts_even_without_adds(table):
     ours = changes("UPDATE", 1, row_deletes={table.a.path: BitMap64([3])}, reads=Reads())
     table.commit(table.delete(table.a, [3]))
 
     assert table.check(ours).kind is ConcurrentDeleteDelete
 
 
-def test_rows_are_followed_out_of_a_file_whose_statistics_are_not_known(table):
+def test_rows_are_followed_without_statistics(table):
     bare = replace(table.file(range(300, 310)), stats=None)
     table.commit(changes("WRITE", 1, adds=[bare]))
     ours = table.delete(bare, [3])
@@ -1147,13 +1147,13 @@ def test_rows_are_followed_out_of_a_file_whose_statistics_are_not_known(table):
         ("OPTIMIZE", {"removes": ["a"], "data_change": False}, "nothing"),
     ],
 )
-def test_what_others_add_matters_to_what_read_the_table(operation, what, rests_on):
+def test_concurrent_appends_conflict_with_reads_of_the_whole_table(operation, what, rests_on):
     ours = CurrentTransaction.of(changes(operation, 1, **what), Facts(1))
 
     assert ours.reads_added == rests_on
 
 
-def test_rows_whose_file_went_are_named(table):
+def test_conflicts_on_removed_files_name_the_rows(table):
     for ours in (
         changes("UPDATE", 1, row_deletes={table.a.path: BitMap64([3])}, adds=[table.file([1])]),
         changes("OPTIMIZE", 1, row_deletes={table.a.path: BitMap64([3])}, **COMPACTED),
@@ -1164,7 +1164,7 @@ def test_rows_whose_file_went_are_named(table):
         table.versions, table.commits = table.versions[:2], table.commits[:2]
 
 
-def test_an_output_of_which_nothing_is_left_is_not_added_and_its_runs_stay(table):
+def test_an_empty_output_is_not_added_but_keeps_its_runs(table):
     ours = compaction(table, [table.a], [table.b])
     table.commit(changes("DELETE", 1, removes=[table.b.path]))
 
@@ -1176,7 +1176,7 @@ def test_an_output_of_which_nothing_is_left_is_not_added_and_its_runs_stay(table
     assert verdict.changes.added_deletes == {}
 
 
-def test_files_that_another_compaction_rewrote_are_left_out_with_all_that_shares_rows_with_them(table):
+def test_concurrently_compacted_files_are_dropped_with_all_that_share_outputs(table):
     c, d = table.file(range(300, 310)), table.file(range(400, 410))
     table.commit(changes("WRITE", 1, adds=[c, d]))
     ours = compaction(table, [table.a, c], [table.b, d])
@@ -1194,7 +1194,7 @@ def test_files_that_another_compaction_rewrote_are_left_out_with_all_that_shares
 
 
 def spread(table, *outputs):
-    """Return a compaction of ours: for each output the files it has rows of, each with the first and the end of them."""
+    """Return a compaction of ours: for each output its source files, each with the (start, end) of its rows."""
     adds, rewritten = [], {}
     for parts in outputs:
         ids = [number for _, first, end in parts for number in range(first, end)]
@@ -1208,7 +1208,7 @@ def spread(table, *outputs):
     return changes("OPTIMIZE", table.version, adds=adds, removes=removes, rewritten=rewritten, **COMPACTED)
 
 
-def test_what_is_left_out_takes_along_all_that_shares_rows_however_far_from_the_first(table):
+def test_dropping_a_source_is_transitive(table):
     c, d = table.file(range(300, 310)), table.file(range(400, 410))
     table.commit(changes("WRITE", 1, adds=[c, d]))
     ours = spread(
@@ -1226,7 +1226,7 @@ def test_what_is_left_out_takes_along_all_that_shares_rows_however_far_from_the_
     assert verdict.changes.adds == ours.adds[3:]
 
 
-def test_nothing_is_left_out_where_an_output_does_not_say_whose_rows_it_has(table):
+def test_nothing_is_dropped_if_an_output_has_no_record(table):
     c = table.file(range(300, 310))
     table.commit(changes("WRITE", 1, adds=[c]))
     ours = compaction(table, [table.a], [table.b], [c])
@@ -1241,7 +1241,7 @@ def test_nothing_is_left_out_where_an_output_does_not_say_whose_rows_it_has(tabl
 
 @pytest.mark.parametrize("who", ["says nothing of reads", "names what it read"])
 @pytest.mark.parametrize("copied", [1, 95])
-def test_an_overwrite_that_copied_rows_does_not_bring_back_what_others_deleted(table, who, copied):
+def test_an_overwrite_with_copied_rows_does_not_resurrect_deleted_rows(table, who, copied):
     copy = table.file(range(5, 100))
     reads = Reads() if who == "names what it read" else None
     ours = changes(
@@ -1257,5 +1257,5 @@ def test_an_overwrite_that_copied_rows_does_not_bring_back_what_others_deleted(t
 
     verdict = table.check(ours)
 
-    # One that names its reads is taken at its word.
+    # The reads of a commit that names them are trusted.
     assert isinstance(verdict, Conflict) == (reads is None)

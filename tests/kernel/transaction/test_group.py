@@ -63,7 +63,7 @@ ALONE = {
 
 
 @pytest.mark.parametrize("what", ALONE)
-def test_what_must_have_a_version_of_its_own(what):
+def test_transactions_that_need_a_separate_version(what):
     for other in (A_ROW, AN_APPEND, replace(ALONE[what], transaction_id="again")):
         assert not compatible(ALONE[what], other, {})
         assert not compatible(other, ALONE[what], {})
@@ -76,32 +76,32 @@ def test_deletes_share_a_version_with_deletes_and_appends_with_appends():
     assert not compatible(AN_APPEND, A_ROW, {})
 
 
-def test_a_table_can_refuse_groups():
+def test_a_table_property_disables_groups():
     assert not compatible(A_ROW, A_FILE, {"delvec.groupCommit": "false"})
     assert compatible(A_ROW, A_FILE, {"delvec.groupCommit": "true"})
 
 
-def test_one_transaction_twice_has_to_wait_for_its_first_answer():
+def test_a_repeated_transaction_does_not_join_its_group():
     assert not compatible(A_ROW, replace(A_FILE, transaction_id="a row"), {})
 
 
-def test_a_file_that_is_added_twice_has_to_be_refused_to_the_second():
+def test_adds_of_the_same_file_do_not_share_a_group():
     group = Group(AN_APPEND, {})
     assert group.admit(append("2", "other.parquet"))
     assert not group.admit(append("3", "fine.parquet", "othe%72.parquet"))
     assert group.admit(append("4", "fine.parquet"))
 
 
-def test_user_metadata_is_one_text_of_a_version():
+def test_different_user_metadata_does_not_share_a_group():
     assert not compatible(A_ROW, replace(A_FILE, user_metadata="nightly"), {})
     assert compatible(replace(A_ROW, user_metadata="nightly"), replace(A_FILE, user_metadata="nightly"), {})
 
 
-def test_a_member_alone_stays_what_it_is():
+def test_a_single_member_is_unchanged():
     assert combined([A_ROW], "group", LOCATION) is A_ROW
 
 
-def test_members_together_take_each_row_and_each_file_once():
+def test_combined_members_remove_each_row_and_file_once():
     members = [
         delete("1", {"a.parquet": [1, 2], "c d.parquet": [7]}),
         delete("2", {"file:///data/people/a.parquet": [2, 3]}, ["c%20d.parquet"]),
@@ -114,13 +114,13 @@ def test_members_together_take_each_row_and_each_file_once():
     assert (both.operation, both.transaction_id, both.read_version) == ("DELETE", "group", 7)
 
 
-def test_members_together_add_all_files():
+def test_combined_members_add_all_files():
     both = combined([append("1", "a", "b"), append("2", "c")], "group", LOCATION)
     assert [add.path for add in both.adds] == ["a", "b", "c"]
     assert both.is_blind_append
 
 
-def test_members_together_say_what_all_of_them_say():
+def test_combined_members_keep_common_parameters():
     members = [
         delete(
             "1", {"a": [1]}, predicate="id = 1", parameters={"x": "1", "y": "2"}, metrics={"scanTimeMs": 5}
@@ -137,7 +137,7 @@ def test_members_together_say_what_all_of_them_say():
     assert combined([*members, long], "group", LOCATION).predicate is None
 
 
-def test_a_vector_that_an_engine_wrote_serves_a_file_that_nobody_else_changes():
+def test_engine_written_deletion_vectors_are_kept_for_files_of_one_member():
     first = delete("1", {"a": [1], "b": [1], "c": [1]}, written_vectors={"a": DV, "b": DV, "c": DV})
     second = delete("2", {"b": [2]}, ["c"])
     assert combined([first, second], "group", LOCATION).written_vectors == {"a": DV}
@@ -145,7 +145,7 @@ def test_a_vector_that_an_engine_wrote_serves_a_file_that_nobody_else_changes():
     assert without(first, [delete("3", {"b": [2]})], LOCATION).written_vectors == {"a": DV, "c": DV}
 
 
-def test_what_earlier_members_take_is_not_a_later_ones():
+def test_rows_of_earlier_members_are_subtracted_from_later_ones():
     earlier = [delete("1", {"a": [1, 2]}), delete("2", {"/data/people/a": [3]}, ["b"])]
     left = without(delete("3", {"a": [2, 3, 4], "b": [1]}, ["c", "b"]), earlier, LOCATION)
     assert (left.row_deletes, left.removes) == ({"a": BitMap64([4])}, ["c"])
@@ -154,13 +154,15 @@ def test_what_earlier_members_take_is_not_a_later_ones():
     assert without(A_ROW, [], LOCATION) is A_ROW
 
 
-def test_members_are_listed_in_the_log_and_read_back():
+def test_the_members_tag_round_trips():
     members = (
         MemberInfo("key-1", 4, "naïve = 'ü'", {"numDeletedRows": 1}),
         MemberInfo("key-2", 5, None, {}, "0123"),
     )
     tags = members_tag(members)
-    assert all(isinstance(value, str) for value in tags.values())  # or delta-spark cannot read the commit
+    assert all(
+        isinstance(value, str) for value in tags.values()
+    )  # otherwise delta-spark cannot read the commit
     assert json.loads(tags["delvec.members"])[0] == {
         "key": "key-1",
         "readVersion": 4,
@@ -183,11 +185,11 @@ def test_members_are_listed_in_the_log_and_read_back():
         {"delvec.members": '[1, {}, {"key": 1}, {"key": "k"}, {"key": "k", "readVersion": true}]'},
     ],
 )
-def test_a_tag_that_says_nothing_sensible_lists_nobody(tags):
+def test_malformed_members_tags_are_ignored(tags):
     assert members_of(CommitInfo(tags=tags)) == ()
 
 
-def test_a_member_with_odd_metrics_is_still_a_member():
+def test_members_with_invalid_metrics_are_kept():
     tag = '[{"key": "k", "readVersion": 3, "predicate": 5, "metrics": {"a": 1, "b": "2"}}]'
     assert members_of(CommitInfo(tags={"delvec.members": tag})) == (MemberInfo("k", 3, None, {"a": 1}),)
 

@@ -1,4 +1,4 @@
-"""Compactions that sort: rows are found where they went, and what a map says falsely is not believed."""
+"""Sorting compactions: rows are found at their new positions, and false maps are not trusted."""
 
 import json
 from dataclasses import replace
@@ -21,7 +21,7 @@ NONE = BitMap64()
 
 
 def batch(rows):
-    """Rows of a map: source and physical index of each."""
+    """Return rows of a map: source and physical index of each."""
     sources = pa.array([source for source, _ in rows], pa.string()).dictionary_encode()
     return pa.RecordBatch.from_arrays(
         [sources, pa.array([row for _, row in rows], pa.int64())], schema=SCHEMA
@@ -74,7 +74,7 @@ def test_the_tag_names_files_and_outputs():
     ],
     ids=range(16),
 )
-def test_a_tag_that_is_none_says_nothing(text):
+def test_malformed_tags_are_ignored(text):
     assert decode(text % FILE.format(0) if "%s" in text else text, LOCATION) is None
 
 
@@ -90,7 +90,7 @@ def test_a_tag_that_is_none_says_nothing(text):
         [("a", 0), ("../../a", 1), ("a", 2)],
     ],
 )
-def test_rows_that_cannot_be_are_refused(rows):
+def test_invalid_rows_are_refused(rows):
     with pytest.raises(ValueError, match=r"row|source"):
         read(map_of({"o": 3}), rows, ["a"])
 
@@ -106,14 +106,14 @@ def test_more_rows_than_can_be_followed_are_refused(monkeypatch):
 def test_a_map_that_contradicts_deletion_vectors_moves_nothing():
     found = read(map_of({"o": 3}), [("a", 4), ("a", 0), ("a", 2)], ["a"])["a"]
     assert found.moved(BitMap64([0, 4]), BitMap64([2]), {"o": BitMap64([2])}) == {"o": BitMap64([0, 1])}
-    assert found.moved(BitMap64([0, 3]), NONE, {"o": NONE}) is None  # has no place
+    assert found.moved(BitMap64([0, 3]), NONE, {"o": NONE}) is None  # row 3 is not in the map
     assert found.moved(BitMap64([9]), NONE, {"o": NONE}) is None
-    assert found.moved(BitMap64([0]), BitMap64([2]), {"o": BitMap64([0])}) is None  # another row is gone
+    assert found.moved(BitMap64([0]), BitMap64([2]), {"o": BitMap64([0])}) is None  # another row is deleted
     assert found.moved(NONE, NONE, {"o": NONE}) == {}
 
 
 class Sorting(RowsInFiles):
-    """A table whose files are sorted in random orders, by commits that others pass."""
+    """A table whose files are sorted in random orders by winning commits."""
 
     def __init__(self, random, files):
         super().__init__()
@@ -163,8 +163,8 @@ def identities(rows):
 
 @settings(deadline=None, max_examples=150)
 @given(st.randoms(use_true_random=False), st.lists(st.integers(1, 12), min_size=1, max_size=3))
-def test_sorting_and_row_changes_pass_each_other(random, files):
-    """Whatever is planned on one version is committed in any order, and the table has the rows that it should."""
+def test_sorting_and_row_changes_can_be_rebased_on_each_other(random, files):
+    """Commands planned on one version are committed in any order, and the table has the right rows."""
     table = Sorting(random, files)
     for _ in range(3):
         live = set(identities(table.rows()))
@@ -179,7 +179,7 @@ def test_sorting_and_row_changes_pass_each_other(random, files):
             }
             verdict = table.check(what)
             if isinstance(verdict, Conflict):
-                # Two want one row, and one of them writes it anew: no matter where it is.
+                # Both change one row, and one of them rewrites it, wherever it is.
                 assert taken & takes, verdict
                 assert updated or what.operation == "UPDATE"
                 continue
@@ -194,8 +194,8 @@ def test_sorting_and_row_changes_pass_each_other(random, files):
 
 @settings(deadline=None, max_examples=100)
 @given(st.randoms(use_true_random=False), st.integers(2, 12))
-def test_a_false_map_is_an_ordinary_conflict_or_takes_as_many_rows(random, count):
-    """Nobody can tell two live rows that were exchanged; all else is found out."""
+def test_a_false_map_conflicts_or_removes_as_many_rows(random, count):
+    """Two exchanged live rows cannot be detected; everything else is."""
     table = Sorting(random, [count])
     delete, sort = table.delete(0.5), table.sort()
     if sort is None or not delete.row_deletes:
@@ -213,7 +213,7 @@ def test_a_false_map_is_an_ordinary_conflict_or_takes_as_many_rows(random, count
         assert "without recording where" in verdict.error("people").message
 
 
-def test_without_the_map_it_is_an_ordinary_conflict():
+def test_without_the_map_sorting_conflicts():
     table = Sorting(Random(1), [5])
     delete, sort = table.delete(0.9), table.sort()
     table.commit(sort)
@@ -227,7 +227,7 @@ def test_without_the_map_it_is_an_ordinary_conflict():
 
 
 @pytest.mark.parametrize("told", [4, 6])
-def test_a_map_of_other_rows_than_our_own_outputs_have_is_not_believed(told):
+def test_a_map_that_contradicts_our_outputs_is_ignored(told):
     table = Sorting(Random(1), [5])
     delete, sort = table.delete(0.9), table.sort()
     *others, last = sort.adds

@@ -12,7 +12,7 @@ LOCATION = "file:///data/people"
 NONE = BitMap64()
 
 
-def test_runs_come_back_with_canonical_paths():
+def test_runs_round_trip_with_canonical_paths():
     text = encode({"o%31.parquet": [RowRun("/data/people/a.parquet", 0, 3, 0), RowRun("b.parquet", 5, 2, 3)]})
 
     assert decode(text, LOCATION) == {
@@ -20,7 +20,7 @@ def test_runs_come_back_with_canonical_paths():
     }
 
 
-def test_the_tag_is_what_the_page_shows():
+def test_the_tag_matches_the_documentation():
     text = encode(
         {"output.parquet": [RowRun("source.parquet", 0, 1000, 0), RowRun("other.parquet", 0, 500, 1000)]}
     )
@@ -52,27 +52,27 @@ def test_the_tag_is_what_the_page_shows():
         "[" * 100_000,
     ],
 )
-def test_what_is_no_record_says_nothing(text):
+def test_malformed_records_are_ignored(text):
     assert decode(text, LOCATION) == {}
 
 
 @pytest.mark.parametrize(
     "rewritten",
     [
-        {"o": [RowRun("a", 0, 3, 0), RowRun("b", 0, 3, 2)]},  # two rows in one place
-        {"o": [RowRun("a", 0, 3, 1)]},  # a row from nowhere
+        {"o": [RowRun("a", 0, 3, 0), RowRun("b", 0, 3, 2)]},  # two rows at one position
+        {"o": [RowRun("a", 0, 3, 1)]},  # no source for row 0
         {"o": [RowRun("a", 0, 3, 0), RowRun("b", 0, 3, 4)]},
-        {"o": [RowRun("a", 1, 3, 0)]},  # a row that went nowhere
-        {"o": [RowRun("a", 0, 3, 0)], "p": [RowRun("a", 2, 3, 0)]},  # a row in two places
+        {"o": [RowRun("a", 1, 3, 0)]},  # no position for rank 0
+        {"o": [RowRun("a", 0, 3, 0)], "p": [RowRun("a", 2, 3, 0)]},  # a row at two positions
         {"o": [RowRun("a", 0, 3, 0)], "p": [RowRun("a", 4, 3, 0)]},
     ],
 )
-def test_runs_that_contradict_each_other_say_nothing(rewritten):
+def test_contradictory_runs_are_ignored(rewritten):
     assert by_source(rewritten) == {}
 
 
 def test_a_row_is_found_by_its_rank():
-    # Of source a, rows 2 and 4 were deleted when it was read; its live rows went to the end of o, and to p.
+    # Rows 2 and 4 of source a were deleted when it was read; its live rows went to the end of o, and to p.
     runs = by_source({"o": [RowRun("b", 0, 10, 0), RowRun("a", 0, 3, 10)], "p": [RowRun("a", 3, 5, 0)]})
 
     placed = runs["a"].moved(BitMap64([0, 3, 5, 9]), BitMap64([2, 4]), {"o": NONE, "p": NONE})
@@ -80,8 +80,8 @@ def test_a_row_is_found_by_its_rank():
     assert placed == {"o": BitMap64([10, 12]), "p": BitMap64([0, 4])}
 
 
-def test_what_was_deleted_meanwhile_shifts_no_row():
-    # Row 3 of a was deleted while o was written: it is deleted in a's last vector, and in o's first.
+def test_concurrent_deletes_do_not_shift_rows():
+    # Row 3 of a was deleted during the compaction: it is in a's last deletion vector, and in o's first.
     runs = by_source({"o": [RowRun("a", 0, 9, 0)]})
 
     placed = runs["a"].moved(BitMap64([1, 4, 9]), BitMap64([2, 3]), {"o": BitMap64([2])})
@@ -89,13 +89,13 @@ def test_what_was_deleted_meanwhile_shifts_no_row():
     assert placed == {"o": BitMap64([1, 3, 8])}
 
 
-def test_an_output_without_rows_is_not_there_and_still_counts():
+def test_runs_of_an_output_that_was_not_added_still_count():
     runs = by_source({"o": [RowRun("a", 0, 2, 0)], "p": [RowRun("a", 2, 2, 0)]})
 
     assert runs["a"].moved(BitMap64([3]), BitMap64([0, 1]), {"o": None, "p": NONE}) == {"p": BitMap64([1])}
 
 
-def test_a_row_beyond_the_runs_has_no_place():
+def test_rows_beyond_the_runs_are_unknown():
     runs = by_source({"o": [RowRun("a", 0, 2, 0)]})
 
     assert runs["a"].moved(BitMap64([2]), NONE, {"o": NONE}) is None
@@ -111,7 +111,7 @@ def test_ranks_count_the_live_rows_before(rows, deleted):
 
 
 class Moving:
-    """Rows with identities, and compactions of all of them, some rows of which are deleted meanwhile."""
+    """Rows with identities, compacted repeatedly while some are deleted concurrently."""
 
     def __init__(self, random, count):
         self.random = random
@@ -140,7 +140,7 @@ class Moving:
         return found
 
     def compact(self):
-        """Return how rows of the files before are found in those after."""
+        """Compact all files; return the mapping of rows from the old files to the new ones."""
         ranked = {path: self.live(path) for path in self.files}
         pieces = self.pieces(ranked)
         middle = self.random.randint(0, len(pieces))
@@ -154,7 +154,7 @@ class Moving:
             if rows:
                 rewritten[output], files[output] = runs, rows
         sources, gone_before = list(self.files), set()
-        self.delete()  # of others, while this was written
+        self.delete()  # concurrent deletes
         for path, rows in self.files.items():
             gone_before |= {rows[index] for index in self.deleted[path]}
         deleted = {
@@ -198,7 +198,7 @@ def test_compactions_compose(random, count, times):
     assert sorted(found) == sorted(identities & living)
 
 
-def test_no_rows_are_nowhere():
+def test_no_rows_give_no_outputs():
     (runs,) = by_source({"o": [RowRun("a", 0, 3, 0)]}).values()
 
     assert runs.rows_at(live_ranks(NONE, NONE)) == {}

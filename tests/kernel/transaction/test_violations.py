@@ -1,4 +1,4 @@
-"""What the service can prove of new files without opening them, and what it must not take for proof."""
+"""What the service can prove about new files without opening them, and what is no proof."""
 
 import json
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ def field(name, kind, *, nullable=True, **metadata):
 
 
 def table(*fields, partition_by=(), features=("generatedColumns",), **constraints):
-    """Return what stands for a snapshot."""
+    """Return a stand-in for a snapshot."""
     return SimpleNamespace(
         location="file:///people",
         schema=StructType.from_json({"type": "struct", "fields": list(fields)}),
@@ -37,7 +37,7 @@ def file(low=None, high=None, nulls=None, *, rows=10, values=None, **more):
     return AddFile("part-1.parquet", values or {}, 100, 5, stats=json.dumps(stats))
 
 
-def test_nulls_where_none_may_be():
+def test_nulls_in_not_null_columns():
     people = table(field("id", "long", nullable=False), field("name", "string"))
 
     assert proven([file(nulls={"id": 0, "name": 10})], people) is None
@@ -57,7 +57,7 @@ def test_nulls_inside_structs_by_physical_names():
 
 
 @pytest.mark.parametrize("value", [None, ""])
-def test_partition_values_that_are_null(value):
+def test_null_partition_values(value):
     people = table(field("id", "long"), field("day", "date", nullable=False), partition_by=["day"])
 
     assert proven([file(values={"day": "2024-01-02"})], people) is None
@@ -72,7 +72,7 @@ def test_constraints_that_no_row_can_satisfy():
     found = proven([file({"id": -5}, {"id": 0})], people)
     assert "positive (id > 0) is violated by each of the 10 rows" in found.message
     assert found.details["constraint"] == "positive"
-    # NULL is as bad as false.
+    # NULL violates a constraint, too.
     assert proven([file(nulls={"id": 10})], people) is not None
 
 
@@ -90,7 +90,7 @@ def test_invariants_and_constraints_on_partition_values():
     assert "p <> 'z'" in proven([file({"x": 4}, {"x": 9}, values={"p": "z"})], people).message
 
 
-def test_generated_columns_that_cannot_be_right():
+def test_generated_columns_that_are_certainly_wrong():
     fields = (
         field("n", "long"),
         field("same", "long", **{"delta.generationExpression": "n"}),
@@ -119,7 +119,7 @@ def test_lengths_inside_arrays_are_for_engines():
     assert proven([file({"l": "abc"}, {"l": "abc"})], people) is None
 
 
-def test_what_proves_nothing():
+def test_inconclusive_statistics_pass():
     people = table(
         field("id", "long", nullable=False),
         field("v", "string", __CHAR_VARCHAR_TYPE_STRING="varchar(3)"),
@@ -133,6 +133,6 @@ def test_what_proves_nothing():
     assert proven([], people) is None
 
 
-def test_rules_that_nobody_understands_are_refused():
+def test_malformed_constraints_are_refused():
     with pytest.raises(UnsupportedWriterFeature, match=r"delta\.invariants"):
         proven([file()], table(field("x", "long", **{"delta.invariants": "{}"})))

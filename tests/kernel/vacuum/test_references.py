@@ -1,4 +1,4 @@
-"""What VACUUM keeps, attacked with random tables: no file that anything refers to is ever let go."""
+"""The files that VACUUM keeps, tested with random tables: no referenced file is ever deleted."""
 
 from datetime import timedelta
 from random import Random
@@ -26,7 +26,7 @@ LETTERS = "ab =%+#?&é漢:'\\\u200b\n~._-$"
 
 
 def name(dice):
-    """A name of a file or directory, with every character that some spelling changes."""
+    """Return a file or directory name, with every character that some encoding changes."""
     found = "".join(dice.choices(LETTERS, k=dice.randint(1, 6)))
     return found if found.strip(".") else f"x{found}"
 
@@ -36,13 +36,13 @@ def path(dice):
 
 
 def spelling(dice, stored):
-    """One of the ways in which a log may name a file of the table."""
+    """Return one of the ways in which a log may refer to a file of the table."""
     encoded = log_path(stored)
     return dice.choice(
         [
             encoded,
             quote(stored, safe="/"),
-            # As it is: some writers do not encode.
+            # Unencoded, as some writers do.
             stored if set(stored) <= set("ab%é漢/") else encoded,
             f"{LOCATION}/{encoded}",
             f"file:/data/my%20table/{encoded}",
@@ -53,7 +53,7 @@ def spelling(dice, stored):
 
 
 def case(dice):
-    """Return files in storage, actions, and the files that these refer to."""
+    """Return files in storage, actions, and the files they reference."""
     stored = list({path(dice) for _ in range(dice.randint(0, 8))})
     actions, referred = [], set()
     for one in stored:
@@ -76,7 +76,7 @@ def case(dice):
         vector = dice.choice(
             [Descriptor("u", text, 1, 34, 1), Descriptor("p", f"{LOCATION}/{log_path(one)}", 1, 34, 1)]
         )
-        for owner in range(dice.randint(0, 2)):  # several data files share it, or nothing refers to it
+        for owner in range(dice.randint(0, 2)):  # shared by data files, or unreferenced
             referred.add(one)
             data_file = f"owner-{number}-{owner}.parquet"
             actions.append(
@@ -92,19 +92,19 @@ def case(dice):
 
 @settings(max_examples=1000, deadline=None)
 @given(st.integers(0, 2**64))
-def test_no_file_that_an_action_refers_to_is_let_go_however_it_is_spelled(seed):
+def test_referenced_files_are_kept_in_any_spelling(seed):
     stored, actions, referred = case(Random(seed))
     kept = References(LOCATION)
     kept.add_actions(actions)
     listed = pa.array([canonical_relative(one) for one in stored], pa.string())
     let_go = {one for one, stays in zip(stored, kept.has(listed), strict=True) if not stays}
     assert not let_go & referred
-    # And the rest goes, but for what has the name of a file that seems to be elsewhere, or may be meant by a %.
+    # All others are deleted, except files that share a name with a foreign URL, or that an unencoded % may mean.
     elsewhere = any("/linked/" in action.path for action in actions)
     assert elsewhere or any("%" in one for one in stored) or let_go == set(stored) - referred
 
 
-def test_a_few_hundred_thousand_files_are_told_apart():
+def test_many_files_are_distinguished():
     kept = References(LOCATION)
     live = pa.array([f"d={n % 7}/part-{n}.parquet" for n in range(100_000)])
     kept.add_paths(live)
@@ -132,12 +132,12 @@ def test_without_references_nothing_is_kept():
         ),
     ],
 )
-def test_a_vector_whose_file_is_not_known_lets_nothing_go(vector, error):
+def test_a_descriptor_without_a_file_raises(vector, error):
     with pytest.raises(error):
         References(LOCATION).add_vectors(pa.array([None, vector], DELETION_VECTOR))
 
 
-def test_a_path_that_leads_out_of_the_table_lets_nothing_go():
+def test_a_path_out_of_the_table_raises():
     with pytest.raises(LocationNotAllowed):
         References(LOCATION).add_paths(pa.array(["../other/a.parquet"]))
 
@@ -154,7 +154,7 @@ def test_inline_vectors_need_no_file():
     enforce=st.booleans(),
     now=st.integers(10**12, 10**13),
 )
-def test_no_retention_goes_below_the_tables_or_a_day_but_by_the_override(configured, hours, enforce, now):
+def test_retention_is_at_least_the_tables_and_a_day_unless_overridden(configured, hours, enforce, now):
     own = timedelta(hours=configured)
     try:
         found = Retention.of(own, hours, enforce=enforce, table="t")
@@ -170,7 +170,7 @@ def test_no_retention_goes_below_the_tables_or_a_day_but_by_the_override(configu
 
 
 @pytest.mark.parametrize("hours", [-1, float("nan"), float("inf"), -float("inf")])
-def test_what_is_no_number_of_hours_is_refused(hours):
+def test_invalid_hours_are_refused(hours):
     with pytest.raises(BadRequest):
         Retention.of(timedelta(days=7), hours, enforce=False, table="t")
 
@@ -194,8 +194,8 @@ def test_hidden_names_are_those_of_delta_spark(name, hidden):
 
 
 @pytest.mark.parametrize("stored", ["a%20é.parquet", "a%20b.parquet", "é=%C3%A9/x.parquet"])
-def test_a_file_whose_name_looks_encoded_stays_where_a_writer_did_not_encode_it(stored):
-    """And so does the file that the text means if it is encoded: which of the two is not known."""
+def test_unencoded_paths_keep_both_possible_files(stored):
+    """And so is the file that the encoded text would mean, since either may be right."""
     kept = References(LOCATION)
     kept.add_actions([AddFile(stored, {}, 1, 0)])
 

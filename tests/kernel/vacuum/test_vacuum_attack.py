@@ -1,7 +1,7 @@
-"""VACUUM attacked with random tables, clocks, retentions, commits under way and foreign writers: no file that is needed goes.
+"""VACUUM with random tables, clocks, retentions, commits in progress and foreign writers: no needed file is deleted.
 
-All is pure: storage is a dictionary, and the log a list. What is needed is told by a model that knows the files by the names that storage has
-for them, and nothing of how logs spell paths. ``make vacuum-attack`` runs 100,000 cases.
+All in memory: storage is a dictionary, the log a list. A model that knows files by their names in storage, and nothing of
+path encodings in logs, decides which files are needed. ``make vacuum-attack`` runs 100,000 cases.
 """
 
 import os
@@ -44,12 +44,12 @@ FOLDERS = ["", "c=a b/", "c=%41/", "é/", "deep/er/", "inner/"]
 
 @dataclass
 class Table:
-    """A table and its storage, as they truly are.
+    """A table and its storage, as they really are.
 
     Attributes:
         stored: when each file was written, by the storage's clock.
-        live: the deletion vector of each live file, with the name of its file; None where there is none.
-        needed: files that must not go, whatever else happens.
+        live: the deletion vector and its file's name by live file; None without one.
+        needed: files that must never be deleted.
     """
 
     dice: random.Random
@@ -78,7 +78,7 @@ class Table:
         )
 
     def commit(self, age):
-        """Commit as any writer may: some files go, some get another vector, some come, a removed one comes back."""
+        """Commit like any writer: remove files, replace deletion vectors, add files, restore a removed one."""
         dice, actions = self.dice, []
         shared = self.vectors(age)
         for offset, name in enumerate(
@@ -120,7 +120,7 @@ class Table:
         return AddFile(self.spelled(name), {}, 1, 0, deletion_vector=vector and descriptor(vector))
 
     def listing(self):
-        """What a listing yields: nothing hidden, and the directories of other tables apart."""
+        """Return a listing, without hidden files and directories of other tables."""
         is_hidden = hidden_names([])
         shown = [name for name in self.stored if not any(map(is_hidden, name.split("/")))]
         rows = [(canonical_relative(name), 1, self.stored[name]) for name in shown]
@@ -141,7 +141,7 @@ def descriptor(vector):
 
 
 def keep(kept, live):
-    """As a snapshot tells them: paths and vectors in columns."""
+    """Add a snapshot's paths and deletion vectors to ``kept`` in columnar form."""
     kept.add_paths(pa.array([quote(name) for name in live], pa.string()))
     vectors = [vector and descriptor(vector).to_json() for vector in live.values()]
     kept.add_vectors(pa.array(vectors, DELETION_VECTOR))
@@ -152,7 +152,7 @@ def names_of(live):
 
 
 def made(dice):
-    """Return a table after random commits, with files of commits that failed or have not come yet."""
+    """Return a table after random commits, with files of failed commits and of commits in progress."""
     table = Table(dice)
     ages = [dice.choice([0, 1, 23, 30, 100, 167, 169, 300, 2000]) * HOUR for _ in range(dice.randint(1, 6))]
     for age in sorted(ages, reverse=True):
@@ -165,10 +165,10 @@ def made(dice):
 
 @dataclass
 class Attacked:
-    """One VACUUM, as the service puts it together from the kernel's parts.
+    """One VACUUM, assembled from the kernel's parts like in the service.
 
     Attributes:
-        service_clock: any; the storage's says NOW.
+        service_clock: any time; the storage's clock is NOW.
         taken: names of files that it deletes.
     """
 
@@ -195,7 +195,7 @@ class Attacked:
         else:
             planned = self.named(listing, kept, before)
         planned = outside(planned, shielded)
-        # VACUUM START tells the storage's clock. Meanwhile others commit, and may bring back what was unreferenced.
+        # VACUUM START gives the storage's clock. Meanwhile others commit, and may restore unreferenced files.
         newer = References(LOCATION)
         if self.now < self.service_clock:
             self.keep_tombstones(self.now, newer)
@@ -222,7 +222,7 @@ class Attacked:
         kept.add_files([self.changes.tombstones(since)], "deletionVector")
 
     def named(self, listing, kept, before):
-        """Return the plan for files that somebody names: any at all."""
+        """Return the plan for arbitrary files given by a user."""
         stored = sorted(self.table.stored)
         some = [quote(name) for name in self.table.dice.sample(stored, len(stored) // 2)]
         paths = pa.array(visible(given_paths(some, LOCATION), hidden_names([])), pa.string())
@@ -231,7 +231,7 @@ class Attacked:
         return pa.Table.from_pylist([row for row in rows if row["modified"] < before], LISTED)
 
     def meanwhile(self):
-        """Return what foreign writers commit between the plan and the deletes: a RESTORE of any file, too."""
+        """Return what foreign writers commit between plan and deletion, including RESTOREs of any file."""
         table, dice = self.table, self.table.dice
         actions = [action for _ in range(dice.randint(0, 2)) for action in table.commit(0)]
         gone = sorted(name for name in {*table.stored} - {*table.live} if "_" not in name)
@@ -242,7 +242,7 @@ class Attacked:
         return actions
 
     def needed(self):
-        """Return the files that must not go."""
+        """Return the files that must not be deleted."""
         table, keeps = self.table, self.retention.milliseconds
         found = names_of(table.live) | self.announced
         for version in self.versions:
@@ -258,7 +258,7 @@ class Attacked:
         return found | hidden | {name for name in table.stored if name.startswith("inner/")}
 
     def may_go(self):
-        """Return the files that must go: without them a VACUUM that deletes nothing would pass."""
+        """Return the files that must be deleted, or else a VACUUM that deletes nothing would pass."""
         if not self.is_whole or self.service_clock != NOW or any("%" in name for name in self.table.stored):
             return set()
         removed = [{name} | ({vector[0]} if vector else set()) for name, vector, _ in self.table.tombstones]
@@ -266,7 +266,7 @@ class Attacked:
 
 
 def attack(seed):
-    """Run one VACUUM; None where its retention is refused."""
+    """Run one VACUUM; None if its retention is rejected."""
     dice = random.Random(seed)
     table = made(dice)
     shielded = ["inner"] if dice.random() < 0.3 else []
@@ -286,7 +286,7 @@ def attack(seed):
     return found
 
 
-def test_no_file_that_is_needed_goes_and_what_nothing_needs_does():
+def test_needed_files_are_kept_and_others_deleted():
     taken = refused = 0
     for seed in range(CASES):
         found = attack(seed)
@@ -300,7 +300,7 @@ def test_no_file_that_is_needed_goes_and_what_nothing_needs_does():
     assert refused < CASES / 2
 
 
-def test_a_file_that_is_given_and_lies_elsewhere_is_refused():
+def test_given_files_outside_the_table_are_refused():
     given = [
         *("../x.parquet", "..%2Fx.parquet", "a%00b", "file:///data/../x.parquet", "http://x/y", ""),
         *("file:///data/other/x.parquet", "s3://bucket/x.parquet", LOCATION),
@@ -311,6 +311,6 @@ def test_a_file_that_is_given_and_lies_elsewhere_is_refused():
         assert caught.value.details["file"] in (path, "")
 
 
-def test_a_given_file_that_is_hidden_is_left_out():
+def test_hidden_given_files_are_ignored():
     given = ["_delta_log/0.json", "metadata/v1.json", "a/_x/b", ".c", "%5Fdelta_log/0.json", "a.parquet"]
     assert visible(given_paths(given, LOCATION), hidden_names([])) == ["a.parquet"]
