@@ -1,4 +1,4 @@
-"""Azure's blob storage as Microsoft's emulator serves it: Azurite."""
+"""Azurite, Microsoft's emulator of Azure Blob Storage."""
 
 import base64
 import email.utils
@@ -20,7 +20,7 @@ class AzuriteServer(ObjectStoreServer):
     """Azurite, installed once with npm, with an empty container.
 
     Attributes:
-        settings: what clients need, as environment variables.
+        settings: environment variables for clients.
     """
 
     def __init__(self):
@@ -52,12 +52,12 @@ class AzuriteServer(ObjectStoreServer):
             "--location",
             self.folder / "objects",
         ]
-        # Clients ask for newer API versions than it knows, and need nothing of them.
+        # Clients request API versions newer than Azurite supports, without using their features.
         options = ["--silent", "--skipApiVersionCheck", "--disableTelemetry"]
         return [program("azurite-blob", built, installer), *where, *options]
 
     def _create_container(self):
-        """Send the REST request: obstore creates no containers, and nothing else needs Azure's own client."""
+        """Send a REST request, since obstore cannot create containers and nothing else needs Azure's own client."""
         headers = {"x-ms-date": email.utils.formatdate(usegmt=True), "x-ms-version": "2021-12-02"}
         named = "".join(f"{name}:{value}\n" for name, value in headers.items())
         path = f"/{_ACCOUNT}/{_ACCOUNT}/{CONTAINER}\nrestype:container"

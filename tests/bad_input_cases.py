@@ -1,4 +1,4 @@
-"""Damage that a table may have, requests that make no sense, and what must be true after each of them."""
+"""Corrupt tables and invalid requests, and checks that must hold after each."""
 
 import json
 import os
@@ -30,7 +30,7 @@ ODD_NAMES = ["a b", "50%25", "1+1", "k=v", "x[1]", "no#1", "é", "all %+=[]#é"]
 
 @dataclass
 class Place:
-    """A table on local disk and the service's records of it, looked at from outside."""
+    """A table on local disk and the service's records of it, viewed from outside."""
 
     folder: Path
     database: Path
@@ -40,7 +40,7 @@ class Place:
         return self.folder / "_delta_log"
 
     def connect(self):
-        """Open a connection that has read nothing of the table yet."""
+        """Open a connection without cached state of the table."""
         return delvec.connect(database_url=f"sqlite:///{self.database}")
 
     def commit_file(self, version):
@@ -50,7 +50,7 @@ class Place:
         return [json.loads(line) for line in self.commit_file(version).read_text().splitlines()]
 
     def rewrite(self, version, change):
-        """Write a commit again, ``change(action)`` applied to each of its actions."""
+        """Rewrite a commit with ``change(action)`` applied to each action."""
         actions = self.actions(version)
         for action in actions:
             change(action)
@@ -58,24 +58,24 @@ class Place:
         self.forget()
 
     def forget(self):
-        """Take away what would tell of damage to the log before it is read: checksums, and the service's own records."""
+        """Delete what would reveal log corruption before the log is read: checksums, and the service's records."""
         for checksum in self.log.glob("*.crc"):
             checksum.unlink()
         self.database = self.database.with_name("other " + self.database.name)
 
     def data_file(self):
-        """Return the path of the data file in the log, and where it is."""
+        """Return the data file's path in the log and on disk."""
         (path,) = [action["add"]["path"] for action in self.actions(1) if "add" in action]
         return path, self.folder / path
 
     def vectors(self):
-        """Return the one file of deletion vectors."""
+        """Return the only deletion vector file."""
         (found,) = self.folder.rglob("deletion_vector_*.bin")
         return found
 
     def files(self):
-        """Return everything below the folder: content of the log, names and sizes of the rest."""
-        # A checksum comes some time after the commit that it is for.
+        """Return everything below the folder: content of log files, names and sizes of other files."""
+        # Checksums are written some time after their commit.
         found = [path for path in self.folder.rglob("*") if path.is_file() and ".crc" not in path.name]
         return {
             path.relative_to(self.folder).as_posix(): path.read_bytes()
@@ -85,7 +85,7 @@ class Place:
         }
 
     def ledgered(self, path):
-        """Whether the ledger knows a file: by its path, or by the transaction that its name carries."""
+        """Whether the ledger knows a file, by its path or by the transaction id in its name."""
         with sqlite3.connect(self.database) as connection:
             known = {row[0] for row in connection.execute("SELECT path FROM ledger_files")}
             begun = {row[0] for row in connection.execute("SELECT id FROM transactions")}
@@ -95,17 +95,17 @@ class Place:
 
 @contextmanager
 def refused(place, lake, kind, *words, table=None, version=None, file=None, exactly=True):
-    """Check that the block is refused with ``kind``, and that nothing came of it.
+    """Check that the block fails with ``kind`` and without side effects.
 
     Args:
-        place: where the table is.
-        lake: the connection, which must work afterwards.
-        kind: the error's class.
-        words: what its message must contain.
-        table: a name that message and details must give, as for ``version`` and ``file``.
+        place: the table.
+        lake: the connection, which must still work afterwards.
+        kind: the error class.
+        words: expected in the message.
+        table: expected in message and details, like ``version`` and ``file``.
         version: see ``table``.
         file: see ``table``; a path in the log.
-        exactly: whether a subclass of ``kind`` is wrong.
+        exactly: whether to reject subclasses of ``kind``.
     """
     before = place.files()
     with pytest.raises(kind) as caught:
@@ -133,7 +133,7 @@ def refused(place, lake, kind, *words, table=None, version=None, file=None, exac
 
 
 def check_unchanged(place, before):
-    """Check that the log is as it was, and that every file that was not there is in the ledger."""
+    """Check that the log is unchanged, and that every new file is in the ledger."""
     after = place.files()
     assert {path: after.get(path) for path in before} == before
     new = after.keys() - before.keys()
@@ -142,7 +142,7 @@ def check_unchanged(place, before):
 
 
 def check_works(place, lake):
-    """Check that a connection still writes, deletes and reads."""
+    """Check that a connection can still write, delete and read."""
     number = len(list(place.folder.parent.glob("healthy_*")))
     healthy = lake.create_table(place.folder.parent / f"healthy_{number}", ROWS.schema)
     healthy.append(ROWS)
@@ -203,7 +203,7 @@ def _truncated_vectors(place):
 
 
 def _junk_bitmap(place):
-    # The size and the CRC are right, so that only the bitmap is wrong.
+    # Size and CRC are right; only the bitmap is wrong.
     path = place.vectors()
     content = path.read_bytes()
     (size,) = struct.unpack_from(">i", content, 1)
@@ -248,7 +248,7 @@ DATA_FILES = {
 def _cut_commit(place):
     path = place.commit_file(2)
     path.write_bytes(path.read_bytes()[:-20])
-    os.utime(path, (1, 1))  # one that is young may still be in the making
+    os.utime(path, (1, 1))  # a recent file may still be in the making
     place.forget()
 
 
@@ -297,7 +297,7 @@ REFUSED_WRITES = {
 
 
 def make(folder, database):
-    """Create ``people`` with ten rows, of which row 3 is deleted by deletion vector: version 2."""
+    """Create ``people`` at version 2 with ten rows, row 3 deleted by a deletion vector."""
     place = Place(folder / "people", database)
     with place.connect() as lake:
         table = lake.create_table(place.folder, ROWS.schema)
@@ -307,7 +307,7 @@ def make(folder, database):
 
 
 def make_with_odd_names(folder, database):
-    """Create a table whose files have odd names: three rows each, numbered through; nothing deleted."""
+    """Create a table whose files have odd names, with three consecutively numbered rows each and none deleted."""
     place = Place(folder / "odd", database)
     with place.connect() as lake:
         lake.create_table(place.folder, pa.schema([("id", pa.int64())]))

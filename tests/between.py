@@ -1,4 +1,4 @@
-"""Another service does something to a table in the middle of a commit: no thread has to be waited for."""
+"""Runs another service's commands in the middle of a commit, without waiting for threads."""
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from delvec_service.commits import fault_points
 
 @contextmanager
 def in_between(running, table, *actions, point="before_put"):
-    """At the first passages of a point let another service do something to the table; yields what it answered."""
+    """Run ``actions`` with another service at the first passages of a fault point; yields their results."""
     waiting, answers = list(actions), []
     with running() as other:
         assert other.post("/v1/tables", json={"location": str(table.folder)}).status_code in (200, 201)
@@ -17,7 +17,7 @@ def in_between(running, table, *actions, point="before_put"):
         def act():
             if waiting:
                 action = waiting.pop(0)
-                # On a thread of its own, as from another process; it passes the points, too.
+                # On a separate thread, like another process; it passes the fault points, too.
                 theirs = replace(table, client=other)
                 with ThreadPoolExecutor(1) as pool:
                     answers.append(pool.submit(action, theirs).result())

@@ -1,4 +1,4 @@
-"""The check that scenarios end with: every invariant of the table holds, by its log and by its files."""
+"""The final check of test scenarios: every invariant of the table's log and files holds."""
 
 from delvec_kernel import locations
 from delvec_service.maintenance.check import check
@@ -7,12 +7,12 @@ from delvec_service.store.objects import ObjectStore
 
 
 def assert_sound(table, *, data_files=True, allow=()):
-    """Check a table, from nothing: no cache, no database.
+    """Check a table without any cache or database.
 
     Args:
         table: its folder or location, or its :class:`ObjectStore`.
-        data_files: False for tables that a test made of log entries alone.
-        allow: invariants whose warnings are expected, as foreign writers leave them behind.
+        data_files: False for tables that consist of log entries only.
+        allow: invariants with expected warnings, caused by foreign writers.
     """
     objects = (
         table

@@ -1,8 +1,8 @@
-"""The conflict matrix: what becomes of our commit when another one came first, and why; beside delta-spark's answer.
+"""The conflict matrix: the result of our commit after a winning one, and why; compared with delta-spark's.
 
-Each row: our operation and how it is done, the winner's and how, our answer, delta-spark's, the reason. CurrentTransaction has read
-version 3 of the table in tests/conflict_scenes.py; without a word on how, an operation is about id 3 in file ``a``.
-docs/conflicts.md has the rows as tables; ``python -m tests.conflict_matrix`` prints these.
+Each row: our operation and its variant, the winner's operation and variant, our result, delta-spark's, the reason. We have
+read version 3 of the table in tests/conflict_scenes.py; by default an operation is about id 3 in file ``a``.
+docs/conflicts.md shows the rows as tables, which ``python -m tests.conflict_matrix`` prints.
 """
 
 import sys
@@ -44,7 +44,7 @@ _REST = "only the remaining rows are removed: deleted rows need no removal"
 
 
 def _table(operation, *, features=PASSES):
-    """Return the rows that are the same for whatever changes no metadata."""
+    """Return the rows shared by all operations that do not change metadata."""
     return [
         (operation, "", "metadata", "", METADATA, METADATA, _NOT_ALLOWED),
         (operation, "", "metadata", "on the allow-list", PASSES, PASSES, _ALLOWED),
@@ -54,7 +54,7 @@ def _table(operation, *, features=PASSES):
 
 
 CELLS = [
-    # ours, how, winner, how, answer, delta-spark's answer, reason
+    # ours, variant, winner, variant, result, delta-spark's result, reason
     *(("append", "", winner, how, PASSES, PASSES, _BLIND) for winner, how in [
         ("append", ""),
         ("overwrite", ""),
@@ -220,7 +220,7 @@ CELLS = [
     ("RESTORE", "", "RESTORE", "", DELETE, APPEND, "one of the two is enough"),
     *_table("RESTORE"),
     ("RESTORE", "", "txn", "", APPEND, APPEND, "the table would not match the restored version"),
-    # --- what changes the table itself
+    # --- metadata changes
     *((ours, "", winner, how, PASSES, PASSES, _NO_ROWS) for ours in ("metadata", "protocol") for winner, how in [
         ("append", ""),
         ("overwrite", ""),
@@ -258,7 +258,7 @@ CELLS = [
 
 
 def rendered():
-    """Return the matrix as the tables of docs/conflicts.md, one for each operation of ours."""
+    """Return the matrix as the tables of docs/conflicts.md, one per operation of ours."""
     pages = []
     for ours, cells in groupby(
         sorted(CELLS, key=lambda cell: OPERATIONS.index(cell[0])), lambda cell: cell[0]

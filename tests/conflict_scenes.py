@@ -1,6 +1,6 @@
-"""The commits of the conflict matrix: a small table, and what each operation does to it, as ours or as the winner.
+"""The commits of the conflict matrix: a small table, and the effect of each operation, as ours or as the winner.
 
-Version 3 is what ours has read: file ``a`` with ids 0 to 9, of which 7 is deleted, and ``b`` with 20 to 29. In
+We have read version 3: file ``a`` with ids 0 to 9, of which 7 is deleted, and ``b`` with 20 to 29. In
 version 1 the ids 0 to 9 were in file ``z``.
 """
 
@@ -41,14 +41,14 @@ class Scene:
         return self.table.write([row for index, row in live.items() if index not in without])
 
     def ours(self, operation, variant):
-        """Return what we want to commit."""
+        """Return our changes."""
         facts = self.facts
         if variant == "under WriteSerializable":
             facts, variant = facts.with_properties(isolationLevel="WriteSerializable"), ""
         return CurrentTransaction.of(getattr(self, operation.lower())(variant), facts)
 
     def win(self, operation, variant):
-        """Let the other commit come first."""
+        """Commit the winner."""
         by_hand = getattr(self, f"win_{operation.lower()}", None)
         if by_hand is not None:
             by_hand(variant)
@@ -156,7 +156,7 @@ class Scene:
         application = Txn("other" if variant == "of another application" else "stream", 7)
         return changes("STREAMING UPDATE", READ, adds=[self.write(ids)], app_transaction=application)
 
-    # --- winners that the table cannot make of changes --------------------------------------------------------
+    # --- winners that cannot be expressed as changes ----------------------------------------------------------
 
     def win_restore(self, variant):
         self.table.restore(2 if variant == "that undoes deletes in the file" else 1)
@@ -186,11 +186,11 @@ class Scene:
 
 
 def delta_spark(scene, ours):  # noqa: PLR0911 - one answer per rule
-    """Return the answer of delta-spark's rules, by path and in its order, for a table without partitions.
+    """Return delta-spark's result by path-based rules, in its order, for an unpartitioned table.
 
     Args:
         scene: after the winner.
-        ours: what we want to commit.
+        ours: our changes.
     """
     (winner,) = scene.table.winners(READ)
     wanted, reads = ours.changes, _reads(ours.changes)

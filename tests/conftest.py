@@ -1,4 +1,4 @@
-"""What every test has: one Spark session, and properties judged by their result, not by how busy the machine is."""
+"""Fixtures of all tests: one Spark session, and hypothesis settings independent of the machine's load."""
 
 import gc
 import logging
@@ -16,9 +16,9 @@ settings.register_profile("delvec", deadline=None)
 settings.load_profile("delvec")
 
 
-# A JVM that lives for minutes is mostly busy compiling: the second compiler and the parallel collector cost tests more
-# than they bring (20 tests of row changes: 88 CPU seconds with them, 49 without). Python processes that tests start
-# inherit this, and with it each Spark that they start.
+# A JVM that lives for minutes mostly compiles: the second compiler tier and the parallel collector cost tests more
+# than they save (20 tests of row changes: 88 CPU seconds with them, 49 without). Python processes that tests start
+# inherit this, and so does each Spark that they start.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 _LONGEST = (
@@ -59,7 +59,7 @@ def pytest_collection_modifyitems(items):
             item.obj._hypothesis_internal_use_settings = settings(asked, max_examples=fewer)
     places = {path: place for place, path in enumerate(_LONGEST)}
     items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
-    # PySpark 4.0 and 4.1 leave the socket to its finalizer from which they read a result.
+    # PySpark 4.0 and 4.1 leave the socket from which they read a result to its finalizer.
     leak = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
     for item in items:
         if item.get_closest_marker("spark") or "spark" in getattr(item, "fixturenames", ()):
@@ -75,7 +75,7 @@ _CRASHED = pytest.StashKey[bool]()
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    # The reason begins with what is missing: "no Java: ...", "no corpus at ...".
+    # The reason starts with what is missing: "no Java: ...", "no corpus at ...".
     report = yield
     if report.skipped and isinstance(report.longrepr, tuple):
         reason = report.longrepr[2].removeprefix("Skipped: ")
@@ -92,27 +92,27 @@ def pytest_handlecrashitem(crashitem, report, sched):
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session):
-    # A crash is not one more failed test: dev/tests.py would try that once more, and forgive it.
+    # Otherwise a crash would count as a failed test, which dev/tests.py retries and may forgive.
     if session.config.stash.get(_CRASHED, False):
         session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
 
 def pytest_runtest_teardown(item, nextitem):
     if item.get_closest_marker("spark") and "pyspark" in sys.modules:
-        # Tests share one session: a view that one leaves would be in the next one's way.
+        # Tests share one session, so a leftover view would affect the next test.
         session = sys.modules["pyspark"].sql.SparkSession.getActiveSession()
         if session is not None:
             session._jsparkSession.sessionState().catalog().clearTempTables()
-    # What PySpark leaves to its finalizers goes while that is expected, and not in the middle of another test.
+    # Run PySpark's finalizers now, when warnings are expected, not in the middle of another test.
     if item.get_closest_marker("spark") and not (nextitem and nextitem.get_closest_marker("spark")):
         gc.collect()
 
 
 @pytest.fixture(autouse=True)
 def logging_as_it_was():
-    """A test that sets up the logging of its process must not set up that of the next.
+    """Restores logging, so that a test that configures it does not affect the next one.
 
-    `delvec serve` does, and so does import-linter, which turns off every logger that it does not know.
+    `delvec serve` configures it, and so does import-linter, which disables all unknown loggers.
     """
     loggers = [logging.getLogger(name) for name in ("delvec_service", "uvicorn")]
     before = [(log.handlers, log.propagate, log.level) for log in loggers]
@@ -128,7 +128,7 @@ def logging_as_it_was():
 
 @pytest.fixture(scope="session", autouse=True)
 def own_state(tmp_path_factory):
-    """Keeps the user's own database and settings out of every test: another version may have made them."""
+    """Isolates tests from the user's database and settings, which another version may have created."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("own-state")))
         for name in ("DELVEC_URL", "DELVEC_TOKEN", "DELVEC_ROOTS", "DELVEC_DATABASE_URL"):
@@ -138,7 +138,7 @@ def own_state(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def lake(tmp_path_factory):
-    """A connection with a database of its own, for tests that only read or that make tables of their own."""
+    """A connection with a separate database, for tests that only read or that create their own tables."""
     database = tmp_path_factory.mktemp("state") / "delvec.db"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DELVEC_DATABASE_URL", f"sqlite:///{database}")
@@ -149,13 +149,13 @@ def lake(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
-    """A session with two cores, and nothing of Delta's on its class path."""
+    """A session with two cores and without Delta on its class path."""
     pyspark = pytest.importorskip("pyspark")
     if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
         pytest.skip("no Java: Spark needs Java 17 or later in JAVA_HOME or on PATH")
     os.environ["PYSPARK_PYTHON"] = sys.executable
     folder = tmp_path_factory.mktemp("spark")
-    # Spark's own Python processes get the environment that it started with.
+    # Spark's Python workers inherit its environment at start.
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(folder / "state"))
         for name in ("DELVEC_URL", "DELVEC_TOKEN", "DELVEC_DATABASE_URL"):
@@ -168,7 +168,7 @@ def spark(tmp_path_factory):
             .config("spark.ui.showConsoleProgress", "false")
             .config("spark.sql.shuffle.partitions", "2")
             .config("spark.sql.session.timeZone", "America/New_York")  # not UTC, so that mix-ups show
-            # What Spark itself does is what most tests are about; see the fixture `spark_driver`.
+            # Most tests are about tasks in Spark; see the fixture `spark_driver`.
             .config("spark.delvec.localExecution.enabled", "false")
             .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
             .config("spark.local.dir", str(folder / "local"))
@@ -182,7 +182,7 @@ def spark(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def spark_driver(spark):
-    """A session whose small row changes run in the driver, where they mean the same; its time zone is UTC."""
+    """A session that runs small row changes in the driver, with the same results; its time zone is UTC."""
     session = spark.newSession()
     session.conf.set("spark.delvec.localExecution.enabled", "true")
     session.conf.set("spark.sql.session.timeZone", "UTC")

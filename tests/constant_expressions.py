@@ -1,4 +1,4 @@
-"""Random constant expressions: some have one value, some overflow, round, divide by zero or fail."""
+"""Random constant expressions, some of which overflow, round, divide by zero or fail."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Damage of a table's log, as writers with a defect do it: commits by hand after those that are there."""
+"""Corrupts a table's log the way defective writers do, by appending handwritten commits."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ def newest(table):
 
 
 def foreign(table, operation, *added, read_version=None):
-    """Commit as a writer that has a defect; returns the version."""
+    """Commit like a defective writer; return the version."""
     version = newest(table) + 1
     info = {"operation": operation, "engineInfo": "Trino", "timestamp": 1_700_000_000_000}
     if read_version is not None:

@@ -1,6 +1,6 @@
-"""Iceberg tables as DuckDB's extension reads them: in a process of its own, as the extension is not of the locked DuckDB.
+"""Reads Iceberg tables with DuckDB's extension, in a separate process, since the locked DuckDB version has none.
 
-Run as a program with ``python duckdb_iceberg.py SQL OUTPUT``: it writes the answer as an Arrow file.
+Run as a program with ``python duckdb_iceberg.py SQL OUTPUT``: it writes the result as an Arrow file.
 """
 
 import os
@@ -14,7 +14,7 @@ _EXTENSIONS = ("httpfs", "avro", "iceberg")
 
 
 class NoDuckdbIcebergError(Exception):
-    """The extension could not be had on this machine; the reason is its text."""
+    """The extension cannot be installed on this machine; the text is the reason."""
 
 
 def packages():
@@ -46,7 +46,7 @@ def packages():
 
 
 def query(sql, folder):
-    """Return the answer to a statement, or to the last of several, as a table."""
+    """Return the result of the last of these statements as a table."""
     import pyarrow as pa
 
     output = Path(folder) / "answer.arrow"
@@ -65,7 +65,7 @@ def query(sql, folder):
 def main(sql, output):
     import importlib.util
 
-    import duckdb  # of the folder: the other DuckDB is not on this process's path
+    import duckdb  # from the folder: the locked DuckDB is not on this process's path
     import pyarrow as pa
 
     assert duckdb.__version__ == VERSION

@@ -1,4 +1,4 @@
-"""Expressions that metadata of tables may hold, and those that nobody should evaluate."""
+"""Expressions that table metadata may contain, and expressions that must not be evaluated."""
 
 COLUMNS = {
     "id": "bigint",
@@ -215,7 +215,7 @@ CHANGING = [
 ]
 
 HOSTILE = [
-    # Java, files, and what tells of the session or the task
+    # Java, files, and functions about the session or the task
     "java_method('java.lang.System', 'setProperty', 'delvec.attacked', 'yes')",
     "reflect('java.lang.System', 'setProperty', 'delvec.attacked', 'yes')",
     "try_reflect('java.lang.System', 'setProperty', 'delvec.attacked', 'yes')",
@@ -292,7 +292,7 @@ HOSTILE = [
     "struct(*)",
     "count(*)",
     "transform(array(1), z -> z)[z]",
-    # text that ends elsewhere for another lexer
+    # strings that end elsewhere for another lexer
     "1; DROP TABLE x",
     "1) OR (true",
     "(1",
@@ -316,7 +316,7 @@ HOSTILE = [
     "'\ud800'",
     "",
     "  -- nothing",
-    # settings and variables of the driver's environment, which Spark puts into texts before it parses them
+    # settings and environment variables of the driver, which Spark substitutes before parsing
     "'${env:PATH}'",
     "concat('a', '${system:user.home}')",
     '"${spark:spark.app.name}"',
@@ -327,7 +327,7 @@ HOSTILE = [
     "s.`${env:PATH}`",
     "${env:PATH}",
     "1 -- x\n + ${env:PATH}",
-    # all columns, also those that an engine adds
+    # all columns, including those that an engine adds
     "struct(ALL *)",
     "to_json(struct(all *))",
     "concat(ALL /* */ *)",
@@ -336,7 +336,7 @@ HOSTILE = [
     "s.*",
     "`s`.*",
     "CASE WHEN * THEN 1 END",
-    # variables of the session, by names that look like something else
+    # session variables with names that look like something else
     "transform(nums, array -> array < secret > true)",
     "transform(nums, map -> map < (secret) > true)",
     "transform(nums, `struct` -> struct < secret > true)",
@@ -353,7 +353,7 @@ HOSTILE = [
     "transform(nums, month -> x) || month",
     "all",
     "some = any",
-    # aggregates that are keywords, too
+    # aggregates that are also keywords
     "any(ok)",
     "some(ok)",
     "concat(ALL name, 'a')",
@@ -394,7 +394,7 @@ HOSTILE = [
     "session_window(ts, '1 hour')",
     "window(ts, '1 hour').start",
     "assert_true(false)",
-    # queries in places where a value stands
+    # queries in place of values
     "array(1)[(SELECT 0)]",
     "transform(nums, x -> (TABLE secret))",
     "id IN ((SELECT 1))",
@@ -410,7 +410,7 @@ HOSTILE = [
     "1 LATERAL VIEW explode(nums)",
     "1 UNION SELECT 2",
     "1 AS a FROM secret",
-    # very deep
+    # deep nesting
     "(" * 150 + "1" + ")" * 150,
     "CAST(NULL AS array" + "<array" * 150 + "<int>" + ">" * 150 + ")",
     "not " * 25_000 + "ok",

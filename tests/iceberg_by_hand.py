@@ -1,4 +1,4 @@
-"""Iceberg tables for tests: PyIceberg writes them, and what it cannot write, deletes, is written here with fastavro."""
+"""Iceberg tables for tests, written by PyIceberg or, for deletes, which it cannot write, by fastavro."""
 
 import copy
 import io
@@ -23,14 +23,14 @@ _ENTRIES = {
 
 
 def create(folder: Path, schema: Any, **options: Any) -> Table:
-    """Create a table in a folder; further options as of ``Catalog.create_table``."""
+    """Create a table in a folder; other options are those of ``Catalog.create_table``."""
     catalog = InMemoryCatalog("local", warehouse=str(folder.parent))
     catalog.create_namespace("ns")
     return catalog.create_table("ns.t", schema, location=f"file://{folder}", **options)
 
 
 def publish(table: Table) -> Path:
-    """Write the version hint of a path table, and return its folder."""
+    """Write the version hint of a path-based table, and return its folder."""
     folder = Path(table.location().removeprefix("file://"))
     metadata = json.loads(Path(table.metadata_location.removeprefix("file://")).read_text())
     write_metadata(folder, metadata)
@@ -38,7 +38,7 @@ def publish(table: Table) -> Path:
 
 
 def write_metadata(folder: Path, metadata: dict[str, Any]) -> Path:
-    """Write one more version of the metadata, and the hint."""
+    """Write another version of the metadata, and the hint."""
     hint = folder / "metadata" / "version-hint.text"
     version = int(hint.read_text()) + 1 if hint.exists() else 1
     path = folder / "metadata" / f"v{version}.metadata.json"
@@ -48,19 +48,19 @@ def write_metadata(folder: Path, metadata: dict[str, Any]) -> Path:
 
 
 def newest_metadata(folder: Path) -> dict[str, Any]:
-    """Return the metadata that the hint names."""
+    """Return the metadata that the hint points to."""
     version = (folder / "metadata" / "version-hint.text").read_text()
     return json.loads((folder / "metadata" / f"v{version}.metadata.json").read_text())
 
 
 def rows(folder: Path) -> pa.Table:
-    """Return what PyIceberg reads."""
+    """Return the rows that PyIceberg reads."""
     version = (folder / "metadata" / "version-hint.text").read_text()
     return StaticTable.from_metadata(f"file://{folder}/metadata/v{version}.metadata.json").scan().to_arrow()
 
 
 def data_files(folder: Path) -> list[dict[str, Any]]:
-    """Return the live data files as their manifests have them, each with its manifest's ``partition_spec_id``."""
+    """Return the live data files as in their manifests, each with its manifest's ``partition_spec_id``."""
     return [
         entry["data_file"] | {"spec": manifest["partition_spec_id"]}
         for manifest in _manifests(newest_metadata(folder))
@@ -71,7 +71,7 @@ def data_files(folder: Path) -> list[dict[str, Any]]:
 
 
 def delete_positions(folder: Path, positions: dict[str, list[int]], **changes: Any) -> None:
-    """Commit a snapshot with one Parquet file of position deletes, for each data file; ``changes`` go to its entries."""
+    """Commit a snapshot with one Parquet position delete file per data file; ``changes`` override entry fields."""
     files = {each["file_path"]: each for each in data_files(folder)}
     entries = []
     for number, (path, indexes) in enumerate(positions.items()):
@@ -102,7 +102,7 @@ def delete_equal(folder: Path) -> None:
 
 
 def delete_by_vectors(folder: Path, positions: dict[str, list[int]], **changes: Any) -> Path:
-    """Make the table one of format version 3, and commit a snapshot with deletion vectors in one Puffin file."""
+    """Upgrade the table to format version 3, and commit a snapshot with deletion vectors in one Puffin file."""
     metadata = newest_metadata(folder)
     if metadata["format-version"] < 3:
         total = sum(each["record_count"] for each in data_files(folder))
@@ -217,7 +217,7 @@ def _commit_deletes(folder: Path, files: list[dict[str, Any]], like: dict[str, A
 
 
 def _with_delete_fields(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a manifest's entries with the fields of format version 3."""
+    """Return the schema of manifest entries with the fields of format version 3."""
     found = copy.deepcopy(schema)
     [file] = [each["type"] for each in found["fields"] if each["name"] == "data_file"]
     there = {each["name"] for each in file["fields"]}

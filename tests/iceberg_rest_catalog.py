@@ -1,6 +1,6 @@
-"""A REST catalog of Iceberg for tests: it takes registrations and commits as the specification has it, and keeps them in memory.
+"""An in-memory Iceberg REST catalog for tests that accepts registrations and commits according to the specification.
 
-It checks what Iceberg's own does: requirements, that snapshots follow the newest, and that what a change names is there.
+Like Iceberg's own, it checks requirements, the order of snapshots, and that ids in updates exist.
 """
 
 import json
@@ -23,7 +23,7 @@ ROUTES = [
 
 
 class RefusedError(Exception):
-    """An answer that is an error."""
+    """An error response."""
 
     def __init__(self, status, kind, message):
         super().__init__(message)
@@ -35,9 +35,9 @@ class RestCatalog:
 
     Attributes:
         tables: metadata and its location by (namespace, name).
-        commits: how many were taken.
-        before_commit: is called before the next one is looked at; once.
-        refuse: an HTTP status that the next commits are answered with.
+        commits: number of accepted commits.
+        before_commit: called once, before the next commit is processed.
+        refuse: an HTTP status with which to answer the next commits.
     """
 
     def __init__(self):
@@ -178,7 +178,7 @@ def _check(holds, what):
 
 @contextmanager
 def running():
-    """Serve a catalog; gives its URL and the catalog."""
+    """Serve a catalog; yields its URL and the catalog."""
     catalog = RestCatalog()
     server = make_server("127.0.0.1", 0, catalog, threaded=True)
     thread = threading.Thread(target=server.serve_forever, daemon=True)

@@ -1,10 +1,10 @@
-"""Iceberg tables as PyIceberg reads them, with or without what a time travel asks for."""
+"""Iceberg tables as PyIceberg reads them, optionally at an earlier snapshot."""
 
 from pyiceberg.table import StaticTable
 
 
 def iceberg_table(converted):
-    """The table that a conversion answered with."""
+    """Open the table in a conversion's response."""
     return StaticTable.from_metadata(converted["metadata-location"])
 
 
@@ -20,7 +20,7 @@ def delta_rows(table, key="id", version=None):
 
 
 def summary(converted):
-    """The summary of the current snapshot, numbers as numbers."""
+    """Return the summary of the current snapshot, with numbers parsed."""
     found = iceberg_table(converted).current_snapshot().summary
     return {"operation": found.operation.value} | {
         key: int(value) if value.lstrip("-").isdigit() else value
@@ -29,7 +29,7 @@ def summary(converted):
 
 
 def assert_sound(table):
-    """The check of the published metadata finds nothing."""
+    """Check that the published metadata has no findings."""
     checked = table.check(iceberg=True)
     assert checked["findings"] == []
     assert checked["iceberg"]

@@ -57,7 +57,7 @@ CHECKPOINT = pa.schema(
 
 
 class CountingStore(ObjectStore):
-    """Counts what is asked of storage."""
+    """Counts storage requests."""
 
     def __init__(self, location):
         super().__init__(location)
@@ -75,7 +75,7 @@ class CountingStore(ObjectStore):
 
 
 def vector(number, *, rows=1):
-    """Return a descriptor; nothing is where it points to."""
+    """Return a descriptor of a nonexistent file."""
     return {
         "storageType": "u",
         "pathOrInlineDv": "x" * 20,
@@ -96,7 +96,7 @@ def remove(path, dv=None):
 
 
 class LogByHand:
-    """A log in a directory; version 0 has protocol and metadata, and version n of hour n adds ``fn``."""
+    """A log in a directory; version 0 has protocol and metadata, and version n, at hour n, adds ``fn``."""
 
     def __init__(self, folder, versions=0, *, protocol=PROTOCOL, **configuration):
         self.folder = folder
@@ -147,7 +147,7 @@ class LogByHand:
         return self.write(name, "\n".join(map(json.dumps, actions)))
 
     def checksum(self, version, num_files, **others):
-        """Write a version checksum of files of one byte each."""
+        """Write a version checksum for files of one byte each."""
         value = {"tableSizeBytes": num_files, "numFiles": num_files, "numMetadata": 1, "numProtocol": 1}
         value |= {"metadata": self.metadata["metaData"], "protocol": self.protocol["protocol"]}
         return self.write(f"{version:020d}.crc", json.dumps(value | others))
@@ -163,7 +163,7 @@ class LogByHand:
         return (loader or SnapshotLoader()).load(store or self.store(), "people", **point)
 
     def files(self, **point):
-        """Return paths, and offsets of deletion vectors, of a version."""
+        """Return paths and deletion vector offsets of a version."""
         rows = self.load(**point).files.select(["path", "deletion_vector"]).to_pylist()
         return {row["path"]: (row["deletion_vector"] or {}).get("offset") for row in rows}
 

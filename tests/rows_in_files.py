@@ -1,7 +1,7 @@
-"""A table of which every row has an identity, kept as Delta keeps it: files, deletion vectors, actions.
+"""A table whose rows have identities, stored as in Delta: files, deletion vectors, actions.
 
-A row keeps its identity where a commit only moves it, and gets a new one where a commit changes it. So what a commit
-did can be told from what the table holds, whatever the conflict check said of files and row indexes.
+A row keeps its identity when a commit only moves it, and gets a new one when a commit changes it. The effect of a commit
+can thus be determined from the table's rows, independently of the conflict check's files and row indexes.
 """
 
 import json
@@ -24,7 +24,7 @@ VECTORS_ON = {"delta.enableDeletionVectors": "true"}
 
 @dataclass(frozen=True)
 class Row:
-    """An identity, and the value of column ``id``."""
+    """A row: its identity, and its value of column ``id``."""
 
     identity: int
     value: int
@@ -32,7 +32,7 @@ class Row:
 
 @dataclass
 class Facts:
-    """What the conflict check asks of a snapshot."""
+    """The part of a snapshot that the conflict check needs."""
 
     version: int
     location: str = LOCATION
@@ -43,13 +43,13 @@ class Facts:
     protocol: Protocol = field(default_factory=lambda: Protocol(3, 7, FEATURES, FEATURES))
 
     def with_properties(self, **properties):
-        """Return the same with these properties, under ``delta.``."""
+        """Return a copy with these properties, prefixed by ``delta.``."""
         named = {f"delta.{name}": value for name, value in properties.items()}
         return replace(self, metadata=replace(self.metadata, configuration=VECTORS_ON | named))
 
 
 class Vectors:
-    """Deletion vectors; the same rows twice have two descriptors."""
+    """A store of deletion vectors; equal row sets get different descriptors."""
 
     def __init__(self):
         self._rows = {}
@@ -60,7 +60,7 @@ class Vectors:
         return self._rows[file.deletion_vector] if file.deletion_vector else BitMap64()
 
     def write(self, rows):
-        """Return a descriptor of these rows, None for none."""
+        """Return a descriptor of these rows, None for no rows."""
         if not rows:
             return None
         descriptor = Descriptor("u", f"{len(self._rows):020}", 1, 34, len(rows))
@@ -69,7 +69,7 @@ class Vectors:
 
 
 class RowsInFiles:
-    """The table, all its versions, and the files that were ever written."""
+    """The table, with all its versions and all files ever written."""
 
     def __init__(self):
         self.vectors = Vectors()
@@ -80,13 +80,13 @@ class RowsInFiles:
 
     @property
     def version(self):
-        """The newest."""
+        """The newest version."""
         return len(self.versions) - 1
 
-    # --- looking ----------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------------
 
     def rows(self, version=None):
-        """Return the live rows of a version, in no order; a row that lives twice is there twice."""
+        """Return the live rows of a version, in no particular order, with duplicates if a row is live twice."""
         live = self.versions[-1 if version is None else version]
         return [row for path in live for row in self.rows_of(path, version).values()]
 
@@ -105,13 +105,13 @@ class RowsInFiles:
     # --- writing ----------------------------------------------------------------------------------------
 
     def new_rows(self, values):
-        """Return rows that were never there."""
+        """Return rows with new identities."""
         found = [Row(self._identities + place, value) for place, value in enumerate(values)]
         self._identities += len(found)
         return found
 
     def write(self, rows, *, stats=True, data_change=True):
-        """Write a file, and return its add."""
+        """Write a file and return its add."""
         path = f"f{len(self.contents):03}.parquet"
         self.contents[path] = list(rows)
         bounds = {"numRecords": len(rows)}
@@ -121,10 +121,10 @@ class RowsInFiles:
         return AddFile(path, {}, 10, 0, data_change=data_change, stats=json.dumps(bounds))
 
     def commit(self, changes, *, says_what=True, group=()):
-        """Do what changes say to the newest version, as the service would; return the version.
+        """Apply changes to the newest version like the service; return the new version.
 
         Raises:
-            AssertionError: a file is not live, or rows are not in it: the service would refuse that.
+            AssertionError: a file or a row to remove is not live, which the service would reject.
         """
         live = dict(self.versions[-1])
         actions = [
@@ -161,13 +161,13 @@ class RowsInFiles:
         return self.record([info, *actions] if says_what else actions, live)
 
     def record(self, actions, live):
-        """Make a version of these actions and live files."""
+        """Append a version with these actions and live files."""
         self.commits.append(actions)
         self.versions.append(live)
         return self.version
 
     def restore(self, version):
-        """Bring back the files of a version, deletion vectors and all; return the new version."""
+        """Restore the files of a version with their deletion vectors; return the new version."""
         now, then = self.versions[-1], self.versions[version]
         actions = [CommitInfo(operation="RESTORE", is_blind_append=False)]
         for path, add in now.items():
@@ -179,17 +179,17 @@ class RowsInFiles:
         return self.record(actions, dict(then))
 
     def add_again(self, path):
-        """Add a file again as it is, with a tag: what a command that computes statistics does."""
+        """Add a file again with only a tag changed, like a command that computes statistics."""
         live = dict(self.versions[-1])
         live[path] = replace(live[path], data_change=False, tags={"again": "yes"})
         return self.record([CommitInfo(operation="COMPUTE STATS", is_blind_append=False), live[path]], live)
 
 
 def add_cardinality(add):
-    """Return how many rows of a file are deleted."""
+    """Return the number of deleted rows of a file."""
     return add.deletion_vector.cardinality if add.deletion_vector else 0
 
 
 def changes(operation, read_version, **what):
-    """Return changes of a transaction of its own."""
+    """Return changes with a new transaction id."""
     return Changes(operation, read_version, f"{operation}-{read_version}", "test", **what)

@@ -1,4 +1,4 @@
-"""The bucket that tables of tests are in, on whichever S3 server."""
+"""The bucket for test tables on any S3 server."""
 
 import boto3
 
@@ -6,7 +6,7 @@ BUCKET = "lake"
 
 
 def settings(endpoint, access_key, secret_key):
-    """Return what clients of the server need, as environment variables."""
+    """Return environment variables for clients of the server."""
     return {
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ACCESS_KEY_ID": access_key,

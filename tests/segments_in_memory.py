@@ -1,4 +1,4 @@
-"""A store of segments in memory, and ways to lay out live files in segments as small as a test wants."""
+"""An in-memory store of segments, and layouts of live files in arbitrarily small segments."""
 
 import pyarrow as pa
 
@@ -12,7 +12,7 @@ LOCATION = "file:///data/t"
 
 
 class PartsInMemory:
-    """Decoded parts, as many as there are."""
+    """An unbounded cache of decoded parts."""
 
     def __init__(self):
         self.values = {}
@@ -29,14 +29,14 @@ class PartsInMemory:
 
 
 class SegmentsInMemory:
-    """What a SQL store does, and a count of how often it was asked."""
+    """Behaves like a SQL store, and counts its queries."""
 
     def __init__(self):
         self.records = {}
         self.calls = []
 
     def save(self, live):
-        """Save what is new, and return what has to be kept of the live files."""
+        """Save new segments and parts, and return the data that restores the live files."""
         for member in live.members:
             segment = member.segment
             record = segment.record() if segment.source is None else segment.unsaved()
@@ -48,7 +48,7 @@ class SegmentsInMemory:
         return [(each.segment.id, each.segment.num_rows, each.dead.tobytes()) for each in live.members]
 
     def restore(self, kept, counts):
-        """Return live files of which nothing is in memory."""
+        """Return live files with nothing in memory."""
         engine = FileIndexEngine(PartsInMemory(), map)
         members = [
             LiveSegment(Segment.stored(id_, rows, self, engine), dead_rows(dead)) for id_, rows, dead in kept
@@ -74,9 +74,9 @@ class SegmentsInMemory:
 
 
 def laid_out(files, sizes):
-    """Return live files in segments of these sizes, over and over.
+    """Return live files in segments of these sizes, repeated as needed.
 
-    ``files`` is a table of some columns of FILES_SCHEMA; the others are filled in.
+    ``files`` is a table with some columns of FILES_SCHEMA; the others are filled in.
     """
     count = files.num_rows
     filled = {

@@ -1,4 +1,4 @@
-"""A service in a thread of the test's process, on a port of its own."""
+"""A service in a thread of the test process, on a free port."""
 
 import socket
 import threading
@@ -14,7 +14,7 @@ from delvec_service.config import Settings
 
 @contextmanager
 def served(folder, token):
-    """Serve the tables below a folder to who has the token; gives the URL."""
+    """Serve the tables below a folder to clients with the token; yields the URL."""
     settings = Settings(
         database_url=f"sqlite:///{folder / 'store.db'}",
         roots=[str(folder)],

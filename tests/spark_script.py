@@ -1,4 +1,4 @@
-"""Programs of tests that start a Spark of their own: one process has one kind of session."""
+"""Test programs that start a separate Spark, since one process can have only one kind of session."""
 
 import os
 import subprocess
@@ -8,15 +8,15 @@ _UNWANTED = ("SPARK_REMOTE", "DELVEC_URL", "DELVEC_TOKEN", "DELVEC_DATABASE_URL"
 
 
 def run(script, *arguments, folder, timeout, cwd=None, **environment):
-    """Run a program, and expect that it ends with the words "all is well".
+    """Run a program and check that it ends with the words "all is well".
 
     Args:
         script: its path.
         arguments: of the program.
         folder: for its state.
         timeout: in seconds.
-        cwd: where it runs.
-        environment: variables besides this process's, of which those that name a service are left out.
+        cwd: its working directory.
+        environment: variables in addition to this process's, without those that configure a service.
     """
     inherited = {key: value for key, value in os.environ.items() if key not in _UNWANTED}
     own = {"XDG_STATE_HOME": str(folder / "state"), "PYSPARK_PYTHON": sys.executable}

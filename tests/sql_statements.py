@@ -1,6 +1,6 @@
-"""Statements in SQL and what comes of them: DuckDB, classic Spark and Spark Connect must all do the same.
+"""SQL statements and their expected results, which must be the same on DuckDB, classic Spark and Spark Connect.
 
-Each function makes tables of its own in a folder, runs statements on an engine, and checks the rows.
+Each function creates tables in a folder, runs statements on an engine, and checks the rows.
 """
 
 from datetime import UTC, date, datetime
@@ -33,7 +33,7 @@ def _sales(lake, folder):
 
 
 def _rows(lake, engine, text):
-    """Return the rows of a query as tuples, in an order that depends on them only."""
+    """Return the rows of a query as sorted tuples."""
     found = lake.sql(text, engine=engine)
     found = found.toArrow() if hasattr(found, "toArrow") else found
     return sorted((tuple(row.values()) for row in found.to_pylist()), key=repr)
@@ -196,7 +196,7 @@ def queries(lake, engine, folder):
     )
     assert _rows(lake, engine, ranked) == [(4, 1), (5, 1)]
     assert _rows(lake, engine, "VALUES (1, 'a'), (2, 'b')") == [(1, "a"), (2, "b")]
-    # A name in WITH is the table itself inside of its own definition.
+    # Inside its own definition, a CTE's name refers to the table.
     lake.create_table(folder / "once", "id long", name=f"once_{folder.name}", engine="duckdb").append(
         [{"id": 1}, {"id": 2}]
     )

@@ -1,4 +1,4 @@
-"""An S3 server of our own, versitygw: slower to get than moto, and stricter."""
+"""versitygw, a private S3 server: slower to install than moto, but stricter."""
 
 from tests.object_store_server import BUILD, ObjectStoreServer, program
 
@@ -18,6 +18,6 @@ class VersitygwServer(ObjectStoreServer):
         objects.mkdir()
         beside.mkdir()
         address = f"127.0.0.1:{self.port}"
-        # Not every file system has the extended attributes that it would keep its metadata in.
+        # Not all file systems support the extended attributes in which it would store metadata.
         keys = ["--access", ACCESS_KEY, "--secret", SECRET_KEY]
         return [command, "--port", address, *keys, "--quiet", "posix", "--sidecar", beside, objects]
