@@ -53,10 +53,10 @@ def feed_values(version: int, timestamp: int, change_type: str | None) -> dict[s
         timestamp: of the commit, milliseconds since the epoch.
         change_type: of all rows, None if it varies by row.
     """
-    moment = _EPOCH + timedelta(milliseconds=timestamp)
+    time = _EPOCH + timedelta(milliseconds=timestamp)
     values: dict[str, str | None] = {
         COMMIT_VERSION: str(version),
-        COMMIT_TIMESTAMP: moment.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", "Z"),
+        COMMIT_TIMESTAMP: time.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", "Z"),
     }
     return values if change_type is None else values | {CHANGE_TYPE: change_type}
 

@@ -146,7 +146,7 @@ def _outermost(root: exp.Expr) -> list[exp.Expr]:
     return found
 
 
-def _moment(one: _Generated) -> str | None:
+def _date_time_base(one: _Generated) -> str | None:
     """Return the base column's type if it is a date or timestamp."""
     name = one.base.name if isinstance(one.base, PrimitiveType) else ""
     return name if name in _DATE_TIME_TYPES else None
@@ -164,19 +164,19 @@ def _of_base(node: exp.Expr, kinds: tuple[type[exp.Expr], ...]) -> bool:
 
 def _single(one: _Generated) -> Implied | None:
     """Return what a single generated column implies."""
-    node, moment = one.node, _moment(one)
+    node, base_type = one.node, _date_time_base(one)
     ends: Callable[[Bounds], _Ends | None] | None = None
     if column_path(node) is not None:
         ends = _identity if one.type == one.base else None
-    elif moment and one.type == _DATE and _of_base(node, (exp.Cast, exp.TsOrDsToDate)):
+    elif base_type and one.type == _DATE and _of_base(node, (exp.Cast, exp.TsOrDsToDate)):
         if isinstance(node, exp.TsOrDsToDate) or node.args["to"].this == exp.DType.DATE:
-            ends = _days(moment)
-    elif moment and _of_base(node, (exp.TimestampTrunc, exp.DateTrunc)):
+            ends = _days(base_type)
+    elif base_type and _of_base(node, (exp.TimestampTrunc, exp.DateTrunc)):
         unit = _UNITS.get(node.args["unit"].name.upper())
-        ends = None if unit is None else _truncated(unit, moment, one.type)
-    elif moment and one.type == PrimitiveType("string") and _of_base(node, (exp.TimeToStr,)):
+        ends = None if unit is None else _truncated(unit, base_type, one.type)
+    elif base_type and one.type == PrimitiveType("string") and _of_base(node, (exp.TimeToStr,)):
         unit = _DATE_FORMATS.get(node.args["format"].name)
-        ends = None if unit is None else _formatted(unit, moment)
+        ends = None if unit is None else _formatted(unit, base_type)
     elif one.base == one.type == PrimitiveType("string") and isinstance(node, exp.Left | exp.Substring):
         start = node.args.get("start")
         from_start = start is None or (isinstance(start, exp.Literal) and start.name in {"0", "1"})
@@ -192,17 +192,17 @@ def _calendar(columns: Sequence[_Generated]) -> list[Implied]:
     for one in columns:
         whole = isinstance(one.type, PrimitiveType) and one.type.name in INTEGER_TYPES
         part = _PARTS.get(type(one.node))
-        if part is not None and whole and _moment(one) and _of_base(one.node, tuple(_PARTS)):
+        if part is not None and whole and _date_time_base(one) and _of_base(one.node, tuple(_PARTS)):
             parts.setdefault(part, one)
     units = [unit for unit in "YMDh" if unit in parts]
     while units and "".join(units) != "YMDh"[: len(units)]:
         units.pop()
     if not units:
         return []
-    moment = _moment(parts["Y"])
-    assert moment is not None  # noqa: S101 - checked above
+    base_type = _date_time_base(parts["Y"])
+    assert base_type is not None  # noqa: S101 - checked above
     names = tuple(parts[unit].name for unit in units)
-    return [Implied(parts["Y"].path, names, lambda known: _from_parts(known, units[-1], moment))]
+    return [Implied(parts["Y"].path, names, lambda known: _from_parts(known, units[-1], base_type))]
 
 
 # --- from values to bounds ----------------------------------------------------------------------------------
@@ -225,37 +225,37 @@ def _identity(known: Bounds) -> _Ends | None:
     return known.low, known.high
 
 
-def _days(moment: str) -> Callable[[Bounds], _Ends | None]:
-    return lambda known: _spans(known.low, known.low, "D", moment)
+def _days(base_type: str) -> Callable[[Bounds], _Ends | None]:
+    return lambda known: _spans(known.low, known.low, "D", base_type)
 
 
-def _truncated(unit: str, moment: str, kind: DataType) -> Callable[[Bounds], _Ends | None]:
+def _truncated(unit: str, base_type: str, kind: DataType) -> Callable[[Bounds], _Ends | None]:
     """Return a function from bounds of a truncated date or timestamp to (low, high) of its source."""
 
     def ends(known: Bounds) -> _Ends | None:
         if kind == _DATE:
-            return _spans(known.low, known.high, "D" if unit == "h" else unit, moment)
-        if moment == "date" or not (isinstance(kind, PrimitiveType) and kind.name in _DATE_TIME_TYPES):
+            return _spans(known.low, known.high, "D" if unit == "h" else unit, base_type)
+        if base_type == "date" or not (isinstance(kind, PrimitiveType) and kind.name in _DATE_TIME_TYPES):
             return None
         # The value's bounds already include the zone margin; the upper end is one unit later.
         longest = {"Y": 366 * DAY, "M": 31 * DAY, "D": DAY, "h": _HOUR}[unit]
         # Spark truncates a timestamp_ntz as an instant in the writer's zone.
-        margin = ZONE_MARGIN if "timestamp" in {moment, kind.name} else 0
+        margin = ZONE_MARGIN if "timestamp" in {base_type, kind.name} else 0
         return pc.subtract(known.low, margin), pc.add(pc.add(known.high, longest), margin)
 
     return ends
 
 
-def _formatted(unit: str, moment: str) -> Callable[[Bounds], _Ends | None]:
+def _formatted(unit: str, base_type: str) -> Callable[[Bounds], _Ends | None]:
     def ends(known: Bounds) -> _Ends | None:
         values: pa.Array = known.low
         encoded = values.dictionary_encode()
         texts = encoded.dictionary.to_pylist()
         starts = pa.array([None if text is None else _start(text, unit) for text in texts], pa.int64())
-        low, high = _spans_of_units(starts, unit, moment)
-        if moment != "timestamp":
+        low, high = _spans_of_units(starts, unit, base_type)
+        if base_type != "timestamp":
             # Spark formats instants: a local time in a DST gap moves forward, by a day at most.
-            low = pc.subtract(low, DAY if moment == "timestamp_ntz" else 1)
+            low = pc.subtract(low, DAY if base_type == "timestamp_ntz" else 1)
         return low.take(encoded.indices), high.take(encoded.indices)
 
     return ends
@@ -274,10 +274,10 @@ def _start(text: str, unit: str) -> int | None:
     return number * 24 + hour if unit == "h" else number
 
 
-def _spans(low: pa.Array, high: pa.Array, unit: str, moment: str) -> _Ends:
+def _spans(low: pa.Array, high: pa.Array, unit: str, base_type: str) -> _Ends:
     """Return the first and last timestamp of the units that contain the days ``low`` and ``high``."""
     first, last = (computed(days, lambda each: _in_units(each, unit)) for days in (low, high))
-    starts, ends = _spans_of_units(first, unit, moment), _spans_of_units(last, unit, moment)
+    starts, ends = _spans_of_units(first, unit, base_type), _spans_of_units(last, unit, base_type)
     return (starts[0], ends[1])
 
 
@@ -286,30 +286,30 @@ def _in_units(days: np.ndarray, unit: str) -> np.ndarray:
     return found
 
 
-def _spans_of_units(numbers: pa.Array, unit: str, moment: str) -> _Ends:
+def _spans_of_units(numbers: pa.Array, unit: str, base_type: str) -> _Ends:
     """Return the first and last timestamp of units counted from 1970, in the base's resolution, with zone margins."""
     near = pc.less_equal(pc.abs_checked(numbers), _MAX_UNITS[unit])
     numbers = pc.if_else(near, numbers, pa.scalar(None, pa.int64()))
-    if moment == "date":
+    if base_type == "date":
         return (
-            computed(numbers, lambda each: _moments(each, unit, "D")),
-            computed(numbers, lambda each: _moments(each + 1, unit, "D", up=unit == "h") - 1),
+            computed(numbers, lambda each: _from_units(each, unit, "D")),
+            computed(numbers, lambda each: _from_units(each + 1, unit, "D", up=unit == "h") - 1),
         )
-    margin = ZONE_MARGIN if moment == "timestamp" else 0
+    margin = ZONE_MARGIN if base_type == "timestamp" else 0
     return (
-        computed(numbers, lambda each: _moments(each, unit, "us") - margin),
-        computed(numbers, lambda each: _moments(each + 1, unit, "us") - 1 + margin),
+        computed(numbers, lambda each: _from_units(each, unit, "us") - margin),
+        computed(numbers, lambda each: _from_units(each + 1, unit, "us") - 1 + margin),
     )
 
 
-def _moments(numbers: np.ndarray, unit: str, measure: str, *, up: bool = False) -> np.ndarray:
+def _from_units(numbers: np.ndarray, unit: str, measure: str, *, up: bool = False) -> np.ndarray:
     found: np.ndarray = (
         numbers.astype(f"datetime64[{unit}]").astype(f"datetime64[{measure}]").astype(np.int64)
     )
     return found + 1 if up else found
 
 
-def _from_parts(known: Sequence[Bounds], finest: str, moment: str) -> Bounds | None:
+def _from_parts(known: Sequence[Bounds], finest: str, base_type: str) -> Bounds | None:
     if any(each.low is None for each in known):
         return None
     null = reduce(pc.or_, [pc.is_null(each.low) for each in known])
@@ -323,7 +323,7 @@ def _from_parts(known: Sequence[Bounds], finest: str, moment: str) -> Bounds | N
         days = months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64) + rest[1] - 1
         numbers = days if finest == "D" else days * 24 + rest[2]
     return _open(
-        *_spans_of_units(pa.array(numbers, mask=null.to_numpy(zero_copy_only=False)), finest, moment)
+        *_spans_of_units(pa.array(numbers, mask=null.to_numpy(zero_copy_only=False)), finest, base_type)
     )
 
 

@@ -377,7 +377,7 @@ def _cast(node: exp.Expr, value: _Value) -> _Found:  # noqa: PLR0911 - one answe
         return _to_decimal(inner, to)
     if target == "string":
         return _Constant("string", str(inner.value)) if inner.kind in _BITS else None
-    return _moment(target, inner.value) if inner.kind == "string" else None
+    return _date_time(target, inner.value) if inner.kind == "string" else None
 
 
 def _to_integer(inner: _Constant, target: str) -> _Found:
@@ -414,7 +414,7 @@ def _to_decimal(inner: _Constant, to: exp.Expr) -> _Found:
 # --- dates and times ----------------------------------------------------------------------------------------
 
 
-def _moment(kind: str, text: str) -> _Found:
+def _date_time(kind: str, text: str) -> _Found:
     """Parse a date or timestamp in the usual formats; an instant only if it has an offset."""
     if kind == "date":
         matches = _DATE.fullmatch(text) is not None
@@ -432,7 +432,7 @@ def _moment(kind: str, text: str) -> _Found:
         return None
 
 
-def _add_interval(moment: _Constant, interval: exp.Interval, sign: int) -> _Found:
+def _add_interval(date_time: _Constant, interval: exp.Interval, sign: int) -> _Found:
     """Add ``INTERVAL n unit`` where daylight saving cannot affect the result."""
     unit, amount = interval.args.get("unit"), interval.this
     if (
@@ -442,14 +442,14 @@ def _add_interval(moment: _Constant, interval: exp.Interval, sign: int) -> _Foun
     ):
         return None
     name, count = unit.name.upper(), sign * int(amount.name)
-    if moment.kind == "date" and name in _DAYS:
-        return _add_days(moment, count)
-    if moment.kind == "date" and name in _MONTHS:
-        return _add_months(moment, count * _MONTHS[name])
-    if moment.kind in {"timestamp", "timestamp_ntz"} and name in _SECONDS:
-        return _add_duration(moment, dt.timedelta(seconds=1), count * _SECONDS[name])
-    if moment.kind == "timestamp_ntz" and name in _DAYS:
-        return _add_duration(moment, dt.timedelta(days=1), count)
+    if date_time.kind == "date" and name in _DAYS:
+        return _add_days(date_time, count)
+    if date_time.kind == "date" and name in _MONTHS:
+        return _add_months(date_time, count * _MONTHS[name])
+    if date_time.kind in {"timestamp", "timestamp_ntz"} and name in _SECONDS:
+        return _add_duration(date_time, dt.timedelta(seconds=1), count * _SECONDS[name])
+    if date_time.kind == "timestamp_ntz" and name in _DAYS:
+        return _add_duration(date_time, dt.timedelta(days=1), count)
     return None
 
 
@@ -457,9 +457,9 @@ def _add_days(date: _Constant, count: int) -> _Found:
     return _add_duration(date, dt.timedelta(days=1), count)
 
 
-def _add_duration(moment: _Constant, unit: dt.timedelta, count: int) -> _Found:
+def _add_duration(date_time: _Constant, unit: dt.timedelta, count: int) -> _Found:
     try:
-        return _Constant(moment.kind, moment.value + count * unit)
+        return _Constant(date_time.kind, date_time.value + count * unit)
     except OverflowError:
         return None
 
@@ -479,7 +479,7 @@ def _date_add(node: exp.Expr, value: _Value) -> _Found:
     if start is None or count is None or unit is None or unit.name.upper() != "DAY":
         return None
     if start.kind == "string":
-        start = _moment("date", start.value)
+        start = _date_time("date", start.value)
     if start is None or start.kind != "date" or count.kind not in {"byte", "short", "integer"}:
         return None
     return _add_days(start, count.value)

@@ -78,7 +78,7 @@ def _text(value: str) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _moment(value: dt.datetime) -> str:
+def _date_time(value: dt.datetime) -> str:
     if value.tzinfo is None:
         return f"CAST('{value.isoformat(' ')}' AS TIMESTAMP_NTZ)"
     return f"CAST('{value.astimezone(dt.UTC).replace(tzinfo=None).isoformat(' ')}+00:00' AS TIMESTAMP)"
@@ -91,6 +91,6 @@ _WRITERS: Final[tuple[tuple[type, Callable[[Any], str]], ...]] = (
     (Decimal, _decimal),
     (str, _text),
     (bytes, lambda value: f"X'{value.hex()}'"),
-    (dt.datetime, _moment),
+    (dt.datetime, _date_time),
     (dt.date, lambda value: f"CAST('{value.isoformat()}' AS DATE)"),
 )

@@ -369,28 +369,28 @@ class _Writer:
     def _word(self, at: int, text: str) -> str:
         # Ignore case in ASCII only: some other letters have ASCII capitals, so that Spark reads a long s as an S.
         lower = text.lower() if text.isascii() else text
-        before, behind = self._sign_at(at - 1), self._sign_at(at + 1)
+        before, following = self._sign_at(at - 1), self._sign_at(at + 1)
         if before == ".":
             return self._identifier(at, text)
         if (
             lower in _QUERIES
             and (before == "(" or at == 0)
-            and (lower == "from" or (at + 1 < len(self._words) and behind not in _NOT_IN_QUERIES))
+            and (lower == "from" or (at + 1 < len(self._words) and following not in _NOT_IN_QUERIES))
         ):
             raise _NotAllowedError(f"it contains a query: {text.upper()}", text)
-        if behind == "(":
+        if following == "(":
             known = _SIZED if self._angles else self._functions | _BEFORE_BRACKET | _SIZED
             if lower not in known or not self._may_quantify(at, lower):
                 raise _NotAllowedError(f"it calls the function {text}, which is not known to be safe", text)
             return text
         if self._angles:
-            return text if lower in _TYPES and behind != ":" else backticked(text)
-        if lower in _NESTED and behind in ("<", "<>") and self._is_type(at):
+            return text if lower in _TYPES and following != ":" else backticked(text)
+        if lower in _NESTED and following in ("<", "<>") and self._is_type(at):
             self._angles = _NEXT
             return text
-        if lower in _KEYWORDS and behind not in (".", "->", "=>") and self._is_keyword(at, lower):
+        if lower in _KEYWORDS and following not in (".", "->", "=>") and self._is_keyword(at, lower):
             return text
-        return backticked(text) if behind == "=>" else self._identifier(at, text)
+        return backticked(text) if following == "=>" else self._identifier(at, text)
 
     def _may_quantify(self, at: int, lower: str) -> bool:
         """Whether a word is not ANY, ALL or SOME, or follows LIKE; elsewhere these are aggregates."""
@@ -403,13 +403,13 @@ class _Writer:
         if lower not in _TYPES and lower not in _UNITS:
             return self._may_quantify(at, lower)
         kind, before = self._words[at - 1] if at else ("", "")
-        if self._is_type(at) or self._is_behind_operand(at) or (kind, before.lower()) == ("word", "to"):
+        if self._is_type(at) or self._follows_operand(at) or (kind, before.lower()) == ("word", "to"):
             return True
         if lower in _UNITS and before == "(" and at > 1 and self._words[at - 2][1].lower() in _OF_UNITS:
             return True
-        behind = self._words[at + 1] if at + 1 < len(self._words) else ("", "")
-        return behind[0] in ("string", "double", "raw") or (
-            lower == "interval" and (behind[0] == "number" or behind[1] in ("+", "-"))
+        following = self._words[at + 1] if at + 1 < len(self._words) else ("", "")
+        return following[0] in ("string", "double", "raw") or (
+            lower == "interval" and (following[0] == "number" or following[1] in ("+", "-"))
         )
 
     def _is_column(self, name: str) -> bool:
@@ -466,7 +466,7 @@ class _Writer:
             self._lambdas = [each for each in self._lambdas if each[0] <= len(self._open)]
         elif self._angles:
             self._in_type(sign)
-        elif sign in ("|>", ":") or (sign == "*" and not self._is_behind_operand(at)):
+        elif sign in ("|>", ":") or (sign == "*" and not self._follows_operand(at)):
             raise _NotAllowedError(f"it contains {sign!r}", sign)
         elif sign == ".":
             self._check_dot(at)
@@ -476,7 +476,7 @@ class _Writer:
             self._lambdas = [each for each in self._lambdas if each[0] < len(self._open)]
         return sign
 
-    def _is_behind_operand(self, at: int) -> bool:
+    def _follows_operand(self, at: int) -> bool:
         if at == 0:
             return False
         kind, text = self._words[at - 1]

@@ -297,8 +297,8 @@ def _joined(texts: pa.Array, *, sure: bool = False) -> pa.Buffer | None:
     array = pc.binary_join_element_wise(texts, empty, line_end)
     lines = array.buffers()[2].slice(0, pc.sum(pc.binary_length(array)).as_py())
     letters = np.frombuffer(lines, np.uint8)
-    behind = letters[np.flatnonzero(letters == ord("}")) + 1]
-    plain = np.isin(behind, np.frombuffer(b",}\n", np.uint8)).all()
+    following = letters[np.flatnonzero(letters == ord("}")) + 1]
+    plain = np.isin(following, np.frombuffer(b",}\n", np.uint8)).all()
     whole = np.count_nonzero(letters == ord("\n")) == len(texts)
     return lines if sure or (plain and whole) else None
 
@@ -401,10 +401,10 @@ def _parsed(texts: pa.Array, form: str, kind: pa.DataType) -> pa.Array:
     try:
         return cleaned.cast(kind)
     except pa.ArrowInvalid:
-        return pa.array([_moment(text, kind) for text in cleaned.to_pylist()], kind)
+        return pa.array([_parse_date_time(text, kind) for text in cleaned.to_pylist()], kind)
 
 
-def _moment(text: str | None, kind: pa.DataType) -> Any:
+def _parse_date_time(text: str | None, kind: pa.DataType) -> Any:
     try:
         return None if text is None else pa.scalar(text).cast(kind).as_py()
     except (pa.ArrowInvalid, ValueError, OverflowError):

@@ -149,10 +149,10 @@ def _day(days: int) -> str | None:
 
 def _millisecond(milliseconds: int, zone: str) -> str | None:
     try:
-        moment = _EPOCH + timedelta(milliseconds=milliseconds)
+        time = _EPOCH + timedelta(milliseconds=milliseconds)
     except OverflowError:
         return None
-    return moment.isoformat(timespec="milliseconds") + zone
+    return time.isoformat(timespec="milliseconds") + zone
 
 
 _NUM_INDEXED: Final = 32

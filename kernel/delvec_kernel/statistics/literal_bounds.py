@@ -281,7 +281,7 @@ def _local_micros(groups: tuple[str | None, ...]) -> int | None:
     padding: tuple[str | None, ...] = (None,) * (7 - len(groups))
     year, month, day, hour, minute, second, fraction = groups + padding
     try:
-        moment = dt.datetime(  # noqa: DTZ001 - see _EPOCH
+        local_time = dt.datetime(  # noqa: DTZ001 - see _EPOCH
             int(year or 0),
             int(month or 0),
             int(day or 0),
@@ -292,4 +292,4 @@ def _local_micros(groups: tuple[str | None, ...]) -> int | None:
         )
     except ValueError:
         return None
-    return (moment - _EPOCH) // dt.timedelta(microseconds=1)
+    return (local_time - _EPOCH) // dt.timedelta(microseconds=1)

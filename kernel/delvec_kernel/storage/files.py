@@ -134,9 +134,9 @@ def check_regular(location: str, paths: Iterable[str], *, allowed: Allowed | Non
                     place.check(os.path.realpath(place.local))
 
 
-def milliseconds(moment: DateTime) -> int:
+def milliseconds(time: DateTime) -> int:
     """Return a datetime as milliseconds since the epoch, without rounding through floating point."""
-    return (moment - _EPOCH) // timedelta(milliseconds=1)
+    return (time - _EPOCH) // timedelta(milliseconds=1)
 
 
 def content_tag(e_tag: str | None) -> str | None:

@@ -21,7 +21,7 @@ class Roots:
 
     Args:
         roots: paths or URLs; relative paths are resolved against the working directory.
-        besides: roots of other namespaces. Of nested roots the innermost applies, whichever namespace it belongs to.
+        other_roots: roots of other namespaces. Of nested roots the innermost applies, whichever namespace it belongs to.
         namespace: the owner of the roots, for errors; None if namespaces have no separate roots.
 
     Raises:
@@ -29,21 +29,21 @@ class Roots:
     """
 
     def __init__(
-        self, roots: Sequence[str] = (), besides: Sequence[str] = (), namespace: str | None = None
+        self, roots: Sequence[str] = (), other_roots: Sequence[str] = (), namespace: str | None = None
     ) -> None:
         self._given = tuple(_canonical(root) for root in roots)
-        self._besides = tuple(_canonical(root) for root in besides)
+        self._other_roots = tuple(_canonical(root) for root in other_roots)
         self._namespace = namespace
         self._roots = [_real(root) for root in self._given]
         self._others = [
             real
-            for real in map(_real, self._besides)
+            for real in map(_real, self._other_roots)
             if not self._roots or any(locations.within(real, root) for root in self._roots)
         ]
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Resolve again on the other machine, where links may differ.
-        return Roots, (self._given, self._besides, self._namespace)
+        return Roots, (self._given, self._other_roots, self._namespace)
 
     def __bool__(self) -> bool:
         return bool(self._roots or self._others)
@@ -52,7 +52,7 @@ class Roots:
         return isinstance(other, Roots) and self.__reduce__() == other.__reduce__()
 
     def __hash__(self) -> int:
-        return hash((self._given, self._besides))
+        return hash((self._given, self._other_roots))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._roots)

@@ -37,8 +37,8 @@ class CompactedRows:
         if unknown:
             found = self._row_maps(row_map, [key for key in unknown if key in winner.removes])
             self._known |= {(winner.version, key): found.get(key) for key in unknown}
-        told = {key: self._known[winner.version, key] for key in sources}
-        return {key: rows for key, rows in told.items() if rows is not None}
+        known = {key: self._known[winner.version, key] for key in sources}
+        return {key: rows for key, rows in known.items() if rows is not None}
 
 
 class OurCompaction:
@@ -51,7 +51,7 @@ class OurCompaction:
         self._mapped: dict[str, MovedRows | None] = {}
         self._left_out: set[str] = set()
 
-    def want(self, sources: Collection[str]) -> None:
+    def prefetch(self, sources: Collection[str]) -> None:
         """Announce sources that will be requested, so that a row map is read once for all of them."""
         self._wanted |= set(sources)
 
@@ -66,7 +66,7 @@ class OurCompaction:
             self._mapped |= {key: found.get(key) for key in unknown}
         return self._mapped[source]
 
-    def tells(self, source: str, base: Callable[[], BitMap64], live: int | None) -> bool:
+    def knows_positions(self, source: str, base: Callable[[], BitMap64], live: int | None) -> bool:
         """Whether the new position is known of every row of a source that was live when we read it.
 
         Args:
@@ -127,7 +127,7 @@ class OurCompaction:
             }
         )
 
-    def leave_out(self, source: str) -> set[str]:
+    def drop_source(self, source: str) -> set[str]:
         """Drop ``source`` and all sources that share outputs with it from the compaction; return the dropped ones.
 
         Returns an empty set, and drops nothing, if these are unknown or nothing would be left.

@@ -64,7 +64,7 @@ class RowsRead:
         overlaps = [
             Overlap.of(winner.removes[key].path, taken)
             for key in self._rows.keys() & winner.removes.keys()
-            if (taken := self._taken(winner, key, self._rows[key]))
+            if (taken := self._removed_rows(winner, key, self._rows[key]))
         ]
         if overlaps:
             paths = [each.path for each in overlaps]
@@ -81,7 +81,7 @@ class RowsRead:
             return False
         return winner.only_deletes_more or not self._deleted.of(add) <= self._deleted.of(remove)
 
-    def _taken(self, winner: WinningCommit, key: str, rows: BitMap64) -> BitMap64:
+    def _removed_rows(self, winner: WinningCommit, key: str, rows: BitMap64) -> BitMap64:
         remove, add = winner.removes[key], winner.adds.get(key)
         if add is not None:
             rows = rows & self._deleted.of(add) if add.deletion_vector != remove.deletion_vector else _NO_ROWS
@@ -151,13 +151,13 @@ class AddedRows:
             return None
         if winner.only_deletes_more and not winner.new_files and not rebase.resurfaced:
             return None  # the usual case in a table with many deletes
-        files = {key: add for key, add in winner.new_files.items() if key not in rebase.known_again}
+        files = {key: add for key, add in winner.new_files.items() if key not in rebase.without_new_rows}
         if not winner.only_deletes_more:
             files |= {
                 key: add
                 for key, add in winner.adds.items()
                 if key in winner.removes
-                and key not in rebase.known_again
+                and key not in rebase.without_new_rows
                 and self._may_have_shrunk(winner, key)
             }
         if not (files or rebase.resurfaced) or not winner.changes_data:
@@ -168,9 +168,9 @@ class AddedRows:
             return None
         added = [*files.values(), *rebase.resurfaced]
         if ours.reads_added == "matching":
-            added = self._added.that_may_match(added)
+            added = self._added.matching(added)
         # Read deletion vectors only for these.
-        keys = {id(add): key for key, add in files.items() if key not in rebase.moved_on}
+        keys = {id(add): key for key, add in files.items() if key not in rebase.moved_files}
         added = [
             add for add in added if id(add) not in keys or self._is_new(keys[id(add)], add, winner, earlier)
         ]

@@ -29,8 +29,8 @@ __all__ = [
     "kind_of",
     "members_of",
     "members_tag",
-    "rows_taken",
-    "weight",
+    "request_size",
+    "rows_removed_by",
     "without",
 ]
 
@@ -128,7 +128,7 @@ class Group:
         return fits
 
 
-def weight(changes: Changes) -> int:
+def request_size(changes: Changes) -> int:
     """Return the approximate size of a transaction's request in bytes."""
     # As array containers; run containers are smaller, and no container exceeds 8 KiB.
     rows = sum(
@@ -182,7 +182,7 @@ def without(changes: Changes, earlier: Iterable[Changes], location: str) -> Chan
     )
 
 
-def rows_taken(path: str, earlier: Iterable[Changes], location: str) -> BitMap64:
+def rows_removed_by(path: str, earlier: Iterable[Changes], location: str) -> BitMap64:
     """Return the rows of a file that members delete individually, possibly including rows deleted before."""
     key = canonical_log_path(path, location)
     taken = BitMap64()

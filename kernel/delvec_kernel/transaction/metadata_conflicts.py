@@ -24,7 +24,7 @@ from delvec_kernel.transaction.current_transaction import ROW_TRACKING, CurrentT
 from delvec_kernel.transaction.verdict import Conflict
 from delvec_kernel.transaction.winning_commit import WinningCommit
 
-__all__ = ["TableRules", "that_matter", "turns_row_tracking_on"]
+__all__ = ["TableRules", "conflicting_changes", "enables_row_tracking"]
 
 _MODE: Final = "delta.columnMapping.mode"
 _COLUMN_MAPPING: Final = frozenset(
@@ -38,7 +38,7 @@ _NEEDED_BY_FILES: Final[Mapping[str, Callable[[AddFile], bool]]] = {
 """Features that an add action can need, with a test for that."""
 
 
-def that_matter(before: Metadata, after: Metadata, protocol: Protocol) -> list[str]:
+def conflicting_changes(before: Metadata, after: Metadata, protocol: Protocol) -> list[str]:
     """Return the names of changes that conflict with a commit that read ``before``; ``protocol`` belongs to ``after``."""
     found = _properties(before.configuration, after.configuration, writer_features(protocol))
     named = _mode(before.configuration) == "none" and _mode(after.configuration) == "name"
@@ -50,7 +50,7 @@ def that_matter(before: Metadata, after: Metadata, protocol: Protocol) -> list[s
     return found
 
 
-def turns_row_tracking_on(before: Metadata, after: Metadata) -> bool:
+def enables_row_tracking(before: Metadata, after: Metadata) -> bool:
     """Whether ``after`` enables row tracking."""
     return not is_true(before.configuration, row_tracking.ENABLED) and is_true(
         after.configuration, row_tracking.ENABLED
@@ -59,14 +59,14 @@ def turns_row_tracking_on(before: Metadata, after: Metadata) -> bool:
 
 def _properties(before: Mapping[str, str], after: Mapping[str, str], features: frozenset[str]) -> list[str]:
     changed = [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
-    enables_row_tracking = row_tracking.ENABLED in changed and after.get(row_tracking.ENABLED) == "true"
+    just_enabled = row_tracking.ENABLED in changed and after.get(row_tracking.ENABLED) == "true"
     maps_columns = _mode(before) == "none" and _mode(after) == "name"
     stamps = is_true(after, "delta.enableInCommitTimestamps")
     allowed: dict[str, Callable[[], bool]] = {
         "delta.enableDeletionVectors": lambda: (
             is_true(after, "delta.enableDeletionVectors") and "deletionVectors" in features
         ),
-        row_tracking.ENABLED: lambda: enables_row_tracking and "rowTracking" in features,
+        row_tracking.ENABLED: lambda: just_enabled and "rowTracking" in features,
         _MODE: lambda: maps_columns,
         "delta.columnMapping.maxColumnId": lambda: maps_columns,
         "delta.checkpointPolicy": lambda: after.get("delta.checkpointPolicy") == "v2",
@@ -75,7 +75,7 @@ def _properties(before: Mapping[str, str], after: Mapping[str, str], features: f
         "delta.inCommitTimestampEnablementTimestamp": lambda: stamps,
         "io.unitycatalog.tableId": lambda: "io.unitycatalog.tableId" not in before,
         "ucTableId": lambda: "ucTableId" not in before,
-        **dict.fromkeys(row_tracking.MATERIALIZED, lambda: enables_row_tracking),
+        **dict.fromkeys(row_tracking.MATERIALIZED, lambda: just_enabled),
     }
     return [name for name in changed if name not in allowed or not allowed[name]()]
 
@@ -157,8 +157,8 @@ class TableRules:
         if self._before is None:
             return self._conflict(MetadataChanged, winner, "changed the table's metadata")
         old, protocol = self._before
-        matters = that_matter(old, new, protocol)
-        if turns_row_tracking_on(old, new) and self._ours.changes.copies_rows:
+        matters = conflicting_changes(old, new, protocol)
+        if enables_row_tracking(old, new) and self._ours.changes.copies_rows:
             # Our rows were written without row ids; a retry preserves them.
             matters = [*matters, row_tracking.ENABLED]
         if matters:
@@ -174,7 +174,7 @@ class TableRules:
                 what = f"changed the domain metadata '{each.domain}', as does this commit,"
                 return self._conflict(ConcurrentTransaction, winner, what)
         for name, domain in winner.domains.items():
-            feature = self._gone_with(name)
+            feature = self._missing_feature(name)
             if feature is not None and not domain.removed:
                 what = (
                     f"set the domain metadata '{name}', which needs the table feature {feature}, which this "
@@ -183,7 +183,7 @@ class TableRules:
                 return self._conflict(ConcurrentTransaction, winner, what)
         return None
 
-    def _gone_with(self, domain: str) -> str | None:
+    def _missing_feature(self, domain: str) -> str | None:
         """Return the feature that a metadata domain needs and that our protocol lacks, or None."""
         protocol = self._ours.changes.protocol
         if protocol is None:

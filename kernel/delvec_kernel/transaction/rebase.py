@@ -60,8 +60,8 @@ class Rebase:
 
     Attributes:
         resurfaced: our files in which the last winner made rows live that were deleted when we read them.
-        known_again: paths that the last winner added without any row that we had not seen.
-        moved_on: our files that were compacted, so that their rows are in other files.
+        without_new_rows: paths that the last winner added without any row that we had not seen.
+        moved_files: our files that were compacted, so that their rows are in other files.
     """
 
     def __init__(
@@ -88,20 +88,20 @@ class Rebase:
             facts.metadata.configuration, "delta.enableDeletionVectors"
         )
         self.resurfaced: list[AddFile] = []
-        self.known_again: set[str] = set()
-        self.moved_on: set[str] = set()
+        self.without_new_rows: set[str] = set()
+        self.moved_files: set[str] = set()
 
     def conflict(self, winner: WinningCommit) -> Conflict | None:
         """Rebase our removals on ``winner``, or return the conflict."""
         self.resurfaced = []
-        self.known_again = set()
+        self.without_new_rows = set()
         keys = self._targets.keys()
         if keys.isdisjoint(winner.removes) and keys.isdisjoint(winner.adds):
-            return self._brought_back(winner) if winner.is_restore else None
+            return self._check_restored_files(winner) if winner.is_restore else None
         found = _Found()
         rearranged: list[str] = []
         touched = [key for key in keys if key in winner.removes or key in winner.adds]
-        self._compaction.want(touched)
+        self._compaction.prefetch(touched)
         for key in touched:
             if key not in self._targets:
                 continue  # dropped from the compaction meanwhile
@@ -112,15 +112,17 @@ class Rebase:
             elif remove is not None and winner.changes_data:
                 self._removed(key, target, remove, winner, found)
             elif remove is not None:
-                self._begin(target, remove)
+                self._record_first_state(target, remove)
                 rearranged.append(key)
         if rearranged:
-            self._rearranged(rearranged, winner, found)
-        return self._report(found, winner) or (self._brought_back(winner) if winner.is_restore else None)
+            self._follow_compaction(rearranged, winner, found)
+        return self._report(found, winner) or (
+            self._check_restored_files(winner) if winner.is_restore else None
+        )
 
-    def _brought_back(self, winner: WinningCommit) -> Conflict | None:
+    def _check_restored_files(self, winner: WinningCommit) -> Conflict | None:
         """A RESTORE adds old files, which may contain rows that we no longer remove."""
-        files = [add.path for key, add in winner.new_files.items() if key not in self.known_again]
+        files = [add.path for key, add in winner.new_files.items() if key not in self.without_new_rows]
         if not (files and self._touched and self._removal_kind == "idempotent"):
             return None
         if self._ours.reads_added != "nothing":
@@ -129,7 +131,7 @@ class Rebase:
 
     # --- one file -------------------------------------------------------------------------------------------
 
-    def _begin(self, target: Target, file: AddFile | RemoveFile) -> None:
+    def _record_first_state(self, target: Target, file: AddFile | RemoveFile) -> None:
         """Record the file's state when we read it, on the first winner that touches it."""
         if target.first is not None:
             return
@@ -140,7 +142,7 @@ class Rebase:
 
     def _base(self, target: Target) -> BitMap64:
         if target.base is None:
-            assert target.first is not None  # noqa: S101 - by _begin
+            assert target.first is not None  # noqa: S101 - by _record_first_state
             target.base = self._deleted.of(target.first)
         return target.base
 
@@ -154,26 +156,26 @@ class Rebase:
         found: _Found,
     ) -> None:
         """Handle a winner that changed the file's deletion vector or added the file again."""
-        self.known_again.add(key)
+        self.without_new_rows.add(key)
         before = target.last if remove is None else remove
         if before is None:
-            self._begin(target, add)  # unchanged: a new deletion vector would need a remove
+            self._record_first_state(target, add)  # unchanged: a new deletion vector would need a remove
             return
-        self._begin(target, before)
+        self._record_first_state(target, before)
         came_back, target.is_live, target.last = not target.is_live, True, add
         if before.deletion_vector == add.deletion_vector:
             return
-        if target.is_whole and self._removal_kind == "idempotent" and _takes_rows_only(winner):
+        if target.is_whole and self._removal_kind == "idempotent" and _only_removes_rows(winner):
             return  # the descriptors' cardinality is enough
         if not self._base(target) <= self._deleted.of(add):
             if not target.is_whole:
                 self.resurfaced.append(add)
-            elif self._removal_kind != "rearrangement" or not self._leave_out(key):
+            elif self._removal_kind != "rearrangement" or not self._drop_from_compaction(key):
                 found.returned.append(add.path)
         if not came_back:
-            self._taken(key, target, before, winner, found)
+            self._check_deleted_rows(key, target, before, winner, found)
 
-    def _taken(
+    def _check_deleted_rows(
         self, key: str, target: Target, before: AddFile | RemoveFile, winner: WinningCommit, found: _Found
     ) -> None:
         """Check the rows of a file that the winner deleted."""
@@ -182,21 +184,21 @@ class Rebase:
         if not went:
             return
         if self._removal_kind == "rearrangement" and target.is_whole:
-            self._delete_there(key, target, before.path, found)
-        elif self._removal_kind != "idempotent" or not _takes_only(winner):
+            self._check_deletable_in_outputs(key, target, before.path, found)
+        elif self._removal_kind != "idempotent" or not _only_removes(winner):
             found.overlaps.append(Overlap.of(before.path, went))
 
     def _removed(
         self, key: str, target: Target, remove: RemoveFile, winner: WinningCommit, found: _Found
     ) -> None:
         """Handle a winner that removed the whole file."""
-        self._begin(target, remove)
+        self._record_first_state(target, remove)
         target.is_live, target.last = False, remove
         left = None if target.rows is None else target.rows - self._deleted.of(remove)
         if left is not None and not left:
             return
         if self._removal_kind == "idempotent":
-            if self._added.that_may_match(winner.new_files.values()):
+            if self._added.matching(winner.new_files.values()):
                 found.replaced.append(remove.path)
         elif self._removal_kind == "exact" or left is not None:
             count = live_rows(remove)
@@ -204,15 +206,15 @@ class Rebase:
                 Overlap(remove.path, count or 0, ()) if left is None else Overlap.of(remove.path, left)
             )
         else:
-            self._delete_there(key, target, remove.path, found)
+            self._check_deletable_in_outputs(key, target, remove.path, found)
 
     # --- compactions ----------------------------------------------------------------------------------------
 
-    def _rearranged(self, keys: Sequence[str], winner: WinningCommit, found: _Found) -> None:
+    def _follow_compaction(self, keys: Sequence[str], winner: WinningCommit, found: _Found) -> None:
         """Handle a winner that moved the rows of files into other files."""
-        if self._covers(winner):
+        if self._removes_all_sources(winner):
             for key in keys:
-                self._move_on(key)
+                self._mark_moved(key)
             self._targets |= {
                 key: Target(add.path, None, add, None, add) for key, add in winner.new_files.items()
             }
@@ -222,13 +224,15 @@ class Rebase:
         sources: dict[str, list[str]] = {}
         moved = {} if self._removal_kind == "rearrangement" else self._compacted.of(winner, keys)
         for key in keys:
-            if key not in self._targets or (self._removal_kind == "rearrangement" and self._leave_out(key)):
+            if key not in self._targets or (
+                self._removal_kind == "rearrangement" and self._drop_from_compaction(key)
+            ):
                 continue
-            placed = self._placed(key, self._targets[key], winner, moved.get(key))
+            placed = self._new_positions(key, self._targets[key], winner, moved.get(key))
             if placed is None:
                 found.rewritten.append(winner.removes[key].path)
                 continue
-            self._move_on(key)
+            self._mark_moved(key)
             for output, rows in placed.items():
                 add = winner.adds[output]
                 here = outputs.setdefault(output, Target(add.path, BitMap64(), add, None, add))
@@ -244,11 +248,11 @@ class Rebase:
         self._targets |= outputs
         self._touched |= outputs.keys()
 
-    def _move_on(self, key: str) -> None:
-        self._count_gone(self._targets.pop(key))
-        self.moved_on.add(key)
+    def _mark_moved(self, key: str) -> None:
+        self._count_already_gone(self._targets.pop(key))
+        self.moved_files.add(key)
 
-    def _covers(self, winner: WinningCommit) -> bool:
+    def _removes_all_sources(self, winner: WinningCommit) -> bool:
         """Whether we remove everything that a compaction rewrote, and therefore all its outputs."""
         return (
             self._removal_kind == "idempotent"
@@ -256,7 +260,7 @@ class Rebase:
             and all(key in self._targets and self._targets[key].is_whole for key in winner.removes)
         )
 
-    def _placed(
+    def _new_positions(
         self, key: str, target: Target, winner: WinningCommit, runs: MovedRows | None
     ) -> dict[str, BitMap64] | None:
         # A RESTORE is recomputed from the new version, so parts of files need no tracking.
@@ -282,21 +286,21 @@ class Rebase:
             return None
         return {output: rows for output, rows in placed.items() if outputs[output] is not None}
 
-    def _delete_there(self, key: str, target: Target, path: str, found: _Found) -> None:
+    def _check_deletable_in_outputs(self, key: str, target: Target, path: str, found: _Found) -> None:
         """Check whether rows removed from a source of our compaction can be deleted in its outputs."""
-        if not self._is_told(key, target):
+        if not self._has_known_positions(key, target):
             found.lost.append(path)
-        elif not self._writes_vectors and not self._leave_out(key):
+        elif not self._writes_vectors and not self._drop_from_compaction(key):
             found.undeletable.append(path)
 
-    def _is_told(self, key: str, target: Target) -> bool:
+    def _has_known_positions(self, key: str, target: Target) -> bool:
         """Whether our compaction records where it put every row that was live when we read the file."""
         live = None if target.first is None else live_rows(target.first)
-        return self._compaction.tells(key, lambda: self._base(target), live)
+        return self._compaction.knows_positions(key, lambda: self._base(target), live)
 
-    def _leave_out(self, key: str) -> bool:
+    def _drop_from_compaction(self, key: str) -> bool:
         """Drop the part of our compaction that includes a file, if others remain; return whether it was dropped."""
-        left_out = self._compaction.leave_out(key)
+        left_out = self._compaction.drop_source(key)
         for each in left_out:
             self._targets.pop(each, None)
         return bool(left_out)
@@ -361,11 +365,11 @@ class Rebase:
             if key not in self._touched:
                 rows = target.rows
             elif not target.is_live:
-                self._count_gone(target)
+                self._count_already_gone(target)
                 continue
             else:
-                self._count_gone(target)
-                rows = None if target.rows is None else target.rows - self._now(target)
+                self._count_already_gone(target)
+                rows = None if target.rows is None else target.rows - self._current_rows(target)
             if rows is None:
                 removes.append(target.path)
             elif rows:
@@ -379,32 +383,32 @@ class Rebase:
         for key, target in self._targets.items():
             if key in self._touched and self._compaction.of(key) is not None:
                 base = self._base(target)
-                went[key] = (self._now(target) - base, base) if target.is_live else None
+                went[key] = (self._current_rows(target) - base, base) if target.is_live else None
         return self._compaction.rebased(changes, went), 0
 
-    def _now(self, target: Target) -> BitMap64:
-        assert target.last is not None  # noqa: S101 - by _begin
+    def _current_rows(self, target: Target) -> BitMap64:
+        assert target.last is not None  # noqa: S101 - by _record_first_state
         return self._deleted.of(target.last)
 
-    def _count_gone(self, target: Target) -> None:
+    def _count_already_gone(self, target: Target) -> None:
         if target.first is None or target.last is None:
             return
         if target.rows is not None:
-            self._gone += len(target.rows if not target.is_live else target.rows & self._now(target))
+            self._gone += len(target.rows if not target.is_live else target.rows & self._current_rows(target))
         elif target.is_live:
             self._gone += _cardinality(target.last) - _cardinality(target.first)
         else:
             self._gone += live_rows(target.first) or 0
 
 
-def _takes_only(winner: WinningCommit) -> bool:
+def _only_removes(winner: WinningCommit) -> bool:
     """Whether none of the files it added contains a row that it deleted."""
     return not winner.new_files or not winner.changes_data
 
 
-def _takes_rows_only(winner: WinningCommit) -> bool:
+def _only_removes_rows(winner: WinningCommit) -> bool:
     """Whether it only deleted rows, which can be told without reading deletion vectors."""
-    return winner.only_deletes_more and _takes_only(winner)
+    return winner.only_deletes_more and _only_removes(winner)
 
 
 def _cardinality(file: AddFile | RemoveFile) -> int:

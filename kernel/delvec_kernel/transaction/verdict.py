@@ -11,13 +11,13 @@ from delvec_kernel.errors import ConcurrentModification
 from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_kernel.transaction.winning_commit import WinningCommit
 
-__all__ = ["ROWS_NAMED", "Conflict", "Overlap", "Passed", "Vectors"]
+__all__ = ["MAX_ROWS_NAMED", "Conflict", "Overlap", "Passed", "Vectors"]
 
 Vectors: TypeAlias = Callable[[AddFile | RemoveFile], BitMap64]
 """Returns the deleted rows of a file action, empty without a deletion vector. May raise CorruptDeletionVector."""
 
-_FILES_NAMED: Final = 20
-ROWS_NAMED: Final = 20
+_MAX_FILES_NAMED: Final = 20
+MAX_ROWS_NAMED: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Overlap:
     @classmethod
     def of(cls, path: str, rows: BitMap64) -> "Overlap":
         """Return the overlap of these rows."""
-        first = tuple(index for index, _ in zip(rows, range(ROWS_NAMED), strict=False))
+        first = tuple(index for index, _ in zip(rows, range(MAX_ROWS_NAMED), strict=False))
         return cls(path, len(rows), first)
 
 
@@ -91,13 +91,13 @@ class Conflict:
             "winning-operation": self.winner.operation,
             "read-version": read,
             "advice": self.advice,
-            "files": list(self.files[:_FILES_NAMED]),
+            "files": list(self.files[:_MAX_FILES_NAMED]),
         }
         if self.overlaps:
             facts["overlapping-rows"] = sum(overlap.count for overlap in self.overlaps)
             facts["overlaps"] = [
                 {"path": each.path, "count": each.count, "row-indexes": list(each.row_indexes)}
-                for each in self.overlaps[:_FILES_NAMED]
+                for each in self.overlaps[:_MAX_FILES_NAMED]
             ]
         return self.kind(
             f"Version {self.winner.version} of table '{table}' ({self.winner.operation}) {self.what} "

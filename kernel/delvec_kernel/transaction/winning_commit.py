@@ -250,7 +250,7 @@ class AddedFiles:
         self._winners = winners
         self._may_match: dict[int, bool] = {}
 
-    def that_may_match(self, files: Iterable[AddFile]) -> list[AddFile]:
+    def matching(self, files: Iterable[AddFile]) -> list[AddFile]:
         """Return those of these added files that may have rows matching our predicate.
 
         Returns all of them if there is no predicate, if it cannot be parsed, or if partition values or statistics are

@@ -54,9 +54,9 @@ RunState: TypeAlias = Literal["done", "failed"]
 _Version: TypeAlias = Literal["2025-02-03"]
 
 
-def _in_utc(moment: datetime) -> datetime:
+def _in_utc(value: datetime) -> datetime:
     try:
-        return moment.astimezone(UTC)
+        return value.astimezone(UTC)
     except OverflowError:
         raise ValueError("is outside the years 1 to 9999 in UTC") from None
 

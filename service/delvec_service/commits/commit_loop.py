@@ -26,7 +26,7 @@ from delvec_kernel.log.commit_file import serialize_commit
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.transaction import commit_builder
 from delvec_kernel.transaction.commit_builder import Resolved
-from delvec_kernel.transaction.group_commit import MemberInfo, combined, is_enabled, rows_taken, without
+from delvec_kernel.transaction.group_commit import MemberInfo, combined, is_enabled, rows_removed_by, without
 from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.commits import commit_checks
 from delvec_service.commits.commit_log import AmbiguousPutError, CommitLog
@@ -295,7 +295,7 @@ class CommitLoop:
         self, table: OpenTable, path: str, earlier: Sequence[Changes], files: _Files, snapshot: Snapshot
     ) -> int:
         """Return how many live rows of a file the earlier members delete individually."""
-        rows, vector = rows_taken(path, earlier, table.location), files.live[path].deletion_vector
+        rows, vector = rows_removed_by(path, earlier, table.location), files.live[path].deletion_vector
         if not rows or vector is None:
             return len(rows)
         return len(rows - self._vectors.load(table, [(path, vector)], snapshot.version)[path])

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
 from delvec_kernel.errors import InternalError
-from delvec_kernel.transaction.group_commit import Group, weight
+from delvec_kernel.transaction.group_commit import Group, request_size
 from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.store.open_table import OpenTable
 
@@ -146,10 +146,10 @@ class GroupCommit(Generic[_Member]):
         group, left = [first], deque[_Ticket[_Member]]()
         if line.waiting:
             together = Group(first.member.changes, self._configuration(table))
-            size = weight(first.member.changes)
+            size = request_size(first.member.changes)
             while line.waiting and len(group) < self._max_members:
                 other = line.waiting.popleft()
-                size += weight(other.member.changes)
+                size += request_size(other.member.changes)
                 if size > self._max_bytes:
                     # Commits behind it must not overtake it, or it could starve.
                     left.append(other)
@@ -158,7 +158,7 @@ class GroupCommit(Generic[_Member]):
                     group.append(other)
                 else:
                     left.append(other)
-                    size -= weight(other.member.changes)
+                    size -= request_size(other.member.changes)
         line.waiting.extendleft(reversed(left))
         return group
 

@@ -94,7 +94,7 @@ def test_files_of_unreliable_writers_are_not_combined():
     _, data, end = written()
     old = data.replace(b"parquet-cpp-arrow version", b"parquet-cpp version 1.2.3")
 
-    assert "writer of old" in why_not_together([parse(old, end)])
+    assert "old Parquet writer" in why_not_together([parse(old, end)])
 
 
 def test_out_of_range_and_overlapping_data_is_refused():

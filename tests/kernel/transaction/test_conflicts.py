@@ -35,7 +35,7 @@ from delvec_kernel.transaction.conflict_checker import (
     check,
 )
 from delvec_kernel.transaction.current_transaction import isolation_level
-from delvec_kernel.transaction.metadata_conflicts import that_matter
+from delvec_kernel.transaction.metadata_conflicts import conflicting_changes
 from delvec_kernel.transaction.transaction_changes import Reads, RowRun
 
 COMPACTED = {"data_change": False}
@@ -918,7 +918,7 @@ def test_the_allow_list_of_metadata(change, matters):
     configuration = {**BEFORE.configuration, **change.get("configuration", {})}
     after = replace(BEFORE, **{**change, "configuration": configuration})
 
-    assert that_matter(BEFORE, after, Protocol(3, 7, (), FEATURES)) == matters
+    assert conflicting_changes(BEFORE, after, Protocol(3, 7, (), FEATURES)) == matters
 
 
 @pytest.mark.parametrize("name", ["io.unitycatalog.tableId", "ucTableId"])
@@ -927,8 +927,10 @@ def test_a_catalog_may_set_the_table_id_but_not_change_it(name):
     given = replace(BEFORE, configuration={**BEFORE.configuration, name: "1"})
     other = replace(BEFORE, configuration={**BEFORE.configuration, name: "2"})
 
-    assert that_matter(BEFORE, given, protocol) == []
-    assert that_matter(given, other, protocol) == that_matter(given, BEFORE, protocol) == [name]
+    assert conflicting_changes(BEFORE, given, protocol) == []
+    assert (
+        conflicting_changes(given, other, protocol) == conflicting_changes(given, BEFORE, protocol) == [name]
+    )
 
 
 def test_materialized_row_id_columns_may_be_named_only_when_row_tracking_is_enabled():
@@ -937,8 +939,8 @@ def test_materialized_row_id_columns_may_be_named_only_when_row_tracking_is_enab
     off = {"delta.enableRowTracking": "false", name: "_other"}
     before, after = (replace(BEFORE, configuration=each) for each in (on, {**on, name: "_other"}))
 
-    assert that_matter(before, after, protocol) == [name]
-    assert that_matter(before, replace(BEFORE, configuration=off), protocol) == [
+    assert conflicting_changes(before, after, protocol) == [name]
+    assert conflicting_changes(before, replace(BEFORE, configuration=off), protocol) == [
         "delta.enableRowTracking",
         name,
     ]
@@ -948,7 +950,7 @@ def test_materialized_row_id_columns_may_be_named_only_when_row_tracking_is_enab
 def test_a_property_without_its_feature_conflicts(name):
     after = replace(BEFORE, configuration={**BEFORE.configuration, name: "true"})
 
-    assert that_matter(BEFORE, after, Protocol(3, 7, (), ())) == [name]
+    assert conflicting_changes(BEFORE, after, Protocol(3, 7, (), ())) == [name]
 
 
 def test_enabling_row_tracking_conflicts_only_with_copied_rows(table):

@@ -12,7 +12,7 @@ from delvec_kernel.transaction.group_commit import (
     combined,
     members_of,
     members_tag,
-    weight,
+    request_size,
     without,
 )
 from delvec_kernel.transaction.transaction_changes import Changes, Reads, RowRun
@@ -195,8 +195,8 @@ def test_members_with_invalid_metrics_are_kept():
 
 
 def test_weight_grows_with_what_a_request_holds():
-    assert weight(A_ROW) < 1000
-    assert weight(delete("k", {"a": range(0, 4_000_000, 2)})) > 400_000
-    assert weight(append("k", *map(str, range(100)))) > 20_000
-    assert weight(append("k", "p" * 4000)) > 4000
-    assert weight(delete("k", removes=["p" * 4000])) > 4000
+    assert request_size(A_ROW) < 1000
+    assert request_size(delete("k", {"a": range(0, 4_000_000, 2)})) > 400_000
+    assert request_size(append("k", *map(str, range(100)))) > 20_000
+    assert request_size(append("k", "p" * 4000)) > 4000
+    assert request_size(delete("k", removes=["p" * 4000])) > 4000
