@@ -159,7 +159,7 @@ def packed(files: pa.Table, partition_keys: Sequence[str], rules: CompactionRule
     partitions = partition_numbers(files, partition_keys)
     if rules.purge and "tags" in files.column_names:
         # Do not mix ZCubes with other files, so that sorted rows stay sorted and their files keep the tags.
-        partitions = _together(partitions, cube_numbers(files))
+        partitions = _pair_numbers(partitions, cube_numbers(files))
     partitions = partitions[chosen]
     # Files of similar age hold rows that were written together.
     order = np.lexsort((files["modification_time"].to_numpy()[chosen], partitions))
@@ -255,7 +255,7 @@ def partition_numbers(files: pa.Table, keys: Sequence[str]) -> npt.NDArray[np.in
         texts = pc.map_lookup(values, pa.scalar(key, values.type.key_type), "last")
         encoded = texts.dictionary_encode("encode")
         codes = np.asarray(encoded.indices).astype(np.int64)
-        numbers = _together(numbers, codes)
+        numbers = _pair_numbers(numbers, codes)
     return numbers
 
 
@@ -266,7 +266,7 @@ def cube_numbers(files: pa.Table) -> npt.NDArray[np.int64]:
     return numbers
 
 
-def _together(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _pair_numbers(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return a number for each pair of numbers, equal for equal pairs."""
     width = int(second.max(initial=0)) + 1
     numbers: npt.NDArray[np.int64] = np.unique(first * width + second, return_inverse=True)[1].astype(

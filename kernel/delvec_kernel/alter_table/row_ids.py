@@ -14,7 +14,7 @@ from delvec_kernel.row_tracking import ENABLED, MATERIALIZED, SUSPENDED
 from delvec_kernel.table_properties import is_true
 from delvec_kernel.wire import SetProperties, TableChange
 
-__all__ = ["check_row_ids", "enables_row_tracking", "others", "with_materialized_columns"]
+__all__ = ["check_row_ids", "enables_row_tracking", "with_materialized_columns", "without_enabling"]
 
 _PREFIXES: Final = ("_row-id-col-", "_row-commit-version-col-")
 
@@ -31,7 +31,7 @@ def enables_row_tracking(changes: Sequence[TableChange], configuration: Mapping[
     return bool(given) and given[-1] == "true" and not is_true(configuration, ENABLED)
 
 
-def others(changes: Sequence[TableChange]) -> list[TableChange]:
+def without_enabling(changes: Sequence[TableChange]) -> list[TableChange]:
     """Return the changes without those that enable row tracking."""
     found: list[TableChange] = []
     for change in changes:

@@ -112,13 +112,13 @@ def upgraded(protocol: Protocol, wanted: Iterable[str]) -> Protocol:
         wanted: names from FEATURES.
     """
     before = supported(protocol)
-    missing = _closed(wanted) - before
-    return _weakest(protocol, before | missing) if missing else protocol
+    missing = _with_dependencies(wanted) - before
+    return _minimal(protocol, before | missing) if missing else protocol
 
 
 def downgraded(protocol: Protocol, gone: str) -> Protocol:
     """Return the minimal protocol without one feature, on which no other feature depends."""
-    return _weakest(protocol, supported(protocol) - {gone})
+    return _minimal(protocol, supported(protocol) - {gone})
 
 
 def merged(protocol: Protocol, other: Protocol) -> Protocol:
@@ -130,7 +130,7 @@ def merged(protocol: Protocol, other: Protocol) -> Protocol:
     """
     before = supported(protocol)
     missing = supported(other) - before
-    return _weakest(protocol, before | missing) if missing else protocol
+    return _minimal(protocol, before | missing) if missing else protocol
 
 
 def with_versions(protocol: Protocol, reader: int, writer: int) -> Protocol:
@@ -148,10 +148,10 @@ def with_versions(protocol: Protocol, reader: int, writer: int) -> Protocol:
         )
     before = supported(protocol)
     missing = supported(Protocol(reader, writer)) - before
-    return _weakest(protocol, before | missing) if missing else protocol
+    return _minimal(protocol, before | missing) if missing else protocol
 
 
-def _closed(names: Iterable[str]) -> frozenset[str]:
+def _with_dependencies(names: Iterable[str]) -> frozenset[str]:
     waiting, found = list(names), set[str]()
     while waiting:
         name = waiting.pop()
@@ -161,7 +161,7 @@ def _closed(names: Iterable[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _weakest(protocol: Protocol, wanted: frozenset[str]) -> Protocol:
+def _minimal(protocol: Protocol, wanted: frozenset[str]) -> Protocol:
     """Return the minimal protocol with these features, keeping the order of those already listed."""
     features = [FEATURES[name] for name in FEATURES if name in wanted]
     unknown = sorted(wanted - set(FEATURES))

@@ -42,7 +42,7 @@ __all__ = [
     "summary_bounds",
 ]
 
-_FORMAT_VERSION: Final = 1
+_BOUNDS_VERSION: Final = 1
 """Increment when bounds are computed differently, which invalidates those in a store."""
 _WIDE_BOUNDS: Final = "loose"
 """The part of a segment that marks the files with wide bounds."""
@@ -70,7 +70,7 @@ class KnownColumn:
     @cached_property
     def key(self) -> str:
         """Cache key of the bounds; differs by physical column and by type."""
-        facts = (_FORMAT_VERSION, self.is_partition, self.names, _type_name(self.data_type))
+        facts = (_BOUNDS_VERSION, self.is_partition, self.names, _type_name(self.data_type))
         return xxhash.xxh3_128_hexdigest(repr(facts))
 
     @property

@@ -152,7 +152,7 @@ class LiveFiles:
         """Return the live files after ``changes``, keyed by canonical path; costs O(changes)."""
         packed, recent = self._state
         are_few = len(recent) + len(changes) <= _MAX_RECENT
-        # Adds in ``recent`` include their statistics; folding into segments with deferred statistics would read those.
+        # Looking files up one by one needs their statistics, which would load deferred ones.
         if (
             not are_few
             or packed.lacks_statistics

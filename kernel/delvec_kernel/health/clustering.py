@@ -43,7 +43,7 @@ def overlapping_files(
     rules = ZCubeRules(columns, is_clustering=True)
     for each in (rules, replace(rules, full=True)):
         bins = choose(table.files, table.keys, each)
-        saved = now - _afterwards(table, bins, len(columns))
+        saved = now - _estimated_files_opened(table, bins, len(columns))
         if bins and saved >= max(WORTHWHILE_FILES, _FULL_SHARE * now if each.full else 0):
             return _finding(table, each, bins, known, now, saved)
     return None
@@ -78,7 +78,7 @@ def _finding(
     )
 
 
-def _afterwards(table: FileTable, bins: Sequence[Bin], columns: int) -> float:
+def _estimated_files_opened(table: FileTable, bins: Sequence[Bin], columns: int) -> float:
     """Return the estimated number of files that a lookup by one column opens afterwards.
 
     A curve through k columns divides n files into a grid of n ** (1/k) ranges per column, so that a value of one column

@@ -87,7 +87,7 @@ def _key(name: str, oldest: int) -> tuple[int, int, str] | None:
         return None
     version = int(found.group("version"))
     if found.group("compacted"):
-        # A compaction that starts here covers deleted commits; the commits it shares with later versions remain.
+        # A compaction that starts here covers deleted commits; the remaining ones can be read without it.
         return (0, version, name) if version <= oldest else None
     return (1, version, name) if version < oldest else None
 

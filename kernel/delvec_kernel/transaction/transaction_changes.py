@@ -133,7 +133,7 @@ class Changes:
         removes: paths of whole files.
         row_deletes: physical row indexes by file path; may include rows already deleted.
         written_vectors: descriptors by path, of deletion vectors that the engine wrote: the deleted rows of the version
-            that was read, plus ``row_deletes``, which must contain the new ones.
+            that was read, plus ``row_deletes``, which lists the new ones.
         added_deletes: deleted rows of ``adds``: rows that others deleted during a compaction, and rows already deleted
             in files that it copied whole.
         metrics: those that only the engine knows: times in milliseconds, rows copied.

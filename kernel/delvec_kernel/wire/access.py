@@ -95,7 +95,7 @@ class TokensResponse(Answer):
 
 
 class Grant(Envelope):
-    """What a role is granted on: one of a table, a pattern, a namespace, and everything."""
+    """The scope of a role: a table, a pattern, a namespace or everything."""
 
     table: str | None = Field(
         default=None,
@@ -131,7 +131,7 @@ class Grant(Envelope):
 
 
 class GrantRequest(Grant):
-    """A role to grant; it replaces the role that the grantee already has there."""
+    """A role to grant; it replaces the grantee's current role in that scope."""
 
     grantee: _Grantee
     role: Role = Field(description="The role that is granted; each role includes the ones before it.")

@@ -180,8 +180,8 @@ class AddFeature(Envelope):
 class DropFeature(Envelope):
     """Drop a table feature from the protocol, once nothing needs it; must be the only change of the request.
 
-    It may take several versions: what turns the feature on is turned off first, and of a feature that readers must know
-    the log is kept so that nobody without it needs older versions.
+    This may take several versions: properties that enable the feature are turned off first. When a reader feature is
+    dropped, the log is protected so that clients without it never need older versions.
     """
 
     change: Literal["drop-feature"]
@@ -218,7 +218,7 @@ class ClusterBy(Envelope):
 
 
 class SyncIdentity(Envelope):
-    """Make an identity column continue after the numbers in the rows, users' own included; it never goes back."""
+    """Advance an identity column past all values in the table, including explicitly inserted ones; never moves it back."""
 
     change: Literal["sync-identity"]
     column: _Column
@@ -259,9 +259,9 @@ class ReplaceSchema(Envelope):
 
 
 class ReplaceTable(Envelope):
-    """Give the table another definition, as if it were new; for a commit that removes every file.
+    """Replace the table's definition, for a commit that removes every file.
 
-    Properties that are not named are gone; features stay in the protocol.
+    Properties that are not listed are removed; features stay in the protocol.
     """
 
     change: Literal["replace-table"]

@@ -63,7 +63,7 @@ class BeginRequest(Envelope):
 
 
 class BeginResponse(SnapshotResponse):
-    """What a writer has to know; names of data files contain the transaction id."""
+    """The state of the table for writers, which must include the transaction id in names of data files."""
 
     transaction_id: str
     deletion_vectors_enabled: bool
@@ -97,9 +97,9 @@ class AllocateRequest(Envelope):
 
 
 class AllocatedDeletionVector(Delta):
-    """Where to write one deletion vector: ``offset`` bytes into ``file``.
+    """The location for one deletion vector: ``offset`` bytes into ``file``.
 
-    With its cardinality it is the descriptor that a commit takes.
+    Together with the cardinality it is the descriptor for a commit.
     """
 
     storage_type: Literal["u"] = Field(default="u", alias="storageType")
@@ -110,7 +110,7 @@ class AllocatedDeletionVector(Delta):
 
 
 class AllocatedVectorFile(Delta):
-    """A file of deletion vectors that the engine lays out: the version byte, then one after the other."""
+    """A deletion vector file whose layout the engine decides: the version byte, then contiguous deletion vectors."""
 
     path_or_inline_dv: str = Field(alias="pathOrInlineDv")
     file: str = Field(description="Relative to the table's location.")
@@ -154,7 +154,7 @@ class FileRows(Envelope):
 
 
 class CommitReads(Envelope):
-    """What a commit depends on, beyond the rows that it deletes and the rows that match its predicate."""
+    """What a commit read, besides the rows that it deletes and the rows that match its predicate."""
 
     whole_table: bool = Field(
         default=False,
@@ -182,7 +182,7 @@ class AppTransaction(Envelope):
 
 
 class RowRun(Envelope):
-    """Rows of an output that are live rows of one source, one after the other in the source's order."""
+    """Adjacent rows of an output that are adjacent live rows of one source."""
 
     source: FilePath = Field(description="Path of a file that the commit removes.")
     first_rank: Long = Field(
@@ -194,7 +194,7 @@ class RowRun(Envelope):
 
 
 class RewrittenFile(Envelope):
-    """Where the rows of a file that a compaction added come from; together the runs are all of its rows."""
+    """The origin of all rows of a file that a compaction added."""
 
     path: FilePath = Field(description="The path of a file that the commit adds.")
     runs: list[RowRun] = Field(max_length=FILES, fail_fast=True)
@@ -211,14 +211,14 @@ class RowMapFile(Envelope):
 
 
 class MappedOutput(Envelope):
-    """A file that a compaction added and whose rows' origins are in a row map."""
+    """A file that a compaction added and that a row map describes."""
 
     path: FilePath
     num_rows: int = Field(gt=0, le=2**32, description="The number of rows in the file.")
 
 
 class RowMap(Envelope):
-    """Where a compaction that sorts rows took them from, in files next to the table: `source` and `row` of each row."""
+    """The origin of rows that a compaction sorted, in files next to the table: `source` and `row` of each row."""
 
     files: list[RowMapFile] = Field(
         max_length=FILES, fail_fast=True, description=("The map's files, in order.")
@@ -229,7 +229,7 @@ class RowMap(Envelope):
 
 
 class FileStatistics(Envelope):
-    """Statistics of a live file that stays as it is."""
+    """New statistics of an otherwise unchanged live file."""
 
     path: FilePath = Field(description="As in the log.")
     stats: Annotated[str, Field(max_length=4_000_000)] = Field(
@@ -245,7 +245,7 @@ class FileStatistics(Envelope):
 
 
 class CommitRequest(Envelope):
-    """One transaction: what was read, and what changes."""
+    """One transaction: what it read, and what it changes."""
 
     read_version: Long
     read_mark: str | None = Field(
@@ -357,7 +357,7 @@ class CommitResponse(Answer):
 
 
 class CommitOutcome(Answer):
-    """What became of a commit, by its transaction id."""
+    """The outcome of a commit, by its transaction id."""
 
     transaction_id: str
     result: Literal["committed", "nothing-to-do", "already-applied", "conflict", "refused", "unknown"] = (

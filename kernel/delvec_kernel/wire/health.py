@@ -25,11 +25,11 @@ __all__ = [
 
 
 class FindingFile(Answer):
-    """A file that a recommendation is about."""
+    """A file affected by a recommendation."""
 
     path: str = Field(description="The path as in the log; for a commit, below `_delta_log`.")
     size_in_bytes: int
-    points: float = Field(description="What it costs the score.")
+    points: float = Field(description="Points deducted from the score.")
     gain_bytes: int = Field(
         description="Estimated bytes of the file that need no longer be read, or stored, afterwards."
     )
@@ -77,7 +77,7 @@ class PartitionHealth(Answer):
     deleted_bytes: int
     num_files_with_deletion_vectors: int
     small_files: int = Field(description="Files under 16 MiB.")
-    points: float = Field(description="Points that its files cost the table's score.")
+    points: float = Field(description="Points deducted from the table's score for its files.")
 
 
 class OverlapFile(Answer):
@@ -92,7 +92,7 @@ class OverlapFile(Answer):
 
 
 class ColumnOverlap(Answer):
-    """How many files a lookup of one value of a column opens, by statistics; files of other partitions do not count."""
+    """How many files of a partition a lookup of one value of a column opens, according to statistics."""
 
     column: str = Field(description="By logical name; fields of structs by their path.")
     average_depth: float | None = Field(
@@ -145,7 +145,7 @@ class CommitCounts(Answer):
 
 
 class IcebergHealth(Answer):
-    """How far a table's Iceberg metadata lags behind the table."""
+    """The lag of a table's Iceberg metadata behind the table."""
 
     format_version: int = Field(description="2 or 3.")
     metadata_location: str | None = Field(
@@ -245,7 +245,7 @@ class HealthSample(Answer):
         description="Bytes that scans would no longer read, by the recommendation that gains the most."
     )
     cost_bytes: int = Field(description="Bytes to rewrite for the same recommendation.")
-    actions: list[str] = Field(description="That are recommended.")
+    actions: list[str] = Field(description="The recommended actions.")
 
 
 class HealthSamplesResponse(Answer):

@@ -12,7 +12,7 @@ _SnapshotId = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 
 class PlanTableScanRequest(Answer):
-    """Which snapshot is scanned, and for which rows."""
+    """The snapshot and rows to scan."""
 
     snapshot_id: _SnapshotId | None = None
     start_snapshot_id: _SnapshotId | None = None
@@ -23,7 +23,7 @@ class PlanTableScanRequest(Answer):
 
 
 class PlanTask(Answer):
-    """What the text of a plan task says."""
+    """The content of a plan task."""
 
     snapshot_id: _SnapshotId
     manifest: str = Field(max_length=1024)
@@ -31,6 +31,6 @@ class PlanTask(Answer):
 
 
 class FetchScanTasksRequest(Answer):
-    """Which task of a plan."""
+    """A task of a plan."""
 
     plan_task: str = Field(max_length=1_000_000)

@@ -38,7 +38,7 @@ __all__ = [
 
 
 class CheckpointRequest(Envelope):
-    """What to do in addition to the checkpoint."""
+    """Options of a checkpoint."""
 
     clean_up: bool = Field(
         default=False, description=("Delete log files that are older than delta.logRetentionDuration.")
@@ -71,7 +71,7 @@ class CheckpointResponse(Answer):
 
 
 class ConfigResponse(Answer):
-    """What this service is and can do."""
+    """The version and capabilities of the service."""
 
     version: str
     endpoints: list[str]
@@ -85,7 +85,7 @@ class ConfigResponse(Answer):
 
 
 class CheckFinding(Answer):
-    """Where an invariant does not hold."""
+    """A violation of an invariant."""
 
     invariant: str = Field(description="The invariant; docs/check.md lists them.")
     severity: Literal["error", "warning"] = Field(
@@ -396,7 +396,7 @@ class GenerateResponse(Answer):
 
 
 class IcebergRequest(Envelope):
-    """How to show the table to readers of Iceberg."""
+    """How to publish the table as an Iceberg table."""
 
     format_version: int = Field(
         default=2,
@@ -418,7 +418,7 @@ class IcebergRequest(Envelope):
 
 
 class IcebergResponse(Answer):
-    """The Iceberg table that is published now."""
+    """The published Iceberg table."""
 
     table: str
     format_version: int = Field(description="The format version of the Iceberg table.")
@@ -434,14 +434,14 @@ class IcebergResponse(Answer):
 
 
 class RepackRequest(Envelope):
-    """What to do with deletion vectors in many small files, or in files that are mostly unused."""
+    """Compaction of deletion vectors in many small files, or in files that are mostly unused."""
 
     dry_run: bool = Field(default=False, description="Only count what would be rewritten.")
     user_metadata: Text | None = Field(default=None, description="Text for the table's history.")
 
 
 class RepackResponse(Answer):
-    """The result of the compaction; no row is deleted or restored by it."""
+    """The result of the compaction, which deletes and restores no rows."""
 
     table: str
     result: Literal["committed", "nothing-to-do", "dry-run"]

@@ -34,7 +34,7 @@ __all__ = [
 
 
 class PlanRequest(Envelope):
-    """Which files a scan has to read."""
+    """A scan to plan."""
 
     version: Long | None = None
     timestamp: Timestamp | None = Field(default=None, description="ISO 8601; without a zone it is UTC.")
@@ -152,7 +152,7 @@ class ChangesRequest(Envelope):
 
 
 class ChangedFile(Answer):
-    """Rows of a file that a version changed: all but those of its deletion vector, or, if marked-only, just those."""
+    """Changed rows of a file in a version: all except those of its deletion vector or, if marked-only, only those."""
 
     commit_version: int
     commit_timestamp: int = Field(description="Milliseconds since the epoch.")
@@ -177,7 +177,7 @@ class ChangedFile(Answer):
 
 
 class ChangesResponse(Answer):
-    """What changed between two versions, and the schema that all of it is read with."""
+    """The changes between two versions, and the schema to read them with."""
 
     table_id: str
     name: str
@@ -211,7 +211,7 @@ class StreamPosition(Envelope):
 
 
 class ReadSchema(Envelope):
-    """The schema that rows are read with, and what belongs to it; as the snapshot of that version says it."""
+    """The schema to read rows with, and related settings, as in the snapshot of that version."""
 
     version: int = Field(ge=0, lt=2**63)
     table_schema: JsonObject = Field(alias="schema")
@@ -220,9 +220,9 @@ class ReadSchema(Envelope):
 
 
 class AdditionsRequest(Envelope):
-    """From where to where, and how much.
+    """A range of a stream of appended rows, and its limits.
 
-    Without a start it begins with the whole newest version, or as ``starting-version`` or ``starting-timestamp`` say.
+    Without ``start``, ``starting-version`` or ``starting-timestamp`` the stream starts with a snapshot of the newest version.
     """
 
     start: StreamPosition | None = None
@@ -280,7 +280,7 @@ class AdditionsRequest(Envelope):
 
 
 class AdditionsResponse(Answer):
-    """Files in the order of their positions, and where the next ones are."""
+    """Files in the order of their positions, and the position of the next ones."""
 
     table_id: str
     name: str

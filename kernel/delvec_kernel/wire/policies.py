@@ -265,7 +265,7 @@ class LeaseResponse(Answer):
 
 
 class MaintenanceRun(Envelope):
-    """What was done to a table, why, and what came of it."""
+    """A maintenance run on a table: what it did, why, and the result."""
 
     id: TransactionId = Field(description="Of the run.")
     table: Annotated[str, Field(max_length=200)] = Field(default="", description="The table's name.")
@@ -307,7 +307,7 @@ class PlannedMaintenance(Answer):
 
 
 class MaintenancePlanResponse(Answer):
-    """What the policies that apply to a table would do to it now, and why."""
+    """What the applicable policies would do to a table now, and why."""
 
     table: str
     planned: list[PlannedMaintenance] = Field(description="One entry per enabled policy, in order.")

@@ -163,10 +163,10 @@ class Delta(BaseModel):
 
 
 class ErrorBody(Answer):
-    """What went wrong, where, and whether to try again."""
+    """An error: what happened, where, and whether a retry may help."""
 
     message: str = Field(description="One sentence: what happened, where, what to do.")
-    type: str = Field(description="The exception's name, Delta's own where Delta has one.")
+    type: str = Field(description="The exception's name, as in Delta where Delta has one.")
     code: str = Field(description="A stable code for programs.")
     retryable: bool = Field(description="Whether the same request may succeed later.")
     details: dict[str, Any] = Field(default_factory=dict, description="Facts: table, version, file, ...")
@@ -179,7 +179,7 @@ class ErrorEnvelope(Answer):
 
 
 class DeletionVectorDescriptor(Delta):
-    """Where a deletion vector is (PROTOCOL.md, "Deletion Vector Descriptor Schema")."""
+    """Locates a deletion vector (PROTOCOL.md, "Deletion Vector Descriptor Schema")."""
 
     storage_type: Literal["u", "p", "i"] = Field(alias="storageType")
     path_or_inline_dv: Text = Field(alias="pathOrInlineDv")
@@ -209,7 +209,7 @@ class AddFile(Delta):
 
 
 class ChangeFile(Delta):
-    """A file of the change data feed that an engine wrote (PROTOCOL.md, "Add CDC File")."""
+    """A change data file that an engine wrote (PROTOCOL.md, "Add CDC File")."""
 
     path: FilePath = Field(description="Relative to the table's location, URL-encoded; below `_change_data`.")
     partition_values: PartitionValues = Field(alias="partitionValues", default_factory=dict)
@@ -218,6 +218,6 @@ class ChangeFile(Delta):
 
 
 class RemoveFile(Delta):
-    """A whole file that the commit removes, with whatever deletion vector it has at that time."""
+    """A whole file that the commit removes, with its deletion vector at that time."""
 
     path: FilePath

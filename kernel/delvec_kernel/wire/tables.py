@@ -208,10 +208,10 @@ class TablesResponse(Answer):
 
 
 class ColumnRange(Answer):
-    """The least and the greatest value of a column; null where it has none. Dates are days since 1970-01-01."""
+    """The minimum and maximum of a column, null if it has no values. Dates are days since 1970-01-01."""
 
-    min: int | None = Field(description="The least value.")
-    max: int | None = Field(description="The greatest value.")
+    min: int | None = Field(description="The minimum.")
+    max: int | None = Field(description="The maximum.")
 
 
 class SnapshotResponse(Answer):

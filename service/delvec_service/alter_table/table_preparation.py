@@ -102,7 +102,7 @@ class TablePreparation:
         """Assign ids to the rows of all files, so that the table can claim that each row has one."""
         snapshot = self._newest()
         configurations = [snapshot.configuration]
-        others = row_ids.others(changes)
+        others = row_ids.without_enabling(changes)
         if others:
             # Errors in the other changes are raised now, before anything is done.
             found = alteration_of(self._table, others, snapshot)
