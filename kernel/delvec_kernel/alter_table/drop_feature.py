@@ -1,8 +1,8 @@
 """Dropping features from a table's protocol, by the rules of delta-spark, once nothing in the table needs them.
 
-The properties that enable a feature are turned off first, in a separate version (:func:`properties_turned_off`), so that no writer
-uses it again. Older versions still need a reader feature; :func:`needs_barrier` says whether checkpoint protection must
-keep them together from then on (PROTOCOL.md, "Checkpoint Protection").
+The properties that enable a feature are turned off first, in a separate version (:func:`properties_turned_off`), so that
+no writer uses it again. Older versions still need a reader feature; :func:`needs_barrier` says whether checkpoint
+protection must keep them together from then on (PROTOCOL.md, "Checkpoint Protection").
 """
 
 from collections.abc import Callable, Mapping
