@@ -20,7 +20,7 @@ MIN_FILES_PROPERTY: Final = "delvec.autoCompact.minNumFiles"
 MOST_PARTITIONS: Final = 128
 """Maximum partitions considered by one compaction, like delta-spark's ``maxNumModifiedPartitions``."""
 
-_ON: Final = ("true", "auto", "legacy")
+_ENABLED_VALUES: Final = ("true", "auto", "legacy")
 _MIN_FILES: Final = 50
 _FILE_SIZE: Final = 128 << 20
 _DIGITS: Final = 9
@@ -31,7 +31,7 @@ Partition = Mapping[str, str | None]
 
 def is_asked_for(configuration: Mapping[str, str]) -> bool:
     """Whether table properties enable auto compaction."""
-    return configuration.get("delta.autoOptimize.autoCompact", "").strip().lower() in _ON
+    return configuration.get("delta.autoOptimize.autoCompact", "").strip().lower() in _ENABLED_VALUES
 
 
 def touched_partitions(partitions: Iterable[Partition]) -> list[dict[str, str | None]]:

@@ -44,10 +44,10 @@ DEFAULT_TARGET_SIZE: Final = 256 << 20
 """Target size in bytes of compacted files, unless the table sets ``delta.targetFileSize``."""
 MAX_DELETED_RATIO: Final = 0.05
 """Same default as delta-spark's ``spark.databricks.delta.optimize.maxDeletedRowsRatio``."""
-_SMALL: Final = 0.75
+_FULL_SHARE: Final = 0.75
 """Files of at least this share of the target size are left alone, or each run would rewrite nearly full files."""
 
-_NEEDED: Final = 0.5
+_MIN_LIVE_SHARE: Final = 0.5
 """Deletion vector files with a smaller share of live bytes are repacked."""
 
 
@@ -225,7 +225,7 @@ def within(bins: Sequence[Bin], max_bytes: int | None) -> list[Bin]:
 
 def is_small(live_sizes: npt.NDArray[Any], rules: CompactionRules) -> npt.NDArray[np.bool_]:
     """Return a mask of the files worth combining with others, given the bytes of their live rows."""
-    return live_sizes < _SMALL * rules.target_size
+    return live_sizes < _FULL_SHARE * rules.target_size
 
 
 def with_room(target_size: int) -> int:
@@ -355,7 +355,7 @@ def repack(files: pa.Table, target_size: int) -> RepackedVectors:
     ends = np.zeros(len(needed), np.int64)
     np.maximum.at(ends, names, offsets + sizes)
     ends -= len(FILE_VERSION)
-    is_dead = needed < _NEEDED * ends
+    is_dead = needed < _MIN_LIVE_SHARE * ends
     again = is_dead | (needed < target_size / 2)
     size, count = int(needed[again].sum()), int(again.sum())
     new = -(-size // target_size)

@@ -37,7 +37,7 @@ __all__ = [
     "upgrade_protocol",
 ]
 
-_OF_ICEBERG: Final = "delta.universalformat.config.iceberg."
+_ICEBERG_PREFIX: Final = "delta.universalformat.config.iceberg."
 """Prefix of properties of the Iceberg table, any of which may be set."""
 _FEATURE_PREFIX: Final = "delta.feature."
 _CHANGE_FEED: Final = "delta.enableChangeDataFeed"
@@ -227,7 +227,7 @@ def _checked_name(name: str, *, allow_unknown: bool, what: str) -> str | None:
         )
     known = known_property(name)
     if known is None:
-        if allow_unknown or lower.startswith(_OF_ICEBERG):
+        if allow_unknown or lower.startswith(_ICEBERG_PREFIX):
             return None
         raise InvalidTableChange(
             f"Delvec does not know the table property '{name}'{suggestion(name)}", property=name

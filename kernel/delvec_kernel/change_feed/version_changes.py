@@ -12,7 +12,7 @@ __all__ = ["ChangeType", "FileChanges", "changes_in"]
 
 ChangeType: TypeAlias = Literal["insert", "delete"]
 
-_ROWS_OF_MERGE: Final = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
+_MERGE_ROW_METRICS: Final = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def _changed_nothing(info: CommitInfo | None) -> bool:
     """Whether a MERGE's metrics say that it only copied rows."""
     if info is None or info.operation != "MERGE" or not info.operation_metrics:
         return False
-    return all(str(info.operation_metrics.get(name)) == "0" for name in _ROWS_OF_MERGE)
+    return all(str(info.operation_metrics.get(name)) == "0" for name in _MERGE_ROW_METRICS)
 
 
 def _deletion_vector_changes(remove: RemoveFile, add: AddFile) -> Iterator[FileChanges]:

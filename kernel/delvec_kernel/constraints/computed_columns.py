@@ -17,7 +17,7 @@ __all__ = ["check", "check_default", "features"]
 
 _IDENTITY: Final = "delta.identity."
 _NAMES: Final = (exp.Alias, exp.Aliases)
-_OF_MANY_ROWS: Final = (exp.AggFunc, exp.UDTF, exp.Window, exp.Query)
+_MULTI_ROW_EXPRESSIONS: Final = (exp.AggFunc, exp.UDTF, exp.Window, exp.Query)
 _START: Final = f"{_IDENTITY}start"
 _STEP: Final = f"{_IDENTITY}step"
 _EXPLICIT: Final = f"{_IDENTITY}allowExplicitInsert"
@@ -83,7 +83,7 @@ def _check_expression(field: StructField, text: Any, schema: StructType, what: s
         asked = found[0] if len(found) == 1 else None
         if not isinstance(asked, exp.Is) or not isinstance(asked.this, exp.Paren):
             raise _refused(field, f"has a {what} that is not a single expression: {text[:200]!r}")
-        if isinstance(asked.this.this, _NAMES) or asked.find(*_OF_MANY_ROWS):
+        if isinstance(asked.this.this, _NAMES) or asked.find(*_MULTI_ROW_EXPRESSIONS):
             raise _refused(
                 field,
                 f"has a {what} that cannot be computed for each row: {text[:200]!r}; do not use an alias, "

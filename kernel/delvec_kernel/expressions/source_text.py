@@ -9,7 +9,7 @@ from delvec_kernel.errors import DelvecError
 __all__ = ["excerpt", "located", "place", "span_of"]
 
 _Error = TypeVar("_Error", bound=DelvecError)
-_AROUND: Final = 60
+_CONTEXT: Final = 60
 """Characters of a long line shown before and after the error."""
 
 
@@ -24,8 +24,8 @@ def excerpt(text: str, start: int, end: int) -> str:
     first = text.rfind("\n", 0, start) + 1
     last = text.find("\n", start)
     last = len(text) if last < 0 else last
-    end = max(start + 1, min(end, last, start + _AROUND))
-    left, right = max(first, start - _AROUND), min(last, end + _AROUND)
+    end = max(start + 1, min(end, last, start + _CONTEXT))
+    left, right = max(first, start - _CONTEXT), min(last, end + _CONTEXT)
     before, after = "..." * (left > first), "..." * (right < last)
     line = "".join(each if each.isprintable() else " " for each in text[left:right])
     return f"  {before}{line}{after}\n  {' ' * (len(before) + start - left)}{'^' * (end - start)}"

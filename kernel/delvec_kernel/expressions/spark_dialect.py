@@ -499,7 +499,17 @@ _DETERMINISTIC: Final = SCALARS - frozenset(
         "uuid",
     ]
 )
-_CHANGING: Final = ("Current", "Localtime", "Rand", "Session", "Unix", "Utc", "Uuid", "Version", "Generate")
+_NON_DETERMINISTIC_PREFIXES: Final = (
+    "Current",
+    "Localtime",
+    "Rand",
+    "Session",
+    "Unix",
+    "Utc",
+    "Uuid",
+    "Version",
+    "Generate",
+)
 
 
 def is_deterministic_function(node: exp.Expr) -> bool:
@@ -508,4 +518,4 @@ def is_deterministic_function(node: exp.Expr) -> bool:
         return node.name.lower() in _DETERMINISTIC
     if isinstance(node, exp.AnonymousAggFunc):
         return False
-    return not (isinstance(node, exp.Func) and type(node).__name__.startswith(_CHANGING))
+    return not (isinstance(node, exp.Func) and type(node).__name__.startswith(_NON_DETERMINISTIC_PREFIXES))

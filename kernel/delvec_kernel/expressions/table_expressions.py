@@ -187,7 +187,7 @@ _NO_OPERAND: Final = _BEFORE_BRACKET | {
 """Keywords that do not end an operand, so that a following star means all columns, not multiplication."""
 _QUANTIFIERS: Final = frozenset(["all", "any", "some"])
 _QUANTIFIED: Final = frozenset(["ilike", "like"])
-_OF_UNITS: Final = frozenset(
+_UNIT_FUNCTIONS: Final = frozenset(
     ["date_add", "date_diff", "dateadd", "datediff", "extract", "timestampadd", "timestampdiff"]
 )
 """Functions whose first argument is a unit."""
@@ -405,7 +405,7 @@ class _Writer:
         kind, before = self._words[at - 1] if at else ("", "")
         if self._is_type(at) or self._follows_operand(at) or (kind, before.lower()) == ("word", "to"):
             return True
-        if lower in _UNITS and before == "(" and at > 1 and self._words[at - 2][1].lower() in _OF_UNITS:
+        if lower in _UNITS and before == "(" and at > 1 and self._words[at - 2][1].lower() in _UNIT_FUNCTIONS:
             return True
         following = self._words[at + 1] if at + 1 < len(self._words) else ("", "")
         return following[0] in ("string", "double", "raw") or (

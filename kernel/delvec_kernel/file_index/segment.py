@@ -52,7 +52,7 @@ __all__ = [
 SEGMENT_ROWS: Final = 8192
 """Maximum files per segment; a million files are about 120 segments."""
 
-_HELD: Final = frozenset({FILES, PARTITIONS, KEYS})
+_KEPT_IN_MEMORY: Final = frozenset({FILES, PARTITIONS, KEYS})
 """Parts kept in memory, compressed, even if a store has them, because nearly every plan or commit needs them."""
 
 Bound: TypeAlias = int | float | str | Decimal | None
@@ -216,7 +216,7 @@ class Segment:
         self._new_blobs -= set(record.blobs)
         self._new_summaries -= set(record.summaries)
         for name in record.blobs:
-            if name not in _HELD:
+            if name not in _KEPT_IN_MEMORY:
                 self._blobs.pop(name, None)
 
     # --- cached values ----------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ class Segment:
         if new:
             self._blobs[name] = blob
             self._new_blobs.add(name)
-        elif name in _HELD:
+        elif name in _KEPT_IN_MEMORY:
             self._blobs[name] = blob
 
     def decoded(self, part: str) -> Any | None:

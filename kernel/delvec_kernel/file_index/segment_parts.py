@@ -51,7 +51,7 @@ PART_OF: Final = {name: part for part, names in _COLUMNS.items() for name in nam
 }
 """Which part holds a column of FILES_SCHEMA."""
 
-_SMALL: Final = 64
+_MIN_COMPRESSED_ROWS: Final = 64
 """Batches with fewer rows are not compressed."""
 _SPARSE: Final = 4
 _HASH: Final = np.dtype("<u8")
@@ -129,7 +129,7 @@ def encoded_parts(batch: pa.RecordBatch, location: str, without: Container[str] 
 def encoded_batch(batch: pa.RecordBatch) -> bytes:
     """Return a batch as an Arrow IPC stream, compressed if it is large enough."""
     sink = pa.BufferOutputStream()
-    codec = "zstd" if batch.num_rows >= _SMALL else None
+    codec = "zstd" if batch.num_rows >= _MIN_COMPRESSED_ROWS else None
     with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
         writer.write_batch(batch)
     return bytes(sink.getvalue())

@@ -21,7 +21,7 @@ __all__ = ["Metrics", "column_metrics"]
 
 _Entry: TypeAlias = dict[str, Any]
 
-_LITTLE: Final = {
+_LITTLE_ENDIAN_FORMATS: Final = {
     "byte": "<i4",
     "short": "<i4",
     "integer": "<i4",
@@ -88,8 +88,8 @@ def _encoded(values: pa.Array, kind: DataType, *, upper: bool) -> Iterable[bytes
             for value in values.to_pylist()
         ]
     name = kind.name if isinstance(kind, PrimitiveType) else ""
-    if name in _LITTLE:
-        return _numbers(values, _LITTLE[name], upper=upper)
+    if name in _LITTLE_ENDIAN_FORMATS:
+        return _numbers(values, _LITTLE_ENDIAN_FORMATS[name], upper=upper)
     if name == "string":
         return [None if value is None else value.encode() for value in values.to_pylist()]
     return [None] * len(values)

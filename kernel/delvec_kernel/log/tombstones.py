@@ -46,7 +46,7 @@ TOMBSTONES: Final = pa.schema(
 
 _BATCH_ROWS: Final = 32 * 1024
 # Arrow raises many kinds of errors for corrupt Parquet.
-_DAMAGE: Final = (pa.ArrowException, ValueError, TypeError, KeyError, OverflowError, MemoryError)
+_PARQUET_ERRORS: Final = (pa.ArrowException, ValueError, TypeError, KeyError, OverflowError, MemoryError)
 _Key = tuple[str, str | None]
 
 
@@ -117,7 +117,7 @@ def tombstones_in_parquet(source: Any, where: LogFile) -> Iterator[pa.RecordBatc
             removes = removes.filter(pc.is_valid(pc.struct_field(removes, "path")))
             if len(removes):
                 yield _conformed(removes)
-    except _DAMAGE as error:
+    except _PARQUET_ERRORS as error:
         raise _unreadable(where, error) from error
 
 
@@ -136,7 +136,7 @@ def sidecars_in_parquet(source: Any, where: LogFile) -> list[str]:
             file.read(columns=["sidecar.path"])["sidecar"], "path"
         ).to_pylist()
         return [path for path in paths if path is not None]
-    except _DAMAGE as error:
+    except _PARQUET_ERRORS as error:
         raise _unreadable(where, error) from error
 
 

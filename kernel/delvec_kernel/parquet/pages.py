@@ -9,7 +9,7 @@ from delvec_kernel.parquet.thrift import INTEGERS, LISTS, STRUCT, CompactReader,
 
 __all__ = ["PageWalk", "bloom_filter_size", "moved_offset_index"]
 
-_FIRST_LOOK: Final = 128
+_FIRST_HEADER_BYTES: Final = 128
 _MAX_HEADER_BYTES: Final = 16 << 20
 _DATA, _INDEX, _DICTIONARY, _DATA_V2 = 0, 1, 2, 3
 _TYPE, _COMPRESSED_SIZE = 1, 3
@@ -64,7 +64,7 @@ class PageWalk:
 
     def _header(self, data: memoryview, at: int) -> int:
         """Parse the page header at ``at``, or keep its first part; return the position after it."""
-        look = _FIRST_LOOK
+        look = _FIRST_HEADER_BYTES
         while True:
             window = self._pending + bytes(data[at : at + look])
             reader = CompactReader(window)

@@ -39,7 +39,7 @@ Path: TypeAlias = tuple[str, ...]
 
 _MILLISECOND: Final = 1000
 _TRUNCATION: Final = 32
-_ONE_BY_ONE: Final = 256
+_MIN_PIECE_ROWS: Final = 256
 _SECOND_VALUE: Final = r"[}\]]\s*[^\s,}\]]"
 _LAST_CHARACTER: Final = "\U0010ffff"
 _ZONED: Final = r"(?:Z|[+-]\d{2}:?\d{2})$"
@@ -244,7 +244,7 @@ def _read(stats: pa.Array, explicit: pa.Schema) -> pa.Table | None:
         return None
     texts = pc.fill_null(stats.cast(pa.large_string()), "{}")
     return pa.concat_tables(
-        _read_pieces(texts, explicit, max(_ONE_BY_ONE, len(texts) // 32))
+        _read_pieces(texts, explicit, max(_MIN_PIECE_ROWS, len(texts) // 32))
     ).combine_chunks()
 
 

@@ -34,7 +34,7 @@ _SINCE: Final = (
     "delta.inCommitTimestampEnablementVersion",
     "delta.inCommitTimestampEnablementTimestamp",
 )
-_OF_THE_HISTORY: Final = (
+_HISTORY_PROPERTIES: Final = (
     *_SINCE,
     *row_tracking.MATERIALIZED,
     "delta.requireCheckpointProtectionBeforeVersion",
@@ -168,10 +168,12 @@ def _absolute_vector(vector: Descriptor, location: str) -> Descriptor:
 
 
 def _configuration(source: Snapshot, target: Snapshot | None) -> dict[str, str]:
-    found = {name: value for name, value in source.configuration.items() if name not in _OF_THE_HISTORY}
+    found = {name: value for name, value in source.configuration.items() if name not in _HISTORY_PROPERTIES}
     kept = {} if target is None else target.configuration
     both = is_true(found, _TIMESTAMPS) and is_true(kept, _TIMESTAMPS)
-    found |= {name: kept[name] for name in _OF_THE_HISTORY if name in kept and (both or name not in _SINCE)}
+    found |= {
+        name: kept[name] for name in _HISTORY_PROPERTIES if name in kept and (both or name not in _SINCE)
+    }
     if is_mapped(found):
         given = [each.get(MAX_COLUMN_ID, "0") for each in (source.configuration, kept)]
         for text in given:

@@ -31,7 +31,7 @@ _COLUMN_MAPPING: Final = frozenset(
     {"delta.columnMapping.id", "delta.columnMapping.physicalName", "delta.columnMapping.nested.ids"}
 )
 _HIGH_WATER_MARK: Final = "delta.identity.highWaterMark"
-_NEEDED_BY_FILES: Final[Mapping[str, Callable[[AddFile], bool]]] = {
+_FEATURES_OF_FILES: Final[Mapping[str, Callable[[AddFile], bool]]] = {
     "deletionVectors": lambda add: add.deletion_vector is not None,
     "rowTracking": lambda add: add.base_row_id is not None,
 }
@@ -200,7 +200,7 @@ class TableRules:
         if protocol is None:
             return None
         left = writer_features(protocol)
-        for feature, needs in _NEEDED_BY_FILES.items():
+        for feature, needs in _FEATURES_OF_FILES.items():
             if feature in left:
                 continue
             paths = tuple(sorted(add.path for add in winner.adds.values() if needs(add)))

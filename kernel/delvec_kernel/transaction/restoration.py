@@ -31,7 +31,7 @@ _STEP: Final = "delta.identity.step"
 _MARK: Final = "delta.identity.highWaterMark"
 _PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
 _TIMESTAMPS: Final = "delta.enableInCommitTimestamps"
-_OF_THE_HISTORY: Final = ("delta.requireCheckpointProtectionBeforeVersion",)
+_HISTORY_PROPERTIES: Final = ("delta.requireCheckpointProtectionBeforeVersion",)
 _VECTOR: Final = ("storageType", "pathOrInlineDv", "offset")
 """Fields that identify a deletion vector."""
 _SINCE: Final = (
@@ -146,7 +146,7 @@ def _key(row: Mapping[str, Any], location: str) -> tuple[Any, ...]:
 
 def _metadata(target: Snapshot, latest: Snapshot) -> Metadata:
     configuration = dict(target.configuration)
-    _keep(configuration, latest, _OF_THE_HISTORY)
+    _keep(configuration, latest, _HISTORY_PROPERTIES)
     if is_true(configuration, _TIMESTAMPS) and latest.in_commit_timestamps_enabled:
         # The latest version knows when timestamps were last enabled, which may be after the restored one.
         _keep(configuration, latest, _SINCE)

@@ -77,7 +77,7 @@ def num_records(file: AddFile | RemoveFile) -> int | None:
 
 _STALE_FILES: Final = "delvec.staleFiles"
 _MANY_ROWS: Final = 2**27
-_ONLY_DELETES_MORE: Final = frozenset({"DELETE", "UPDATE", "MERGE"})
+_DELETING_OPERATIONS: Final = frozenset({"DELETE", "UPDATE", "MERGE"})
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ class WinningCommit:
     @property
     def only_deletes_more(self) -> bool:
         """Whether its deletion vectors certainly contain those they replace."""
-        return self.operation in _ONLY_DELETES_MORE
+        return self.operation in _DELETING_OPERATIONS
 
     @property
     def is_restore(self) -> bool:
