@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from delvec.dml.optimize import PlannedCompaction
+from delvec.dml.optimize_run import PlannedCompaction
 from delvec_kernel.errors import InvalidTableChange
 from delvec_kernel.wire.policies import (
     CheckpointConfig,

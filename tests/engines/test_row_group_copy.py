@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.engines.optimized_tables import SCHEMA, filled, rows, some
 
 import delvec
-from delvec.engines import row_group_copy
+from delvec.engines import copy_jobs, row_group_copy
 
 
 @pytest.fixture
@@ -32,10 +32,28 @@ def folder(table):
     return Path(unquote(urlparse(table.location).path))
 
 
-def test_files_become_one_with_their_deleted_rows(lake, copied, engine):
-    before, version = rows(copied), copied.version()
+@pytest.fixture(params=["driver", "tasks"])
+def copier(request, engine):
+    """The engine that copies; Spark's driver and its tasks in turn."""
+    if engine == "duckdb":
+        if request.param == "tasks":
+            pytest.skip("DuckDB has no tasks")
+        yield engine
+        return
+    local = request.param == "driver"
+    engine.conf.set("spark.delvec.localExecution.enabled", str(local).lower())
+    with pytest.MonkeyPatch.context() as patch:
+        if not local:
+            patch.delattr(copy_jobs.LocalCopier, "footers")
+            patch.delattr(copy_jobs.LocalCopier, "copy")
+        yield engine
+    engine.conf.unset("spark.delvec.localExecution.enabled")
 
-    done = copied.optimize(rewrite="never")
+
+def test_files_become_one_with_their_deleted_rows(lake, copied, copier):
+    before, version, engine = rows(copied), copied.version(), copier
+
+    done = lake.table(copied.location, engine=copier).optimize(rewrite="never")
 
     assert (done["numRemovedFiles"], done["numAddedFiles"], done["numBinsCopied"]) == (6, 2, 2)
     assert done["numDeletionVectorsRemoved"] == 6
@@ -124,8 +142,9 @@ def test_row_groups_that_are_small_are_written_again(lake, copied, engine):
     assert live_files(table)["deletion_vector"].null_count == 2
 
 
-def test_large_ones_are_copied_unless_told_otherwise(copied, monkeypatch):
+def test_large_ones_are_copied_unless_told_otherwise(lake, copied, copier, monkeypatch):
     monkeypatch.setattr(row_group_copy, "LEAST_GROUP_ROWS", 100)
+    copied = lake.table(copied.location, engine=copier)
     before = rows(copied)
     planned = copied.optimize(dry_run=True)
     assert all("row groups of 0.0 MiB on average are copied" in reason for reason in planned.reasons)
@@ -139,19 +158,20 @@ def test_large_ones_are_copied_unless_told_otherwise(copied, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("prepare", "why"),
+    ("prepare", "why", "alike"),
     [
-        (lambda table: table.delete("id between 301 and 320"), "more than 5.0% of the rows of a file"),
-        (lambda table: (table.alter.add_columns("more int"), table.append(wider())), "schemas differ"),
-        (lambda table: table.alter.drop_columns("text"), "columns that the table does not have"),
+        (lambda table: table.delete("id between 301 and 320"), "more than 5.0% of the rows of a file", 3),
+        (lambda table: (table.alter.add_columns("more int"), table.append(wider())), "schemas differ", 4),
+        (lambda table: table.alter.drop_columns("text"), "columns that the table does not have", 0),
         (
             lambda table: table.alter.set_properties({"delta.enableDeletionVectors": "false"}),
             "no new deletion vectors",
+            0,
         ),
-        (lambda table: spoil(table, b"\xff"), "footer of a file cannot be copied"),
+        (lambda table: spoil(table, b"\xff"), "footer of a file cannot be copied", 0),
     ],
 )
-def test_files_that_are_not_alike_stay_or_are_written_again(copied, prepare, why):
+def test_files_that_are_not_alike_stay_or_are_written_again(copied, prepare, why, alike):
     prepare(copied)
     before = None if "footer" in why else rows(copied)
     where = "part = 'a'"
@@ -165,9 +185,108 @@ def test_files_that_are_not_alike_stay_or_are_written_again(copied, prepare, why
             with pytest.raises(delvec.CorruptTable):
                 copied.optimize(where, rewrite="never")
             return
+        version = copied.version()
+        done = copied.optimize(where, rewrite="never")
+        assert (done["numRemovedFiles"], done["numBinsCopied"]) == (alike, min(alike, 1))
+        assert rows(copied) == before
         assert copied.optimize(where, rewrite="never").version is None
+        if alike:
+            copied.restore(version)
+        # Two small files would be left, and put together by the next run.
         assert copied.optimize(where)["numBinsCopied"] == 0
     assert rows(copied) == before
+    assert copied.check()["num-errors"] == 0
+
+
+@pytest.fixture
+def mixed(lake, tmp_path, monkeypatch):
+    """Make twelve files, of which deltalake wrote those with these numbers."""
+    monkeypatch.setattr(row_group_copy, "LEAST_GROUP_ROWS", 1)
+
+    def make(*odd):
+        schema = pa.schema([("id", pa.int64()), ("text", pa.string())])
+        deltalake.write_deltalake(str(tmp_path / "t"), schema.empty_table())
+        table = lake.table(tmp_path / "t", engine="duckdb")
+        for number in range(12):
+            part = some(number * 3000, 400 if number in odd else 3000).select(["id", "text"])
+            if number in odd:
+                deltalake.write_deltalake(str(tmp_path / "t"), part, mode="append")
+            else:
+                table.append(part)
+        return table, live_files(table).sort_by("modification_time")["size"].to_pylist()
+
+    return make
+
+
+def test_files_of_two_programs_become_files_of_each(lake, mixed, engine):
+    """Two bins, each with one file of another program: the others are copied, and these two are put together."""
+    made, sizes = mixed(2, 8)
+    table = lake.table(made.location, engine=engine)
+    before, half = rows(table), max(sum(sizes[:6]), sum(sizes[6:])) + 10
+
+    planned = table.optimize(target_size=half, dry_run=True)
+    assert sorted(map(len, planned.bins)) == [2, 5, 5]
+    assert all("are copied" in reason for reason in planned.reasons)
+    done = table.optimize(target_size=half)
+
+    assert (done["numRemovedFiles"], done["numAddedFiles"]) == (12, 3)
+    assert (done["numBins"], done["numBinsCopied"], done["totalFilesSkipped"]) == (3, 3, 0)
+    assert rows(table) == before
+    assert table.check()["num-errors"] == 0
+    assert table.optimize(target_size=half).version is None
+
+
+def test_an_odd_file_alone_stays(mixed):
+    table, sizes = mixed(2)
+    before, size, seen = rows(table), sum(sizes) + 10, []
+
+    done = table.optimize(target_size=size, progress=lambda *each: seen.append(each))
+
+    assert (done["numRemovedFiles"], done["numBinsCopied"], done["totalFilesSkipped"]) == (11, 1, 1)
+    assert rows(table) == before
+    assert [done == total for done, total in seen] == [True]
+    assert table.optimize(target_size=size).version is None
+
+
+def test_a_file_with_many_deleted_rows_is_written_again_and_the_others_copied(lake, tmp_path, monkeypatch):
+    monkeypatch.setattr(row_group_copy, "LEAST_GROUP_ROWS", 1)
+    table = lake.create_table(tmp_path / "t", "id long, text string", engine="duckdb")
+    for number in range(8):
+        table.append(some(number * 3000, 3000).select(["id", "text"]))
+    table.delete("id between 6000 and 6999 or id = 1")
+    before, size = rows(table), sum(live_files(table)["size"].to_pylist()) + 10
+
+    planned = table.optimize(target_size=size, dry_run=True)
+    assert sorted(map(len, planned.bins)) == [1, 7]
+    done = table.optimize(target_size=size)
+
+    assert (done["numRemovedFiles"], done["numAddedFiles"], done["numBinsCopied"]) == (8, 2, 1)
+    assert rows(table) == before
+    assert sorted(live_files(table)["num_records"].to_pylist()) == [2000, 21000]
+    assert table.optimize(target_size=size).version is None
+    assert table.check()["num-errors"] == 0
+
+
+def footers_read(monkeypatch):
+    """Note the paths of the files whose footers are read."""
+    real, paths = copy_jobs.read_footers, []
+
+    def read(*arguments, **named):
+        found = real(*arguments, **named)
+        paths.extend(each.path for each in found)
+        return found
+
+    monkeypatch.setattr(copy_jobs, "read_footers", read)
+    return paths
+
+
+@pytest.mark.parametrize("rewrite", ["auto", "never"])
+def test_footers_are_read_once(copied, monkeypatch, rewrite):
+    monkeypatch.setattr(row_group_copy, "LEAST_GROUP_ROWS", 1)
+    paths = live_files(copied)["path"].to_pylist()
+    read = footers_read(monkeypatch)
+    assert copied.optimize(rewrite=rewrite)["numBinsCopied"] == 2
+    assert sorted(read) == sorted(paths)
 
 
 def wider():
@@ -196,7 +315,7 @@ def test_a_table_with_row_ids_is_written_again(lake, tmp_path):
 
 def test_a_file_that_lies_is_written_again_when_that_shows(copied, monkeypatch):
     """The footer says that a column has other pages than there are; DuckDB may read it nevertheless."""
-    real = row_group_copy.read_footers
+    real = copy_jobs.read_footers
 
     def lying(*arguments, **named):
         found = real(*arguments, **named)
@@ -204,7 +323,7 @@ def test_a_file_that_lies_is_written_again_when_that_shows(copied, monkeypatch):
         return found
 
     before = rows(copied)
-    monkeypatch.setattr(row_group_copy, "read_footers", lying)
+    monkeypatch.setattr(copy_jobs, "read_footers", lying)
     with pytest.raises(delvec.CorruptTable, match="lacks values"):
         copied.optimize("part = 'a'", rewrite="never")
     monkeypatch.setattr(row_group_copy, "LEAST_GROUP_ROWS", 1)
@@ -274,12 +393,15 @@ def test_an_optimize_that_wins_lets_row_changes_pass(copied, lake):
     assert copied.check()["num-errors"] == 0
 
 
-def test_what_is_no_choice(copied, lake, engine):
+def test_what_is_no_choice(copied):
     with pytest.raises(delvec.BadRequest, match="'auto', 'always' or 'never'"):
         copied.optimize(rewrite="sometimes")
-    if engine != "duckdb":
-        with pytest.raises(delvec.BadRequest, match="DuckDB"):
-            lake.table(copied.location, engine=engine).optimize(rewrite="never")
+
+
+def test_errors_of_copies_name_the_file(lake, copied, copier):
+    spoil(copied, b"\xff")
+    with pytest.raises(delvec.CorruptTable, match="parquet' cannot be copied"):
+        lake.table(copied.location, engine=copier).optimize("part = 'a'", rewrite="never")
 
 
 def test_versions_before_are_restored(copied):

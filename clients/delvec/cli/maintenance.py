@@ -7,7 +7,7 @@ import typer
 
 from delvec.cli.output import number, print_json, print_table, say
 from delvec.cli.session import Table, session
-from delvec.dml.optimize import PlannedCompaction
+from delvec.dml.optimize_run import PlannedCompaction
 from delvec_kernel.wire import Rewrite
 
 __all__ = ["check", "checkpoint", "downgrade", "generate", "optimize", "repair", "restore"]

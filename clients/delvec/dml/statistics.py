@@ -7,7 +7,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec.dml.optimize import check_partitions_only
+from delvec.dml.optimize_run import check_partitions_only
 from delvec.dml.row_command import Clock
 from delvec.engines.live_statistics import live_statistics
 from delvec.http.service_client import ServiceClient

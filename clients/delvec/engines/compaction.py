@@ -58,12 +58,12 @@ class ReadOrder:
     """Records the order of the rows read, as row ranges."""
 
     def __init__(self) -> None:
-        self._stretches: list[RowRange] = []
+        self._row_ranges: list[RowRange] = []
 
     @property
     def row_ranges(self) -> Sequence[RowRange]:
         """The row ranges in the order of reading."""
-        return self._stretches
+        return self._row_ranges
 
     def add(self, files: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> None:
         """Record a batch: for each row, the file's position in the scan and the physical index."""
@@ -76,11 +76,11 @@ class ReadOrder:
             self._append(RowRange(int(files[start]), int(rows[start]), int(rows[end - 1]), end - start))
 
     def _append(self, more: RowRange) -> None:
-        before = self._stretches[-1] if self._stretches else None
+        before = self._row_ranges[-1] if self._row_ranges else None
         if before is not None and before.file == more.file and before.last < more.first:
-            self._stretches[-1] = RowRange(more.file, before.first, more.last, before.count + more.count)
+            self._row_ranges[-1] = RowRange(more.file, before.first, more.last, before.count + more.count)
         else:
-            self._stretches.append(more)
+            self._row_ranges.append(more)
 
 
 _FOLDED_ROWS: Final = 1 << 20

@@ -47,7 +47,7 @@ DEFAULT_FILE_SIZE: Final = DEFAULT_TARGET_SIZE
 _ROW_GROUP_ROWS: Final = 1 << 18
 _BUFFERED_ROW_GROUPS: Final = 8
 _OPEN_FILES: Final = 128
-_QUEUED_ROW_GROUPS: Final = 2
+_QUEUED_ROW_GROUPS: Final = 1
 _CHUNKS: Final = 8
 """Number of batches in a row group above which concatenating them costs less than encoding them one by one."""
 _CODECS: Final = {

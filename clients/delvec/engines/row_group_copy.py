@@ -1,26 +1,25 @@
 """OPTIMIZE without decoding: copies row groups byte for byte into one file where readers lose nothing by it.
 
-Deleted rows are copied too; the new file's deletion vector is committed with it. Copies run in this process, without an engine.
+Deleted rows are copied too; the new file's deletion vector is committed with it. Who copies is for the engine to say: this process,
+or tasks (:mod:`~delvec.engines.copy_jobs`).
 """
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Final, get_args
+from dataclasses import dataclass, replace
+from typing import Any, Final, get_args
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from delvec.engines.compaction import Compacted
-from delvec.engines.parquet_writer import data_file_path
+from delvec.engines.copy_jobs import CopiedFile, CopyJob, RowGroupCopier
 from delvec.engines.protocol import WriteTarget
 from delvec.scan import Scan
-from delvec_kernel.compaction import Bin, deleted_ratios
+from delvec_kernel.compaction import Bin, CompactionRules, deleted_ratios, is_small
 from delvec_kernel.errors import BadRequest, CorruptTable, DelvecError, MissingDataFile, StorageError
 from delvec_kernel.parquet.footer import Footer, column_names, why_not_together
 from delvec_kernel.row_tracking import ENABLED as ROW_TRACKING
@@ -28,19 +27,17 @@ from delvec_kernel.schema.column_mapping import is_mapped
 from delvec_kernel.schema.type_widening import TYPE_CHANGES
 from delvec_kernel.schema.types import ArrayType, DataType, MapType, StructType
 from delvec_kernel.statistics.merged_statistics import merged
-from delvec_kernel.storage import files as storage
-from delvec_kernel.storage.row_groups import SourceFile, copy_row_groups, read_footers
+from delvec_kernel.storage.row_groups import SourceFile
 from delvec_kernel.table_properties import is_true
 from delvec_kernel.transaction.row_runs import row_array
 from delvec_kernel.wire import AddFile, Rewrite, RowRun
 
-__all__ = ["LEAST_GROUP_BYTES", "LEAST_GROUP_ROWS", "CopyPlan", "Decision", "check_rewrite"]
+__all__ = ["LEAST_GROUP_BYTES", "LEAST_GROUP_ROWS", "CopyPlan", "Decision", "Part", "check_rewrite"]
 
 LEAST_GROUP_ROWS: Final = 1 << 17
 """Mean rows per row group from which copies read as fast as rewritten files (measured in docs/optimize.md)."""
 LEAST_GROUP_BYTES: Final = 8 << 20
 """Or mean bytes: a large row group of wide rows has few of them."""
-_COPIES_AT_ONCE: Final = 4
 _VECTOR_BYTES: Final = 8 << 20
 """Most bytes of deletion vectors carried over by one commit, whose request holds them."""
 _CODEC: Final = re.compile(r"\.([a-z0-9_]{1,20})\.parquet$")
@@ -59,30 +56,52 @@ def check_rewrite(rewrite: str) -> None:
 
 @dataclass(frozen=True)
 class Decision:
-    """Whether a bin is copied or rewritten.
+    """Whether files are copied or rewritten.
 
     Attributes:
         why: the decision and its reason, for users.
-        sources: the bin's files, in order, if their row groups are copied; None if their rows are rewritten.
+        sources: the files, in order, if their row groups are copied; None if their rows are rewritten.
+        is_rest: whether others of their bin are copied without them: alone they may not be worth rewriting.
     """
 
     why: str
     sources: Sequence[SourceFile] | None = None
+    is_rest: bool = False
+
+
+@dataclass(frozen=True)
+class Part:
+    """Files of a bin that become one file or are rewritten together.
+
+    Attributes:
+        bin: the files.
+        decision: what becomes of them; None where nobody has looked.
+    """
+
+    bin: Bin
+    decision: Decision | None = None
 
     @property
-    def is_copy(self) -> bool:
-        """Whether row groups are copied."""
-        return self.sources is not None
+    def sources(self) -> Sequence[SourceFile] | None:
+        """The files, if their row groups are copied."""
+        return None if self.decision is None else self.decision.sources
+
+    @property
+    def is_rest(self) -> bool:
+        """Whether others of the bin are copied without these."""
+        return self.decision is not None and self.decision.is_rest
 
 
 class CopyPlan:
-    """Decides which bins of a plan are copied, and copies them.
+    """Decides which files of a plan are copied, and copies them.
 
     Args:
         scan: the plan.
         stats: reads the statistics of the plan's files, by path; called at most once.
         rewrite: "never" also copies small row groups.
         max_deleted_ratio: a file with a larger share of deleted rows is not copied.
+        target_size: bytes of a file to come.
+        copier: reads footers, and copies.
     """
 
     def __init__(
@@ -91,51 +110,71 @@ class CopyPlan:
         stats: Callable[[], Mapping[str, str | None]],
         rewrite: Rewrite,
         max_deleted_ratio: float,
+        target_size: int,
+        copier: RowGroupCopier,
     ) -> None:
         self._scan = scan
         self._read_stats = stats
         self._stats: Mapping[str, str | None] | None = None
         self._rewrite = rewrite
         self._max_deleted_ratio = max_deleted_ratio
+        self._rules = CompactionRules(target_size)
+        self._copier = copier
         self._ratios = deleted_ratios(scan.files)
+        self._sizes = scan.files["size"].to_numpy()
         self._columns = _stored_columns(scan)
         self._why_none = _why_not_this_table(scan)
 
-    def decide(self, found: Bin) -> Decision:
-        """Decide whether a bin is copied. Reads the footers of its files unless the log already rules a copy out.
+    def divide(self, found: Bin, *, whole: bool = False) -> list[Part]:
+        """Decide what becomes of the files of a bin: one group of alike files is copied, or several, and the rest is not.
+
+        With "auto" a bin is divided only where each copy is large enough to stay as it is: small copies would be put together
+        with the rest by the next run. Reads the footers of its files unless the log already rules a copy out.
+
+        Args:
+            found: the bin.
+            whole: do not divide it.
 
         Raises:
             CorruptTable: with "never": a footer is damaged.
             MissingDataFile: likewise: a file is not in storage.
             StorageError: storage did not answer.
         """
-        why = self._why_none or self._why_not_by_log(found)
-        if why is not None:
-            return Decision(f"rewritten: {why}")
-        facts = self._scan.files.select(["path", "size", "num_records"]).take(pa.array(found.files))
-        paths, sizes, counts = (facts[name].to_pylist() for name in ("path", "size", "num_records"))
+        if self._why_none is not None or len(found.files) == 1:
+            return [_rewritten(found, self._why_none or "a file alone gains nothing by a copy")]
+        odd, why = self._odd_by_log(found.files)
+        alike = found.files[~odd]
+        if len(alike) == 1 or not len(alike) or (whole and odd.any()):
+            return [_rewritten(found, why or "no two files are alike")]
+        why_none = self._why_not_by_log(alike)
+        if why_none is not None:
+            return [_rewritten(found, why_none)]
         try:
-            sources = read_footers(
-                self._scan.location,
-                list(zip(paths, sizes, strict=True)),
-                allowed=self._scan.roots.allows,
-            )
+            sources = self._copier.footers(self._taken(alike))
         except (DelvecError, OSError) as error:
             if self._rewrite == "never" or isinstance(error, StorageError):
                 raise
             # Left to the engine, which may still read an unusual file, and reports a damaged one better.
-            return Decision("rewritten: the footer of a file cannot be copied")
-        why = self._why_not_by_footers(sources, counts)
-        if why is not None:
-            return Decision(f"rewritten: {why}")
-        groups = [group for source in sources for group in source.footer.row_groups]
-        mean = sum(group.size for group in groups) / max(1, len(groups))
-        return Decision(f"{len(groups)} row groups of {mean / 2**20:,.1f} MiB on average are copied", sources)
+            return [_rewritten(found, "the footer of a file cannot be copied")]
+        groups, why_not = self._groups(alike, sources)
+        why = why or why_not
+        of_file = dict(zip(alike.tolist(), sources, strict=True))
+        if self._rewrite != "never" and not all(len(each) == len(found.files) for each in groups):
+            groups = [] if whole else [each for each in groups if self._stays_as_it_is(each, of_file)]
+        if not groups:
+            return [_rewritten(found, why or "no two files are alike")]
+        parts = [
+            Part(self._bin(each), _copied([of_file[place] for place in each.tolist()])) for each in groups
+        ]
+        rest = found.files[~np.isin(found.files, np.concatenate(groups))]
+        if len(rest):
+            parts.append(_rewritten(self._bin(rest), why or "they are not alike", is_rest=True))
+        return parts
 
     def copy(
         self, decisions: Sequence[tuple[int, Sequence[SourceFile]]], target: WriteTarget
     ) -> dict[int, Compacted | None]:
-        """Copy bins, four at a time.
+        """Copy bins.
 
         Args:
             decisions: number and files of each bin.
@@ -148,66 +187,96 @@ class CopyPlan:
             CorruptTable: with "never": a source contradicts its footer. No file of that bin is left.
             StorageError: storage did not answer.
         """
-        paths = [source.path for _, sources in decisions for source in sources]
-        deleted = self._scan.only(paths).deletion_vectors
+        scan = self._scan.only(source.path for _, sources in decisions for source in sources)
+        jobs = [self._job(sources, target, number) for number, sources in decisions]
+        gone = [_gone_in_copy(sources, scan) for _, sources in decisions]
         found: dict[int, Compacted | None] = {}
-        with ThreadPoolExecutor(_COPIES_AT_ONCE, "delvec-copy") as pool:
-            jobs = {
-                number: pool.submit(self._copy, sources, deleted, target, number)
-                for number, sources in decisions
-            }
-            try:
-                for number, job in jobs.items():
-                    try:
-                        found[number] = job.result()
-                    except (CorruptTable, MissingDataFile):
-                        if self._rewrite == "never":
-                            raise
-                        found[number] = None
-            finally:
-                for job in jobs.values():
-                    job.cancel()
+        done = self._copier.copy(scan, jobs)
+        for (number, sources), job, deleted, copied in zip(decisions, jobs, gone, done, strict=True):
+            if not isinstance(copied, DelvecError):
+                found[number] = self._compacted(copied, sources, job, deleted)
+            elif self._rewrite == "never" or not isinstance(copied, CorruptTable | MissingDataFile):
+                raise copied
+            else:
+                found[number] = None
         return found
 
-    def _why_not_by_log(self, found: Bin) -> str | None:
-        facts = self._scan.files
-        if len(found.files) == 1:
-            return "a file alone gains nothing by a copy"
-        counts = facts["num_records"].take(pa.array(found.files))
-        ratios = self._ratios[found.files]
-        if counts.null_count or np.isnan(ratios).any():
-            return "the log does not say how many rows a file has"
-        if (ratios > self._max_deleted_ratio).any():
-            return f"more than {self._max_deleted_ratio:.1%} of the rows of a file are deleted"
-        if ratios.any() and not self._scan.deletes_by_vector:
-            return "the table takes no new deletion vectors"
-        vectors = pc.struct_field(facts["deletion_vector"].take(pa.array(found.files)), "sizeInBytes")
+    # --- what the log says ---------------------------------------------------------------------------------
+
+    def _odd_by_log(self, places: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.bool_], str | None]:
+        """Return which files the log rules out, and why it does the first of them."""
+        ratios = self._ratios[places]
+        counts = self._scan.files["num_records"].take(pa.array(places))
+        unknown = pc.is_null(counts).to_numpy(zero_copy_only=False) | np.isnan(ratios)
+        dirty = ratios > self._max_deleted_ratio
+        stuck = (ratios > 0) & (not self._scan.deletes_by_vector)
+        said = (
+            (unknown, "the log does not say how many rows a file has"),
+            (dirty, f"more than {self._max_deleted_ratio:.1%} of the rows of a file are deleted"),
+            (stuck, "the table takes no new deletion vectors"),
+        )
+        return unknown | dirty | stuck, next((why for odd, why in said if odd.any()), None)
+
+    def _why_not_by_log(self, places: npt.NDArray[np.int64]) -> str | None:
+        facts = self._scan.files.select(["num_records", "deletion_vector"]).take(pa.array(places))
+        vectors = pc.struct_field(facts["deletion_vector"], "sizeInBytes")
         if (pc.sum(vectors).as_py() or 0) > _VECTOR_BYTES:
             return "the deletion vectors are large"
-        files = len(found.files)
         # A row group is no larger than its file, so small files need no look at their footers.
-        return self._why_too_small(found.size / files, pc.sum(counts).as_py() / files)
+        rows = pc.sum(facts["num_records"]).as_py()
+        return self._why_too_small(float(self._sizes[places].mean()), rows / len(places))
 
     def _why_too_small(self, mean_bytes: float, mean_rows: float) -> str | None:
         if self._rewrite == "never" or mean_bytes >= LEAST_GROUP_BYTES or mean_rows >= LEAST_GROUP_ROWS:
             return None
         return "the row groups are small, and readers gain by larger ones"
 
-    def _why_not_by_footers(self, sources: Sequence[SourceFile], counts: Sequence[int]) -> str | None:
+    # --- what footers say ----------------------------------------------------------------------------------
+
+    def _groups(
+        self, places: npt.NDArray[np.int64], sources: Sequence[SourceFile]
+    ) -> tuple[list[npt.NDArray[np.int64]], str | None]:
+        """Return files that may be copied together, and why others may not."""
+        counts = self._scan.files["num_records"].take(pa.array(places)).to_pylist()
+        by_footer: dict[Any, list[tuple[int, SourceFile]]] = {}
+        why: str | None = None
+        for place, source, count in zip(places.tolist(), sources, counts, strict=True):
+            if source.footer.num_rows != count:
+                why = "the log and a footer disagree on how many rows a file has"
+            else:
+                by_footer.setdefault(source.footer.same, []).append((place, source))
+        if len(by_footer) > 1:
+            why = why or why_not_together([group[0][1].footer for group in by_footer.values()])
+        found = []
+        for group in by_footer.values():
+            why_not = self._why_not_by_footers([source for _, source in group])
+            if why_not is None and any(not self._known_stats.get(source.path) for _, source in group):
+                why_not = "a file has no statistics"
+                group = [each for each in group if self._known_stats.get(each[1].path)]  # noqa: PLW2901
+            why = why or why_not
+            if len(group) > 1 and why_not in (None, "a file has no statistics"):
+                found.append(np.array([place for place, _ in group], np.int64))
+        return found, why
+
+    def _why_not_by_footers(self, sources: Sequence[SourceFile]) -> str | None:
         footers = [source.footer for source in sources]
         groups = [group for footer in footers for group in footer.row_groups]
-        if [footer.num_rows for footer in footers] != counts:
-            return "the log and a footer disagree on how many rows a file has"
         if not groups:
             return "they have no rows"
         why = why_not_together(footers) or self._why_too_small(
-            sum(group.size for group in groups) / len(groups), sum(counts) / len(groups)
+            sum(group.size for group in groups) / len(groups),
+            sum(footer.num_rows for footer in footers) / len(groups),
         )
         if why is None and not self._knows_columns(footers[0]):
             return "the files have columns that the table does not have"
-        if why is None and any(not self._known_stats.get(source.path) for source in sources):
-            return "a file has no statistics"
         return why
+
+    def _stays_as_it_is(self, group: npt.NDArray[np.int64], sources: Mapping[int, SourceFile]) -> bool:
+        """Whether the copy of these files is too large for the next run to join it with others."""
+        kept = 1.0 - np.nan_to_num(self._ratios[group], nan=0.0)
+        # Not the sizes of the files: there will be one footer.
+        sizes = [sum(each.size for each in sources[place].footer.row_groups) for place in group.tolist()]
+        return not is_small(np.array([np.dot(sizes, kept)]), self._rules)[0]
 
     def _knows_columns(self, footer: Footer) -> bool:
         """Whether the table has every column of a file; dropped columns would be copied for nothing."""
@@ -222,74 +291,48 @@ class CopyPlan:
             self._stats = self._read_stats()
         return self._stats
 
-    def _copy(
-        self,
-        sources: Sequence[SourceFile],
-        deleted: Mapping[str, BitMap64],
-        target: WriteTarget,
-        number: int,
+    def _taken(self, places: npt.NDArray[np.int64]) -> Scan:
+        return replace(self._scan, files=self._scan.files.take(pa.array(places)))
+
+    def _bin(self, places: npt.NDArray[np.int64]) -> Bin:
+        sizes = self._sizes[places]
+        live = sizes * (1.0 - np.nan_to_num(self._ratios[places], nan=0.0))
+        return Bin(places, int(sizes.sum()), int(live.sum()))
+
+    def _job(self, sources: Sequence[SourceFile], target: WriteTarget, number: int) -> CopyJob:
+        codec = _CODEC.search(sources[0].path)
+        return CopyJob(
+            self._scan.location,
+            self._scan.roots,
+            sources,
+            self._partition(sources[0].path),
+            target.transaction_id,
+            number,
+            codec[1] if codec else "copied",
+        )
+
+    def _compacted(
+        self, copied: CopiedFile, sources: Sequence[SourceFile], job: CopyJob, gone: BitMap64
     ) -> Compacted:
-        scan = self._scan
-        runs, gone, first = [], BitMap64(), 0
+        runs, first = [], 0
         for source in sources:
-            rows, count = deleted.get(source.path), source.footer.num_rows
-            if rows:
-                if rows.max() >= count:
-                    raise self._corrupt(
-                        f"the deletion vector of '{source.path}' marks rows that it does not have"
-                    )
-                gone |= BitMap64((row_array(rows) + first).astype(np.uint64))
+            count = source.footer.num_rows
             if count:
                 runs.append(RowRun(source=source.path, first_rank=0, count=count, first_output_row=first))
             first += count
         stats = merged(
             [self._known_stats[source.path] or "{}" for source in sources],
             [source.footer.num_rows for source in sources],
-            scan.schema,
+            self._scan.schema,
         )
-        partition = self._partition(sources[0].path)
-        codec = _CODEC.search(sources[0].path)
-        path = data_file_path(
-            partition,
-            target.transaction_id,
-            task=number,
-            number=0,
-            codec=codec[1] if codec else "copied",
-        )
-        size = copy_row_groups(scan.location, sources, path, allowed=scan.roots.allows)
-        try:
-            modified = self._check(path, size, first, sources)
-        except DelvecError:
-            # Best effort: VACUUM removes a file that no commit refers to.
-            with suppress(StorageError, OSError):
-                storage.delete_file(scan.location, path)
-            raise
         add = AddFile(
-            path=path,
-            partition_values=partition,
-            size=size,
-            modification_time=modified,
+            path=copied.path,
+            partition_values=dict(job.partition),
+            size=copied.size,
+            modification_time=copied.modified,
             stats=stats,
         )
-        return Compacted([add], {path: runs}, deleted={path: gone} if gone else {})
-
-    def _check(self, path: str, size: int, rows: int, sources: Sequence[SourceFile]) -> int:
-        """Check size and footer of the new file; return its modification time in milliseconds."""
-        found = storage.stat(self._scan.location, path)
-        if found is None or found.size != size:
-            raise StorageError(
-                f"The file {path} was written with {size} bytes, which storage does not have; try again."
-            )
-        try:
-            with storage.open_input(self._scan.location, path) as opened:
-                footer = pq.read_metadata(opened)
-            groups = sum(len(source.footer.row_groups) for source in sources)
-            is_right = footer.num_rows == rows and footer.num_row_groups == groups
-        except (pa.ArrowException, OSError) as error:
-            raise self._corrupt(f"the copy cannot be read: {error}") from error
-        if not is_right:
-            raise self._corrupt("the copy does not have the rows of its files")
-        return found.last_modified_ms
+        return Compacted([add], {copied.path: runs}, deleted={copied.path: gone} if gone else {})
 
     def _partition(self, path: str) -> dict[str, str | None]:
         """Return a file's partition values, in the table's order."""
@@ -297,14 +340,39 @@ class CopyPlan:
         values = dict(self._scan.files["partition_values"][place].as_py() or ())
         return {name: values.get(name) for name in self._scan.partition_keys}
 
-    def _corrupt(self, what: str) -> CorruptTable:
-        scan = self._scan
-        return CorruptTable(
-            f"Files of table '{scan.name}' (version {scan.version}) cannot be copied: {what}. Nothing was committed; run "
-            "`delvec check`, and optimize with rewrite='always'.",
-            table=scan.name,
-            version=scan.version,
-        )
+
+def _rewritten(found: Bin, why: str, *, is_rest: bool = False) -> Part:
+    return Part(found, Decision(f"rewritten: {why}", is_rest=is_rest))
+
+
+def _copied(sources: Sequence[SourceFile]) -> Decision:
+    groups = [group for source in sources for group in source.footer.row_groups]
+    mean = sum(group.size for group in groups) / max(1, len(groups))
+    return Decision(f"{len(groups)} row groups of {mean / 2**20:,.1f} MiB on average are copied", sources)
+
+
+def _gone_in_copy(sources: Sequence[SourceFile], scan: Scan) -> BitMap64:
+    """Return the rows of the new file that are deleted in the old ones.
+
+    Raises:
+        CorruptTable: a deletion vector marks a row that its file does not have.
+    """
+    deleted, gone, first = scan.deletion_vectors if scan.has_deletion_vectors else {}, BitMap64(), 0
+    for source in sources:
+        rows, count = deleted.get(source.path), source.footer.num_rows
+        if rows:
+            if rows.max() >= count:
+                raise CorruptTable(
+                    f"Files of table '{scan.name}' (version {scan.version}) cannot be copied: the deletion vector of "
+                    f"'{source.path}' marks rows that it does not have. Nothing was committed; run `delvec check`, and "
+                    "optimize with rewrite='always'.",
+                    table=scan.name,
+                    version=scan.version,
+                    file=source.path,
+                )
+            gone |= BitMap64((row_array(rows) + first).astype(np.uint64))
+        first += count
+    return gone
 
 
 def _why_not_this_table(scan: Scan) -> str | None:

@@ -2,7 +2,9 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from contextlib import contextmanager
+from itertools import chain
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -18,16 +20,14 @@ from delvec.engines.row_maps import RowMapWriter
 from delvec.engines.space_filling_curves import SAMPLE_ROWS, CurveKeys
 from delvec.scan import Scan
 from delvec_kernel.compaction import target_file_size
-from delvec_kernel.errors import CorruptTable
+from delvec_kernel.errors import CorruptTable, DelvecError
 from delvec_kernel.schema.column_paths import ColumnPath
 from delvec_kernel.zcubes import files_to_come
 
 __all__ = ["cluster"]
 
 _BATCH_ROWS: Final = 1 << 17
-_INSERTED_ROWS: Final = 1 << 20
 _ROWS: Final = "delvec_rows"
-_BATCHES: Final = "delvec_batches"
 _ROW_BITS: Final = 40
 """Bits of the row index in the number made of file and row index: sorting one column is cheaper than two."""
 
@@ -55,32 +55,35 @@ def _cluster_bin(
 ) -> Compacted:
     keys = CurveKeys.of(_sample(session, scan, columns), columns)
     order = ReadOrder()
-    size = 0
-    with session.connected() as cursor:
-        source = None
-        for source in sources(scan, scan.schema.names, positions=True):
-            for rows in _large(_read(session, scan, source, order), target.row_group_bytes):
-                size += rows.nbytes
-                with errors(scan, source, None):
-                    _insert(cursor, rows.append_column("key", keys(rows)))
+    tables = _keyed(session, scan, keys, order)
+    first = next(tables, None)
+    if first is None:
+        check_complete(scan, order.row_ranges)
+        return Compacted([], {})
+    # DuckDB batches have at least 2048 rows.
+    batch_rows = max(2048, min(_BATCH_ROWS, target.row_group_bytes * first.num_rows // max(first.nbytes, 1)))
+    with session.connected() as cursor, _raised(scan) as failed:
+        rows = _batches(chain([first], tables), first.schema, failed)
+        # DuckDB sorts the stream: a temporary table would be held beside the sorted rows.
+        cursor.register(_ROWS, pa.RecordBatchReader.from_batches(first.schema, rows))
+        del first
+        found = iter(
+            cursor.sql(f"SELECT * EXCLUDE (key) FROM {_ROWS} ORDER BY key").to_arrow_reader(batch_rows)  # noqa: S608
+        )
+        head = next(found)
+        # By now all rows have been read.
         check_complete(scan, order.row_ranges)
         read = sum(each.count for each in order.row_ranges)
-        if source is None or not read:
-            return Compacted([], {})
-        # DuckDB's batches have at least 2048 rows.
-        batch_rows = max(2048, min(_BATCH_ROWS, target.row_group_bytes * read // max(size, 1)))
         files = files_to_come(scan.files, target_file_size(target.configuration) or DEFAULT_FILE_SIZE)
         with (
             DataFileWriter(target, task=number, file_rows=-(-read // files), file_size=sys.maxsize) as writer,
             RowMapWriter(target.location, scan.files["path"].to_pylist()) as row_map,
         ):
-            with errors(scan, source, None):
-                found = cursor.sql(f"SELECT * EXCLUDE (key) FROM {_ROWS} ORDER BY key")  # noqa: S608
-                for batch in found.to_arrow_reader(batch_rows):
-                    origins = batch.column(batch.num_columns - 1).to_numpy()
-                    row_map.write(origins >> _ROW_BITS, origins & ((1 << _ROW_BITS) - 1))
-                    columns_only = batch.select(range(batch.num_columns - 1))
-                    writer.write(columns_only.rename_columns(scan.schema.names))
+            for batch in chain([head], found):
+                origins = batch.column(batch.num_columns - 1).to_numpy()
+                row_map.write(origins >> _ROW_BITS, origins & ((1 << _ROW_BITS) - 1))
+                columns_only = batch.select(range(batch.num_columns - 1))
+                writer.write(columns_only.rename_columns(scan.schema.names))
             if writer.rows != read:
                 raise CorruptTable(
                     f"Sorting {read} rows of table '{scan.name}' (version {scan.version}) gave {writer.rows} rows; "
@@ -121,26 +124,35 @@ def _read(session: Session, scan: Scan, source: ScanSource, order: ReadOrder) ->
         )
 
 
-def _large(tables: Iterable[pa.Table], enough: int) -> Iterator[pa.Table]:
-    """Concatenate tables until they are large, to insert them with fewer statements."""
-    waiting: list[pa.Table] = []
-    rows = size = 0
-    for table in tables:
-        waiting.append(table)
-        rows += table.num_rows
-        size += table.nbytes
-        if rows >= _INSERTED_ROWS or size >= enough:
-            yield pa.concat_tables(waiting)
-            waiting, rows, size = [], 0, 0
-    if rows:
-        yield pa.concat_tables(waiting)
+def _keyed(session: Session, scan: Scan, keys: CurveKeys, order: ReadOrder) -> Iterator[pa.Table]:
+    """Yield all rows under generated names, with the sort key as last column."""
+    for source in sources(scan, scan.schema.names, positions=True):
+        for rows in _read(session, scan, source, order):
+            if rows.num_rows:
+                names = [*(f"c{place}" for place in range(rows.num_columns)), "key"]
+                yield rows.append_column("key", keys(rows)).rename_columns(names)
 
 
-def _insert(cursor: Any, rows: pa.Table) -> None:
-    plain = rows.rename_columns([*(f"c{place}" for place in range(rows.num_columns - 1)), "key"])
-    cursor.register(_BATCHES, plain)
+def _batches(
+    tables: Iterable[pa.Table], schema: pa.Schema, failed: list[Exception]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the batches that DuckDB sorts, and record the error that ends them: DuckDB keeps only its text."""
     try:
-        cursor.execute(f"CREATE TEMP TABLE IF NOT EXISTS {_ROWS} AS SELECT * FROM {_BATCHES} LIMIT 0")  # noqa: S608
-        cursor.execute(f"INSERT INTO {_ROWS} SELECT * FROM {_BATCHES}")  # noqa: S608
-    finally:
-        cursor.unregister(_BATCHES)
+        for table in tables:
+            yield from table.cast(schema).to_batches()
+    except Exception as error:
+        failed.append(error)
+        raise
+
+
+@contextmanager
+def _raised(scan: Scan) -> Iterator[list[Exception]]:
+    """Lend a list for the error that ends a stream of rows, and raise that error instead of DuckDB's."""
+    failed: list[Exception] = []
+    try:
+        with errors(scan, None, None):
+            yield failed
+    except DelvecError as error:
+        if failed:
+            raise failed[0] from error
+        raise

@@ -13,6 +13,7 @@ from pyroaring import BitMap64
 from delvec.dv_files import DeletionVectorFiles
 from delvec.engines.arrow_conversion import cast_batch
 from delvec.engines.compaction import Compacted
+from delvec.engines.copy_jobs import LocalCopier, RowGroupCopier
 from delvec.engines.duckdb.cluster import cluster
 from delvec.engines.duckdb.dialect import filter_sql
 from delvec.engines.duckdb.find_rows import find_rows
@@ -74,9 +75,9 @@ class DuckDBEngine:
         return self._name
 
     @property
-    def copies_row_groups(self) -> bool:
-        """Whether OPTIMIZE may copy row groups; always true."""
-        return True
+    def copier(self) -> RowGroupCopier:
+        """Copies row groups in this process, without DuckDB."""
+        return LocalCopier()
 
     def progress(self) -> float | None:
         """Return the progress of the running statement from 0 to 1, or None if unknown; a command may run several."""
@@ -155,7 +156,8 @@ class DuckDBEngine:
             CorruptTable: a file cannot be read, or lacks rows.
             StorageError: storage did not answer.
         """
-        return compact(self._session, scan, bins, target)
+        with self._session.reading_ahead(scan) as session:
+            return compact(session, scan, bins, target)
 
     def cluster(
         self, scan: Scan, bins: Sequence[Sequence[str]], columns: Sequence[ColumnPath], target: WriteTarget

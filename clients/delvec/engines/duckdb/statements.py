@@ -96,6 +96,7 @@ class Session:
         threads: int | None = None,
     ) -> None:
         self._own = connection is None
+        self._limits = memory_limit, temp_directory
         # A copy, so that these settings do not become defaults of other sessions.
         config = dict(_CONFIG)
         if temp_directory is not None:
@@ -129,6 +130,20 @@ class Session:
         """Close the database, unless it was passed in."""
         if self._own:
             self._connection.close()
+
+    @contextmanager
+    def reading_ahead(self, scan: Scan) -> Iterator["Session"]:
+        """Lend a session that reads with one thread: one thread encodes the rows, so more readers would only need memory.
+
+        Object stores, where reading waits, and a connection of the caller keep their threads.
+        """
+        if not self._own or not scan.location.startswith("file:"):
+            yield self
+            return
+        with closing(Session(None, *self._limits, threads=1)) as session:
+            # progress() reports on these cursors.
+            session._cursors = self._cursors  # noqa: SLF001 - its own class
+            yield session
 
     @contextmanager
     def connected(self) -> Iterator[Any]:

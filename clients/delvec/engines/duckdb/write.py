@@ -60,7 +60,7 @@ def copy_rows(
 def compact(session: Session, scan: Scan, bins: Sequence[Sequence[str]], target: WriteTarget) -> Compacted:
     """Write the live rows of each bin's files together; see :meth:`delvec.engines.protocol.Engine.compact`.
 
-    One bin after the other: DuckDB reads with all cores, and two threads encode.
+    One bin after the other: one thread reads, one encodes, and one collects statistics.
 
     Raises:
         CorruptTable: a file cannot be read, or does not have the rows that its statistics say.

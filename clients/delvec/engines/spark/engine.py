@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from delvec.dv_files import DeletionVectorFiles
 from delvec.engines import input_data
 from delvec.engines.compaction import Compacted
+from delvec.engines.copy_jobs import RowGroupCopier
 from delvec.engines.parquet_writer import write_data_files
 from delvec.engines.protocol import WriteTarget
 from delvec.engines.row_changes import ChangedRows, MergeSource, RowChange
@@ -37,6 +38,7 @@ from delvec.engines.spark.manifest import ManifestStore, file_numbers
 from delvec.engines.spark.merge_source import merge_source
 from delvec.engines.spark.row_changes import RowChanger
 from delvec.engines.spark.row_expressions import absent_columns, examined
+from delvec.engines.spark.row_group_copy import TaskCopier
 from delvec.engines.spark.scan import BROADCAST_LIMIT, ScanFrames
 from delvec.engines.spark.session import is_remote
 from delvec.engines.spark.session_python import use_this_python
@@ -103,6 +105,11 @@ class SparkEngine:
     def name(self) -> str:
         """``delvec-spark/<version of PySpark>``."""
         return f"delvec-spark/{pyspark.__version__}"
+
+    @property
+    def copier(self) -> RowGroupCopier:
+        """Copies row groups in tasks, or, where they are few bytes, in the driver."""
+        return TaskCopier(self.spark, self._local)
 
     def bounded(self, max_memory: int) -> AbstractContextManager["SparkEngine"]:
         """Refuse: the memory of Spark's executors is configured at their start, and they spill by themselves.

@@ -92,6 +92,14 @@ class LocalExecution:
             change = replace(change, source=replace(merge_source(rows), schema=source.schema))
         return self._try(scan, lambda engine: engine.change_rows(scan, change, target))
 
+    def copies(self, scan: Scan) -> bool:
+        """Return whether row groups of a scan's files are copied here: they are few bytes, and no row is computed.
+
+        Raises:
+            BadRequest: a setting is not understood.
+        """
+        return self._unsuitable(scan) is None
+
     def _is_for_spark(
         self, scan: Scan, expressions: Sequence[UsedExpression], target: WriteTarget | None = None
     ) -> bool:

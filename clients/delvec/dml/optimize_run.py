@@ -1,0 +1,588 @@
+"""One run of OPTIMIZE, Z-order, clustering or PURGE: plans, has files copied or rewritten, and commits batch by batch."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from delvec.display import shown
+from delvec.dml import row_command
+from delvec.dml.row_command import Clock
+from delvec.engines import row_ids
+from delvec.engines.compaction import Compacted
+from delvec.engines.copy_jobs import RowGroupCopier
+from delvec.engines.operation import operation
+from delvec.engines.protocol import ROW_GROUP_BYTES, Engine, WriteTarget
+from delvec.engines.row_group_copy import CopyPlan, Decision, Part, check_rewrite
+from delvec.http.service_client import ServiceClient
+from delvec.reading import ReadableTable
+from delvec.scan import Scan
+from delvec.transaction import Metrics, Transaction, begin
+from delvec_kernel import auto_compaction
+from delvec_kernel.compaction import (
+    DEFAULT_TARGET_SIZE,
+    MAX_DELETED_RATIO,
+    Bin,
+    CompactionRules,
+    Packing,
+    new_files,
+    pack,
+    target_file_size,
+    with_room,
+    within,
+)
+from delvec_kernel.compaction import (
+    reasons as compaction_reasons,
+)
+from delvec_kernel.errors import BadRequest, InvalidPredicate, InvalidTableChange
+from delvec_kernel.expressions.predicate import Predicate
+from delvec_kernel.schema.column_paths import parse_path, path_text
+from delvec_kernel.storage.row_groups import SourceFile
+from delvec_kernel.wire import AddFile, Rewrite, RowMapFile
+from delvec_kernel.zcubes import CLUSTERING_PROVIDER, ZCubeRules, check_columns, choose, files_to_come
+from delvec_kernel.zcubes import reasons as sorting_reasons
+
+__all__ = [
+    "COMMIT_BYTES",
+    "Optimize",
+    "OptimizeRun",
+    "PlannedCompaction",
+    "Progress",
+    "check_partitions_only",
+]
+
+Progress = Callable[[int, int], None]
+"""Called after each commit with the bytes done and the total."""
+COMMIT_BYTES: Final = 4 << 30
+"""A commit covers about so many bytes of files."""
+
+_PATHS_SHOWN: Final = 3
+_ROW_GROUPS_IN_MEMORY: Final = 20
+"""Of ``max_memory``: five are held during writes, and DuckDB gets three quarters."""
+_LOOKS: Final = 1000
+"""Files of which a dry run reads the footers."""
+_NOT_LOOKED_AT: Final = Decision("whether row groups are copied is decided when it runs")
+_TARGET_SIZE: Final = "delta.targetFileSize"
+_METRICS: Final = dict.fromkeys(
+    (
+        "numAddedFiles",
+        "numAddedBytes",
+        "numRemovedFiles",
+        "numRemovedBytes",
+        "numDeletionVectorsRemoved",
+        "numBins",
+        "numBinsCopied",
+        "numBatches",
+        "totalConsideredFiles",
+        "totalFilesSkipped",
+        "partitionsOptimized",
+        "executionTimeMs",
+    ),
+    0,
+)
+_SUMMED: Final = (
+    "numAddedFiles",
+    "numAddedBytes",
+    "numRemovedFiles",
+    "numRemovedBytes",
+    "numDeletionVectorsRemoved",
+)
+
+
+@dataclass(frozen=True)
+class Optimize:
+    """What to rewrite, and how.
+
+    Attributes:
+        where: a predicate over partition columns; None for the whole table.
+        purge: only files with deletion vectors.
+        zorder_by: columns to sort rows by; if empty, the clustering columns of a clustered table.
+        full: also recluster files that were clustered by other columns.
+        target_size: bytes of new files; None for the table's setting.
+        max_deleted_ratio: files with a larger share of deleted rows are rewritten, whatever their size.
+        commit_bytes: split the work into independent commits of about this many bytes.
+        user_metadata: text for the table's history.
+        progress: is called after each commit.
+        min_deleted_ratio: purge only files with a larger share of deleted rows.
+        max_bytes: rewrite at most this many bytes, by gain per byte; None for no limit.
+        auto: only these partitions, by the rules of auto compaction; None for a command.
+        max_memory: bytes of rows held in memory; None for the engine's default.
+        rewrite: whether rows are decoded and encoded again: see :meth:`Optimizer.__call__`.
+    """
+
+    where: str | None = None
+    purge: bool = False
+    zorder_by: Sequence[str] = ()
+    full: bool = False
+    target_size: int | None = None
+    max_deleted_ratio: float = MAX_DELETED_RATIO
+    commit_bytes: int = COMMIT_BYTES
+    user_metadata: str | None = None
+    progress: Progress | None = None
+    min_deleted_ratio: float = 0.0
+    max_bytes: int | None = None
+    auto: Sequence[Mapping[str, str | None]] | None = None
+    max_memory: int | None = None
+    rewrite: Rewrite = "auto"
+
+    def check(self) -> None:
+        """Refuse invalid numbers.
+
+        Raises:
+            BadRequest: names the argument.
+        """
+        for name in ("target_size", "commit_bytes", "max_bytes", "max_memory"):
+            given = getattr(self, name)
+            if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 1):
+                raise BadRequest(f"{name} must be a number of bytes above 0 (given: {given!r})")
+        check_rewrite(self.rewrite)
+        for name in ("max_deleted_ratio", "min_deleted_ratio"):
+            ratio = getattr(self, name)
+            if not 0 <= ratio <= 1:
+                raise BadRequest(
+                    f"{name} must be between 0 and 1, a fraction of a file's rows (given: {ratio!r})"
+                )
+
+
+class PlannedCompaction(Metrics):
+    """What OPTIMIZE would do, from its ``dry_run``; nothing was committed. ``str()`` describes it.
+
+    Attributes:
+        bins: the paths that would be rewritten together.
+        reasons: of each bin, why.
+        sizes: of each bin, the bytes that would be read and written, approximately.
+        read_version: the version of the plan.
+        gain_bytes: estimated bytes of deleted rows in the old files.
+        num_new_files: approximate number of new files.
+    """
+
+    def __init__(
+        self,
+        values: Mapping[str, int | None],
+        bins: Sequence[Sequence[str]],
+        gain_bytes: int = 0,
+        num_new_files: int = 0,
+        *,
+        reasons: Sequence[str] = (),
+        sizes: Sequence[tuple[int, int]] = (),
+        read_version: int | None = None,
+    ) -> None:
+        super().__init__(values, None)
+        self.bins = tuple(tuple(paths) for paths in bins)
+        self.gain_bytes = gain_bytes
+        self.num_new_files = num_new_files
+        self.reasons = tuple(reasons)
+        self.sizes = tuple(sizes)
+        self.read_version = read_version
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{name}: {value}" for name, value in shown(self).items())
+        lines = [f"dry run, nothing committed: {counts or 'no files would be rewritten'}"]
+        for paths, reason, (size, live) in zip(self.bins, self.reasons, self.sizes, strict=True):
+            lines.append(f"  {reason}: {size:,} bytes to read, about {live:,} to write")
+            some = ", ".join(paths[:_PATHS_SHOWN])
+            lines.append(f"    {len(paths)} files: {some}{', …' if len(paths) > _PATHS_SHOWN else ''}")
+        return "\n".join(lines)
+
+
+class OptimizeRun:
+    """One OPTIMIZE. Commits before a conflict are counted, and not repeated.
+
+    Args:
+        service: commits.
+        table: what is rewritten.
+        wanted: what to rewrite, and how.
+    """
+
+    def __init__(self, service: ServiceClient, table: ReadableTable, wanted: Optimize) -> None:
+        self._service = service
+        self._table = table
+        self._wanted = wanted
+        self._clock = Clock()
+        self._counts: dict[str, int | None] = {**_METRICS}
+        self._version: int | None = None
+        self._done_bytes = 0
+        self._cubes: ZCubeRules | None = None
+        self._rules = CompactionRules()
+        self._copies: CopyPlan | None = None
+        self._left_bytes = 0
+
+    def planned(self) -> PlannedCompaction:
+        """Return what would be done."""
+        scan, packed = self._plan()
+        parts = list(self._parts(scan, packed, _LOOKS))
+        # What is copied keeps its deleted rows.
+        bins = [
+            replace(each.bin, live_size=each.bin.size) if each.sources is not None else each.bin
+            for each in parts
+        ]
+        chosen = sum(len(each.files) for each in bins)
+        values = {
+            **_METRICS,
+            "numRemovedFiles": chosen,
+            "numRemovedBytes": sum(each.size for each in bins),
+            "numBins": len(bins),
+            "totalConsideredFiles": len(scan),
+            "totalFilesSkipped": len(scan) - chosen,
+            **self._elapsed(),
+        }
+        gain = sum(each.size - each.live_size for each in bins)
+        facts = scan.files
+        reasons = (
+            compaction_reasons(facts, bins, self._rules)
+            if self._cubes is None
+            else sorting_reasons(facts, bins, self._cubes)
+        )
+        reasons = [
+            said if each.decision is None else f"{said}; {each.decision.why}"
+            for said, each in zip(reasons, parts, strict=True)
+        ]
+        return PlannedCompaction(
+            values,
+            [_paths(scan, each) for each in bins],
+            gain,
+            self._new_files(scan, bins),
+            reasons=reasons,
+            sizes=[(each.size, each.live_size) for each in bins],
+            read_version=scan.version,
+        )
+
+    def execute(self) -> Metrics:
+        """Rewrite and commit, batch by batch."""
+        scan, bins = self._plan()
+        self._counts["totalConsideredFiles"] = self._counts["totalFilesSkipped"] = len(scan)
+        self._left_bytes = 0
+        total = self._done_bytes + sum(each.size for each in bins)
+        partitions = set()
+        with self._engine() as engine:
+            for batch in self._batches(self._parts(scan, bins)):
+                self._commit(engine, scan, batch)
+                partitions |= {self._partition(scan, each.bin) for each in batch}
+                self._done_bytes += sum(each.bin.size for each in batch)
+                self._add("totalFilesSkipped", -sum(len(each.bin.files) for each in batch))
+                self._add("numBins", len(batch))
+                self._add("numBatches", 1)
+                if self._wanted.progress is not None:
+                    self._wanted.progress(self._done_bytes, total - self._left_bytes)
+        self._add("partitionsOptimized", len(partitions))
+        return Metrics({**self._counts, **self._elapsed()}, self._version)
+
+    def _parts(self, scan: Scan, bins: Sequence[Bin], looks: int | None = None) -> Iterator[Part]:
+        """Yield what is copied or rewritten; footers are read when a bin's turn comes, and once.
+
+        Args:
+            scan: the plan.
+            bins: files to put together.
+            looks: how many files' footers are read at most; None for all.
+        """
+        copies = self._copies
+        if copies is None:
+            yield from map(Part, bins)
+            return
+        rest: list[npt.NDArray[np.int64]] = []
+        for each in bins:
+            if looks is not None:
+                looks -= len(each.files)
+                if looks < 0:
+                    yield Part(each, _NOT_LOOKED_AT)
+                    continue
+            parts = copies.divide(each)
+            rest += [part.bin.files for part in parts if part.is_rest]
+            yield from self._written(part for part in parts if not part.is_rest)
+        if not rest:
+            return
+        # What did not fit into the copies of several bins is put together.
+        places = np.concatenate(rest)
+        facts = scan.files.take(pa.array(places))
+        self._left_bytes += int(facts["size"].to_numpy().sum())
+        for again in pack(facts, scan.partition_keys, self._rules):
+            self._left_bytes -= again.size
+            parts = copies.divide(
+                replace(again, files=places[again.files]), whole=self._wanted.rewrite != "never"
+            )
+            yield from self._written(parts)
+
+    def _written(self, parts: Iterable[Part]) -> Iterator[Part]:
+        """Leave out what stays as it is."""
+        for each in parts:
+            if self._wanted.rewrite == "never" and each.sources is None:
+                self._left_bytes += each.bin.size
+            else:
+                yield each
+
+    def _engine(self) -> AbstractContextManager[Engine]:
+        bound = self._wanted.max_memory
+        return nullcontext(self._table.engine) if bound is None else self._table.engine.bounded(bound)
+
+    def _plan(self) -> tuple[Scan, list[Bin]]:
+        where = self._wanted.where
+        scan, predicate = self._table.plan(predicate=where, row_ids=True, clustering=True)
+        if predicate is not None:
+            check_partitions_only(scan, predicate)
+            # Files with a partition value that cannot be compared are left alone.
+            scan = scan.filter(scan.files["matches_all"])
+        size = self._wanted.target_size or target_file_size(scan.configuration) or DEFAULT_TARGET_SIZE
+        wanted = self._wanted
+        self._target_size = size
+        keys = scan.partition_keys
+        self._cubes = None if wanted.purge else self._cube_rules(scan)
+        if wanted.auto is not None:
+            if self._cubes is not None:
+                return scan, []
+            self._rules, bins = auto_compaction.choose(scan.files, keys, scan.configuration, wanted.auto)
+            self._target_size = self._rules.target_size
+        elif self._cubes is not None:
+            bins = choose(scan.files, keys, self._cubes)
+        else:
+            self._rules = CompactionRules(
+                size, wanted.max_deleted_ratio, wanted.purge, wanted.min_deleted_ratio
+            )
+            bins = pack(scan.files, keys, self._rules)
+        left = None if wanted.max_bytes is None else max(0, wanted.max_bytes - self._done_bytes)
+        bins = within(bins, left)
+        self._copies = self._copy_plan(scan)
+        return scan, bins
+
+    def _copy_plan(self, scan: Scan) -> CopyPlan | None:
+        """Return what decides which bins are copied; None where rows are always written again."""
+        wanted = self._wanted
+        if wanted.rewrite == "never":
+            self._check_copies(scan)
+        if wanted.purge or wanted.rewrite == "always" or self._cubes is not None:
+            return None
+        copier = self._copier
+        if copier is None:
+            return None
+        tolerated = wanted.max_deleted_ratio
+        if wanted.rewrite == "auto":
+            tolerated = min(tolerated, MAX_DELETED_RATIO)
+        return CopyPlan(
+            scan,
+            lambda: self._statistics(scan),
+            wanted.rewrite,
+            tolerated,
+            self._rules.target_size,
+            copier,
+        )
+
+    @property
+    def _copier(self) -> RowGroupCopier | None:
+        """What copies row groups; None for an engine that always rewrites."""
+        return getattr(self._table.engine, "copier", None)
+
+    def _check_copies(self, scan: Scan) -> None:
+        if self._cubes is not None:
+            raise BadRequest(
+                f"Table '{scan.name}' is clustered, so OPTIMIZE sorts it, and writes rows again; leave out rewrite='never'."
+            )
+        if self._copier is None:
+            raise BadRequest(
+                f"rewrite='never' is for an engine that copies row groups, which {self._table.engine.name} does not; leave it out."
+            )
+
+    def _statistics(self, scan: Scan) -> Mapping[str, str | None]:
+        """Return the statistics of the files of a scan, by path."""
+        found, _ = self._table.plan(predicate=self._wanted.where, version=scan.version, stats=True)
+        wanted = found.only(scan.files["path"].to_pylist()).files
+        return dict(zip(wanted["path"].to_pylist(), wanted["stats"].to_pylist(), strict=True))
+
+    def _new_files(self, scan: Scan, bins: Sequence[Bin]) -> int:
+        """Return the approximate number of new files."""
+        if self._cubes is None:
+            return int(new_files(Packing.of(bins), CompactionRules(self._target_size)).sum())
+        facts = scan.files.select(["size", "num_records", "deletion_vector"])
+        return sum(files_to_come(facts.take(pa.array(each.files)), self._target_size) for each in bins)
+
+    def _cube_rules(self, scan: Scan) -> ZCubeRules | None:
+        """Return how to sort rows; None if they keep their order."""
+        wanted = self._wanted
+        is_clustered = "clustering" in (scan.protocol.get("writerFeatures") or ())
+        columns = [parse_path(name) for name in wanted.zorder_by]
+        if is_clustered:
+            clustered = [parse_path(name) for name in self._table.detail()["clusteringColumns"]]
+            if clustered and columns:
+                raise InvalidTableChange(
+                    f"Table '{scan.name}' is clustered by {', '.join(path_text(path) for path in clustered)}; OPTIMIZE "
+                    "sorts it by these columns. Leave out ZORDER BY, or change the columns with ALTER TABLE ... "
+                    "CLUSTER BY.",
+                    table=scan.name,
+                )
+            if clustered:
+                return ZCubeRules(clustered, True, wanted.full, wanted.max_deleted_ratio)
+        if wanted.full:
+            raise InvalidTableChange(
+                f"OPTIMIZE ... FULL needs a clustered table, but table '{scan.name}' has no clustering columns; leave "
+                "out FULL.",
+                table=scan.name,
+            )
+        if not columns:
+            return None
+        columns = check_columns(columns, scan.schema, scan.partition_columns, scan.configuration)
+        return ZCubeRules(columns, max_deleted_ratio=wanted.max_deleted_ratio)
+
+    def _commit(
+        self,
+        engine: Engine,
+        scan: Scan,
+        parts: Sequence[Part],
+    ) -> None:
+        operation = "REORG" if self._wanted.purge else "OPTIMIZE"
+        begun, _ = begin(self._service, self._table.id, operation)
+        target = row_command.target_of(scan, begun.transaction_id)
+        if self._wanted.max_memory is not None:
+            target = replace(
+                target, row_group_bytes=min(ROW_GROUP_BYTES, self._wanted.max_memory // _ROW_GROUPS_IN_MEMORY)
+            )
+        bins = [_paths(scan, each.bin) for each in parts]
+        copied = {number: each.sources for number, each in enumerate(parts) if each.sources is not None}
+        written = self._copy_or_write(engine, scan, bins, copied, target)
+        transaction = Transaction(
+            self._service,
+            self._table.id,
+            operation,
+            scan.version,
+            read_mark=scan.read_mark,
+            transaction_id=begun.transaction_id,
+            engine_info=engine.name,
+            data_change=False,
+            operation_parameters=self._parameters(),
+            user_metadata=self._wanted.user_metadata,
+        )
+        transaction.keeps_row_ids = True
+        transaction.remove([path for paths in bins for path in paths])
+        transaction.add(written.adds)
+        for path, runs in written.rewritten.items():
+            transaction.record_rewrite(path, runs)
+        if written.row_map:
+            transaction.record_row_map(written.row_map)
+        transaction.delete_added_rows(written.deleted)
+        done = transaction.commit()
+        self._version = done.version
+        for name in _SUMMED:
+            self._add(name, done.operation_metrics.get(name, 0))
+
+    def _copy_or_write(
+        self,
+        engine: Engine,
+        scan: Scan,
+        bins: Sequence[Sequence[str]],
+        copied: Mapping[int, Sequence[SourceFile]],
+        target: WriteTarget,
+    ) -> Compacted:
+        """Copy some bins, and have the rows of the others written again."""
+        done: dict[int, Compacted | None] = {}
+        if copied and self._copies is not None:
+            done = self._copies.copy(list(copied.items()), target)
+        rest = [paths for number, paths in enumerate(bins) if done.get(number) is None]
+        found = [each for each in done.values() if each is not None]
+        self._add("numBinsCopied", len(found))
+        if rest:
+            found.append(
+                self._write(engine, scan.only(path for paths in rest for path in paths), rest, target)
+            )
+        return Compacted(
+            [add for each in found for add in each.adds],
+            {path: runs for each in found for path, runs in each.rewritten.items()},
+            [file for each in found for file in each.row_map],
+            {path: rows for each in found for path, rows in each.deleted.items()},
+        )
+
+    def _write(
+        self, engine: Engine, scan: Scan, bins: Sequence[Sequence[str]], target: WriteTarget
+    ) -> Compacted:
+        cubes = self._cubes
+        scan, target = row_ids.add_to_rewrite(scan, target)
+        if cubes is None:
+            compacted = engine.compact(scan, bins, _with_file_size(target, with_room(self._target_size)))
+            return _sorted_as_before(scan, compacted) if self._wanted.purge else compacted
+        adds: list[AddFile] = []
+        row_map: list[RowMapFile] = []
+        provider = CLUSTERING_PROVIDER if cubes.is_clustering else None
+        for of_bin in engine.cluster(scan, bins, cubes.columns, _with_file_size(target, self._target_size)):
+            facts = {"tags": dict(cubes.new_tags()), "clustering_provider": provider}
+            adds += [add.model_copy(update=facts) for add in of_bin.adds]
+            row_map += of_bin.row_map
+        return Compacted(adds, {}, row_map)
+
+    def _parameters(self) -> dict[str, str]:
+        where = self._wanted.where
+        predicate = json.dumps([] if where is None else [where], ensure_ascii=False)
+        if self._wanted.purge:
+            return {"predicate": predicate, "applyPurge": "true"}
+        cubes = self._cubes
+        names = json.dumps([] if cubes is None else cubes.names, ensure_ascii=False)
+        by_clustering = cubes is not None and cubes.is_clustering
+        found = {
+            "predicate": predicate,
+            "zOrderBy": "[]" if by_clustering else names,
+            "clusterBy": names if by_clustering else "[]",
+            "auto": "false" if self._wanted.auto is None else "true",
+        }
+        return found | {"isFull": "true"} if self._wanted.full else found
+
+    def _batches(self, parts: Iterable[Part]) -> Iterator[list[Part]]:
+        batch: list[Part] = []
+        size = 0
+        for each in parts:
+            if batch and size + each.bin.size > self._wanted.commit_bytes:
+                yield batch
+                batch, size = [], 0
+            batch.append(each)
+            size += each.bin.size
+        if batch:
+            yield batch
+
+    def _partition(self, scan: Scan, each: Bin) -> str:
+        return str(scan.files["partition_values"][int(each.files[0])].as_py())
+
+    def _add(self, name: str, count: int | None) -> None:
+        self._counts[name] = (self._counts[name] or 0) + (count or 0)
+
+    def _elapsed(self) -> dict[str, int]:
+        return {"executionTimeMs": self._clock.metrics()["executionTimeMs"]}
+
+
+def _paths(scan: Scan, found: Bin) -> list[str]:
+    paths: list[str] = scan.files["path"].take(pa.array(found.files)).to_pylist()
+    return paths
+
+
+def _sorted_as_before(scan: Scan, compacted: Compacted) -> Compacted:
+    """Return new files with the tags of the ZCubes that their rows came from, each of one, whose order they keep."""
+    facts = scan.files.select(["path", "tags", "clustering_provider"]).to_pylist()
+    sources = {row["path"]: row for row in facts}
+    adds = []
+    for add in compacted.adds:
+        source = sources[compacted.rewritten[add.path][0].source]
+        tags = {name: text for name, text in source["tags"] or () if name.startswith("ZCUBE_")}
+        facts_of = {"tags": tags, "clustering_provider": source["clustering_provider"]}
+        adds.append(add.model_copy(update=facts_of) if "ZCUBE_ID" in tags else add)
+    return replace(compacted, adds=adds)
+
+
+def _with_file_size(target: WriteTarget, size: int) -> WriteTarget:
+    return replace(target, configuration={**target.configuration, _TARGET_SIZE: str(size)})
+
+
+def check_partitions_only(scan: Scan, predicate: Predicate) -> None:
+    """Refuse a predicate over other columns: files are rewritten whole.
+
+    Raises:
+        InvalidPredicate: it names some; the message lists them.
+    """
+    partitioned = {name.lower() for name in scan.partition_columns}
+    others = sorted(name for name in predicate.columns if name.lower() not in partitioned)
+    if others:
+        columns = ", ".join(scan.partition_columns) or "none"
+        raise InvalidPredicate(
+            f"{operation()} takes a condition on partition columns only, but {predicate.text[:200]!r} reads "
+            f"{', '.join(others)}; "
+            f"table '{scan.name}' is partitioned by {columns}.",
+            table=scan.name,
+            predicate=predicate.text,
+        )

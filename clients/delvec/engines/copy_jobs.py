@@ -1,0 +1,156 @@
+"""Copies of row groups as jobs: what one process or task needs to copy the files of a bin into one, and who runs them."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from delvec.engines.parquet_writer import data_file_path
+from delvec.scan import Scan
+from delvec_kernel.errors import CorruptTable, DelvecError, StorageError
+from delvec_kernel.storage import files as storage
+from delvec_kernel.storage.roots import Roots
+from delvec_kernel.storage.row_groups import SourceFile, copy_row_groups, read_footers
+
+__all__ = ["CopiedFile", "CopyJob", "LocalCopier", "RowGroupCopier", "named_sizes", "outcome"]
+
+_COPIES_AT_ONCE: Final = 4
+_ADVICE: Final = "Nothing was committed; run `delvec check`, and optimize with rewrite='always'."
+
+
+@dataclass(frozen=True)
+class CopiedFile:
+    """A new file.
+
+    Attributes:
+        path: as in the log.
+        size: in bytes.
+        modified: in milliseconds since the epoch.
+    """
+
+    path: str
+    size: int
+    modified: int
+
+
+@dataclass(frozen=True)
+class CopyJob:
+    """The files of a bin, to be copied into one; can be sent to a task.
+
+    Attributes:
+        location: the table's canonical location.
+        roots: where the files may lie.
+        sources: the files, in order.
+        partition: their partition values by physical name, in the table's order.
+        transaction_id: of the commit to be.
+        number: of the job in its transaction.
+        codec: for the new file's name.
+    """
+
+    location: str
+    roots: Roots
+    sources: Sequence[SourceFile]
+    partition: Mapping[str, str | None]
+    transaction_id: str
+    number: int
+    codec: str
+
+    def run(self) -> CopiedFile:
+        """Copy, and check what storage has then; a copy that fails leaves no file as far as storage lets it.
+
+        Raises:
+            CorruptTable: a source is not what its footer says.
+            MissingDataFile: a source does not exist.
+            StorageError: storage did not answer.
+        """
+        # Made here: a task that is run again must not write to the same path.
+        path = data_file_path(
+            self.partition, self.transaction_id, task=self.number, number=0, codec=self.codec
+        )
+        size = copy_row_groups(self.location, self.sources, path, allowed=self.roots.allows)
+        try:
+            return CopiedFile(path, size, self._check(path, size))
+        except DelvecError:
+            # Best effort: VACUUM removes a file that no commit refers to.
+            with suppress(StorageError, OSError):
+                storage.delete_file(self.location, path)
+            raise
+
+    def _check(self, path: str, size: int) -> int:
+        """Check size and footer of the new file; return its modification time in milliseconds."""
+        found = storage.stat(self.location, path)
+        if found is None or found.size != size:
+            raise StorageError(
+                f"The file {path} was written with {size} bytes, which storage does not have; try again.",
+                file=path,
+            )
+        try:
+            with storage.open_input(self.location, path) as opened:
+                footer = pq.read_metadata(opened)
+        except (pa.ArrowException, OSError) as error:
+            raise CorruptTable(f"The copy {path} cannot be read: {error}. {_ADVICE}", file=path) from error
+        groups = sum(len(source.footer.row_groups) for source in self.sources)
+        rows = sum(source.footer.num_rows for source in self.sources)
+        if footer.num_rows != rows or footer.num_row_groups != groups:
+            raise CorruptTable(f"The copy {path} does not have the rows of its files. {_ADVICE}", file=path)
+        return found.last_modified_ms
+
+
+def outcome(job: CopyJob) -> CopiedFile | DelvecError:
+    """Run a job; return the new file, or the error."""
+    try:
+        return job.run()
+    except DelvecError as error:
+        return error
+
+
+class RowGroupCopier(Protocol):
+    """Reads footers and copies row groups: this process, or the tasks of a cluster."""
+
+    def footers(self, scan: Scan) -> Sequence[SourceFile]:
+        """Return the footers of a scan's files, in its order.
+
+        Raises:
+            MissingDataFile: a file does not exist.
+            CorruptTable: a file is no Parquet file, or its footer is damaged.
+            UnusableFile: a footer has more than 256 MiB.
+            StorageError: storage did not answer.
+        """
+        ...
+
+    def copy(self, scan: Scan, jobs: Sequence[CopyJob]) -> Sequence[CopiedFile | DelvecError]:
+        """Run the jobs, and return what became of each: the new file, or why there is none.
+
+        Args:
+            scan: the files of all jobs.
+            jobs: in any order.
+        """
+        ...
+
+
+class LocalCopier:
+    """Copies in this process, four bins at a time."""
+
+    def footers(self, scan: Scan) -> Sequence[SourceFile]:
+        """Return the footers of a scan's files; see :class:`RowGroupCopier`."""
+        return read_footers(scan.location, named_sizes(scan), allowed=scan.roots.allows)
+
+    def copy(self, scan: Scan, jobs: Sequence[CopyJob]) -> Sequence[CopiedFile | DelvecError]:
+        """Run the jobs; see :class:`RowGroupCopier`."""
+        del scan
+        with ThreadPoolExecutor(_COPIES_AT_ONCE, "delvec-copy") as pool:
+            waiting = [pool.submit(outcome, job) for job in jobs]
+            try:
+                return [each.result() for each in waiting]
+            finally:
+                for each in waiting:
+                    each.cancel()
+
+
+def named_sizes(scan: Scan) -> list[tuple[str, int]]:
+    """Return path and size of a scan's files, in its order."""
+    return list(zip(scan.files["path"].to_pylist(), scan.files["size"].to_pylist(), strict=True))

@@ -1,0 +1,108 @@
+"""Row groups copied by executors, a task for each new file, or in the driver where the files are few bytes.
+
+No row goes through Spark: a task is told which files it copies, and answers with the path of the new one.
+"""
+
+import json
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from delvec.engines.copy_jobs import CopiedFile, CopyJob, LocalCopier, named_sizes, outcome
+from delvec.engines.spark.job_descriptions import described
+from delvec.engines.spark.local_execution import LocalExecution
+from delvec.engines.spark.write import in_tasks
+from delvec.scan import Scan
+from delvec_kernel.errors import DelvecError, from_wire
+from delvec_kernel.storage.row_groups import SourceFile, read_footers
+
+__all__ = ["TaskCopier"]
+
+_FOOTERS_OF_A_TASK: Final = 64
+_ANSWER: Final = "number long, done binary, error string"
+_ANSWER_SCHEMA: Final = pa.schema([("number", pa.int64()), ("done", pa.binary()), ("error", pa.string())])
+
+_Work = Callable[[int], Any]
+
+
+class TaskCopier:
+    """Reads footers and copies row groups in tasks; see :class:`~delvec.engines.copy_jobs.RowGroupCopier`.
+
+    Args:
+        spark: classic or Connect.
+        local: says which files the driver may copy itself.
+    """
+
+    def __init__(self, spark: SparkSession, local: LocalExecution) -> None:
+        self._spark = spark
+        self._local = local
+        self._here = LocalCopier()
+
+    def footers(self, scan: Scan) -> Sequence[SourceFile]:
+        """Return the footers of a scan's files; see :class:`~delvec.engines.copy_jobs.RowGroupCopier`."""
+        if self._local.copies(scan):
+            return self._here.footers(scan)
+        files = named_sizes(scan)
+        parts = [
+            files[first : first + _FOOTERS_OF_A_TASK] for first in range(0, len(files), _FOOTERS_OF_A_TASK)
+        ]
+        found: list[SourceFile] = []
+        for each in self._run(
+            scan, "read footers", partial(_footers, scan.location, scan.roots, parts), parts
+        ):
+            if isinstance(each, DelvecError):
+                raise each
+            found += each
+        return found
+
+    def copy(self, scan: Scan, jobs: Sequence[CopyJob]) -> Sequence[CopiedFile | DelvecError]:
+        """Run the jobs; see :class:`~delvec.engines.copy_jobs.RowGroupCopier`."""
+        if self._local.copies(scan):
+            return self._here.copy(scan, jobs)
+        return self._run(scan, "copy row groups", partial(_copy, jobs), jobs)
+
+    def _run(self, scan: Scan, step: str, work: _Work, parts: Sequence[Any]) -> list[Any]:
+        """Run a task for each part; return what it gave, or its error."""
+        count = len(parts)
+        with described(self._spark, scan.name, step):
+            numbers = self._spark.range(0, count, 1, count)
+            answers = in_tasks(numbers, partial(_task, work), _ANSWER).toArrow()
+        # Written by this package's own tasks, as what Spark itself sends is.
+        found = {
+            each["number"]: from_wire(json.loads(each["error"]))
+            if each["error"]
+            else pickle.loads(each["done"])  # noqa: S301
+            for each in answers.to_pylist()
+        }
+        return [found[number] for number in range(count)]
+
+
+def _task(work: _Work, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs on executors."""
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            answer = {"number": number}
+            try:
+                done = work(number)
+            except DelvecError as error:
+                # Retrying would not help, and a raised error would reach the driver as text.
+                done = error
+            if isinstance(done, DelvecError):
+                answer["error"] = json.dumps(done.to_wire())
+            else:
+                answer["done"] = pickle.dumps(done)
+            yield pa.RecordBatch.from_pylist([answer], schema=_ANSWER_SCHEMA)
+
+
+def _footers(location: str, roots: Any, parts: Sequence[Sequence[tuple[str, int]]], number: int) -> Any:
+    """Runs on executors."""
+    return read_footers(location, parts[number], allowed=roots.allows)
+
+
+def _copy(jobs: Sequence[CopyJob], number: int) -> CopiedFile | DelvecError:
+    """Runs on executors."""
+    return outcome(jobs[number])
