@@ -110,6 +110,8 @@ class Session:
         self._connection = duckdb.connect(":memory:", config=config) if connection is None else connection
         self._lock = threading.Lock()
         self._cursors: weakref.WeakSet[Any] | None = None
+        self._progress_of: Session | None = None
+        """The session whose progress() reports on the statements of this one, if another."""
 
     def progress(self) -> float | None:
         """Return the progress of the slowest running statement from 0 to 1; None if unknown.
@@ -141,8 +143,7 @@ class Session:
             yield self
             return
         with closing(Session(None, *self._limits, threads=1)) as session:
-            # progress() reports on these cursors.
-            session._cursors = self._cursors  # noqa: SLF001 - its own class
+            session._progress_of = self  # noqa: SLF001 - its own class
             yield session
 
     @contextmanager
@@ -204,9 +205,10 @@ class Session:
     def _cursor(self) -> Any:
         with self._lock:
             cursor = self._connection.cursor()
-            is_watched = self._cursors is not None
-            if self._cursors is not None:
-                self._cursors.add(cursor)
+        with (watching := self._progress_of or self)._lock:  # noqa: SLF001 - its own class
+            is_watched = watching._cursors is not None  # noqa: SLF001
+            if watching._cursors is not None:  # noqa: SLF001
+                watching._cursors.add(cursor)  # noqa: SLF001
         # Settings of the cursor only; those of a connection that was passed in stay.
         cursor.execute(_WATCHED if is_watched else _SETTINGS).fetchall()
         return cursor
