@@ -119,20 +119,6 @@ class _Peak:
                 return
 
 
-def _cpu() -> float:
-    """Return the CPU seconds of this process and its children."""
-    ticks = 0
-    for process in (os.getpid(), *_children()):
-        facts = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(facts[11]) + int(facts[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def _children() -> list[int]:
-    folder = Path(f"/proc/{os.getpid()}/task")
-    return [int(each) for task in folder.iterdir() for each in (task / "children").read_text().split()]
-
-
 def measure(contender: str, job: str, location: Path, scale: float) -> dict[str, float]:
     """Run a job in this process; return the measured figures."""
     wanted = JOBS[job]
@@ -152,10 +138,11 @@ def measure(contender: str, job: str, location: Path, scale: float) -> dict[str,
     if wanted.old_files:
         write_old_files(location, max(1, int(wanted.old_files * scale)))
     found = _gain_before(contender, job, location)
+    tree = ProcessTree(os.getpid())
     with _Peak() as peak:
-        cpu, wall = _cpu(), time.perf_counter()
+        cpu, wall = tree.cpu(), time.perf_counter()
         calls[job.removesuffix(" again")]()
-        found |= {"wall": time.perf_counter() - wall, "cpu": _cpu() - cpu}
+        found |= {"wall": time.perf_counter() - wall, "cpu": tree.cpu() - cpu}
     found["memory"] = float(peak.bytes)
     if job == "z-order":
         found["read"] = _files_read(location)

@@ -1,4 +1,4 @@
-"""The memory of a process and its descendants (Linux only)."""
+"""The memory and CPU time of a process and its descendants (Linux only)."""
 
 import os
 import time
@@ -8,6 +8,7 @@ __all__ = ["ProcessTree"]
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _FRESH = 2.0
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class ProcessTree:
@@ -32,6 +33,13 @@ class ProcessTree:
             self._seen = time.monotonic()
         return sum(_resident(each) for each in self._members)
 
+    def cpu(self) -> float:
+        """Return the CPU seconds that they have used, those that have ended included if they were waited for.
+
+        All descendants: Spark's Python workers are started by a process that the JVM started.
+        """
+        return sum(_ticks(each) for each in self._found()) / _TICKS
+
     def _found(self) -> list[int]:
         children: dict[int, list[int]] = {}
         for each in Path("/proc").iterdir():
@@ -49,6 +57,15 @@ def _parent(process: Path) -> int:
         return int((process / "stat").read_text().rpartition(")")[2].split()[1])
     except (OSError, IndexError):
         return 0
+
+
+def _ticks(process: int) -> int:
+    try:
+        facts = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    # Its own, and those of children that it has waited for: in user mode and in the kernel.
+    return sum(map(int, facts[11:15]))
 
 
 def _resident(process: int) -> int:

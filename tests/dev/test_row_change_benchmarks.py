@@ -133,3 +133,16 @@ def test_memory_is_that_of_a_process_and_its_children() -> None:
         assert child.stdout is not None
         child.stdout.readline()
         assert ProcessTree(os.getpid()).resident() >= alone + (48 << 20)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_cpu_is_that_of_children_of_children_too() -> None:
+    """Also once they have ended, if whoever started them waited for them."""
+    work = "import time\nwhile time.process_time() < 0.5: pass"
+    child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {work!r}], check=True)"
+    program = f"{child}; print(1, flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert ProcessTree(process.pid).cpu() >= 0.4
