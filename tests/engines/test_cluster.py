@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import delvec
+from delvec.engines.duckdb import cluster as duckdb_cluster
+from delvec.engines.duckdb import statements
 
 SCHEMA = "id long, x int, y double, word string, s struct<d: date, l: array<int>>"
 
@@ -56,6 +58,32 @@ def clustered(lake, engine, tmp_path):
 
 def rows(table):
     return table.to_arrow().sort_by("id").to_pylist()
+
+
+@pytest.mark.parametrize("batches", [0, 2])
+def test_a_file_that_cannot_be_read_is_named_while_rows_are_sorted(lake, tmp_path, monkeypatch, batches):
+    """DuckDB, which takes rows as they are read, would make a text of the error."""
+    table = make(lake, "duckdb", tmp_path / "t")
+    files, real, seen = set((tmp_path / "t").rglob("*.parquet")), duckdb_cluster.check_positions, []
+
+    def check(*arguments):
+        seen.append(1)
+        if len(seen) > batches:
+            raise delvec.CorruptTable("The data file 'x.parquet' cannot be read", file="x.parquet")
+        return real(*arguments)
+
+    monkeypatch.setattr(statements, "_BATCH_ROWS", 2048)
+    monkeypatch.setattr(duckdb_cluster, "check_positions", check)
+    version = table.version()
+    with pytest.raises(delvec.CorruptTable, match="cannot be read") as raised:
+        table.optimize.z_order(["x"])
+    assert raised.value.details["file"] == "x.parquet"
+    assert len(seen) == batches + 1
+    assert table.version() == version
+    assert set((tmp_path / "t").rglob("*.parquet")) == files
+    monkeypatch.undo()
+    assert table.optimize.z_order(["x"])["numRemovedFiles"] == 4
+    assert table.check()["num-errors"] == 0
 
 
 def adds(table, version):
