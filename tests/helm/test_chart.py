@@ -342,3 +342,12 @@ def test_roots_of_namespaces_are_set(monkeypatch):
 )
 def test_values_that_contradict_each_other_are_refused_in_one_sentence(values, reason):
     assert reason in refused(values)
+
+
+def test_no_pod_takes_the_variables_of_a_service_called_delvec_for_settings():
+    for name in (path.stem for path in EXAMPLES):
+        for (kind, _), one in example(name).items():
+            spec = one.get("spec") or {}
+            template = spec.get("jobTemplate", {}).get("spec", spec).get("template") or one
+            if kind in ("Deployment", "Job", "CronJob", "Pod"):
+                assert template["spec"]["enableServiceLinks"] is False, one["metadata"]["name"]

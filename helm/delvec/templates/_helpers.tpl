@@ -116,6 +116,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 
 {{- define "delvec.podBasics" -}}
+# Kubernetes would add DELVEC_PORT=tcp://… of a service called delvec, which Delvec would take for its own setting.
+enableServiceLinks: false
 serviceAccountName: {{ include "delvec.serviceAccountName" . }}
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets:
