@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -119,6 +120,18 @@ def test_the_schema_takes_the_examples(path):
 def test_the_schema_refuses_what_would_be_overlooked(wrong):
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(merged(VALUES, wrong), SCHEMA)
+
+
+def test_settings_are_those_of_the_service_that_the_chart_does_not_set_itself():
+    of_the_chart = {"token", "database_url", "fault_points"} | {
+        name.removeprefix("DELVEC_").lower()
+        for name in re.findall("DELVEC_[A-Z_]+(?=:)", (CHART / "templates" / "configmap.yaml").read_text())
+    }
+    known = {f"DELVEC_{name.upper()}" for name in Settings.model_fields if name not in of_the_chart}
+    assert set(SCHEMA["properties"]["config"]["properties"]["settings"]["propertyNames"]["enum"]) == known
+    for wrong in ("DELVEC_PORT", "DELVEC_TOKEN", "DELVEC_DASHBORD"):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(merged(VALUES, {"config": {"settings": {wrong: "1"}}}), SCHEMA)
 
 
 def test_the_schema_knows_every_value():
@@ -351,3 +364,13 @@ def test_no_pod_takes_the_variables_of_a_service_called_delvec_for_settings():
             template = spec.get("jobTemplate", {}).get("spec", spec).get("template") or one
             if kind in ("Deployment", "Job", "CronJob", "Pod"):
                 assert template["spec"]["enableServiceLinks"] is False, one["metadata"]["name"]
+
+
+def test_a_pod_has_the_time_that_its_commits_need():
+    assert "config.drainSeconds + 60" in refused({**LEAST, "terminationGracePeriodSeconds": "5"})
+
+
+def test_a_budget_of_no_disruption_is_kept():
+    options = [f"{name}={value}" for name, value in LEAST.items()]
+    budget = rendered("--set", ",".join([*options, "podDisruptionBudget.maxUnavailable=0"]))
+    assert budget["PodDisruptionBudget", "lake-delvec"]["spec"]["maxUnavailable"] == 0

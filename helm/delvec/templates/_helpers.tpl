@@ -238,6 +238,10 @@ volumes:
 {{- if and .Values.backup.enabled (not .Values.backup.existingClaim) }}
 {{- fail "backup.enabled needs backup.existingClaim: the volume for backups" }}
 {{- end }}
+{{- $least := add .Values.config.drainSeconds 60 | int }}
+{{- if and .Values.terminationGracePeriodSeconds (lt (int .Values.terminationGracePeriodSeconds) $least) }}
+{{- fail (printf "terminationGracePeriodSeconds is %d, but running commits need config.drainSeconds + 60, which is %d" (int .Values.terminationGracePeriodSeconds) $least) }}
+{{- end }}
 {{- if and .Values.serviceMonitor.enabled (not .Values.metrics.enabled) }}
 {{- fail "serviceMonitor.enabled needs metrics.enabled" }}
 {{- end }}
