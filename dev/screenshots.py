@@ -37,6 +37,7 @@ _NAMES: Final = (
 _BUSY: Final = "sales.orders"
 _COUNTRIES: Final = ("NZ", "FR", "DE", "JP", "BR", "KE")
 _ROWS: Final = 4000
+_PATIENCE_MS: Final = 300_000
 _WIDTHS: Final = (1440, 768, 360)
 
 
@@ -129,11 +130,17 @@ def _open(page: Page, url: str) -> None:
     )
 
 
+def _page(browser: Browser, **options: Any) -> Page:
+    page = browser.new_page(**options)
+    page.set_default_timeout(_PATIENCE_MS)
+    return page
+
+
 def _pictures(browser: Browser, address: str) -> None:
     """Write the screenshots for the documentation."""
     table = f"{address}/dashboard/tables/{_BUSY}"
     size = {"width": 1200, "height": 800}
-    page = browser.new_page(viewport=size, color_scheme="light")
+    page = _page(browser, viewport=size, color_scheme="light")
     _open(page, address)
     page.screenshot(
         path=_IMAGES / "dashboard-tables.png", clip={"x": 0, "y": 0, "width": 1200, "height": 520}
@@ -149,12 +156,12 @@ def _pictures(browser: Browser, address: str) -> None:
     page.wait_for_selector("#result .result")
     page.locator("#maintenance").screenshot(path=_IMAGES / "dashboard-maintenance.png")
     page.close()
-    page = browser.new_page(viewport=size, color_scheme="dark")
+    page = _page(browser, viewport=size, color_scheme="dark")
     _open(page, table)
     page.locator(".conflicts summary").first.click()
     page.locator("#commits").screenshot(path=_IMAGES / "dashboard-conflicts.png")
     page.close()
-    page = browser.new_page(viewport={"width": 360, "height": 740}, color_scheme="light")
+    page = _page(browser, viewport={"width": 360, "height": 740}, color_scheme="light")
     _open(page, table)
     page.screenshot(path=_IMAGES / "dashboard-phone.png")
     page.close()
@@ -164,7 +171,7 @@ def _audit(browser: Browser, address: str, folder: Path) -> None:
     """Write every page at each width, dark and light."""
     for width in _WIDTHS:
         for scheme in ("light", "dark"):
-            page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+            page = _page(browser, viewport={"width": width, "height": 900}, color_scheme=scheme)
             for name, path in (("tables", "/"), ("table", f"/dashboard/tables/{_BUSY}")):
                 _open(page, address + path)
                 page.screenshot(path=folder / f"{name}-{width}-{scheme}.png", full_page=True)

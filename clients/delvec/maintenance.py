@@ -19,6 +19,7 @@ from delvec_kernel.wire import (
     LeaseRequest,
     MaintenanceRun,
     MaintenanceRunsResponse,
+    MaintenanceTasksResponse,
     PoliciesResponse,
     Policy,
     PolicyContent,
@@ -151,6 +152,19 @@ class Maintenance:
         identifier = None if table is None else self._lake.table(table).id
         found = self._runs(identifier, since, limit, type, state)
         return [one.model_dump(by_alias=True) for one in found]
+
+    def tasks(self, table: str) -> list[dict[str, Any]]:
+        """Return OPTIMIZE and PURGE of a table that run, wherever they do, or ended less than a day ago, newest first.
+
+        Each has ``state``, ``bytes-done`` of ``size-in-bytes``, ``files-done`` of ``num-files``, ``bytes-per-second``
+        and ``seconds-left``. Those that take less than a second are not listed.
+
+        Raises:
+            TableNotFound: the table does not exist.
+        """
+        path = table_path(self._lake.table(table).id, "maintenance-tasks")
+        found = answer(MaintenanceTasksResponse, self._service.get(path))
+        return [one.model_dump(by_alias=True) for one in found.tasks]
 
     def run(self, tables: Sequence[str] | None = None, *, dry_run: bool = False) -> list[MaintenanceResult]:
         """Run the maintenance that policies ask for now, table by table; or only report it.

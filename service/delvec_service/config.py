@@ -22,8 +22,19 @@ _OLD_LOG_MAINTENANCE = "DELVEC_LOG_UPKEEP"
 """Its name in 0.1.0."""
 _PROVIDER = r"^(https://|http://(localhost|127\.0\.0\.1|\[::1\])([:/]|$))"
 """Keys fetched without encryption could be anybody's."""
+_NO_PROVIDER = "must be an https:// URL (http:// only on localhost)"
+_EXPECTED = {
+    "oidc_issuer": _NO_PROVIDER,
+    "oidc_jwks_url": _NO_PROVIDER,
+    "credential_role_arn": "must be the ARN of a role: arn:aws:iam::123456789012:role/name",
+}
+"""What pydantic could only tell as a pattern or a length."""
 
 
+_NAMESPACE_ROOTS = 'a JSON object, such as {"sales": ["s3://sales/lake"]}'
+
+
+_IN_MEMORY = ("sqlite://", "sqlite:///:memory:")
 _UNLIMITED: dict[str, Any] = {
     f"{of}_{what}": 0
     for of in ("principal", "table")
@@ -293,13 +304,27 @@ class Settings(BaseSettings):
         if not isinstance(value, str):
             return value
         if value.lstrip().startswith("["):
-            return json.loads(value)
+            return _json(value, 'a JSON list, such as ["/data", "/more"]; or separate values by commas')
         return tuple(part.strip() for part in value.split(",") if part.strip())
 
     @field_validator("namespace_roots", mode="before")
     @classmethod
     def _by_namespace(cls, value: Any) -> Any:
-        return json.loads(value) if isinstance(value, str) else value
+        found = _json(value, _NAMESPACE_ROOTS) if isinstance(value, str) else value
+        if not isinstance(found, dict):
+            raise ValueError(f"must be {_NAMESPACE_ROOTS}")  # noqa: TRY004 - pydantic takes no TypeError
+        return {name: (roots,) if isinstance(roots, str) else roots for name, roots in found.items()}
+
+    @field_validator("token")
+    @classmethod
+    def _sendable(cls, value: SecretStr | None) -> SecretStr | None:
+        """Drop the newline that files and Kubernetes secrets end in, as the client does."""
+        if value is None:
+            return None
+        token = value.get_secret_value().strip()
+        if not token or not token.isascii() or not token.isprintable() or " " in token:
+            raise ValueError("must be printable ASCII without spaces: no client could send it in a header")
+        return SecretStr(token)
 
     @field_validator("namespace_roots")
     @classmethod
@@ -378,24 +403,42 @@ class Settings(BaseSettings):
 
 
 def invalid_settings(error: ValidationError) -> list[str]:
-    """Return each invalid setting, as its environment variable and what is wrong with it."""
-    invalid = []
-    for each in error.errors(include_url=False, include_input=False):
-        name = "_".join(str(part) for part in each["loc"][:1]).upper()
-        invalid.append(f"DELVEC_{name.removeprefix('DELVEC_')}: {each['msg']}")
-    return invalid
+    """Return what is wrong with the settings, one sentence for each, without their values."""
+    found = []
+    for one in error.errors(include_url=False, include_input=False):
+        field = str(one["loc"][0]).lower().removeprefix("delvec_") if one["loc"] else ""  # of either name
+        said = one["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+        if one["type"].startswith("string_"):
+            said = _EXPECTED.get(field, said)
+        elif one["type"] == "tuple_type" and field == "namespace_roots":
+            said = f"must be {_NAMESPACE_ROOTS}"
+        found.append(f"DELVEC_{field.upper()} {said}" if field else said)
+    return found
+
+
+def _json(value: str, expected: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise ValueError(f"must be {expected} ({error})") from None
 
 
 def check_servable(settings: Settings) -> None:
     """Reject settings that would expose more than intended.
 
     Raises:
-        BadRequest: there are no roots, or others could reach the service without a token.
+        BadRequest: there are no roots, others could reach the service without a token, or workers would not share a
+            database.
     """
     if not settings.roots:
         raise BadRequest(
             "A service that others can reach needs a list of allowed directories; set DELVEC_ROOTS or pass --roots, "
             "for example --roots /data,s3://bucket/tables."
+        )
+    if settings.workers > 1 and settings.database_url.get_secret_value() in _IN_MEMORY:
+        raise BadRequest(
+            f"{settings.workers} workers cannot share an in-memory database; set DELVEC_DATABASE_URL to a file or to "
+            "PostgreSQL."
         )
     configured = settings.token is not None or settings.oidc_issuer is not None
     if settings.authentication == "off" and configured:

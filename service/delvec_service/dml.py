@@ -33,6 +33,7 @@ from delvec_kernel.wire import (
 )
 from delvec_kernel.wire import TableResource as Resource
 from delvec_service.commits.idempotency import Answers, request_hash
+from delvec_service.logs import facts
 from delvec_service.store.open_table import OpenTable
 
 __all__ = ["Limits", "RowCommands"]
@@ -424,6 +425,8 @@ class _Client(ServiceClient):
         self._read_bytes = read_bytes
         self._notes = notes
         self._operation = operation
+        # The page recognises the tasks that it started by the ids of its requests.
+        self.task_id = f"{facts().get('request_id', '')[:100]}.{uuid.uuid4().hex[:8]}"
         self.read_version = 0
         self.done: CommitResponse | None = None
 

@@ -1,8 +1,10 @@
 """``delvec doctor``: checks whether this machine can run the service, and what to do if it cannot."""
 
+import difflib
 import os
 import re
 import shutil
+import socket
 import subprocess
 import threading
 import time
@@ -15,6 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Final, Literal
 
 from delvec_kernel.errors import AtomicCreateUnsupported, DelvecError
+from delvec_kernel.locations import local_path
 from delvec_kernel.storage.roots import Roots
 from delvec_service.config import Settings, check_servable
 from delvec_service.credentials.aws_sts import AwsSts
@@ -26,6 +29,12 @@ __all__ = ["Finding", "examine"]
 
 State = Literal["ok", "warning", "failed"]
 
+_OTHER_VARIABLES: Final = frozenset(
+    {"LOG_UPKEEP", "URL", "DEBUG", "SPARK_BROADCAST_BYTES", "CORPUS", "REQUIRE"}
+)
+"""An old name, and variables of the client and of Delvec's tests."""
+_SETTING: Final = re.compile("DELVEC_(?!TEST_)")
+_ALIKE: Final = 0.75
 _RACERS: Final = 8
 _JAVA: Final = 17
 _JAVA_SECONDS: Final = 20
@@ -38,8 +47,8 @@ class Finding:
     """The result of one check.
 
     Attributes:
-        check: what was checked: ``configuration``, ``database``, ``storage``, ``put-if-absent``, ``clock``,
-            ``credentials``, ``java``, ``pyspark``.
+        check: what was checked: ``configuration``, ``variables``, ``address``, ``database``, ``identity-provider``, ``storage``,
+            ``put-if-absent``, ``clock``, ``credentials``, ``java``, ``pyspark``.
         state: ``failed``: the service does not work; ``warning``: it works, with a problem.
         found: what was found.
         advice: what to do; empty if nothing.
@@ -54,7 +63,10 @@ class Finding:
 def examine(settings: Settings) -> Iterator[Finding]:
     """Yield findings one by one. Each root gets a temporary file. Nothing is raised: errors are findings."""
     yield from _configuration(settings)
+    yield from _variables()
+    yield from _address(settings)
     yield _database(settings)
+    yield from _identity_provider(settings)
     try:
         roots = NamespaceRoots(settings.roots, settings.namespace_roots, settings.warehouse)
     except DelvecError as error:
@@ -90,11 +102,79 @@ def _configuration(settings: Settings) -> Iterator[Finding]:
         yield Finding("configuration", "warning", "fault points are armed", "unset DELVEC_FAULT_POINTS")
     else:
         own = ", ".join(sorted(settings.namespace_roots))
+        count = len(settings.roots)
         found = (
-            f"{len(settings.roots)} roots{(f', and those of the namespaces {own}' if own else '')}, port "
+            f"{count} root{'' if count == 1 else 's'}{(f', and those of the namespaces {own}' if own else '')}, port "
             f"{settings.port}"
         )
         yield Finding("configuration", "ok", found)
+
+
+def _variables() -> Iterator[Finding]:
+    """Report variables that look like settings, but are none: a misspelled one has no effect."""
+    known = {name.upper() for name in Settings.model_fields} | _OTHER_VARIABLES
+    given = (name.removeprefix("DELVEC_") for name in os.environ if _SETTING.match(name))
+    for name in sorted(set(given) - known):
+        close = difflib.get_close_matches(name, known, 1, _ALIKE)
+        meant = f"; did you mean DELVEC_{close[0]}?" if close else ""
+        yield Finding(
+            "variables",
+            "warning",
+            f"DELVEC_{name} is not a setting and has no effect{meant}",
+            "docs/service.md has the settings",
+        )
+
+
+def _address(settings: Settings) -> Iterator[Finding]:
+    """Report an address that is not this machine's. The port may be in use: by the service."""
+    try:
+        found = socket.getaddrinfo(settings.host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        with socket.socket(family, kind, protocol) as trial:
+            trial.bind(address)
+    except (OSError, UnicodeError) as error:
+        yield Finding(
+            "address",
+            "failed",
+            f"the service cannot listen on '{settings.host}': {getattr(error, 'strerror', None) or error}",
+            "set DELVEC_HOST to an address of this machine: 0.0.0.0 for all, 127.0.0.1 for this machine only",
+        )
+
+
+def _identity_provider(settings: Settings) -> Iterator[Finding]:
+    if settings.oidc_issuer is None or settings.oidc_audience is None:
+        return
+    from delvec_service.auth.oidc import IdentityProvider, OidcSettings
+
+    provider = IdentityProvider(
+        OidcSettings(
+            settings.oidc_issuer,
+            settings.oidc_audience,
+            settings.oidc_jwks_url,
+            settings.oidc_groups_claim,
+        )
+    )
+    try:
+        count = provider.check()
+    except DelvecError as error:
+        yield Finding(
+            "identity-provider",
+            "failed",
+            error.message,
+            "correct DELVEC_OIDC_ISSUER (exactly the `iss` of its tokens) or DELVEC_OIDC_JWKS_URL; the provider must be "
+            "reachable from here",
+        )
+        return
+    if not count:
+        yield Finding(
+            "identity-provider",
+            "failed",
+            f"{settings.oidc_issuer} has no keys for signatures",
+            "see its settings",
+        )
+    else:
+        keys = f"{count} key{'' if count == 1 else 's'}"
+        yield Finding("identity-provider", "ok", f"{settings.oidc_issuer} has {keys} for signatures")
 
 
 def _database(settings: Settings) -> Finding:
@@ -129,6 +209,15 @@ def _database(settings: Settings) -> Finding:
 
 
 def _storage(root: str, roots: Roots) -> Iterator[Finding]:
+    local = local_path(root)
+    if local is not None and not local.exists():
+        yield Finding(
+            "storage",
+            "warning",
+            f"the directory {local} does not exist, and was not checked; the service would create it",
+            "create it, or mount its volume, if the name is right",
+        )
+        return
     objects = ObjectStore(root, allowed=roots.allows)
     name = f"_delvec_doctor_{uuid.uuid4().hex}.tmp"
     try:

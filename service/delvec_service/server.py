@@ -18,12 +18,11 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.supervisors import Multiprocess
 
-from delvec_kernel.errors import BadRequest
 from delvec_service import logs
 from delvec_service.api.connections import BoundedProtocol
 from delvec_service.api.probes import Readiness
 from delvec_service.app import create_app
-from delvec_service.config import Settings
+from delvec_service.config import Settings, check_servable
 from delvec_service.startup import garbage_collection_paused
 
 __all__ = ["run"]
@@ -46,14 +45,7 @@ def run(settings: Settings) -> None:
         ServiceUnavailable: the database does not answer, or a newer Delvec has migrated it.
         SystemExit: the port is in use, or a worker does not start.
     """
-    if settings.workers > 1 and settings.database_url.get_secret_value() in (
-        "sqlite://",
-        "sqlite:///:memory:",
-    ):
-        raise BadRequest(
-            f"{settings.workers} workers cannot share an in-memory database; set DELVEC_DATABASE_URL to a file or to "
-            "PostgreSQL."
-        )
+    check_servable(settings)
     logs.configure(settings.log_level)
     config = uvicorn.Config(
         partial(_application, settings),  # pickled: each worker builds its own

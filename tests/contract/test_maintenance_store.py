@@ -7,10 +7,10 @@ import pytest
 from sqlalchemy import update
 
 from delvec_kernel.errors import MaintenanceUnderWay, PolicyNotFound
-from delvec_kernel.wire import MaintenanceRun, Policy, PolicyContent
+from delvec_kernel.wire import MaintenanceRun, Policy, PolicyContent, TaskReport
 from delvec_service.store.health_samples import CommitCounts, HealthSample, HealthSampleStore
 from delvec_service.store.maintenance import MaintenanceStore
-from delvec_service.store.models import MaintenanceLeaseRow
+from delvec_service.store.models import MaintenanceLeaseRow, MaintenanceTaskRow
 from delvec_service.store.registry import Registry, table_id
 
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -152,3 +152,49 @@ def test_runs_of_more_than_a_year_ago_go(store, database):
     store.record(a, run("new"))
 
     assert [one.id for one in store.runs("")] == ["new"]
+
+
+def report(identifier="t1", **values):
+    given = {
+        "operation": "OPTIMIZE",
+        "engine": "delvec-duckdb/1",
+        "state": "running",
+        "elapsed_seconds": 10.0,
+        "num_files": 4,
+        "files_done": 1,
+        "size_in_bytes": 400,
+        "bytes_done": 100,
+    }
+    return TaskReport(id=identifier, **(given | values))
+
+
+def test_the_newest_report_of_a_task_counts(store):
+    store.report("t", report(files_done=0, bytes_done=0), "ann")
+    [task] = store.tasks("t")
+    assert (task.bytes_per_second, task.seconds_left, task.principal) == (None, None, "ann")
+    store.report("t", report(elapsed_seconds=11.0), "ann")
+    [task] = store.tasks("t")
+    assert (task.files_done, task.bytes_done, task.state) == (1, 100, "running")
+    assert task.bytes_per_second == pytest.approx(10, rel=0.5)
+    assert task.seconds_left == pytest.approx(30, rel=1)
+    store.report("t", report(state="done", files_done=4, bytes_done=400), "ann")
+    store.report("t", report(), "ann")  # sent before, arrives late
+    [task] = store.tasks("t")
+    assert (task.state, task.bytes_done, task.seconds_left) == ("done", 400, None)
+    assert store.tasks("other") == []
+
+
+def test_a_task_of_a_dead_process_is_lost_and_after_a_day_gone(store, database):
+    store.report("t", report(), None)
+    row = MaintenanceTaskRow
+    for age, states in ((timedelta(seconds=30), ["running"]), (timedelta(minutes=2), ["lost"])):
+        with database.write() as session:
+            session.execute(update(row).values(updated_at=datetime.now(UTC) - age))
+        assert [task.state for task in store.tasks("t")] == states
+    assert store.tasks("t")[0].seconds_left is None
+    with database.write() as session:
+        session.execute(update(row).values(updated_at=datetime.now(UTC) - timedelta(hours=25)))
+    assert store.tasks("t") == []
+    store.report("t", report("t2"), None)
+    with database.read() as session:
+        assert session.query(row).count() == 1

@@ -131,7 +131,7 @@ def test_commits_stand_for_themselves(table):
     version = table.version()
     done = table.optimize(commit_bytes=1, progress=lambda ready, total: seen.append((ready, total)))
     assert (done["numBatches"], done.version) == (2, version + 2)
-    assert len(seen) == 2
+    assert seen == sorted(seen)
     assert seen[-1][0] == seen[-1][1]
 
 
@@ -203,7 +203,7 @@ def test_a_run_that_is_stopped_is_gone_on_with(lake, table, monkeypatch, command
     assert rows(table) == before
     seen = []
     done = run(commit_bytes=1, progress=lambda ready, total: seen.append(ready / total), **options)
-    assert (done["numBatches"], seen) == (1, [1.0])
+    assert (done["numBatches"], seen[-1]) == (1, 1.0)
     assert rows(table) == before
     assert run(dry_run=True, **options)["numRemovedFiles"] == 0
     assert table.check()["num-errors"] == 0

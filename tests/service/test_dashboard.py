@@ -343,9 +343,52 @@ def test_tasks_are_seen_by_who_sees_the_table(filled):
 
     shown = filled.client.get(f"/dashboard/tables/{filled.name}/tasks")
     assert "CHECKPOINT done at" in " ".join(Page(shown).text.split())
-    assert "every 1s" not in shown.text  # no task is running, so the page does not refresh
+    assert "every 15s" in shown.text  # nothing runs: it is asked for again, but not often
     assert filled.client.get("/dashboard/tables/nobody/tasks").status_code == 404
     assert "CHECKPOINT" in Page(filled.client.get(f"/dashboard/tables/{filled.name}")).text
+
+
+REPORT = {
+    "id": "t1",
+    "operation": "REORG",
+    "engine": "<script>alert(1)</script>",
+    "state": "running",
+    "elapsed-seconds": 2,
+    "num-files": 4,
+    "files-done": 1,
+    "size-in-bytes": 4096,
+    "bytes-done": 1024,
+}
+
+
+def test_what_runs_elsewhere_is_watched_with_bytes_rate_and_time_left(table):
+    table.client.post(f"{table.url}/maintenance-tasks", json=REPORT).raise_for_status()
+    shown = table.client.get(f"/dashboard/tables/{table.name}/tasks")
+    page = Page(shown)
+    assert not page.all("script")
+    text = " ".join(page.text.split())
+    assert "REORG on <script>alert(1)</script>" in text
+    assert "1.0 KiB of 4.0 KiB, 1 of 4 files, 5" in text  # bytes a second
+    assert "left" in text
+    assert "every 1s" in shown.text
+    [bar] = page.all("progress")
+    assert (bar["max"], bar["value"]) == ("4096", "1024")
+    ended = {**REPORT, "state": "done", "bytes-done": 4096, "files-done": 4}
+    table.client.post(f"{table.url}/maintenance-tasks", json=ended).raise_for_status()
+    page = Page(table.client.get(f"/dashboard/tables/{table.name}"))
+    assert not page.all("progress", max="4096")
+    assert "4.0 KiB of 4.0 KiB, 4 of 4 files" in page.text
+
+
+def test_a_task_of_the_page_is_listed_once_with_what_its_engine_reports(filled, monkeypatch):
+    monkeypatch.setattr("delvec.dml.rewrite_progress._REPORT_SECONDS", 0.0)
+    run(filled, "purge")
+    shown = Page(filled.client.get(f"/dashboard/tables/{filled.name}/tasks"))
+    [task] = shown.all("li")
+    assert "task done" in task["class"]
+    text = " ".join(shown.text.split())
+    assert "PURGE done at" in text
+    assert "REORG on" not in text
 
 
 def test_conflicts_are_shown_with_who_was_in_the_way(filled, bitmap):

@@ -83,6 +83,11 @@ COMMANDS: Final[dict[str, Entry]] = {
         "conflicts",
         "List commits to the table that lost to a concurrent commit, and the versions that won.",
     ),
+    "tasks": Entry(
+        "inspection",
+        "tasks",
+        "List running OPTIMIZE and PURGE of the table, wherever they run: bytes done, rate, time left.",
+    ),
     "checkpoint": Entry(
         "maintenance",
         "checkpoint",

@@ -31,13 +31,7 @@ def doctor(context: typer.Context) -> int:
         findings = list(examine(Settings()))
     except ValidationError as error:
         findings = [
-            Finding(
-                "configuration",
-                "failed",
-                each,
-                "see docs/service.md",
-            )
-            for each in invalid_settings(error)
+            Finding("configuration", "failed", one, "see docs/service.md") for one in invalid_settings(error)
         ]
     code = int(any(one.state == "failed" for one in findings))
     if session(context).as_json:

@@ -2,16 +2,18 @@
 
 import json
 import sys
-from collections.abc import Mapping
-from typing import Annotated, Any
+import time
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final
 
 import typer
 
-from delvec.cli.output import instant, number, print_json, print_pairs, print_table
+from delvec.cli.output import instant, number, print_json, print_pairs, print_table, say, size_of, span_of
 from delvec.cli.session import Table, session
 
-__all__ = ["conflicts", "detail", "health", "history"]
+__all__ = ["conflicts", "detail", "health", "history", "tasks"]
 
+_WATCH_SECONDS: Final = 2.0
 _NOTHING = (None, "", "0", 0, "[]", "{}", "null", "false")
 
 
@@ -177,6 +179,57 @@ def conflicts(
         for name in ("committed", "rebased", "rows-saved", "conflicts")
     }
     print_pairs({name.replace("-", " "): number(total) for name, total in totals.items()})
+
+
+def tasks(
+    context: typer.Context,
+    table: Table,
+    *,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Print again every two seconds until none is running.")
+    ] = False,
+) -> None:
+    """List running OPTIMIZE and PURGE of the table, wherever they run: bytes done, rate, time left.
+
+    [bold]delvec tasks people --watch[/bold]
+    """
+    now = session(context)
+    with now.connect() as lake:
+        name = lake.table(table).id
+        while True:
+            found = lake.maintenance.tasks(name)
+            if now.as_json:
+                print_json(found)
+            else:
+                _print_tasks(found)
+            if not watch or not any(one["state"] == "running" for one in found):
+                return
+            time.sleep(_WATCH_SECONDS)
+
+
+def _print_tasks(found: Sequence[Mapping[str, Any]]) -> None:
+    if not found:
+        say(
+            "no task is running, and none ended in the last day; those that take less than a second are not listed"
+        )
+        return
+    print_table(
+        ["began (UTC)", "operation", "engine", "state", "files", "bytes", "rate", "left"],
+        [
+            (
+                f"{one['started-at']:%Y-%m-%d %H:%M:%S}",
+                _who(one["operation"], one["principal"]),
+                one["engine"],
+                one["state"],
+                f"{number(one['files-done'])} of {number(one['num-files'])}",
+                f"{size_of(one['bytes-done'])} of {size_of(one['size-in-bytes'])}",
+                "" if one["bytes-per-second"] is None else f"{size_of(one['bytes-per-second'])}/s",
+                span_of(one["seconds-left"]),
+            )
+            for one in found
+        ],
+        right=["files", "bytes", "rate", "left"],
+    )
 
 
 def _who(operation: str, principal: str | None) -> str:

@@ -1,11 +1,12 @@
 """Commands that maintain a table."""
 
+import time
 from functools import partial
 from typing import Annotated, Any
 
 import typer
 
-from delvec.cli.output import number, print_json, print_table, say
+from delvec.cli.output import number, print_json, print_table, say, size_of, span_of
 from delvec.cli.session import Table, session
 from delvec.dml.optimize_run import PlannedCompaction
 from delvec_kernel.wire import Rewrite
@@ -110,6 +111,33 @@ def check(
         raise typer.Exit(1)
 
 
+class _SoFar:
+    """What the bar of OPTIMIZE shows."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._done = self._size = 0
+        self._is_known = False
+
+    def tell(self, done: int, size: int) -> None:
+        """Note the bytes done, and the total."""
+        self._done, self._size, self._is_known = done, size, True
+
+    def share(self) -> float | None:
+        """Return how much is done, from 0 to 1; None if that is not known yet."""
+        if not self._is_known:
+            return None
+        return self._done / self._size if self._size else 1.0
+
+    def words(self) -> str:
+        """Return the bytes done, the rate and the time left."""
+        if not self._done:
+            return ""
+        rate = self._done / (time.monotonic() - self._began)
+        left = span_of((self._size - self._done) / rate)
+        return f"{size_of(self._done)} of {size_of(self._size)}, {size_of(rate)}/s, about {left} left"
+
+
 def optimize(
     context: typer.Context,
     table: Table,
@@ -186,12 +214,8 @@ def optimize(
     _check_rewrite(rewrite, writes_all=purge or full or bool(zorder_by))
     now = session(context)
     options: dict[str, Any] = {} if min_deleted_ratio is None else {"min_deleted_ratio": min_deleted_ratio}
-    ready: list[float] = []
-
-    def progress(done: int, total: int) -> None:
-        ready[:] = [done / total if total else 1.0]
-
-    with now.table(table, doing="rewriting files", ready=lambda: ready[0] if ready else None) as target:
+    so_far = _SoFar()
+    with now.table(table, doing="rewriting files", ready=so_far.share, detail=so_far.words) as target:
         run = target.optimize.purge if purge else partial(target.optimize, full=full, rewrite=rewrite)
         if zorder_by:
             run = partial(target.optimize.z_order, zorder_by)
@@ -201,7 +225,7 @@ def optimize(
             dry_run=dry_run,
             max_bytes=max_bytes,
             max_memory=max_memory,
-            progress=progress,
+            progress=so_far.tell,
             user_metadata=user_metadata,
             **options,
         )

@@ -26,28 +26,38 @@ __all__ = [
     "print_table",
     "rows_of",
     "say",
+    "size_of",
+    "span_of",
     "working",
 ]
 
 _QUICK_SECONDS: Final = 1.0
 _LOOK_SECONDS: Final = 0.2
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 @contextmanager
-def working(what: str, fraction: Callable[[], float | None], *, as_json: bool) -> Iterator[None]:
+def working(
+    what: str,
+    fraction: Callable[[], float | None],
+    *,
+    as_json: bool,
+    detail: Callable[[], str] = lambda: "",
+) -> Iterator[None]:
     """Show a progress bar once a second has passed; it is erased at the end.
 
     Args:
         what: the activity: ``deleting rows``.
         fraction: how much of the current step is done, from 0 to 1; None if unknown.
         as_json: a program reads the output; nothing is shown then, nor if standard error is not a terminal.
+        detail: what is shown behind the bar.
     """
     if as_json or not sys.stderr.isatty():
         yield
         return
     fraction()  # the first call makes sources report progress
     ended = threading.Event()
-    shown = threading.Thread(target=_show, args=(what, fraction, ended), daemon=True)
+    shown = threading.Thread(target=_show, args=(what, fraction, detail, ended), daemon=True)
     shown.start()
     try:
         yield
@@ -56,16 +66,24 @@ def working(what: str, fraction: Callable[[], float | None], *, as_json: bool) -
         shown.join()
 
 
-def _show(what: str, fraction: Callable[[], float | None], ended: threading.Event) -> None:
+def _show(
+    what: str, fraction: Callable[[], float | None], detail: Callable[[], str], ended: threading.Event
+) -> None:
     if ended.wait(_QUICK_SECONDS):
         return
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[detail]}"),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
+        task = bar.add_task(what, total=None, detail="")
         while not ended.wait(_LOOK_SECONDS):
             done = fraction()
             # Without a number the bar pulses.
-            bar.update(task, total=None if done is None else 1.0, completed=done or 0.0)
+            bar.update(task, total=None if done is None else 1.0, completed=done or 0.0, detail=detail())
 
 
 _PIPE_WIDTH = 10_000  # a pipe has no width: nothing is folded or cut
@@ -78,6 +96,7 @@ def print_json(value: Any) -> None:
 
 def say(message: str) -> None:
     """Print a message for people on standard error, apart from the result."""
+    sys.stdout.flush()  # into a pipe it would come after the message
     print(message, file=sys.stderr)
 
 
@@ -144,6 +163,29 @@ def instant(milliseconds: int | None) -> str:
 def number(value: float | None) -> str:
     """Return a number with thousands separated."""
     return "" if value is None else f"{value:,}"
+
+
+def size_of(count: float | None) -> str:
+    """Return a number of bytes in the largest unit that fits: ``12.3 MiB``."""
+    if count is None:
+        return ""
+    left, unit = float(count), 0
+    while left >= 1024 and unit < len(_UNITS) - 1:  # noqa: PLR2004 - the next unit
+        left, unit = left / 1024, unit + 1
+    return f"{left:.1f} {_UNITS[unit]}" if unit else f"{left:.0f} B"
+
+
+def span_of(seconds: float | None) -> str:
+    """Return a duration: ``42 s``, ``3 min 5 s``, ``2 h 10 min``."""
+    if seconds is None:
+        return ""
+    whole = round(seconds)
+    if whole < 60:  # noqa: PLR2004 - a minute
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:  # noqa: PLR2004 - an hour
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
 
 
 def rows_of(count: int | None) -> str:

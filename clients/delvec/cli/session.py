@@ -47,6 +47,7 @@ class Session:
         *,
         doing: str | None = None,
         ready: Callable[[], float | None] = lambda: None,
+        detail: Callable[[], str] = lambda: "",
     ) -> Iterator["DeltaTable"]:
         """Open a table for one command.
 
@@ -54,6 +55,7 @@ class Session:
             name_or_location: the table.
             doing: the activity to show while it runs; None for quick commands and those that print as they go.
             ready: how much of it is done, from 0 to 1; with None, the progress of the engine's statement is shown.
+            detail: what is shown behind the bar.
         """
         from delvec.cli.output import working
 
@@ -64,7 +66,11 @@ class Session:
                 statement, whole = lake.progress(), ready()
                 return statement if whole is None else whole
 
-            with nullcontext() if doing is None else working(doing, fraction, as_json=self.as_json):
+            with (
+                nullcontext()
+                if doing is None
+                else working(doing, fraction, as_json=self.as_json, detail=detail)
+            ):
                 yield table
 
 

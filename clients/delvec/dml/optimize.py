@@ -4,8 +4,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from delvec.dml.optimize_run import COMMIT_BYTES, Optimize, OptimizeRun, Progress
+from delvec.dml.optimize_run import COMMIT_BYTES, Optimize, OptimizeRun
 from delvec.dml.retry import checked, with_retries
+from delvec.dml.rewrite_progress import Progress, reported
 from delvec.engines.operation import running
 from delvec.http.service_client import ServiceClient, answer, request, table_path
 from delvec.peer_names import (
@@ -75,7 +76,8 @@ class Optimizer:
                 its libraries come on top. Not for Spark, where the executors' settings apply.
             user_metadata: text for the table's history.
             retries: how often to plan again after another writer replaced the same files; by default the connection's.
-            progress: called after each commit with the bytes done and the total.
+            progress: called while it runs, and after each commit, with the bytes done and the total; on Spark only after
+                commits.
             full: recluster all files of a clustered table together, including those clustered by other columns.
             rewrite: "always" decodes and encodes all rows. "auto" copies row groups byte for byte, deleted rows included, if
                 they are large and the files similar. "never" only copies, and leaves other files as they are. Files
@@ -149,7 +151,8 @@ class Optimizer:
             max_memory: maximum bytes of rows in memory, as for ``table.optimize()``.
             user_metadata: text for the table's history.
             retries: how often to plan again after another writer changed the same files; by default the connection's.
-            progress: called after each commit with the bytes done and the total.
+            progress: called while it runs, and after each commit, with the bytes done and the total; on Spark only after
+                commits.
             partition_filters: as in deltalake, instead of ``where``; see ``table.optimize()``.
             max_spill_size: deltalake's name of ``max_memory``.
             others: refused, as for ``table.optimize()``.
@@ -255,6 +258,7 @@ class Optimizer:
         run = OptimizeRun(self._service, self._table, wanted)
         if dry_run:
             return run.planned()
-        return with_retries(
-            self._service, self._retries if retries is None else checked(retries), run.execute
-        )
+        most = self._retries if retries is None else checked(retries)
+        name = "REORG" if wanted.purge else "OPTIMIZE"
+        with reported(self._service, self._table.id, name, self._table.engine.name, run.progress):
+            return with_retries(self._service, most, run.execute)

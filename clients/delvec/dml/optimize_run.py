@@ -1,7 +1,7 @@
 """One run of OPTIMIZE, Z-order, clustering or PURGE: plans, has files copied or rewritten, and commits batch by batch."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Final
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from delvec.display import shown
 from delvec.dml import row_command
+from delvec.dml.rewrite_progress import Progress, RewriteProgress
 from delvec.dml.row_command import Clock
 from delvec.engines import row_ids
 from delvec.engines.compaction import Compacted
@@ -52,12 +53,9 @@ __all__ = [
     "Optimize",
     "OptimizeRun",
     "PlannedCompaction",
-    "Progress",
     "check_partitions_only",
 ]
 
-Progress = Callable[[int, int], None]
-"""Called after each commit with the bytes done and the total."""
 COMMIT_BYTES: Final = 4 << 30
 """A commit covers about so many bytes of files."""
 
@@ -107,7 +105,7 @@ class Optimize:
         max_deleted_ratio: files with a larger share of deleted rows are rewritten, whatever their size.
         commit_bytes: split the work into independent commits of about this many bytes.
         user_metadata: text for the table's history.
-        progress: is called after each commit.
+        progress: is called while it runs; see :class:`~delvec.dml.rewrite_progress.RewriteProgress`.
         min_deleted_ratio: purge only files with a larger share of deleted rows.
         max_bytes: rewrite at most this many bytes, by gain per byte; None for no limit.
         auto: only these partitions, by the rules of auto compaction; None for a command.
@@ -210,7 +208,7 @@ class OptimizeRun:
         self._cubes: ZCubeRules | None = None
         self._rules = CompactionRules()
         self._copies: CopyPlan | None = None
-        self._left_bytes = 0
+        self.progress = RewriteProgress(wanted.progress)
 
     def planned(self) -> PlannedCompaction:
         """Return what would be done."""
@@ -256,19 +254,20 @@ class OptimizeRun:
         """Rewrite and commit, batch by batch."""
         scan, bins = self._plan()
         self._counts["totalConsideredFiles"] = self._counts["totalFilesSkipped"] = len(scan)
-        self._left_bytes = 0
-        total = self._done_bytes + sum(each.size for each in bins)
+        self.progress.plan(sum(len(each.files) for each in bins), sum(each.size for each in bins))
+        passes = 1 if self._cubes is None else 2  # sorted rows are read, then written
         partitions = set()
         with self._engine() as engine:
             for batch in self._batches(self._parts(scan, bins)):
+                places = np.concatenate([each.bin.files for each in batch])
+                self.progress.begin(scan.files.take(pa.array(places)), passes)
                 self._commit(engine, scan, batch)
                 partitions |= {self._partition(scan, each.bin) for each in batch}
                 self._done_bytes += sum(each.bin.size for each in batch)
                 self._add("totalFilesSkipped", -sum(len(each.bin.files) for each in batch))
                 self._add("numBins", len(batch))
                 self._add("numBatches", 1)
-                if self._wanted.progress is not None:
-                    self._wanted.progress(self._done_bytes, total - self._left_bytes)
+                self.progress.commit()
         self._add("partitionsOptimized", len(partitions))
         return Metrics({**self._counts, **self._elapsed()}, self._version)
 
@@ -299,9 +298,9 @@ class OptimizeRun:
         # What did not fit into the copies of several bins is put together.
         places = np.concatenate(rest)
         facts = scan.files.take(pa.array(places))
-        self._left_bytes += int(facts["size"].to_numpy().sum())
+        self.progress.skip(len(facts), int(facts["size"].to_numpy().sum()))
         for again in pack(facts, scan.partition_keys, self._rules):
-            self._left_bytes -= again.size
+            self.progress.skip(-len(again.files), -again.size)
             parts = copies.divide(
                 replace(again, files=places[again.files]), whole=self._wanted.rewrite != "never"
             )
@@ -311,7 +310,7 @@ class OptimizeRun:
         """Leave out what stays as it is."""
         for each in parts:
             if self._wanted.rewrite == "never" and each.sources is None:
-                self._left_bytes += each.bin.size
+                self.progress.skip(len(each.bin.files), each.bin.size)
             else:
                 yield each
 
@@ -438,6 +437,7 @@ class OptimizeRun:
             target = replace(
                 target, row_group_bytes=min(ROW_GROUP_BYTES, self._wanted.max_memory // _ROW_GROUPS_IN_MEMORY)
             )
+        target = replace(target, advance=self.progress.advance)
         bins = [_paths(scan, each.bin) for each in parts]
         copied = {number: each.sources for number, each in enumerate(parts) if each.sources is not None}
         written = self._copy_or_write(engine, scan, bins, copied, target)

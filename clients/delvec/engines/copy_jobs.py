@@ -1,6 +1,6 @@
 """Copies of row groups as jobs: what one process or task needs to copy the files of a bin into one, and who runs them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -122,8 +122,8 @@ class RowGroupCopier(Protocol):
         """
         ...
 
-    def copy(self, scan: Scan, jobs: Sequence[CopyJob]) -> Sequence[CopiedFile | DelvecError]:
-        """Run the jobs, and return what became of each: the new file, or why there is none.
+    def copy(self, scan: Scan, jobs: Sequence[CopyJob]) -> Iterable[CopiedFile | DelvecError]:
+        """Run the jobs, and yield the result of each in their order: the new file, or the error.
 
         Args:
             scan: the files of all jobs.
@@ -139,13 +139,14 @@ class LocalCopier:
         """Return the footers of a scan's files; see :class:`RowGroupCopier`."""
         return read_footers(scan.location, named_sizes(scan), allowed=scan.roots.allows)
 
-    def copy(self, scan: Scan, jobs: Sequence[CopyJob]) -> Sequence[CopiedFile | DelvecError]:
+    def copy(self, scan: Scan, jobs: Sequence[CopyJob]) -> Iterator[CopiedFile | DelvecError]:
         """Run the jobs; see :class:`RowGroupCopier`."""
         del scan
         with ThreadPoolExecutor(_COPIES_AT_ONCE, "delvec-copy") as pool:
             waiting = [pool.submit(outcome, job) for job in jobs]
             try:
-                return [each.result() for each in waiting]
+                for each in waiting:
+                    yield each.result()
             finally:
                 for each in waiting:
                     each.cancel()

@@ -2,7 +2,7 @@
 
 import datetime as dt
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -44,6 +44,8 @@ class WriteTarget:
         numbers_at_once: size of a task's blocks of consecutive identity values.
         replace_where: predicate that each row must satisfy besides the table's constraints.
         row_group_bytes: approximate in-memory size of a row group; a writer holds at most eight.
+        advance: called with the number of rows read for rewriting, or written after a sort, by any thread; None if
+            nobody watches.
         moment: the value of current_timestamp for all rows and tasks.
     """
 
@@ -58,7 +60,12 @@ class WriteTarget:
     numbers_at_once: int = 1
     replace_where: str | None = None
     row_group_bytes: int = ROW_GROUP_BYTES
+    advance: Callable[[int], None] | None = field(default=None, compare=False)
     moment: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC), compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Tasks of a cluster run elsewhere.
+        return {**self.__dict__, "advance": None}
 
     @cached_property
     def constraints(self) -> Constraints:

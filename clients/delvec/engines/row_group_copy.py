@@ -194,7 +194,9 @@ class CopyPlan:
         done = self._copier.copy(scan, jobs)
         for (number, sources), job, deleted, copied in zip(decisions, jobs, gone, done, strict=True):
             if not isinstance(copied, DelvecError):
-                found[number] = self._compacted(copied, sources, job, deleted)
+                compacted = found[number] = self._compacted(copied, sources, job, deleted)
+                if target.advance is not None:
+                    target.advance(_live_rows(compacted))
             elif self._rewrite == "never" or not isinstance(copied, CorruptTable | MissingDataFile):
                 raise copied
             else:
@@ -349,6 +351,11 @@ def _copied(sources: Sequence[SourceFile]) -> Decision:
     groups = [group for source in sources for group in source.footer.row_groups]
     mean = sum(group.size for group in groups) / max(1, len(groups))
     return Decision(f"{len(groups)} row groups of {mean / 2**20:,.1f} MiB on average are copied", sources)
+
+
+def _live_rows(copied: Compacted) -> int:
+    rows = sum(run.count for runs in copied.rewritten.values() for run in runs)
+    return rows - sum(len(deleted) for deleted in copied.deleted.values())
 
 
 def _gone_in_copy(sources: Sequence[SourceFile], scan: Scan) -> BitMap64:

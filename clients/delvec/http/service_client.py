@@ -117,6 +117,7 @@ class ServiceClient:
         self.roots = roots or Roots()
         self._given: dict[str, Any] = {"base_url": base_url, "token": token, "timeout": timeout}
         self._given["roots"] = self.roots
+        self.task_id: str | None = None
         self._in_process = transport is not None
         self._vended = vended
         self._credentials: dict[str, TableCredentials] = {}

@@ -27,6 +27,8 @@ __all__ = [
     "MaintenancePlanResponse",
     "MaintenanceRun",
     "MaintenanceRunsResponse",
+    "MaintenanceTask",
+    "MaintenanceTasksResponse",
     "PlannedMaintenance",
     "PoliciesResponse",
     "Policy",
@@ -35,6 +37,8 @@ __all__ = [
     "PolicyRequest",
     "PolicyType",
     "RunState",
+    "TaskReport",
+    "TaskState",
     "VacuumConfig",
     "config_of",
 ]
@@ -51,6 +55,9 @@ PolicyType: TypeAlias = Literal[
     "system.vacuum",
 ]
 RunState: TypeAlias = Literal["done", "failed"]
+TaskState: TypeAlias = Literal["running", "done", "failed", "lost"]
+TaskOperation: TypeAlias = Annotated[str, Field(max_length=64, pattern=r"^[A-Z][A-Z ]*$")]
+TaskEngine: TypeAlias = Annotated[str, Field(max_length=128, pattern=r"^[ -~]*$")]
 _Version: TypeAlias = Literal["2025-02-03"]
 
 
@@ -288,6 +295,48 @@ class MaintenanceRun(Envelope):
     error: Annotated[Text, Field(max_length=2000)] | None = Field(
         default=None, description="What went wrong; changes made before the error stay."
     )
+
+
+class TaskReport(Envelope):
+    """How far a task is: sent again and again while it runs, and once when it ends."""
+
+    id: TransactionId = Field(description="Of the task.")
+    operation: TaskOperation = Field(description="What it does.")
+    engine: TaskEngine = Field(description="What runs it.")
+    state: Literal["running", "done", "failed"] = Field(description="Whether it runs, or how it ended.")
+    elapsed_seconds: float = Field(ge=0, le=1e8, allow_inf_nan=False, description="Since it began.")
+    num_files: Long = Field(description="Files to rewrite.")
+    files_done: Long = Field(description="Those of them that were rewritten.")
+    size_in_bytes: Long = Field(description="Bytes of the files to rewrite.")
+    bytes_done: Long = Field(description="Those of them that were rewritten.")
+
+
+class MaintenanceTask(Answer):
+    """Maintenance that is running, or ended less than a day ago."""
+
+    id: str = Field(description="Of the task.")
+    operation: str = Field(description="What it does.")
+    engine: str = Field(description="What runs it.")
+    principal: str | None = Field(description="Who started it; absent if the service requires no tokens.")
+    state: TaskState = Field(
+        description="`lost`: nothing was heard of it for a minute; its process may be dead. Its commits stay."
+    )
+    started_at: datetime = Field(description="ISO 8601.")
+    updated_at: datetime = Field(description="When it was last heard of; ISO 8601.")
+    num_files: int = Field(description="Files to rewrite.")
+    files_done: int = Field(description="Those of them that were rewritten.")
+    size_in_bytes: int = Field(description="Bytes of the files to rewrite.")
+    bytes_done: int = Field(description="Those of them that were rewritten.")
+    bytes_per_second: float | None = Field(description="On average; absent before the first byte.")
+    seconds_left: float | None = Field(
+        description="At that rate; absent before the first byte, and if it does not run."
+    )
+
+
+class MaintenanceTasksResponse(Answer):
+    """Tasks, newest first."""
+
+    tasks: list[MaintenanceTask]
 
 
 class PlannedMaintenance(Answer):

@@ -13,9 +13,11 @@ from delvec_kernel.wire import (
     LeaseResponse,
     MaintenanceRun,
     MaintenanceRunsResponse,
+    MaintenanceTasksResponse,
     PoliciesResponse,
     Policy,
     PolicyRequest,
+    TaskReport,
 )
 from delvec_kernel.wire.access import GrantScope, Role
 from delvec_kernel.wire.policies import PolicyType, RunState
@@ -136,6 +138,26 @@ def record_run(table: Table, body: MaintenanceRun, service: ServiceState) -> Mai
     service.maintenance.record(table.record.id, run)
     service.observer.maintained(run.type, run.state)
     return run
+
+
+@router.post(
+    "/tables/{table}/maintenance-tasks",
+    responses=responses(*MUTATION, *OPENING),
+)
+def report_task(table: Table, body: TaskReport, service: ServiceState, access: Caller) -> TaskReport:
+    """Report how far a task is: for engines, every second or two while they rewrite files, and when they end."""
+    principal = access.principal
+    service.maintenance.report(table.record.id, body, None if principal is None else principal.name)
+    return body
+
+
+@router.get("/tables/{table}/maintenance-tasks", responses=responses(*COMMON, *OPENING))
+def list_tasks(table: Table, service: ServiceState) -> MaintenanceTasksResponse:
+    """List the table's running OPTIMIZE and PURGE, wherever they run, and those that ended less than a day ago.
+
+    Those that take less than a second are not listed; what they did is in the history.
+    """
+    return MaintenanceTasksResponse(tasks=list(service.maintenance.tasks(table.record.id)))
 
 
 @router.get("/maintenance-runs", responses=responses(*COMMON, *OPENING))

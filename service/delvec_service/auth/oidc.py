@@ -94,7 +94,7 @@ class IdentityProvider:
             header = jwt.get_unverified_header(token)
             if header.get("alg") not in _ALGORITHMS:
                 raise Unauthorized(
-                    "The token is not signed with an algorithm that this service accepts:"
+                    "The token is not signed with an algorithm that this service accepts: "
                     + ", ".join(_ALGORITHMS)
                     + "."
                 )
@@ -133,6 +133,21 @@ class IdentityProvider:
             min(time.time() + _VERIFIED_SECONDS, float(claims["exp"]) + _LEEWAY_SECONDS),
         )
         return found
+
+    def check(self) -> int:
+        """Fetch the keys, and return how many there are.
+
+        Raises:
+            IdentityProviderUnavailable: the provider does not answer, or not as a provider does; says why.
+        """
+        try:
+            return len(self._fetch())
+        except (httpx.HTTPError, jwt.PyJWTError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise IdentityProviderUnavailable(
+                f"The keys of the identity provider '{self._settings.issuer}' cannot be fetched: "
+                f"{str(error)[:300] or type(error).__name__}.",
+                issuer=self._settings.issuer,
+            ) from error
 
     def _key(self, identifier: Any) -> jwt.PyJWK:
         with self._lock:

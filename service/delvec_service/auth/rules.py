@@ -110,6 +110,9 @@ RULES: Final[Mapping[str, Rule]] = {
     "DELETE /v1/tables/{table}/maintenance-lease": _MAINTAIN.prepares("release_table"),
     "GET /v1/tables/{table}/maintenance-plan": _MAINTAIN,
     "POST /v1/tables/{table}/maintenance-runs": _MAINTAIN.prepares("record_run"),
+    # Writers rewrite files, too, and commit them.
+    "POST /v1/tables/{table}/maintenance-tasks": _WRITE.prepares("report_task"),
+    "GET /v1/tables/{table}/maintenance-tasks": _READ,
     "GET /v1/maintenance-runs": _LIST,
     "GET /v1/policies": _LIST,
     "POST /v1/policies": Rule("body", "maintainer").does("set_policy"),

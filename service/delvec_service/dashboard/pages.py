@@ -228,6 +228,7 @@ class Dashboard:
             access,
             conflicts,
             quarantines,
+            tasks,
         ) = await asyncio.gather(
             self._get(session, f"{at}/health/samples", limit="1000"),
             self._get(session, f"{at}/history", limit="50"),
@@ -238,6 +239,7 @@ class Dashboard:
             self._get(session, "/v1/access", table=name),
             self._get(session, f"{at}/conflicts", limit="50"),
             self._get_if_readable(session, f"{at}/quarantines"),
+            self._get_if_readable(session, f"{at}/maintenance-tasks"),
         )
         return self._page(
             "table.html",
@@ -258,7 +260,7 @@ class Dashboard:
             actions=ACTIONS,
             menu=MENU,
             by_advice=BY_ADVICE,
-            tasks=self._tasks.of_table(health["table"]),
+            tasks=self._tasks.of_table(health["table"], (tasks or {}).get("tasks", ())),
         )
 
     async def _plan(self, request: Request, session: Session, name: str) -> Response:
@@ -270,7 +272,9 @@ class Dashboard:
 
     async def _running(self, session: Session, name: str) -> Response:
         table = await self._get(session, _resource(name))  # checks whether it may be seen
-        return self._page("tasks.html", session, name=name, tasks=self._tasks.of_table(table["name"]))
+        reports = await self._get_if_readable(session, f"{_resource(name)}/maintenance-tasks")
+        tasks = self._tasks.of_table(table["name"], (reports or {}).get("tasks", ()))
+        return self._page("tasks.html", session, name=name, tasks=tasks)
 
     async def _run(self, request: Request, session: Session, name: str, form: Mapping[str, str]) -> Response:
         action = ACTIONS.get(form.get("action", ""))
@@ -296,8 +300,9 @@ class Dashboard:
                 )
         table = await self._get(session, _resource(name))
         with self._tasks.running(table["name"], label) as task:
+            headers = {**session.headers, "X-Request-Id": task.id}
             answer = await self._service.post(
-                f"{_resource(name)}/{wanted.path}", json=wanted.body, headers=session.headers
+                f"{_resource(name)}/{wanted.path}", json=wanted.body, headers=headers
             )
             refused = _refusal(answer)
             task.state = "done" if refused is None else "failed"

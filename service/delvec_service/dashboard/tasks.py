@@ -1,12 +1,14 @@
-"""Tasks that people started on a table's page: those running in this process, and recent ones."""
+"""Tasks on a table's page: those that people started there, in this process, and those that engines report."""
 
 import itertools
 import time
+import uuid
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Final, Literal
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, Literal
 
 __all__ = ["Task", "Tasks"]
 
@@ -22,13 +24,17 @@ class Task:
         began: by the wall clock, in milliseconds since 1970.
         ended: likewise; None while it runs.
         state: how it ended.
+        id: of its request.
+        progress: what its engine reported last, as in ``…/maintenance-tasks``; None if there is no report.
     """
 
     table: str
     label: str
     began: int
     ended: int | None = None
-    state: Literal["running", "done", "failed"] = "running"
+    state: Literal["running", "done", "failed", "lost"] = "running"
+    id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    progress: Mapping[str, Any] | None = None
 
     @property
     def seconds(self) -> float:
@@ -58,14 +64,37 @@ class Tasks:
             if task.state == "running":
                 task.state = "failed"
 
-    def of_table(self, table: str) -> list[Task]:
-        """Return the tasks of a table, newest first: running ones, and those that ended recently."""
+    def of_table(self, table: str, reports: Sequence[Mapping[str, Any]] = ()) -> list[Task]:
+        """Return the tasks of a table, newest first: running ones, and those that ended recently.
+
+        Args:
+            table: its name.
+            reports: what engines reported, as in ``…/maintenance-tasks``: of tasks of this process, and of others.
+        """
         after = _now() - int(_SHOWN_SECONDS * 1000)
-        return [
-            task
-            for task in reversed(self._tasks.values())
-            if task.table == table and (task.ended is None or task.ended >= after)
-        ]
+        found = [task for task in self._tasks.values() if task.table == table]
+        for report in reports:
+            own = next((task for task in found if report["id"].startswith(f"{task.id}.")), None)
+            if own is None:
+                found.append(_reported(table, report))
+            else:
+                own.progress = report
+        shown = [task for task in found if task.ended is None or task.ended >= after]
+        return sorted(shown, key=lambda task: task.began, reverse=True)
+
+
+def _reported(table: str, report: Mapping[str, Any]) -> Task:
+    label = f"{report['operation']} on {report['engine']}"
+    if report.get("principal"):
+        label += f" by {report['principal']}"
+    began, updated = (_milliseconds(report[name]) for name in ("started-at", "updated-at"))
+    state = report["state"]
+    ended = None if state == "running" else updated
+    return Task(table, label, began, ended, state, report["id"], report)
+
+
+def _milliseconds(moment: str) -> int:
+    return int(datetime.fromisoformat(moment).timestamp() * 1000)
 
 
 def _now() -> int:

@@ -31,6 +31,7 @@ LEFT_OUT: Final = frozenset(
         "file_leases",
         "ledger_files",
         "maintenance_leases",
+        "maintenance_tasks",
         "overwritten_commits",
         "own_commits",
         "schema_compatibility",

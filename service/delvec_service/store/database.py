@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Engine, Executable, create_engine, event, mak
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import (
     ArgumentError,
+    DatabaseError,
     DBAPIError,
     DisconnectionError,
     InterfaceError,
@@ -387,6 +388,9 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
+_DAMAGED: Final = ("is not a database", "malformed")
+
+
 def _lacks_tables(error: DBAPIError) -> bool:
     """Whether the database has no tables, for which each driver has its own error class."""
     return isinstance(error, ProgrammingError) or "no such table" in str(error.orig)
@@ -399,3 +403,12 @@ def _failures() -> Iterator[None]:
     except (OperationalError, InterfaceError, PoolTimeoutError) as error:
         reason = str(getattr(error, "orig", None) or error).partition("\n")[0][:300]
         raise ServiceUnavailable(f"The service's database does not answer: {reason}; try again.") from error
+    except DatabaseError as error:
+        reason = str(error.orig).partition("\n")[0][:300]
+        if not any(words in reason for words in _DAMAGED):
+            raise
+        raise ServiceUnavailable(
+            f"The file of DELVEC_DATABASE_URL is not an SQLite database, or is damaged: {reason}. Move it away: the "
+            "service creates another one, and no table's data depends on it. Then `delvec database restore` a backup "
+            "of names, policies and grants."
+        ) from error

@@ -13,19 +13,34 @@ from typing import Any, Final
 from sqlalchemy import delete, or_, select
 
 from delvec_kernel.errors import MaintenanceUnderWay, PolicyNotFound
-from delvec_kernel.wire import LeaseResponse, MaintenanceRun, Policy, PolicyContent
+from delvec_kernel.wire import (
+    LeaseResponse,
+    MaintenanceRun,
+    MaintenanceTask,
+    Policy,
+    PolicyContent,
+    TaskReport,
+)
 from delvec_kernel.wire.policies import PolicyType, RunState
 from delvec_service.store.database import Database, insert_into
 from delvec_service.store.models import (
     MaintenanceLeaseRow,
     MaintenancePolicyRow,
     MaintenanceRunRow,
+    MaintenanceTaskRow,
     TableRow,
 )
 
 __all__ = ["MaintenanceStore"]
 
 _KEPT: Final = timedelta(days=366)
+_TASKS_KEPT: Final = timedelta(days=1)
+_SILENCE: Final = timedelta(minutes=1)
+"""Reports come every second or two; after this long without one a task is lost."""
+_MOST_TASKS: Final = 20
+_TASK: Final = tuple(
+    name for name in MaintenanceTask.model_fields if name not in ("bytes_per_second", "seconds_left")
+)
 _RUN: Final = tuple(name for name in MaintenanceRun.model_fields if name != "table")
 
 
@@ -128,6 +143,45 @@ class MaintenanceStore:
                 delete(row).where(row.table_id == table_id, row.started_at < datetime.now(UTC) - _KEPT)
             )
 
+    def report(self, table_id: str, report: TaskReport, principal: str | None) -> None:
+        """Store how far a task is; those that ended more than a day ago are deleted.
+
+        A report that arrives after the one of the task's end has no effect.
+        """
+        row, now = MaintenanceTaskRow, datetime.now(UTC)
+        changing = {
+            "state": report.state,
+            "updated_at": now,
+            "num_files": report.num_files,
+            "files_done": report.files_done,
+            "size_in_bytes": report.size_in_bytes,
+            "bytes_done": report.bytes_done,
+        }
+        with self._database.write() as session:
+            statement = insert_into(session, row).values(
+                table_id=table_id,
+                id=report.id,
+                operation=report.operation,
+                engine=report.engine,
+                principal=principal,
+                started_at=now - timedelta(seconds=report.elapsed_seconds),
+                **changing,
+            )
+            session.execute(
+                statement.on_conflict_do_update(
+                    index_elements=["table_id", "id"], set_=changing, where=row.state == "running"
+                )
+            )
+            session.execute(delete(row).where(row.table_id == table_id, row.updated_at < now - _TASKS_KEPT))
+
+    def tasks(self, table_id: str, limit: int = _MOST_TASKS) -> Sequence[MaintenanceTask]:
+        """Return the tasks of a table, newest first: those that run, and those that ended less than a day ago."""
+        row, now = MaintenanceTaskRow, datetime.now(UTC)
+        query = select(row).where(row.table_id == table_id, row.updated_at >= now - _TASKS_KEPT)
+        with self._database.read() as session:
+            found = session.scalars(query.order_by(row.started_at.desc(), row.id).limit(limit))
+            return [_task(one, now) for one in found]
+
     def runs(
         self,
         catalog: str,
@@ -162,6 +216,22 @@ class MaintenanceStore:
                 MaintenanceRun(table=name or folder, **{field: getattr(run, field) for field in _RUN})
                 for run, name, folder in itertools.islice(shown, limit)
             ]
+
+
+def _task(row: MaintenanceTaskRow, now: datetime) -> MaintenanceTask:
+    is_lost = row.state == "running" and now - row.updated_at > _SILENCE
+    seconds = (row.updated_at - row.started_at).total_seconds()
+    rate = row.bytes_done / seconds if row.bytes_done and seconds > 0 else None
+    runs = row.state == "running" and not is_lost
+    facts = {name: getattr(row, name) for name in _TASK}
+    return MaintenanceTask.model_validate(
+        {
+            **facts,
+            "state": "lost" if is_lost else row.state,
+            "bytes_per_second": rate,
+            "seconds_left": (row.size_in_bytes - row.bytes_done) / rate if runs and rate else None,
+        }
+    )
 
 
 def _policy(row: MaintenancePolicyRow) -> Policy:

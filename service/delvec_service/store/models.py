@@ -42,6 +42,7 @@ __all__ = [
     "MaintenanceLeaseRow",
     "MaintenancePolicyRow",
     "MaintenanceRunRow",
+    "MaintenanceTaskRow",
     "OverwrittenCommitRow",
     "OwnCommitRow",
     "SchemaCompatibilityRow",
@@ -57,7 +58,7 @@ __all__ = [
     "storable",
 ]
 
-REVISION: Final = "0014"
+REVISION: Final = "0015"
 """The newest migration; the database is migrated only if it is behind this."""
 _NOT_STORABLE: Final = re.compile("[\0\ud800-\udfff]")
 
@@ -509,6 +510,29 @@ class MaintenanceRunRow(Base):
     measured_gain_files: Mapped[int | None] = mapped_column(BigInteger)
     version: Mapped[int | None] = mapped_column(BigInteger)
     error: Mapped[str | None] = mapped_column(_LongText())
+
+
+class MaintenanceTaskRow(Base):
+    """Maintenance that runs, or ended recently; fields are those of :class:`~delvec_kernel.wire.MaintenanceTask`.
+
+    Attributes:
+        updated_at: of the newest report; a task that is no longer reported is lost.
+    """
+
+    __tablename__ = "maintenance_tasks"
+
+    table_id: Mapped[str] = mapped_column(StoredText(36), primary_key=True)
+    id: Mapped[str] = mapped_column(StoredText(128), primary_key=True)
+    operation: Mapped[str] = mapped_column(StoredText(64))
+    engine: Mapped[str] = mapped_column(StoredText(128))
+    principal: Mapped[str | None] = mapped_column(StoredText(256))
+    state: Mapped[str] = mapped_column(StoredText(16))
+    started_at: Mapped[datetime]
+    updated_at: Mapped[datetime]
+    num_files: Mapped[int] = mapped_column(BigInteger)
+    files_done: Mapped[int] = mapped_column(BigInteger)
+    size_in_bytes: Mapped[int] = mapped_column(BigInteger)
+    bytes_done: Mapped[int] = mapped_column(BigInteger)
 
 
 class SchemaCompatibilityRow(Base):

@@ -42,7 +42,7 @@ def test_settings_that_mean_nothing_are_named_without_their_values(doctor):
     code, found = doctor(port="a-secret")
 
     assert code == 1
-    assert found["configuration"]["found"].startswith("DELVEC_PORT:")
+    assert found["configuration"]["found"].startswith("DELVEC_PORT must be a valid integer")
     assert "a-secret" not in json.dumps(found)
 
 
@@ -79,3 +79,80 @@ def test_a_root_that_is_a_file_is_a_finding(doctor, tmp_path):
 
     assert code == 1
     assert found["storage"]["state"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("settings", "check", "words"),
+    [
+        (
+            {"ports": "1"},
+            "variables",
+            "DELVEC_PORTS is not a setting and has no effect; did you mean DELVEC_PORT?",
+        ),
+        ({"host": "203.0.113.7"}, "address", "cannot listen on '203.0.113.7'"),
+        ({"host": "nowhere.invalid"}, "address", "cannot listen on 'nowhere.invalid'"),
+        ({"roots": "/nowhere/lake"}, "storage", "the directory /nowhere/lake does not exist"),
+        ({"roots": '["/data"'}, "configuration", "DELVEC_ROOTS must be a JSON list"),
+        ({"namespace_roots": "sales=/x"}, "configuration", "DELVEC_NAMESPACE_ROOTS must be a JSON object"),
+        (
+            {"namespace_roots": '{"sales": 1}'},
+            "configuration",
+            "DELVEC_NAMESPACE_ROOTS must be a JSON object",
+        ),
+        ({"namespace_roots": "[1]"}, "configuration", "DELVEC_NAMESPACE_ROOTS must be a JSON object"),
+        ({"warehouse": "/elsewhere"}, "storage", "file:///elsewhere, which is outside the roots"),
+        ({"token": "s\u00e9cret"}, "configuration", "DELVEC_TOKEN must be printable ASCII"),
+        (
+            {"oidc_issuer": "https://id.example"},
+            "configuration",
+            "DELVEC_OIDC_ISSUER and DELVEC_OIDC_AUDIENCE must",
+        ),
+        ({"oidc_issuer": "http://id.example"}, "configuration", "DELVEC_OIDC_ISSUER must be an https:// URL"),
+        (
+            {"credential_role_arn": "role"},
+            "configuration",
+            "DELVEC_CREDENTIAL_ROLE_ARN must be the ARN of a role",
+        ),
+        (
+            {"workers": "2", "database_url": "sqlite://"},
+            "configuration",
+            "cannot share an in-memory database",
+        ),
+        (
+            {"oidc_issuer": "http://127.0.0.1:1", "oidc_audience": "delvec"},
+            "identity-provider",
+            "'http://127.0.0.1:1' cannot be fetched",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_in_words_of_the_settings(doctor, settings, check, words):
+    _, found = doctor(**settings)
+
+    assert words in found[check]["found"], found
+    assert found[check]["state"] in ("warning", "failed")
+    assert found[check]["advice"]
+    assert "s\u00e9cret" not in str(found)
+
+
+def test_a_root_that_does_not_exist_is_not_created(doctor, tmp_path):
+    doctor(roots=str(tmp_path / "typo"))
+
+    assert not (tmp_path / "typo").exists()
+
+
+def test_a_file_that_is_no_database_is_a_finding(doctor, tmp_path):
+    (tmp_path / "store.db").write_bytes(b"not a database, and long enough to be taken for one" * 100)
+
+    code, found = doctor()
+
+    assert code == 1
+    assert "not an SQLite database, or is damaged" in found["database"]["found"]
+    assert run(["database", "migrate"]) == 1
+
+
+def test_a_namespace_with_one_root_needs_no_list(doctor, tmp_path):
+    (tmp_path / "sales").mkdir()
+    _, found = doctor(namespace_roots=json.dumps({"sales": str(tmp_path / "sales")}))
+
+    assert found["configuration"]["state"] == "ok"
+    assert found["configuration"]["found"].startswith("1 root, and those of the namespaces sales")

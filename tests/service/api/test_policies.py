@@ -17,6 +17,17 @@ RUN = {
     "predicted-gain-bytes": 10,
     "measured-gain-bytes": 11,
 }
+TASK = {
+    "id": "t1",
+    "operation": "OPTIMIZE",
+    "engine": "delvec-duckdb/1",
+    "state": "running",
+    "elapsed-seconds": 2.0,
+    "num-files": 4,
+    "files-done": 1,
+    "size-in-bytes": 400,
+    "bytes-done": 100,
+}
 
 
 def test_without_policies_the_list_is_empty_where_tokens_are_asked_for_too(running):
@@ -149,3 +160,30 @@ def test_a_table_in_the_place_of_a_dropped_one_has_no_policy_of_it(client, table
     client.post("/v1/tables", json={"location": str(table.folder), "name": table.name}).raise_for_status()
     assert client.get(f"{table.url}/policies").json()["policies"] == []
     assert client.get("/v1/policies").json()["policies"] == []
+
+
+def test_how_far_a_task_is_can_be_watched(client, table):
+    url = f"{table.url}/maintenance-tasks"
+    assert client.get(url).json() == {"tasks": []}
+    client.post(url, json=TASK).raise_for_status()
+    [task] = client.get(url).json()["tasks"]
+    assert task["bytes-per-second"] == pytest.approx(50, rel=0.5)
+    assert task["seconds-left"] == pytest.approx(6, rel=0.5)
+    client.post(url, json={**TASK, "state": "done", "bytes-done": 400}).raise_for_status()
+    assert [one["state"] for one in client.get(url).json()["tasks"]] == ["done"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"bytes-done": -1},
+        {"num-files": 2**63},
+        {"state": "lost"},
+        {"operation": "<b>"},
+        {"engine": "é"},
+        {"id": "a b"},
+    ],
+)
+def test_what_is_no_report_is_refused(client, table, error, change):
+    answer = client.post(f"{table.url}/maintenance-tasks", json={**TASK, **change})
+    assert (answer.status_code, error(answer)["code"]) == (400, "BAD_REQUEST")

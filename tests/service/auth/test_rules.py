@@ -15,8 +15,12 @@ NEEDS = {
         *("find_commit", "get_commit", "get_history", "get_detail", "get_health", "list_health_samples"),
         *("vend_credentials", "check_table", "list_conflicts", "list_applicable_policies", "get_policy"),
         "list_quarantines",
+        "list_tasks",
     },
-    "writer": {"begin_transaction", "commit", "allocate_deletion_vectors", "delete_rows", "update_rows"},
+    "writer": {
+        *("begin_transaction", "commit", "allocate_deletion_vectors", "delete_rows", "update_rows"),
+        "report_task",
+    },
     "maintainer": {
         *("rename_table", "alter_table", "optimize_table", "compact_deletion_vectors", "write_checkpoint"),
         *(

@@ -55,7 +55,7 @@ def _cluster_bin(
 ) -> Compacted:
     keys = CurveKeys.of(_sample(session, scan, columns), columns)
     order = ReadOrder()
-    tables = _keyed(session, scan, keys, order)
+    tables = _keyed(session, scan, keys, order, target)
     first = next(tables, None)
     if first is None:
         check_complete(scan, order.row_ranges)
@@ -84,6 +84,8 @@ def _cluster_bin(
                 row_map.write(origins >> _ROW_BITS, origins & ((1 << _ROW_BITS) - 1))
                 columns_only = batch.select(range(batch.num_columns - 1))
                 writer.write(columns_only.rename_columns(scan.schema.names))
+                if target.advance is not None:
+                    target.advance(batch.num_rows)
             if writer.rows != read:
                 raise CorruptTable(
                     f"Sorting {read} rows of table '{scan.name}' (version {scan.version}) gave {writer.rows} rows; "
@@ -124,10 +126,14 @@ def _read(session: Session, scan: Scan, source: ScanSource, order: ReadOrder) ->
         )
 
 
-def _keyed(session: Session, scan: Scan, keys: CurveKeys, order: ReadOrder) -> Iterator[pa.Table]:
+def _keyed(
+    session: Session, scan: Scan, keys: CurveKeys, order: ReadOrder, target: WriteTarget
+) -> Iterator[pa.Table]:
     """Yield all rows under generated names, with the sort key as last column."""
     for source in sources(scan, scan.schema.names, positions=True):
         for rows in _read(session, scan, source, order):
+            if target.advance is not None:
+                target.advance(rows.num_rows)
             if rows.num_rows:
                 names = [*(f"c{place}" for place in range(rows.num_columns)), "key"]
                 yield rows.append_column("key", keys(rows)).rename_columns(names)

@@ -92,6 +92,8 @@ def _compact_bin(
                 check_positions(scan, source, hashes, files, names)
                 order.add(in_scan[files], rows)
                 writer.write(batch.select(range(len(columns))))
+                if target.advance is not None:
+                    target.advance(len(rows))
         return writer.finish(), order.row_ranges
 
 

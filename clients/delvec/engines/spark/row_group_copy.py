@@ -5,7 +5,7 @@ No row goes through Spark: a task is told which files it copies, and answers wit
 
 import json
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -59,7 +59,7 @@ class TaskCopier:
             found += each
         return found
 
-    def copy(self, scan: Scan, jobs: Sequence[CopyJob]) -> Sequence[CopiedFile | DelvecError]:
+    def copy(self, scan: Scan, jobs: Sequence[CopyJob]) -> Iterable[CopiedFile | DelvecError]:
         """Run the jobs; see :class:`~delvec.engines.copy_jobs.RowGroupCopier`."""
         if self._local.copies(scan):
             return self._here.copy(scan, jobs)
