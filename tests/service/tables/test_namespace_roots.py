@@ -447,9 +447,9 @@ def test_two_spellings_of_a_directory_are_one_root(tmp_path):
         ('{"": ["/x"]}', "is not a valid namespace"),
         ('{"sales": []}', "has no root"),
         ('{"sales": [" "]}', "has no root"),
-        ('{"sales": "/x"}', "valid tuple"),
+        ('{"sales": 1}', "valid tuple"),
         ("sales=/x", "Expecting value"),
-        ('["/x"]', "valid dictionary"),
+        ('["/x"]', "must be a JSON object"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(given_text, reason, monkeypatch):
