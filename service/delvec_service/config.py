@@ -412,7 +412,7 @@ def invalid_settings(error: ValidationError) -> list[str]:
             said = _EXPECTED.get(field, said)
         elif one["type"] == "tuple_type" and field == "namespace_roots":
             said = f"must be {_NAMESPACE_ROOTS}"
-        found.append(f"DELVEC_{field.upper()} {said}" if field else said)
+        found.append(f"DELVEC_{field.upper()}: {said}" if field else said)
     return found
 
 

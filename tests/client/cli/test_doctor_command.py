@@ -42,7 +42,7 @@ def test_settings_that_mean_nothing_are_named_without_their_values(doctor):
     code, found = doctor(port="a-secret")
 
     assert code == 1
-    assert found["configuration"]["found"].startswith("DELVEC_PORT must be a valid integer")
+    assert found["configuration"]["found"].startswith("DELVEC_PORT: must be a valid integer")
     assert "a-secret" not in json.dumps(found)
 
 
@@ -92,26 +92,26 @@ def test_a_root_that_is_a_file_is_a_finding(doctor, tmp_path):
         ({"host": "203.0.113.7"}, "address", "cannot listen on '203.0.113.7'"),
         ({"host": "nowhere.invalid"}, "address", "cannot listen on 'nowhere.invalid'"),
         ({"roots": "/nowhere/lake"}, "storage", "the directory /nowhere/lake does not exist"),
-        ({"roots": '["/data"'}, "configuration", "DELVEC_ROOTS must be a JSON list"),
-        ({"namespace_roots": "sales=/x"}, "configuration", "DELVEC_NAMESPACE_ROOTS must be a JSON object"),
+        ({"roots": '["/data"'}, "configuration", "DELVEC_ROOTS: must be a JSON list"),
+        ({"namespace_roots": "sales=/x"}, "configuration", "DELVEC_NAMESPACE_ROOTS: must be a JSON object"),
         (
             {"namespace_roots": '{"sales": 1}'},
             "configuration",
-            "DELVEC_NAMESPACE_ROOTS must be a JSON object",
+            "DELVEC_NAMESPACE_ROOTS: must be a JSON object",
         ),
-        ({"namespace_roots": "[1]"}, "configuration", "DELVEC_NAMESPACE_ROOTS must be a JSON object"),
+        ({"namespace_roots": "[1]"}, "configuration", "DELVEC_NAMESPACE_ROOTS: must be a JSON object"),
         ({"warehouse": "/elsewhere"}, "storage", "file:///elsewhere, which is outside the roots"),
-        ({"token": "s\u00e9cret"}, "configuration", "DELVEC_TOKEN must be printable ASCII"),
+        ({"token": "s\u00e9cret"}, "configuration", "DELVEC_TOKEN: must be printable ASCII"),
         (
             {"oidc_issuer": "https://id.example"},
             "configuration",
             "DELVEC_OIDC_ISSUER and DELVEC_OIDC_AUDIENCE must",
         ),
-        ({"oidc_issuer": "http://id.example"}, "configuration", "DELVEC_OIDC_ISSUER must be an https:// URL"),
+        ({"oidc_issuer": "http://id.example"}, "configuration", "DELVEC_OIDC_ISSUER: must be an https:// URL"),
         (
             {"credential_role_arn": "role"},
             "configuration",
-            "DELVEC_CREDENTIAL_ROLE_ARN must be the ARN of a role",
+            "DELVEC_CREDENTIAL_ROLE_ARN: must be the ARN of a role",
         ),
         (
             {"workers": "2", "database_url": "sqlite://"},
