@@ -107,7 +107,11 @@ def test_a_root_that_is_a_file_is_a_finding(doctor, tmp_path):
             "configuration",
             "DELVEC_OIDC_ISSUER and DELVEC_OIDC_AUDIENCE must",
         ),
-        ({"oidc_issuer": "http://id.example"}, "configuration", "DELVEC_OIDC_ISSUER: must be an https:// URL"),
+        (
+            {"oidc_issuer": "http://id.example"},
+            "configuration",
+            "DELVEC_OIDC_ISSUER: must be an https:// URL",
+        ),
         (
             {"credential_role_arn": "role"},
             "configuration",
