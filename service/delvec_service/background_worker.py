@@ -13,6 +13,7 @@ __all__ = ["BackgroundWorker"]
 
 _T = TypeVar("_T")
 _JOIN_SECONDS: Final = 1.0
+_LONGEST_PAUSE: Final = 5.0
 
 
 @dataclass
@@ -38,15 +39,22 @@ class BackgroundWorker(Generic[_T]):
         name: of the thread.
         task: processes an item. Exceptions are logged, and the next item follows.
         rest: returns how many seconds to leave a key alone after a turn, given how long the turn took.
+        share: of a processor that it takes at most, however many keys there are: what waits meanwhile is merged.
     """
 
     def __init__(
-        self, name: str, task: Callable[[_T], None], *, rest: Callable[[float], float] | None = None
+        self,
+        name: str,
+        task: Callable[[_T], None],
+        *,
+        rest: Callable[[float], float] | None = None,
+        share: float = 1.0,
     ) -> None:
-        self._name, self._task, self._rest = name, task, rest
+        self._name, self._task, self._rest, self._share = name, task, rest, share
         self._changed = threading.Condition()
         self._waiting: dict[str, _Entry[_T]] = {}
         self._resting: dict[str, float] = {}
+        self._pauses_until = -math.inf
         self._number = 0
         self._hurried = 0
         """Items scheduled up to this number run without waiting until they are due."""
@@ -124,7 +132,7 @@ class BackgroundWorker(Generic[_T]):
     def _run(self) -> None:
         while (found := self._next()) is not None:
             key, item = found
-            began = time.monotonic()
+            began, used = time.monotonic(), time.thread_time()
             try:
                 self._task(item)
             except Exception:  # noqa: BLE001 - the thread has other items to do
@@ -136,6 +144,9 @@ class BackgroundWorker(Generic[_T]):
                 self._running = None
                 if self._rest is not None:
                     self._resting[key] = ended + self._rest(ended - began)
+                # Storage and database that answer slowly cost no processor time.
+                pause = (time.thread_time() - used) * (1 / self._share - 1)
+                self._pauses_until = ended + min(pause, _LONGEST_PAUSE)
                 self._changed.notify_all()
 
     def _next(self) -> tuple[str, _T] | None:
@@ -159,4 +170,4 @@ class BackgroundWorker(Generic[_T]):
         entry = self._waiting[key]
         if entry.number <= self._hurried:
             return -math.inf
-        return max(entry.due, self._resting.get(key, entry.due))
+        return max(entry.due, self._resting.get(key, entry.due), self._pauses_until)

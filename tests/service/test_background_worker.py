@@ -1,6 +1,8 @@
 """The background worker thread."""
 
 import threading
+import time
+from itertools import pairwise
 
 import pytest
 
@@ -115,4 +117,41 @@ def test_under_load_a_key_has_a_turn_now_and_then_and_whoever_waits_has_it_at_on
     assert turns.taken == [("a", (1,)), ("other", (9,))]
     assert worker.wait(120)
     assert turns.taken == [("a", (1,)), ("other", (9,)), ("a", (2, 3, 4))]
+    worker.close()
+
+
+def test_a_worker_leaves_most_of_a_processor_to_others_however_many_keys_there_are():
+    taken, done = [], threading.Event()
+
+    def task(item):
+        taken.append((item, time.monotonic(), time.thread_time()))
+        while time.thread_time() - taken[-1][2] < 0.05:
+            pass
+        if len(taken) == 4:
+            done.set()
+
+    worker = BackgroundWorker("delvec-test", task, share=0.1)
+    for number in range(4):
+        worker.schedule(str(number), number)
+    assert done.wait(120)
+    worker.close()
+    begins = [at for _, at, _ in taken]
+    assert [item for item, _, _ in taken] == [0, 1, 2, 3]
+    assert all(later - earlier > 0.4 for earlier, later in pairwise(begins))
+
+
+def test_who_waits_for_a_worker_does_not_wait_for_its_pauses():
+    taken = []
+
+    def task(item):
+        began = time.thread_time()
+        while time.thread_time() - began < 0.01:
+            pass
+        taken.append(item)
+
+    worker = BackgroundWorker("delvec-test", task, share=1e-6)
+    for number in range(20):
+        worker.schedule(str(number), number)
+    assert worker.wait(50)  # pauses would be 95 seconds
+    assert sorted(taken) == list(range(20))
     worker.close()

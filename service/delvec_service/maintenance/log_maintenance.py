@@ -31,6 +31,10 @@ _REST_SECONDS: Final = 1.0
 _SHARE: Final = 0.05
 _SAMPLES_SHARE: Final = 0.02
 _CONVERSIONS_SHARE: Final = 0.25
+_OVERALL: Final = 0.1
+_SAMPLES_OVERALL: Final = 0.03
+_CONVERSIONS_OVERALL: Final = 0.5
+"""Of a processor, for all tables together: with commits to many tables, theirs alone would leave little to the commits."""
 _SETTLED_SECONDS: Final = 2.0
 _PAUSE_SECONDS: Final = 0.1
 
@@ -83,9 +87,9 @@ class LogMaintenance:
         self._iceberg = iceberg
         # Checkpoints and samples take longer the larger the table; checksums must not wait for them.
         self._checksums = self._worker("checksums", self._checksum)
-        self._samples = self._worker("health", self._sample, share=_SAMPLES_SHARE)
+        self._samples = self._worker("health", self._sample, _SAMPLES_SHARE, _SAMPLES_OVERALL)
         self._keepers = self._worker("checkpoints", self._keep)
-        self._conversions = self._worker("iceberg", self._convert, share=_CONVERSIONS_SHARE)
+        self._conversions = self._worker("iceberg", self._convert, _CONVERSIONS_SHARE, _CONVERSIONS_OVERALL)
 
     def backlog(self) -> Mapping[str, int]:
         """Return how many tables are waiting for each task."""
@@ -145,13 +149,21 @@ class LogMaintenance:
         return (self._checksums, self._samples, self._keepers, self._conversions)
 
     def _worker(
-        self, name: str, task: Callable[[_Work], None], share: float = _SHARE
+        self, name: str, task: Callable[[_Work], None], share: float = _SHARE, overall: float = _OVERALL
     ) -> BackgroundWorker[_Work]:
-        """Return a worker that uses a limited share of the time for each table, so that commits can continue."""
+        """Return a worker that uses a limited share of the time for each table, so that commits can continue.
+
+        Args:
+            name: of its thread.
+            task: what it does.
+            share: of the time, for one table.
+            overall: of a processor, for all tables.
+        """
         return BackgroundWorker(
             f"delvec-{name}",
             partial(self._do, name, task),
             rest=lambda taken: max(_REST_SECONDS, taken / share),
+            share=overall,
         )
 
     def _do(self, name: str, task: Callable[[_Work], None], work: _Work) -> None:
