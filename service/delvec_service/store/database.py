@@ -4,6 +4,7 @@ import hashlib
 import importlib
 import os
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -58,6 +59,7 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self._engine = _engine(_parse(url))
+        self._turns = threading.Lock() if self._engine.dialect.name == "sqlite" else None
         self._writing = self._engine.execution_options(**_WRITES)
 
     def migrate(self, revision: str = "head") -> None:
@@ -116,7 +118,12 @@ class Database:
         Raises:
             ServiceUnavailable: the database does not answer; nothing was written.
         """
-        with self._answering(), Session(self._engine, expire_on_commit=False) as session, session.begin():
+        with (
+            self._answering(),
+            self._turn(),
+            Session(self._engine, expire_on_commit=False) as session,
+            session.begin(),
+        ):
             session.connection(execution_options=_WRITES)
             yield session
 
@@ -137,7 +144,7 @@ class Database:
         Raises:
             ServiceUnavailable: the database does not answer; nothing was written.
         """
-        with self._answering(), self._writing.begin() as connection:
+        with self._answering(), self._turn(), self._writing.begin() as connection:
             yield connection
 
     def give_back_space(self) -> None:
@@ -169,6 +176,28 @@ class Database:
     def close(self) -> None:
         """Close the connections."""
         self._engine.dispose()
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Wait for this thread's turn to write.
+
+        SQLite has one writer, and makes others sleep, longer each time, until they find it idle: with commits to many tables
+        at once they sleep most of the time.
+
+        Raises:
+            ServiceUnavailable: another thread has been writing for as long as SQLite would have waited.
+        """
+        if self._turns is None:
+            yield
+            return
+        if not self._turns.acquire(timeout=_BUSY_SECONDS):
+            raise ServiceUnavailable(
+                f"The service's database does not answer: it has been busy for {_BUSY_SECONDS} seconds; try again."
+            )
+        try:
+            yield
+        finally:
+            self._turns.release()
 
     @contextmanager
     def _answering(self) -> Iterator[None]:
