@@ -628,3 +628,57 @@ def test_a_damaged_snapshot_is_not_saved_again_by_whoever_still_has_it(replica, 
     people.read.clear()
     assert len(replica.files(people)) == 20
     assert not people.read
+
+
+def test_segments_that_are_saved_ahead_of_their_snapshot_are_not_swept(database):
+    store = SegmentStore(database)
+    store.add("t", [SegmentRecord("ahead", 1, {"files": b"x"}, {})], ahead=timedelta(hours=1))
+    store.add("t", [SegmentRecord("left", 1, {"files": b"x"}, {})])
+    assert store.sweep(timedelta(0)) == 1
+    assert store.known("t") == {"ahead"}
+    assert store.sweep(timedelta(hours=-2)) == 1
+
+
+def test_threads_that_write_take_turns(tmp_path):
+    """They would not notice where SQLite alone made them wait: it lets them sleep."""
+    database = Database(f"sqlite:///{tmp_path / 'store.db'}")
+    database.migrate()
+    inside, most = [], []
+
+    def write():
+        for _ in range(20):
+            with database.write():
+                inside.append(1)
+                most.append(len(inside))
+                inside.pop()
+
+    threads = [threading.Thread(target=write) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(most) == 160
+    assert max(most) == 1
+    database.close()
+
+
+def test_a_turn_that_does_not_come_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr("delvec_service.store.database._BUSY_SECONDS", 0.05)
+    database = Database(f"sqlite:///{tmp_path / 'store.db'}")
+    database.migrate()
+    found = []
+
+    def write():
+        try:
+            with database.write():
+                pass
+        except ServiceUnavailable as error:
+            found.append(error.message)
+
+    with database.write():
+        other = threading.Thread(target=write)
+        other.start()
+        other.join()
+    write()
+    assert found == ["The service's database does not answer: it has been busy for 0.05 seconds; try again."]
+    database.close()

@@ -21,7 +21,6 @@ from delvec_kernel.file_index.column_bounds import (
     bounds_at,
     known_columns,
     segment_bounds,
-    summary_bounds,
 )
 from delvec_kernel.file_index.live_files import LiveFiles, LiveSegment
 from delvec_kernel.file_index.segment import Chosen, load_parts, rows_of
@@ -107,7 +106,7 @@ def select_files(
     if predicate is None:
         return [Selected(member.chosen, np.ones(member.num_rows, np.bool_)) for member in live.members]
     columns = known_columns(columns_of(predicate), schema, partition_columns)
-    members = _possible_segments(live.members, predicate, schema, columns)
+    members = _possible_segments(live, predicate, schema, columns)
     partitioned = [column for column in columns if column.is_partition]
     rest = [column for column in columns if not column.is_partition]
     implied = _implied_bounds(rest, schema, partition_columns) if generated else []
@@ -118,13 +117,13 @@ def select_files(
 
 
 def _possible_segments(
-    members: Sequence[LiveSegment], predicate: Predicate, schema: StructType, columns: Sequence[KnownColumn]
+    live: LiveFiles, predicate: Predicate, schema: StructType, columns: Sequence[KnownColumn]
 ) -> list[LiveSegment]:
+    members = live.members
     if not members:
         return []
-    known = summary_bounds([member.segment for member in members], columns)
-    truth = truth_of(predicate, schema, known, len(members))
-    return [member for member, may in zip(members, truth.true.tolist(), strict=True) if may]
+    truth = truth_of(predicate, schema, live.summary_bounds(columns), len(members))
+    return [members[place] for place in np.flatnonzero(truth.true)]
 
 
 def _implied_bounds(

@@ -4,9 +4,9 @@ Statistics are most of a checkpoint's bytes, and a plan needs only those of its 
 :class:`DeferredStatistics` as their source until :meth:`DeferredStatistics.complete` has read everything.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from itertools import count, pairwise
+from itertools import pairwise
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -27,10 +27,15 @@ DEFERRED_ROW: Final = "deferred_row"
 _NUM_RECORDS: Final = f"{STATS_PARSED}.numRecords"
 _BOUND_FIELDS: Final = ("minValues", "maxValues", "nullCount")
 
-_RELEASE_INTERVAL: Final = 4
-"""Segments between two releases of unused memory."""
+_GROUP: Final = 8
+"""Segments that are kept together, after which memory is given back."""
+_AT_ONCE: Final = 32_768
+_AT_ONCE_BYTES: Final = 32 * 1024 * 1024
+_LOOSE_BYTES: Final = 128 * 1024 * 1024
+"""Of rows whose segment is not complete; what is beyond is compressed until it is."""
 
-_Rows = npt.NDArray[np.int64]
+_Rows = npt.NDArray[np.uint32]
+_Keep = Callable[[Sequence[Segment]], None]
 
 
 class StatisticsFile(Protocol):
@@ -75,13 +80,23 @@ class DeferredStatistics:
         self._rows: dict[str, _Rows] = {}
         self._segments: dict[str, Segment] = {}
         self._read_columns: set[str] = set()
-        self._background_read: Iterator[int] | None = None
+        self._background_read: Iterator[Segment] | None = None
         self._completed: set[str] = set()
         self._is_complete = False
 
     def __len__(self) -> int:
         """The number of segments whose statistics are read from here."""
         return len(self._segments)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the files that it has so far."""
+        return self._num_rows
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is left to be read."""
+        return self._is_complete
 
     # --- building segments ----------------------------------------------------------------------------------
 
@@ -97,10 +112,10 @@ class DeferredStatistics:
         self._num_rows += file.starts[-1]
         return first
 
-    def adopt(self, segment: Segment, rows: _Rows) -> None:
+    def adopt(self, segment: Segment, rows: npt.NDArray[np.int64]) -> None:
         """Register a segment built without statistics; ``rows`` are its DEFERRED_ROW values, ascending."""
         segment.source = self
-        self._rows[segment.id] = rows
+        self._rows[segment.id] = rows.astype(np.uint32)
         self._segments[segment.id] = segment
 
     # --- SegmentSource --------------------------------------------------------------------------------------
@@ -134,8 +149,14 @@ class DeferredStatistics:
     def optional_blobs(self, ids: Sequence[str], name: str) -> Mapping[str, bytes]:
         """Return the bounds of a column for the segments that have it as a typed column."""
         self._read_column(lambda column: column.part == name)
-        found = {id_: self._segments[id_].blob(name) for id_ in ids}
-        return {id_: blob for id_, blob in found.items() if blob is not None}
+        found: dict[str, bytes] = {}
+        for id_ in ids:
+            blob, source = self._segments[id_].blob(name), self._segments[id_].source
+            if blob is not None:
+                found[id_] = blob
+            elif source is not None and source is not self:  # saved and forgotten since it was asked for
+                found.update(source.optional_blobs([id_], name))
+        return found
 
     def summaries(self, ids: Sequence[str], column: str) -> Mapping[str, Summary]:
         """Return the summaries of a column for the segments that have it as a typed column."""
@@ -145,14 +166,20 @@ class DeferredStatistics:
 
     # --- reading --------------------------------------------------------------------------------------------
 
-    def complete(self, stopping: Callable[[], bool] = lambda: False) -> bool:
+    def complete(self, stopping: Callable[[], bool] = lambda: False, keep: _Keep = lambda _: None) -> bool:
         """Read everything still unread and release the checkpoint; return whether that finished.
 
         The lock is released between segments, so that requests can interleave.
 
+        Args:
+            stopping: called from time to time; returns whether to give up.
+            keep: called with segments that are complete, and may save them, so that those of a large table are never in
+                memory together. What it raises is raised. Only one thread at a time may pass one.
+
         Raises:
             SegmentsLost: the checkpoint can no longer be read.
         """
+        whole: list[Segment] = []
         while not stopping():
             with self._lock:
                 if self._is_complete:
@@ -162,28 +189,26 @@ class DeferredStatistics:
                 read = next(self._background_read, None)
                 if read is None and len(self._completed) < len(self._segments):  # an earlier call has failed
                     raise SegmentsLost(*self._segments)
-                if read is None:
+            if read is not None:
+                whole.append(read)
+            if whole and (read is None or len(whole) == _GROUP):
+                keep(whole)
+                whole = []
+                # Otherwise Arrow keeps freed memory and allocates more for the next read.
+                pa.default_memory_pool().release_unused()
+            if read is None:
+                with self._lock:
                     self._release()
-                elif read % _RELEASE_INTERVAL == 0:
-                    # Otherwise Arrow keeps freed memory and allocates more for the next read.
-                    pa.default_memory_pool().release_unused()
+                return True
         return False
 
-    def _read_all(self) -> Iterator[int]:
-        """Read everything still unread, yielding the number of segments read so far."""
-        read = count(1)
-        # Text first, then typed columns: the rows of a segment are scattered, so reading both at once takes memory.
-        if self._files[0][1].has_text:
-            lacking = [segment for segment in self._segments.values() if self._lacks_text(segment)]
-            for segment, adds in self._statistics_of(lacking, ["stats"]):
-                if not _child(adds, "stats").null_count:
-                    self._store_text(segment, adds)
-                yield next(read)
+    def _read_all(self) -> Iterator[Segment]:
+        """Read everything still unread, yielding each segment once it is complete."""
         segments = list(self._segments.values())
         texts = ["stats"] if any(map(self._lacks_text, segments)) else []
         for segment, adds in self._statistics_of(segments, [*texts, STATS_PARSED]):
             self._store(segment, adds)
-            yield next(read)
+            yield segment
 
     def _release(self) -> None:
         for segment in self._segments.values():
@@ -234,7 +259,11 @@ class DeferredStatistics:
                 if column.key in self._read_columns or not is_wanted(column):
                     continue
                 fields = [".".join((STATS_PARSED, side, *names)) for side in _BOUND_FIELDS]
-                segments = [each for each in self._segments.values() if each.blob(column.part) is None]
+                segments = [
+                    each
+                    for each in self._segments.values()
+                    if each.source is self and each.blob(column.part) is None
+                ]
                 try:
                     for segment, adds in self._statistics_of(segments, [_NUM_RECORDS, *fields]):
                         parsed = _child(adds, STATS_PARSED)
@@ -263,26 +292,41 @@ class DeferredStatistics:
             SegmentsLost: the checkpoint can no longer be read.
         """
         waiting = sorted(segments, key=lambda segment: int(self._rows[segment.id][0]))
-        pieces: dict[str, list[pa.StructArray]] = {segment.id: [] for segment in segments}
+        pieces = {segment.id: _Pieces() for segment in segments}
         try:
-            for start, adds in self._read(waiting, fields):
-                done = []
-                for segment in waiting:
-                    rows = self._rows[segment.id]
-                    if rows[0] >= start + len(adds):
-                        break
-                    low, high = np.searchsorted(rows, [start, start + len(adds)])
-                    if low < high:
-                        pieces[segment.id].append(adds.take(pa.array(rows[low:high] - start)))
-                    if high == len(rows):
-                        done.append(segment)
+            for start, adds in _joined(self._read(waiting, fields)):
+                done = self._dealt(waiting, pieces, start, adds)
+                del adds
                 for segment in done:
                     waiting.remove(segment)
-                    whole = pa.concat_arrays(pieces.pop(segment.id))
+                    whole = pieces.pop(segment.id).joined()
                     whole.validate(full=True)  # Arrow does not check strings for valid UTF-8 on read
                     yield segment, whole
         except (CorruptLog, pa.ArrowException) as error:
             raise SegmentsLost(*self._segments) from error
+
+    def _dealt(
+        self,
+        waiting: Sequence[Segment],
+        pieces: Mapping[str, "_Pieces"],
+        start: int,
+        adds: pa.StructArray,
+    ) -> list[Segment]:
+        """Add to ``pieces`` what segments have of these rows, and return those that have all of theirs."""
+        done = []
+        loose = sum(each.loose_bytes for each in pieces.values())
+        for segment in waiting:
+            rows = self._rows[segment.id]
+            if rows[0] >= start + len(adds):
+                break
+            low, high = np.searchsorted(rows, [start, start + len(adds)])
+            if low < high:
+                piece = adds.take(pa.array(rows[low:high] - start))
+                is_last = high == len(rows)
+                loose += pieces[segment.id].append(piece, compress=not is_last and loose > _LOOSE_BYTES)
+            if high == len(rows):
+                done.append(segment)
+        return done
 
     def _read(
         self, segments: Sequence[Segment], fields: Sequence[str]
@@ -301,6 +345,66 @@ class DeferredStatistics:
             ):
                 for start, adds in file.read(run, fields):
                     yield first + start, adds
+
+
+class _Pieces:
+    """The rows of a segment that have been read, in their order.
+
+    Attributes:
+        loose_bytes: of those that are not compressed.
+    """
+
+    def __init__(self) -> None:
+        self.loose_bytes = 0
+        self._found: list[pa.StructArray | bytes] = []
+
+    def append(self, adds: pa.StructArray, *, compress: bool) -> int:
+        """Add rows; return by how much ``loose_bytes`` has grown."""
+        if compress:
+            self._found.append(_compressed(adds))
+            return 0
+        self._found.append(adds)
+        self.loose_bytes += adds.nbytes
+        return int(adds.nbytes)
+
+    def joined(self) -> pa.StructArray:
+        """Return all rows."""
+        return pa.concat_arrays([_loose(piece) for piece in self._found])
+
+
+def _compressed(adds: pa.StructArray) -> bytes:
+    batch, sink = pa.RecordBatch.from_arrays([adds], ["adds"]), pa.BufferOutputStream()
+    # For a minute at most: what is quickly done counts more than what is small.
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def _loose(piece: pa.StructArray | bytes) -> pa.StructArray:
+    if not isinstance(piece, bytes):
+        return piece
+    with pa.ipc.open_stream(piece) as reader:
+        return reader.read_next_batch().column(0)
+
+
+def _joined(read: Iterable[tuple[int, pa.StructArray]]) -> Iterator[tuple[int, pa.StructArray]]:
+    """Yield rows that follow one another together: dealing them to segments costs by the array."""
+    waiting: list[pa.StructArray] = []
+    first = count = nbytes = 0
+    for start, adds in read:
+        is_full = count + len(adds) > _AT_ONCE or nbytes + adds.nbytes > _AT_ONCE_BYTES
+        if waiting and (is_full or start != first + count):
+            whole = pa.concat_arrays(waiting)
+            waiting, count, nbytes = [], 0, 0
+            yield first, whole
+            del whole
+        if not waiting:
+            first = start
+        waiting.append(adds)
+        count += len(adds)
+        nbytes += adds.nbytes
+    if waiting:
+        yield first, pa.concat_arrays(waiting)
 
 
 def _runs(numbers: Sequence[int]) -> Iterator[range]:

@@ -1,7 +1,7 @@
 """What the file index needs from its caller: a cache of decoded parts, and threads."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
 __all__ = ["SERIAL", "DecodedParts", "FileIndexEngine", "Parallel"]
@@ -11,7 +11,7 @@ _Result = TypeVar("_Result")
 
 
 class DecodedParts(Protocol):
-    """A thread-safe cache of decoded segment parts, which may evict anything at any time."""
+    """A thread-safe cache of segment parts, which may evict anything at any time."""
 
     def get(self, segment: str, part: str) -> Any | None:
         """Return a cached value, or None."""
@@ -34,19 +34,6 @@ class Parallel(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class FileIndexEngine:
-    """Cache and threads for work on a table's segments; derived sets of live files inherit it.
-
-    Attributes:
-        decoded: cache of decoded parts.
-        parallel: maps work over several segments.
-    """
-
-    decoded: DecodedParts
-    parallel: Parallel
-
-
 class _NoCache:
     """A cache that stores nothing."""
 
@@ -58,6 +45,21 @@ class _NoCache:
 
     def drop(self, segment: str) -> None:
         """Do nothing."""
+
+
+@dataclass(frozen=True)
+class FileIndexEngine:
+    """Caches and threads for work on a table's segments; derived sets of live files inherit it.
+
+    Attributes:
+        decoded: cache of decoded parts.
+        parallel: maps work over several segments.
+        stored: cache of parts that a store has, as they are stored.
+    """
+
+    decoded: DecodedParts
+    parallel: Parallel
+    stored: DecodedParts = field(default_factory=_NoCache)
 
 
 SERIAL: Final = FileIndexEngine(_NoCache(), map)

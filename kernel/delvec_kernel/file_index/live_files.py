@@ -7,6 +7,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from delvec_kernel.actions.actions import AddFile
+from delvec_kernel.file_index.column_bounds import KnownColumn
 from delvec_kernel.file_index.deferred_statistics import DeferredStatistics
 from delvec_kernel.file_index.engine import SERIAL, FileIndexEngine
 from delvec_kernel.file_index.file_counts import FileCounts
@@ -14,6 +15,7 @@ from delvec_kernel.file_index.files import FILES_SCHEMA
 from delvec_kernel.file_index.packed_files import FileChange, LiveSegment, PackedFiles, dead_rows
 from delvec_kernel.file_index.segment import Segment
 from delvec_kernel.locations import canonical_log_path
+from delvec_kernel.statistics.bounds import Bounds, Path
 
 __all__ = ["LiveFiles", "LiveSegment", "dead_rows"]
 
@@ -99,6 +101,14 @@ class LiveFiles:
             SegmentsLost: folding recent changes needs segments that the store has lost.
         """
         return self._fold().members
+
+    def summary_bounds(self, columns: Sequence[KnownColumn]) -> dict[Path, Bounds]:
+        """Return for each column bounds with one entry per member; where there is no summary nothing is known.
+
+        Raises:
+            SegmentsLost: a store does not have a segment's partition values any more.
+        """
+        return self._fold().summary_bounds(columns)
 
     @property
     def segments(self) -> list[Segment]:

@@ -1,8 +1,8 @@
 """The live files of a version in segments: applying commits, and the index by path."""
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from functools import reduce
 from itertools import chain
 from typing import Any, Final, TypeAlias
 
@@ -14,7 +14,7 @@ import xxhash
 
 from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.file_index.column_bounds import keep_typed
+from delvec_kernel.file_index.column_bounds import KnownColumn, keep_typed, summary_bounds
 from delvec_kernel.file_index.deferred_statistics import DEFERRED_ROW, DeferredStatistics
 from delvec_kernel.file_index.engine import SERIAL, FileIndexEngine
 from delvec_kernel.file_index.file_counts import COUNTED, FileCounts
@@ -22,6 +22,7 @@ from delvec_kernel.file_index.files import add_from_row, batch_from_adds
 from delvec_kernel.file_index.segment import SEGMENT_ROWS, Chosen, Segment, load_parts, rows_of
 from delvec_kernel.file_index.segment_parts import KEYS, STATS, Rows
 from delvec_kernel.locations import canonical_log_path
+from delvec_kernel.statistics.bounds import Bounds, Path
 
 __all__ = ["FileChange", "LiveSegment", "PackedFiles", "PathIndex", "clustered", "dead_rows"]
 
@@ -133,21 +134,34 @@ _Ranks: TypeAlias = npt.NDArray[Any]
 _WINDOW: Final = 131_072
 """Rows sorted at a time. A larger window puts a time range into fewer segments, but is all in memory."""
 _WINDOW_BYTES: Final = 512 * 1024 * 1024
-"""The memory limit of a window, for wide tables with large statistics."""
+"""Of a window: statistics of very wide tables would take gigabytes of memory before the rows end."""
+_BARE_WINDOW: Final = 524_288
+_BARE_WINDOW_BYTES: Final = 256 * 1024 * 1024
+_WINDOWS: Final = 16
+"""Rows without their statistics are small; the fewer windows, the fewer segments a plan has to look into. More rows than
+for so many windows would only take memory."""
+_BLOCKS: Final = 16
+"""Batches of a window at most: a segment takes rows from each of them."""
 
 
-def clustered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows, one segment at a time, sorted within windows by partition values, then modification time.
+def clustered(
+    batches: Iterable[pa.RecordBatch], num_rows: Callable[[], int] = lambda: 0
+) -> Iterator[pa.RecordBatch]:
+    """Yield the same rows, a segment at a time, in windows ordered by partition values and then by modification time.
 
     Files written at about the same time tend to hold similar values. Within a segment, rows keep their input order.
 
     Args:
-        batches: FILES_SCHEMA and any further columns; a change of schema starts a new window.
+        batches: FILES_SCHEMA and any further columns; one of another schema begins a window.
+        num_rows: returns, once a batch was read, how many there are at least.
     """
     waiting: list[pa.RecordBatch] = []
     count = nbytes = 0
     for batch in batches:
-        full = count + batch.num_rows > _WINDOW or nbytes + batch.nbytes > _WINDOW_BYTES
+        bare = DEFERRED_ROW in batch.schema.names
+        most = min(_BARE_WINDOW, max(_WINDOW, num_rows() // _WINDOWS)) if bare else _WINDOW
+        most_bytes = _BARE_WINDOW_BYTES if bare else _WINDOW_BYTES
+        full = count + batch.num_rows > most or nbytes + batch.nbytes > most_bytes
         if waiting and (full or waiting[0].schema != batch.schema):
             yield from _ordered(waiting)
             count = nbytes = 0
@@ -161,8 +175,7 @@ def _ordered(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the sorted rows; empties the list, so that the window is in memory only once."""
     if not batches:
         return
-    window = batches[:]
-    batches.clear()
+    window = _in_blocks(batches)
     times = np.concatenate([batch.column("modification_time").to_numpy() for batch in window])
     maps = pa.concat_arrays([batch.column("partition_values") for batch in window])
     order = np.lexsort([times, *reversed(_partition_ranks(maps))])
@@ -181,6 +194,18 @@ def _ordered(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for index, batch in enumerate(window)
             if places[index] < places[index + 1]
         )
+
+
+def _in_blocks(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Return the same rows in a few batches; empties the list, block after block."""
+    rows = -(-sum(batch.num_rows for batch in batches) // _BLOCKS)
+    blocks: list[pa.RecordBatch] = []
+    while batches:
+        block = [batches.pop(0)]
+        while batches and sum(batch.num_rows for batch in block) + batches[0].num_rows <= rows:
+            block.append(batches.pop(0))
+        blocks.append(_joined(block))
+    return blocks
 
 
 def _partition_ranks(maps: pa.MapArray) -> list[_Ranks]:
@@ -203,12 +228,16 @@ def _partition_ranks(maps: pa.MapArray) -> list[_Ranks]:
 _REWRITE_FRACTION: Final = 4
 """A segment is rewritten once more than one in this many of its rows is dead."""
 _RELEASE_INTERVAL: Final = 16
+_UNINDEXED: Final = 4
+"""So many searches are made before an index is built."""
+_FEW_OTHERS: Final = 16
 _MAX_LOOKUPS: Final = 256
 _MAX_STATS_LENGTH: Final = 8192
 _NOT_LOOKED_UP: Final = object()
 _NONE: Final = np.empty(0, np.dtype("<u2"))
 
 _Hashes = npt.NDArray[np.uint64]
+_Search: TypeAlias = tuple[PathIndex | None, Mapping[str, int], Sequence[int]]
 
 
 def dead_rows(blob: bytes) -> Rows:
@@ -263,7 +292,9 @@ class PackedFiles:
     counts: FileCounts = field(default_factory=FileCounts)
     engine: FileIndexEngine = SERIAL
     _index: PathIndex | None = field(default=None, repr=False)
+    _searches: int = field(default=0, repr=False)
     _lookups: dict[str, AddFile | None] = field(default_factory=dict, init=False, repr=False)
+    _summaries: dict[str, Bounds] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def from_batches(
@@ -283,9 +314,8 @@ class PackedFiles:
             CorruptLog: a path is invalid.
         """
         counts: list[FileCounts] = []
-        members = tuple(
-            map(LiveSegment, _segments(clustered(_counted(batches, counts)), location, engine, deferred))
-        )
+        ordered = clustered(_counted(batches, counts), lambda: 0 if deferred is None else deferred.num_rows)
+        members = tuple(map(LiveSegment, _segments(ordered, location, engine, deferred)))
         pa.default_memory_pool().release_unused()
         return cls(location, members, reduce(FileCounts.plus, counts, FileCounts()), engine)
 
@@ -304,6 +334,22 @@ class PackedFiles:
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield these columns of all live files, in no particular order."""
         return rows_of([member.chosen for member in self.members], names, keep=False)
+
+    def summary_bounds(self, columns: Sequence[KnownColumn]) -> dict[Path, Bounds]:
+        """Return for each column bounds with one entry per member; where there is no summary nothing is known.
+
+        Raises:
+            SegmentsLost: a store does not have a segment's partition values any more.
+        """
+        missing = [column for column in columns if column.key not in self._summaries]
+        segments = [member.segment for member in self.members]
+        found = summary_bounds(segments, missing) if missing else {}
+        for column in missing:
+            if all(segment.summary(column.key) is not None for segment in segments):
+                self._summaries[column.key] = found[column.path]
+        return found | {
+            column.path: self._summaries[column.key] for column in columns if column.path not in found
+        }
 
     def find(self, keys: Collection[str]) -> dict[str, AddFile]:
         """Return the live files with these canonical paths, by path."""
@@ -375,7 +421,7 @@ class PackedFiles:
             new.append(batch_from_adds(added))
             counts = counts.plus(FileCounts.of(new[0]))
         packed = tuple(self._packed(members, new))
-        return PackedFiles(self.location, packed, counts, self.engine, self._newest_index)
+        return PackedFiles(self.location, packed, counts, self.engine, self._newest_index, self._searches)
 
     def _dying_rows(self, changes: Mapping[str, FileChange]) -> dict[int, Rows]:
         """Return the rows that ``changes`` remove or replace, by position of the member."""
@@ -437,20 +483,34 @@ class PackedFiles:
         """Return (position of the member, live rows, ascending) for files that match one of the hashes."""
         if not len(hashes) or not self.members:
             return []
-        index, places, others = self._search
+        index, places, others = self._search()
         found = (
             [] if index is None else [(places[id_], rows) for id_, rows in index.find(hashes, places).items()]
         )
-        indexes = load_parts([self.members[place].segment for place in others], KEYS)
+        are_few = len(others) <= _FEW_OTHERS
+        indexes = load_parts([self.members[place].segment for place in others], KEYS, keep=are_few)
         found += [(place, keys.find(hashes)) for place, keys in zip(others, indexes, strict=True)]
         # Nearly always empty, and setdiff1d costs more than the search.
         alive = [(place, np.setdiff1d(rows, self.members[place].dead)) for place, rows in found if len(rows)]
         return [(place, rows) for place, rows in alive if len(rows)]
 
-    @cached_property
-    def _search(self) -> tuple[PathIndex | None, Mapping[str, int], Sequence[int]]:
-        """The path index, the positions of the members in it, and the positions of the others."""
+    def _search(self) -> _Search:
+        """Return the index, the places of its segments, and the places of those that it does not have.
+
+        The first searches do without a new index: of ten million files making one takes a second, and searching their
+        segments one by one some hundredths. A plan that finds a few new commits searches twice.
+        """
+        found: _Search | None = self.__dict__.get("_searched")
+        if found is not None:
+            return found
+        if self._searches < _UNINDEXED:
+            self.__dict__["_searches"] = self._searches + 1
+            return self._places(self._index)
         index = PathIndex.following(self._index, [member.segment for member in self.members])
+        found = self.__dict__["_searched"] = self._places(index)
+        return found
+
+    def _places(self, index: PathIndex | None) -> _Search:
         places, others = {}, []
         for place, member in enumerate(self.members):
             if index is not None and member.segment.id in index.segments:
@@ -461,7 +521,7 @@ class PackedFiles:
 
     @property
     def _newest_index(self) -> PathIndex | None:
-        found = self.__dict__.get("_search")
+        found: _Search | None = self.__dict__.get("_searched")
         return self._index if found is None else found[0]
 
 

@@ -53,7 +53,8 @@ SEGMENT_ROWS: Final = 8192
 """Maximum files per segment; a million files are about 120 segments."""
 
 _KEPT_IN_MEMORY: Final = frozenset({FILES, PARTITIONS, KEYS})
-"""Parts kept in memory, compressed, even if a store has them, because nearly every plan or commit needs them."""
+"""Parts that stay in memory, compressed, as long as there is room, even if a store has them: nearly every plan or commit
+needs them."""
 
 Bound: TypeAlias = int | float | str | Decimal | None
 
@@ -155,7 +156,8 @@ class Segment:
         self._new_blobs = set(blobs) if source is None else set()
         self._summaries: dict[str, Summary] = {}
         self._new_summaries: set[str] = set()
-        weakref.finalize(self, engine.decoded.drop, segment_id).atexit = False
+        for cache in (engine.decoded, engine.stored):
+            weakref.finalize(self, cache.drop, segment_id).atexit = False
 
     @classmethod
     def of(
@@ -195,7 +197,7 @@ class Segment:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory it uses now, without decoded parts."""
+        """Bytes of memory that it holds now, without what its engine keeps."""
         return sum(len(blob) for blob in list(self._blobs.values()))
 
     # --- saving -----------------------------------------------------------------------------------------
@@ -216,14 +218,16 @@ class Segment:
         self._new_blobs -= set(record.blobs)
         self._new_summaries -= set(record.summaries)
         for name in record.blobs:
-            if name not in _KEPT_IN_MEMORY:
-                self._blobs.pop(name, None)
+            blob = self._blobs.pop(name, None)
+            if blob is not None and name in _KEPT_IN_MEMORY:
+                self.engine.stored.put(self.id, name, blob, len(blob))
 
     # --- cached values ----------------------------------------------------------------------------------
 
     def blob(self, name: str) -> bytes | None:
         """Return a blob that is in memory, or None."""
-        return self._blobs.get(name)
+        found = self._blobs.get(name)
+        return self.engine.stored.get(self.id, name) if found is None and name in _KEPT_IN_MEMORY else found
 
     def keep_blob(self, name: str, blob: bytes, *, new: bool) -> None:
         """Cache a blob: ``new`` if computed here, else read from its store."""
@@ -231,7 +235,7 @@ class Segment:
             self._blobs[name] = blob
             self._new_blobs.add(name)
         elif name in _KEPT_IN_MEMORY:
-            self._blobs[name] = blob
+            self.engine.stored.put(self.id, name, blob, len(blob))
 
     def decoded(self, part: str) -> Any | None:
         """Return a decoded part that is in memory, or None."""

@@ -482,11 +482,15 @@ class SnapshotLoader:
                     self._observer.loaded("memory" if in_memory else "database")
                     return after
         self._observer.loaded("log")
-        return self._replayed(reader, reader.list_recent())
+        return self._replayed(self._saving(reader), reader.list_recent())
 
     def _reader(self, objects: ObjectStore, table: str) -> LogReader:
         backlog = None if objects.location in self._unread else self._backlog
         return LogReader(objects, table, self._checksums, backlog)
+
+    def _saving(self, reader: LogReader) -> LogReader:
+        """Return a reader of what will be the newest version, which is saved."""
+        return reader if self._writer is None else replace(reader, is_saved=True)
 
     def _read_at_once(self, snapshot: Snapshot) -> None:
         """Have a table's statistics read with its checkpoint if it is the checkpoint that could not be read later."""

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -52,12 +53,14 @@ class LogReader:
         table: the name that errors give.
         checksums: what to do if a version checksum contradicts the log.
         backlog: reads statistics of checkpoints later; without it they are read at once.
+        is_saved: whether what is read is given to a SnapshotWriter, which then reads those statistics.
     """
 
     objects: ObjectStore
     table: str
     checksums: ChecksumPolicy = "check"
     backlog: "StatisticsBacklog | None" = None
+    is_saved: bool = False
 
     def list_all(self) -> LogListing:
         """List the whole log.
@@ -269,7 +272,7 @@ class LogReader:
             )
             if self.backlog is not None and deferred is not None and len(deferred):
                 kept.push(opened.pop_all())
-                self.backlog.later(deferred)
+                self.backlog.add(deferred, is_read=not self.is_saved)
         return state
 
     def nothing(self) -> ReplayState:
@@ -348,17 +351,24 @@ class StatisticsBacklog:
         self._worker: BackgroundWorker[DeferredStatistics] = BackgroundWorker("delvec-statistics", self._read)
         self._delay = delay
         self._numbers = count()
+        self._lock = threading.Lock()
+        self._begun: weakref.WeakSet[DeferredStatistics] = weakref.WeakSet()
         self._closed = False
 
     def begin(self, close: Callable[[], None], is_local: bool) -> DeferredStatistics | None:
-        """Return a placeholder for a checkpoint's statistics; None if too many reads are queued already."""
-        # A remote checkpoint is held in memory until its statistics are read.
-        room = self._worker.backlog < _MOST_WAITING if is_local else self._worker.is_idle
+        """Return where a checkpoint may leave its statistics; None where too much waits already."""
+        with self._lock:
+            waiting = sum(not each.is_complete for each in self._begun)
+        # Of one that is not on local disk all bytes are in memory.
+        room = waiting < (_MOST_WAITING if is_local else 1)
         return DeferredStatistics(threading.RLock(), close) if room else None
 
-    def later(self, deferred: DeferredStatistics) -> None:
-        """Schedule a background read of the statistics."""
-        self._worker.schedule(str(next(self._numbers)), deferred, after=self._delay)
+    def add(self, deferred: DeferredStatistics, *, is_read: bool) -> None:
+        """Take statistics that wait, and have them read in a moment, unless another does that."""
+        with self._lock:
+            self._begun.add(deferred)
+        if is_read:
+            self._worker.schedule(str(next(self._numbers)), deferred, after=self._delay)
 
     def wait(self, timeout: float) -> bool:
         """Read all queued statistics now; return whether that finished in time."""

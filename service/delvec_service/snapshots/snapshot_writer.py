@@ -6,7 +6,7 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,6 +33,8 @@ def give_back() -> None:
 
 
 _DELAY_SECONDS: Final = 0.5
+_SHARE: Final = 0.1
+"""Of a processor: a table that is saved less often is read from an older version on after a restart."""
 _QUIET_SECONDS: Final = 5.0
 """How long a database that did not answer is not asked for snapshots: each attempt may block."""
 _TOUCH_SECONDS: Final = 60.0
@@ -87,7 +89,7 @@ class SnapshotWriter:
         self._discard = discard
         self._lost = lost
         self._delay = delay
-        self._worker = BackgroundWorker("delvec-snapshots", self._run)
+        self._worker = BackgroundWorker("delvec-snapshots", self._run, share=_SHARE)
         self._lock = threading.Lock()
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._deadline: float | None = None
@@ -149,8 +151,17 @@ class SnapshotWriter:
             self._lost(snapshot, error)
         except ServiceUnavailable as error:
             self._failed(error)
+            self._complete(snapshot)
         else:
             self._worked()
+
+    def _complete(self, snapshot: Snapshot) -> None:
+        """Read statistics that are not saved: what is not read yet makes commits slower."""
+        try:
+            for source in _incomplete(snapshot.live.segments):
+                source.complete(self._stopping)
+        except SegmentsLost as error:
+            self._lost(snapshot, error)
 
     def _write(self, snapshot: Snapshot, file: LogMark) -> None:
         location = snapshot.location
@@ -189,12 +200,24 @@ class SnapshotWriter:
         if head is not None and same and there == {segment.id for segment in segments}:
             self._store.add_parts(snapshot.location, segments, self._stopping)
             return head.generation
-        needed = sum(segment.nbytes for segment in segments if segment.id not in there)
-        if needed > self._max_bytes:
+        new = [segment for segment in segments if segment.id not in there]
+        needed = sum(segment.nbytes for segment in new)
+
+        def check(needed: int) -> None:
+            if needed > self._max_bytes:
+                raise _TooLargeError
+
+        def keep(whole: Sequence[Segment]) -> None:
+            check(sum(segment.nbytes for segment in whole) * len(new) // len(whole))
+            self._store.add_segments(snapshot.location, whole, self._stopping)
+
+        try:
+            check(needed)
+            if not all(source.complete(self._stopping, keep) for source in _incomplete(segments)):
+                return None
+        except _TooLargeError:
             if head is not None:
                 self._store.forget(snapshot.location, head.generation)
-            return None
-        if not all(source.complete(self._stopping) for source in _incomplete(segments)):
             return None
         replacing = None if head is None else head.generation
         # None if another replica was first: its snapshot is considered next time.
@@ -239,6 +262,10 @@ class SnapshotWriter:
         if self._complained:
             self._complained = False
             logger.info("snapshots are stored in the database again")
+
+
+class _TooLargeError(Exception):
+    """A snapshot would take more space than there may be."""
 
 
 def _incomplete(segments: Iterable[Segment]) -> Collection[DeferredStatistics]:

@@ -1,4 +1,4 @@
-"""The engine for segments of live files: one cache of decoded parts for all tables, and two threads per task."""
+"""The engine for segments of live files: caches of parts, decoded and as stored, for all tables; two threads per task."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -16,12 +16,14 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 _BUDGET: Final = 96 * 1024 * 1024
+_STORED_BUDGET: Final = 256 * 1024 * 1024
+"""Of parts as the store has them: all that plans and commits need of some four million files."""
 _THREADS: Final = 2
 _AHEAD: Final = 2
 
 
 class PartCache:
-    """Decoded parts, by segment and part; the least recently used are evicted first. Safe to share between threads.
+    """Parts by segment and name; the least recently used are evicted first. Safe to share between threads.
 
     Args:
         max_bytes: the maximum for all values together.
@@ -29,6 +31,7 @@ class PartCache:
 
     def __init__(self, max_bytes: int = _BUDGET) -> None:
         self._parts: LruCache[tuple[str, str], Any] = LruCache(max_bytes)
+        self._names: dict[str, set[str]] = {}
         self._dropped: deque[str] = deque()
 
     @property
@@ -44,6 +47,7 @@ class PartCache:
     def put(self, segment: str, part: str, value: Any, nbytes: int) -> None:
         """Add a value, unless it is larger than the whole budget."""
         self._forget()
+        self._names.setdefault(segment, set()).add(part)
         self._parts.put((segment, part), value, nbytes)
 
     def drop(self, segment: str) -> None:
@@ -60,8 +64,12 @@ class PartCache:
         with suppress(IndexError):  # another thread may have taken the last one
             while self._dropped:
                 gone.add(self._dropped.popleft())
-        if gone and not self._parts.discard(lambda key: key[0] in gone, wait=wait):
+        keys = [(segment, part) for segment in gone for part in tuple(self._names.get(segment, ()))]
+        if not self._parts.discard(keys, wait=wait):
             self._dropped.extend(gone)
+            return
+        for segment in gone:
+            self._names.pop(segment, None)
 
 
 def in_parallel(work: Callable[[_Item], _Result], items: Iterable[_Item], /) -> Iterator[_Result]:
@@ -81,5 +89,5 @@ def in_parallel(work: Callable[[_Item], _Result], items: Iterable[_Item], /) -> 
             yield pending.popleft().result()
 
 
-FILE_INDEX_ENGINE: Final = FileIndexEngine(PartCache(), in_parallel)
+FILE_INDEX_ENGINE: Final = FileIndexEngine(PartCache(), in_parallel, PartCache(_STORED_BUDGET))
 """The engine of this process."""

@@ -2,7 +2,7 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Collection, Hashable
 from typing import Generic, TypeVar
 
 __all__ = ["LruCache"]
@@ -49,17 +49,19 @@ class LruCache(Generic[_Key, _Value]):
             while self._weight > self._max_weight:
                 self._remove(next(iter(self._held)))
 
-    def discard(self, unwanted: Callable[[_Key], bool], *, wait: bool = True) -> bool:
-        """Evict the values of some keys.
+    def discard(self, keys: Collection[_Key], *, wait: bool = True) -> bool:
+        """Evict the values of some keys, as far as they are there.
 
         Args:
-            unwanted: decides by the key.
+            keys: the keys.
             wait: wait for the lock; without, returns False if it is taken.
         """
+        if not keys:
+            return True
         if not self._lock.acquire(blocking=wait):
             return False
         try:
-            for key in [key for key in self._held if unwanted(key)]:
+            for key in keys:
                 self._remove(key)
         finally:
             self._lock.release()

@@ -101,18 +101,22 @@ class SegmentStore:
             return frozenset(session.scalars(query))
 
     def add(
-        self, table_id: str, records: Iterable[SegmentRecord], stopping: Callable[[], bool] = lambda: False
+        self,
+        table_id: str,
+        records: Iterable[SegmentRecord],
+        stopping: Callable[[], bool] = lambda: False,
+        ahead: timedelta = timedelta(0),
     ) -> bool:
         """Save new or updated segments in transactions of a few MiB; False if stopped in between.
 
-        A new segment is unused until a snapshot has it.
+        A new segment is unused until a snapshot has it, but counts as used for as long as it is saved ``ahead`` of one.
         """
         for chunk in _chunks(records):
             if stopping():
                 return False
             began = time.monotonic()
             with self._database.write() as session:
-                _put(session, table_id, chunk)
+                _put(session, table_id, chunk, datetime.now(UTC) + ahead)
             # Others wait for SQLite's only writer: leave them as much time as this takes.
             time.sleep(min(time.monotonic() - began, _PAUSE_SECONDS))
         return True
@@ -150,9 +154,8 @@ def unused(session: Session, table_id: str, kept: Iterable[str] = (), since: dat
     )
 
 
-def _put(session: Session, table_id: str, records: Sequence[SegmentRecord]) -> None:
+def _put(session: Session, table_id: str, records: Sequence[SegmentRecord], unused_since: datetime) -> None:
     ids = sorted({record.id for record in records})
-    now = datetime.now(UTC)
     _upsert(
         session,
         SegmentRow,
@@ -163,7 +166,7 @@ def _put(session: Session, table_id: str, records: Sequence[SegmentRecord]) -> N
                 "table_id": table_id,
                 "num_rows": record.num_rows,
                 "nbytes": 0,
-                "unused_since": now,
+                "unused_since": unused_since,
             }
             for record in records
         ],

@@ -32,6 +32,8 @@ from delvec_service.store.snapshot_state import (
 __all__ = ["Head", "SnapshotStore", "StoredSnapshot"]
 
 _NEEDED: Final = frozenset({"files", "partitions", "stats", "rest", "keys"})
+_UNTIL_SAVED: Final = timedelta(hours=1)
+"""How long a snapshot may take from its first segment on until it is saved."""
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PLAIN: Final[Mapping[str, Any]] = {"synchronize_session": False}
 
@@ -151,6 +153,22 @@ class SnapshotStore:
         for segment, record in records:
             segment.saved(record, self.segments)
         return generation
+
+    def add_segments(
+        self, location: str, segments: Sequence[Segment], stopping: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Save segments of a snapshot that is yet to be saved, so that they need not be in memory until then.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        records = [(segment, segment.record()) for segment in segments]
+        with _failures():
+            some = (record for _, record in records)
+            if not self.segments.add(table_id(location), some, stopping, _UNTIL_SAVED):
+                return
+        for segment, record in records:
+            segment.saved(record, self.segments)
 
     def add_parts(self, location: str, segments: Sequence[Segment], stopping: Callable[[], bool]) -> int:
         """Save new summaries of saved segments; return how many there were.

@@ -1,6 +1,7 @@
 """Live files against a dictionary model, over random histories, and through a store with nothing in memory."""
 
 import itertools
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -13,11 +14,13 @@ from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.file_index import live_files, packed_files
 from delvec_kernel.file_index import packed_files as path_index
+from delvec_kernel.file_index.column_bounds import known_columns, segment_bounds
 from delvec_kernel.file_index.file_counts import FileCounts
 from delvec_kernel.file_index.files import add_from_row, batch_from_adds
 from delvec_kernel.file_index.live_files import LiveFiles, dead_rows
 from delvec_kernel.file_index.packed_files import FileChange
 from delvec_kernel.file_index.segment import SEGMENT_ROWS, Segment, SegmentsLost, load_parts
+from delvec_kernel.schema.types import PrimitiveType, StructField, StructType
 
 PATHS = [f"p={number % 3}/f%20{number}.parquet" for number in range(30)]
 
@@ -313,3 +316,32 @@ def test_partition_values_round_trip():
 )
 def test_live_row_counts(counts, rows):
     assert counts.num_rows == rows
+
+
+def test_who_looks_for_paths_once_makes_no_index(monkeypatch):
+    """As a plan does that finds a new commit; of a large table an index takes seconds."""
+    monkeypatch.setattr(packed_files, "SEGMENT_ROWS", 8)
+    adds = [_add(f"p=0/{number}") for number in range(40 * 8)]
+    live = LiveFiles.from_batches([batch_from_adds(adds)], LOCATION)
+    monkeypatch.setattr(path_index.PathIndex, "__init__", lambda *_: pytest.fail("an index is made"))
+    after = live.apply({adds[7].path: FileChange.to(None), "p=0/new": FileChange.to(_add("p=0/new"))})
+    assert sorted(after.table["path"].to_pylist()) == sorted(
+        [*(a.path for a in adds if a is not adds[7]), "p=0/new"]
+    )
+
+
+def test_bounds_of_segments_are_looked_up_once_per_version():
+    stats = json.dumps(
+        {"numRecords": 1, "minValues": {"id": 3}, "maxValues": {"id": 9}, "nullCount": {"id": 0}}
+    )
+    adds = [replace(_add(f"p=0/{number}"), stats=stats) for number in range(20)]
+    live = LiveFiles.from_batches([batch_from_adds(adds)], LOCATION)
+    store = SegmentsInMemory()
+    (column,) = known_columns([("id",)], StructType((StructField("id", PrimitiveType("long")),)), ())
+    assert not live.summary_bounds([column])[("id",)].low.is_valid().to_pylist()[0]
+    segment_bounds([member.segment for member in live.members], [column])
+    restored = store.restore(store.save(live), live.counts)
+    for _ in range(3):
+        bounds = restored.summary_bounds([column])[("id",)]
+        assert (bounds.low.to_pylist(), bounds.high.to_pylist()) == ([3], [9])
+    assert store.calls == [column.key]

@@ -12,6 +12,8 @@ import pytest
 
 from delvec_kernel import locations
 from delvec_kernel.actions.actions import AddFile, CommitInfo, Metadata, Protocol, RemoveFile
+from delvec_kernel.errors import ServiceUnavailable
+from delvec_kernel.file_index import deferred_statistics, packed_files
 from delvec_kernel.file_index.deferred_statistics import DeferredStatistics
 from delvec_kernel.log.commit_file import serialize_commit
 from delvec_service.scans.plan import plan
@@ -431,3 +433,82 @@ def test_when_much_waits_a_checkpoint_is_read_at_once(log, backlog):
     snapshots = [log.read(backlog) for _ in range(9)]
     assert lacking(snapshots[7])
     assert not lacking(snapshots[8])
+
+
+@pytest.mark.parametrize("window", [2_000, 524_288])
+def test_rows_that_wait_for_the_rest_of_their_segment_are_compressed(log, backlog, monkeypatch, window):
+    """Of a large table they would take gigabytes."""
+    monkeypatch.setattr(packed_files, "_BARE_WINDOW", window)
+    monkeypatch.setattr(packed_files, "_WINDOW", min(window, 3_000))
+    monkeypatch.setattr(packed_files, "_WINDOWS", 3)
+    monkeypatch.setattr(packed_files, "SEGMENT_ROWS", 900)
+    monkeypatch.setattr(deferred_statistics, "_AT_ONCE", 1_500)
+    monkeypatch.setattr(deferred_statistics, "_LOOSE_BYTES", 0)
+    check_equal(log.write(), backlog)
+
+
+def test_statistics_are_saved_while_they_are_read(log, tmp_path, monkeypatch):
+    """Those of a large table are never in memory together."""
+    monkeypatch.setattr(packed_files, "SEGMENT_ROWS", 500)
+    expected = files(log.write().read())
+    database = Database(f"sqlite:///{tmp_path / 'store.db'}")
+    database.migrate()
+    store, held = SnapshotStore(database), []
+    loader = SnapshotLoader(store=store)
+    add_segments = store.add_segments
+
+    def add(location, segments, stopping):
+        live = loader.known(location).live
+        held.append(sum(each.blob("stats") is not None for each in live.segments))
+        add_segments(location, segments, stopping)
+
+    monkeypatch.setattr(store, "add_segments", add)
+    snapshot = loader.load(log.store, "t")
+    assert loader.flush()
+    assert len(held) >= 4
+    assert max(held) < len(snapshot.live.segments) / 2
+    assert all(each.source is store.segments for each in snapshot.live.segments)
+    assert sum(each.nbytes for each in snapshot.live.segments) == 0
+    assert files(snapshot) == expected
+    loader.close()
+    again = SnapshotLoader(store=SnapshotStore(database))
+    assert files(again.load(log.store, "t")) == expected
+    again.close()
+    database.close()
+
+
+def test_a_database_that_fails_meanwhile_does_not_leave_statistics_unread(log, tmp_path, monkeypatch):
+    expected = files(log.write().read())
+    database = Database(f"sqlite:///{tmp_path / 'store.db'}")
+    database.migrate()
+    store = SnapshotStore(database)
+
+    def fail(*_):
+        raise ServiceUnavailable("The service's database does not answer.")
+
+    monkeypatch.setattr(store, "add_segments", fail)
+    loader = SnapshotLoader(store=store)
+    snapshot = loader.load(log.store, "t")
+    assert loader.flush()
+    assert lacking(snapshot) == 0
+    assert files(snapshot) == expected
+    loader.close()
+    database.close()
+
+
+def test_statistics_of_a_table_that_is_too_large_for_the_database_are_not_saved(
+    log, tmp_path, backlog, monkeypatch
+):
+    monkeypatch.setattr(packed_files, "SEGMENT_ROWS", 500)
+    expected = files(log.write().read())
+    bare = sum(segment.nbytes for segment in log.read(backlog).live.segments)
+    database = Database(f"sqlite:///{tmp_path / 'store.db'}")
+    database.migrate()
+    loader = SnapshotLoader(store=SnapshotStore(database), max_stored_bytes=bare * 6 // 5)
+    snapshot = loader.load(log.store, "t")
+    assert loader.flush()
+    assert loader.store.head(log.store.location) is None
+    assert lacking(snapshot)
+    assert files(snapshot) == expected
+    loader.close()
+    database.close()
