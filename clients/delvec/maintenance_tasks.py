@@ -95,7 +95,7 @@ class _Purge(_Rewrite):
         share = f"with more than {config.min_deleted_ratio:.1%} deleted rows"
         if not found.cost_bytes:
             return Decision(False, self._over_budget(table, config) or f"no files {share}")
-        is_due = (found.gain_bytes or 0) >= config.min_gain_bytes
+        is_due = max(0, found.gain_bytes or 0) >= config.min_gain_bytes
         reason = f"{planned['numRemovedFiles']} files {share}: would free {found.gain_bytes:,} bytes"
         return _decision(
             found, reason if is_due else f"{reason}, at least {config.min_gain_bytes:,} required", is_due
@@ -122,8 +122,7 @@ class _Compaction(_Rewrite):
             return Decision(False, self._over_budget(table, config) or "no files need to be rewritten")
         saved, gained = found.gain_files or 0, found.gain_bytes or 0
         reason = (
-            f"{planned['numRemovedFiles']} files become {planned.num_new_files}, "
-            f"{gained:,} bytes of deleted rows are freed"
+            f"{planned['numRemovedFiles']} files become {planned.num_new_files}, {gained:,} bytes are freed"
         )
         is_due = saved >= config.min_files_saved or gained >= config.min_gain_bytes
         if not is_due:

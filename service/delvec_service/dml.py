@@ -193,7 +193,9 @@ class RowCommands:
         rewrite: Rewrite = "auto",
         limit: int,
     ) -> OptimizePlan:
-        """Return what :meth:`optimize` would rewrite, and why, with at most ``limit`` files; only footers are read.
+        """Return what :meth:`optimize` would rewrite, and why, with at most ``limit`` files.
+
+        Only footers are read, and a sample of 32 MiB, which tells how large the new files will be.
 
         Raises:
             EngineUnavailable: DuckDB is not installed.

@@ -155,7 +155,7 @@ class PlannedCompaction(Metrics):
         reasons: of each bin, why.
         sizes: of each bin, the bytes that would be read and written, approximately.
         read_version: the version of the plan.
-        gain_bytes: estimated bytes of deleted rows in the old files.
+        gain_bytes: estimated bytes by which the new files are smaller than the old ones.
         num_new_files: approximate number of new files.
     """
 

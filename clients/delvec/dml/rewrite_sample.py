@@ -1,0 +1,150 @@
+"""How large files will be once they are written again, measured on a sample of them.
+
+The share of the rows that stay says it only where a file was written as Delvec writes, and its rows are alike: a footer, a
+dictionary, another codec or wide rows among those deleted make it wrong by half.
+"""
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+
+from delvec.scan import Scan
+from delvec_kernel.compaction import Bin, deleted_ratios
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, serialize_bitmap
+from delvec_kernel.errors import DelvecError
+
+__all__ = ["SAMPLE_BYTES", "with_measured_sizes"]
+
+SAMPLE_BYTES: Final = 32 << 20
+"""Of the files of all bins, about: a second of processor time. Much smaller parts would have dictionaries of their own."""
+_BINS: Final = 4
+_FILES_OF_BIN: Final = 16
+_LARGEST: Final = 1 << 30
+"""A file of which only some rows are wanted is read as a whole."""
+_STRETCHES: Final = 4
+
+Write = Callable[[Scan, Sequence[Sequence[str]], str], int]
+"""Writes the live rows of each bin's files, below a location, and returns the bytes."""
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """Files of one bin.
+
+    Attributes:
+        files: their places in the table of files.
+        share: of their rows.
+    """
+
+    files: npt.NDArray[np.int64]
+    share: float
+
+
+def with_measured_sizes(scan: Scan, bins: Sequence[Bin], write: Write) -> list[Bin]:
+    """Return the bins with what will be left of them: written, where they are small, else estimated by a sample.
+
+    Args:
+        scan: the plan; nothing below its location is written.
+        bins: of its files.
+        write: as the command will.
+
+    Returns:
+        The bins as they were where a sample cannot be read, or holds no rows that stay.
+    """
+    sizes = scan.files["size"].to_numpy()
+    ratios = deleted_ratios(scan.files)
+    counted = pc.is_valid(scan.files["num_records"]).to_numpy()
+    live = np.where(counted, sizes * (1.0 - ratios), np.nan)
+    samples = [each for each in _samples(bins, sizes) if not np.isnan(live[each.files]).any()]
+    expected = float(sum(each.share * live[each.files].sum() for each in samples))
+    if expected < 1:
+        return list(bins)
+    try:
+        with tempfile.TemporaryDirectory(prefix="delvec-sample-") as folder:
+            written = _written(scan, samples, write, Path(folder).as_uri())
+    except (DelvecError, OSError):
+        return list(bins)  # the command itself will say what is wrong
+    return [replace(each, live_size=round(each.live_size * written / expected)) for each in bins]
+
+
+def _samples(bins: Sequence[Bin], sizes: npt.NDArray[np.int64]) -> list[_Sample]:
+    """Return all of the bins where they are few and small; else some of their files, or some of the rows of these."""
+    if sum(each.size for each in bins) <= SAMPLE_BYTES and sum(len(each.files) for each in bins) <= (
+        _BINS * _FILES_OF_BIN
+    ):
+        return [_Sample(each.files, 1.0) for each in bins]
+    chosen = [bins[place] for place in _evenly(len(bins), _BINS)]
+    quota = SAMPLE_BYTES / len(chosen)
+    found = []
+    for each in chosen:
+        count = int(min(max(1, quota * len(each.files) // max(1, each.size)), _FILES_OF_BIN))
+        files = each.files[_evenly(len(each.files), count)]
+        files = files[sizes[files] <= _LARGEST]
+        if len(files):
+            found.append(_Sample(files, min(1.0, quota / max(1, int(sizes[files].sum())))))
+    return found
+
+
+def _evenly(count: int, wanted: int) -> npt.NDArray[np.int64]:
+    """Return places among so many, from each part of them one."""
+    wanted = min(count, wanted)
+    return ((np.arange(wanted) + 0.5) * count / max(1, wanted)).astype(np.int64)
+
+
+def _written(scan: Scan, samples: Sequence[_Sample], write: Write, location: str) -> int:
+    paths = scan.files["path"].to_pylist()
+    masks: dict[str, BitMap64] = {}
+    for each in samples:
+        if each.share < 1:
+            part = scan.only(paths[place] for place in each.files)
+            masks |= _left_out(part, each.share)
+    places = np.concatenate([each.files for each in samples])
+    bins = [[paths[place] for place in each.files] for each in samples]
+    return write(_without(scan.only(paths[place] for place in places), masks), bins, location)
+
+
+def _left_out(scan: Scan, share: float) -> dict[str, BitMap64]:
+    """Return the rows of each file that are deleted, or in none of the stretches that make up a share of its rows."""
+    deleted = scan.deletion_vectors if scan.has_deletion_vectors else {}
+    counts = scan.files.select(["path", "num_records"]).to_pylist()
+    found = {}
+    for path, count in ((row["path"], row["num_records"]) for row in counts):
+        kept, width = BitMap64(), max(1, int(count * share / _STRETCHES))
+        for middle in _evenly(count, _STRETCHES).tolist():
+            kept.add_range(max(0, middle - width // 2), min(count, middle - width // 2 + width))
+        everything = BitMap64()
+        everything.add_range(0, count)
+        found[path] = (everything - kept) | deleted.get(path, BitMap64())
+    return found
+
+
+def _without(scan: Scan, masks: Mapping[str, BitMap64]) -> Scan:
+    """Return the scan as if these rows of its files were deleted."""
+    files = scan.files
+    if not masks:
+        return scan
+    vectors, rows = [], []
+    columns = (files[name].to_pylist() for name in ("path", "deletion_vector", "deleted_rows"))
+    for path, vector, inlined in zip(*columns, strict=True):
+        mask = masks.get(path)
+        vectors.append(vector if mask is None else _descriptor(mask))
+        rows.append(inlined if mask is None else serialize_bitmap(mask))
+    for name, values in (("deletion_vector", vectors), ("deleted_rows", rows)):
+        place = files.schema.get_field_index(name)
+        files = files.set_column(
+            place, files.schema.field(place), pa.array(values, files.schema.field(place).type)
+        )
+    return replace(scan, files=files)
+
+
+def _descriptor(mask: BitMap64) -> Mapping[str, object]:
+    """Return a descriptor of a vector that only this process has."""
+    return Descriptor("i", "", None, 0, len(mask)).to_json()
