@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 from tests.checked import assert_sound
 
 import delvec
+import delvec_service.vacuum.vacuum as vacuuming
 from delvec.cli import main
 from delvec_service.store.clones import CloneStore
 from delvec_service.vacuum.clones import ClonesKept
@@ -179,6 +181,46 @@ def test_column_mapping_row_ids_and_clustering(lake, tmp_path, shallow):
     with pytest.raises(delvec.InvalidTableChange, match="columnMapping"):
         table.clone(tmp_path / "d", properties={"delta.columnMapping.mode": "none"})
     assert_sound(tmp_path / "c")
+
+
+@pytest.fixture
+def forgetful(marked, tmp_path, monkeypatch):
+    """An old shallow clone whose newest version needs no file of its source, and that keeps none of those it had."""
+    monkeypatch.setattr("delvec_service.vacuum.clones._BEING_MADE", delvec_service_zero())
+    clone = marked.clone(tmp_path / "clone", shallow=True)
+    clone.alter.set_properties({"delta.deletedFileRetentionDuration": "interval 0 hours"})
+    clone.overwrite([{"id": 7, "name": "own", "country": "NZ"}])
+    marked.overwrite([{"id": 8, "name": "own", "country": "NZ"}])
+    return clone
+
+
+def test_a_restore_of_a_clone_before_files_of_its_source_go_keeps_them(marked, forgetful, monkeypatch):
+    plan = vacuuming.make_plan
+
+    def then_restored(*given):
+        found = plan(*given)
+        forgetful.restore(0)
+        return found
+
+    monkeypatch.setattr(vacuuming, "make_plan", then_restored)
+    marked.vacuum(0, enforce_retention_duration=False)
+    assert ids(forgetful) == [3, 4, 5, 6, 7, 8, 9, 100]
+
+
+def test_a_restore_of_a_clone_waits_while_files_of_its_source_go(marked, forgetful, monkeypatch):
+    delete, restores = vacuuming.delete_files, []
+    with ThreadPoolExecutor(1) as pool:
+
+        def late(*given, **options):
+            restores.append(pool.submit(forgetful.restore, 0))
+            wait(restores, 3)
+            return delete(*given, **options)
+
+        monkeypatch.setattr(vacuuming, "delete_files", late)
+        assert marked.vacuum(0, enforce_retention_duration=False)["num-files"] > 1
+        with pytest.raises(delvec.MissingRestoreFiles):
+            restores[0].result(300)
+    assert ids(forgetful) == [7]
 
 
 def test_vacuum_of_the_source_keeps_what_its_clones_need(lake, marked, tmp_path):

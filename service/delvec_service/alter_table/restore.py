@@ -4,7 +4,8 @@ It is computed from the newest version, and again if another commit changed rows
 RESTORE undoes everything committed before it, no matter when the RESTORE was requested.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -22,7 +23,8 @@ from delvec_service.commits.commit import CommitResult, Commits, Committed
 from delvec_service.commits.idempotency import request_hash
 from delvec_service.maintenance.live_file_check import check_files
 from delvec_service.snapshots.loader import SnapshotLoader
-from delvec_service.store.deletion_locks import DeletionLocks
+from delvec_service.store.clones import CloneStore
+from delvec_service.store.deletion_locks import DeletionLocks, FileLease
 from delvec_service.store.open_table import OpenTable
 from delvec_service.tables.registry import ENGINE_INFO
 
@@ -62,6 +64,7 @@ def restore(
     loader: SnapshotLoader,
     commits: Commits,
     locks: DeletionLocks,
+    clones: CloneStore,
     request: RestoreRequest,
     transaction_id: str,
 ) -> RestoreResult:
@@ -72,6 +75,7 @@ def restore(
         loader: reads snapshots.
         commits: commits.
         locks: keep VACUUMs from deleting what comes back.
+        clones: knows the tables whose files the table may need, if it is a shallow clone.
         request: which version.
         transaction_id: of the commit.
 
@@ -91,7 +95,7 @@ def restore(
     hashed = request_hash("restore", table.record.id, request.model_dump(mode="json", by_alias=True))
     result: CommitResult | None = None
     # Over all attempts, so that no VACUUM starts between two of them.
-    with locks.restoring(table.location) as lease:
+    with _restoring(table.location, locks, clones) as leases:
         for _ in range(_ATTEMPTS):
             latest = loader.load(table.objects, table.name)
             target = loader.load(
@@ -113,12 +117,23 @@ def restore(
                 _check_files(table, target, found.adds)
             if request.dry_run:
                 return NotRestored(latest.version, target.version, found)
-            lease.check()
+            for lease in leases:
+                lease.check()
             result = commits.commit(table, _changes(found, latest, request, transaction_id, hashed))
             if isinstance(result, Committed):
                 return Restored(result, target.version)
     assert isinstance(result, Conflict)  # noqa: S101 - a RESTORE always does something
     return result
+
+
+@contextmanager
+def _restoring(location: str, locks: DeletionLocks, clones: CloneStore) -> Iterator[list[FileLease]]:
+    """Block deletes of files of a table, and of the tables that it is a shallow clone of."""
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(locks.restoring(each))
+            for each in dict.fromkeys((location, *clones.above(location)))
+        ]
 
 
 def _check_table(table: OpenTable, target: Snapshot, latest: Snapshot, found: Restoration) -> None:

@@ -48,7 +48,15 @@ def restore_table(
     """Restore the table to an earlier version, in one commit. The history stays."""
     transaction_id = idempotency_key or str(uuid.uuid4())
     note(change=f"to {body.timestamp if body.version is None else f'version {body.version}'}")
-    result = restore(table, service.loader, service.commits, service.deletion_locks, body, transaction_id)
+    result = restore(
+        table,
+        service.loader,
+        service.commits,
+        service.deletion_locks,
+        service.clone_store,
+        body,
+        transaction_id,
+    )
     if isinstance(result, Restored):
         done = result.committed
         return RestoreResponse(

@@ -29,7 +29,7 @@ _BEING_MADE: Final = timedelta(hours=24)
 
 @dataclass
 class ClonesKept:
-    """Keeps the files that clones of a table need, each clone once.
+    """Keeps the files that clones of a table need, each version of a clone once.
 
     Args:
         table: the table to VACUUM.
@@ -44,11 +44,11 @@ class ClonesKept:
     loader: SnapshotLoader
     store: CloneStore
     now: int
-    _seen: set[CloneRecord] = field(default_factory=set)
+    _seen: dict[CloneRecord, int | None] = field(default_factory=dict)
     _files: dict[str, list[tuple[ObjectStore, str, CloneRecord]]] = field(default_factory=dict)
 
     def keep(self, kept: References) -> None:
-        """Keep what clones need that were created since the last call.
+        """Keep what clones need that were created, or got another version, since the last call: RESTORE brings files back.
 
         Raises:
             LocationNotAllowed: a clone is now outside the roots, so what it needs is unknown.
@@ -56,9 +56,7 @@ class ClonesKept:
             StorageError: storage did not answer.
         """
         for record in self._records():
-            if record not in self._seen:
-                self._keep(record, kept)
-                self._seen.add(record)
+            self._seen[record] = self._keep(record, kept)
 
     def _records(self) -> Iterable[CloneRecord]:
         """Return the clones known to the database, and those named by folders: the table's, and those of its clones."""
@@ -82,7 +80,8 @@ class ClonesKept:
             if found.created_at <= record.created_at:
                 objects.delete(path)
 
-    def _keep(self, record: CloneRecord, kept: References) -> None:
+    def _keep(self, record: CloneRecord, kept: References) -> int | None:
+        """Keep what a clone needs; return its version, or None if it has no log."""
         for location in (record.location, record.source_location):
             if not self.roots.allows(location):
                 raise LocationNotAllowed(
@@ -94,7 +93,7 @@ class ClonesKept:
                     location=location,
                 )
         is_young = abs(datetime.now(UTC) - record.created_at) < _BEING_MADE
-        if is_young:
+        if is_young and record not in self._seen:
             self._keep_source(record, kept)
         objects = self._objects(record.location)
         try:
@@ -102,7 +101,9 @@ class ClonesKept:
         except NotADeltaTable:
             if not is_young:
                 self._forget(record)
-            return
+            return None
+        if snapshot.version == self._seen.get(record):
+            return snapshot.version
         self.loader.reading(objects, record.location, lambda found: self._keep_live(found, kept))
         retention = LogPolicy.of(snapshot.configuration, snapshot.protocol).deleted_file_retention
         since = self.now - int(retention / timedelta(milliseconds=1))
@@ -112,6 +113,7 @@ class ClonesKept:
             since - 1,
             lambda tombstones: self._keep_files(tombstones, "deletionVector", record.location, kept),
         )
+        return snapshot.version
 
     def _keep_source(self, record: CloneRecord, kept: References) -> None:
         """Keep the version that is being cloned: the clone may not have a log yet."""
