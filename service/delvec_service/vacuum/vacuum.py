@@ -43,6 +43,7 @@ __all__ = ["Vacuumed", "vacuum"]
 _BATCH_FILES: Final = 1000
 """The maximum of one S3 delete request."""
 _AT_ONCE: Final = 8
+_ATTEMPTS: Final = 20
 _NAMED: Final = 100
 _SKEW_MS: Final = 60_000
 """Some stores have a clock resolution of a whole second."""
@@ -102,14 +103,25 @@ def vacuum(
         DelvecError: as for :func:`~delvec_service.vacuum.plan.make_plan` and :meth:`Commits.commit`; nothing was
             deleted.
     """
-    now = clock()
-    clones = ClonesKept(table, roots, loader, clone_store, now)
-    plan = make_plan(table, loader, ledger, clones, request, now)
-    done = Vacuumed(plan, False, plan.files["path"].to_pylist(), plan.size_in_bytes, plan.directories)
-    if request.dry_run:
-        return done
-    if plan.files.num_rows or plan.directories:
-        done = _Run(table, loader, commits, locks, clones, plan, now, request.quarantine).execute()
+    lost: Conflict | None = None
+    for _ in range(_ATTEMPTS):
+        now = clock()
+        clones = ClonesKept(table, roots, loader, clone_store, now)
+        plan = make_plan(table, loader, ledger, clones, request, now)
+        done = Vacuumed(plan, False, plan.files["path"].to_pylist(), plan.size_in_bytes, plan.directories)
+        if request.dry_run:
+            return done
+        if not plan.files.num_rows and not plan.directories:
+            break
+        run = _Run(table, loader, commits, locks, clones, plan, now, request.quarantine)
+        started = run.start()
+        if not isinstance(started, Conflict):
+            done = run.execute(started)
+            break
+        lost = started  # the table's properties or columns have changed, and with them what may be deleted
+    else:
+        assert lost is not None  # noqa: S101 - the loop ran
+        raise lost.error(table.name)
     if plan.reaches is not None and not request.keep_versions:
         write_reach(table, plan.reaches)
     return done
@@ -132,7 +144,8 @@ class _Run:
     failed: list[str] = field(default_factory=list)
     error: DelvecError | None = None
 
-    def execute(self) -> Vacuumed:
+    def start(self) -> int | Conflict:
+        """Commit VACUUM START; return its version."""
         plan, retention = self.plan, self.plan.retention
         parameters = {
             "retentionCheckEnabled": str(retention.is_enforced).lower(),
@@ -142,7 +155,11 @@ class _Run:
             parameters["specifiedRetentionMillis"] = str(retention.specified)
         number = plan.files.num_rows + len(plan.directories)
         metrics = {"numFilesToDelete": number, "sizeOfDataToDelete": plan.size_in_bytes}
-        started = self._commit("VACUUM START", plan.version, parameters, metrics)
+        return self._commit("VACUUM START", plan.version, parameters, metrics)
+
+    def execute(self, started: int) -> Vacuumed:
+        """Delete the files, after VACUUM START."""
+        plan = self.plan
         try:
             if self.moves and plan.files.num_rows:
                 self.quarantine = NewQuarantine.create(
@@ -153,7 +170,7 @@ class _Run:
             self.error = error
         if self.error is not None:
             with suppress(DelvecError):
-                self._commit("VACUUM END", started, {"status": "FAILED"}, {})
+                self._end("FAILED", {})
             raise self._incomplete(self.error, started) from self.error
         directories = remove_empty_directories(
             self.table.location, plan.directories, allowed=self.table.roots.allows
@@ -164,16 +181,27 @@ class _Run:
         }
         ended = None
         try:
-            ended = self._commit("VACUUM END", started, {"status": "COMPLETED"}, metrics)
+            ended = self._end("COMPLETED", metrics)
         except DelvecError as error:
             # The files are gone whether or not the log says so.
             logger.warning("VACUUM END not committed", table=self.table.name, error=error.message)
         name = None if self.quarantine is None else self.quarantine.id
         return Vacuumed(plan, True, self.deleted, self._size(), directories, started, ended, name)
 
+    def _end(self, status: str, metrics: Mapping[str, int]) -> int:
+        """Commit VACUUM END, whatever was committed since VACUUM START; return its version."""
+        ended: int | Conflict | None = None
+        for _ in range(_ATTEMPTS):
+            latest = self.loader.load(self.table.objects, self.table.name, checkpoints=False)
+            ended = self._commit("VACUUM END", latest.version, {"status": status}, metrics)
+            if isinstance(ended, int):
+                return ended
+        assert isinstance(ended, Conflict)  # noqa: S101 - the loop ran
+        raise ended.error(self.table.name)
+
     def _commit(
         self, operation: str, read_version: int, parameters: Mapping[str, str], metrics: Mapping[str, int]
-    ) -> int:
+    ) -> int | Conflict:
         changes = Changes(
             operation,
             read_version,
@@ -185,7 +213,7 @@ class _Run:
         )
         result = self.commits.commit(self.table, changes)
         if isinstance(result, Conflict):
-            raise result.error(self.table.name)
+            return result
         assert isinstance(result, Committed)  # noqa: S101 - it makes a version
         return result.version
 

@@ -321,6 +321,48 @@ def test_a_file_that_is_referred_to_again_before_it_is_deleted_stays(filled, mon
     assert data(filled) == {"a.parquet", "b.parquet"}
 
 
+def set_property(table, name, value):
+    change = {"change": "set-properties", "properties": {name: value}}
+    answer = table.client.post(f"{table.url}/alter", json={"changes": [change]})
+    assert answer.status_code == 200, answer.text
+
+
+@pytest.mark.parametrize(("days", "left"), [(1, {"a.parquet"}), (1000, {"a.parquet", "b.parquet"})])
+def test_it_is_planned_again_after_a_change_of_the_table(filled, monkeypatch, days, left):
+    filled.delete({}, removes=["b.parquet"])
+    age_all(filled)
+    file(filled, "c.parquet", days=400)
+    monkeypatch.setattr(running_vacuum, "_SKEW_MS", 10**12)
+    original, plans = running_vacuum.make_plan, []
+
+    def planned(*arguments):
+        plans.append(original(*arguments))
+        if len(plans) == 1:
+            set_property(filled, "delta.deletedFileRetentionDuration", f"interval {days} days")
+        return plans[-1]
+
+    monkeypatch.setattr(running_vacuum, "make_plan", planned)
+    in_two_days = int((time.time() + 2 * DAY) * 1000)
+    monkeypatch.setattr(running_vacuum.time, "time_ns", lambda: in_two_days * 1_000_000)
+    vacuum(filled)
+    assert len(plans) == 2
+    assert data(filled) - {"c.parquet"} == left
+
+
+def test_its_end_is_committed_whatever_happens_to_the_table_meanwhile(filled, monkeypatch):
+    file(filled, "c.parquet")
+    original = running_vacuum.delete_files
+
+    def deleted(*arguments, **options):
+        set_property(filled, "delta.appendOnly", "true")
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(running_vacuum, "delete_files", deleted)
+    done = vacuum(filled)
+    assert (done["num-files"], done["end-version"]) == (1, filled.version())
+    assert filled.action(filled.version(), "commitInfo")["operationParameters"] == {"status": "COMPLETED"}
+
+
 def test_a_file_that_is_written_again_before_it_is_deleted_stays(filled, monkeypatch):
     path = file(filled, "c.parquet")
     original = running_vacuum.make_plan
