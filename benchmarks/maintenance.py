@@ -149,7 +149,7 @@ def measure(contender: str, job: str, location: Path, scale: float) -> dict[str,
     if "predicted" in found:
         found["gained"] = found["size"] - delvec.connect().table(location).detail()["sizeInBytes"]
     if job == "deletion vectors":
-        found["vector files after"] = _vector_files(location)
+        found |= _vector_scan(location, "after")
     if spark is not None:
         spark.stop()
     return found
@@ -161,7 +161,7 @@ def _gain_before(contender: str, job: str, location: Path) -> dict[str, float]:
         return {}
     table = delvec.connect().table(location)
     if job == "deletion vectors":
-        return {"vector files before": _vector_files(location)}
+        return _vector_scan(location, "before")
     if job not in {"compact", "purge"}:
         return {}
     planned = (
@@ -172,8 +172,24 @@ def _gain_before(contender: str, job: str, location: Path) -> dict[str, float]:
     return {"predicted": float(planned.gain_bytes), "size": float(table.detail()["sizeInBytes"])}
 
 
-def _vector_files(location: Path) -> float:
-    return float(delvec.connect().table(location).health()["num-deletion-vector-files"])
+def _vector_scan(location: Path, when: str) -> dict[str, float]:
+    """Return what a scan by a service that holds nothing takes to read all deletion vectors: files opened, and seconds.
+
+    An object store answers one request or more for each file that is opened.
+    """
+    opened = []
+
+    def watch(event: str, given: tuple[Any, ...]) -> None:
+        if event == "open" and str(given[0]).endswith(".bin"):
+            opened.append(given[0])
+
+    sys.addaudithook(watch)
+    table = delvec.connect().table(location)
+    cpu, wall = _cpu(), time.perf_counter()
+    vectors = table.plan()[0].deletion_vectors
+    took = {f"scan {when}": time.perf_counter() - wall, f"scan cpu {when}": _cpu() - cpu}
+    assert sum(map(len, vectors.values())) == len(vectors)
+    return {f"opened {when}": float(len(opened)), **took}
 
 
 def _files_read(location: Path) -> float:
@@ -240,10 +256,12 @@ def _print(found: dict[tuple[str, str], list[dict[str, float]]]) -> None:
             said.append(f"100 filters read {middle['read']:.0%} of the files")
         if "predicted" in middle:
             said.append(f"gain predicted {middle['predicted']:,.0f} bytes, measured {middle['gained']:,.0f}")
-        if "vector files before" in middle:
-            said.append(
-                f"{middle['vector files before']:,.0f} vector files become {middle['vector files after']:,.0f}"
-            )
+        if "opened before" in middle:
+            said += [
+                f"{when}, a scan opens {middle[f'opened {when}']:,.0f} files of vectors, in {middle[f'scan {when}']:.2f} "
+                f"seconds ({middle[f'scan cpu {when}']:.2f} CPU seconds)"
+                for when in ("before", "after")
+            ]
         print(
             f"| {job} | {contender} | {middle['cpu']:.2f} | {middle['wall']:.2f} | {middle['memory'] / 2**20:.0f} MiB "
             f"| {'; '.join(said)} |"

@@ -1,13 +1,24 @@
 """Tables for maintenance benchmarks, one per job."""
 
+import json
 import os
 import time
+import uuid
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from pyroaring import BitMap64
 
 import delvec
+from delvec_kernel.deletion_vectors.deletion_vector import (
+    FILE_VERSION,
+    Descriptor,
+    encode,
+    encode_uuid,
+    file_name,
+    frame,
+)
 
 __all__ = ["SOURCES", "TARGET", "write_old_files"]
 
@@ -76,8 +87,7 @@ def deleted_rows(location: Path, scale: float) -> None:
 
 
 def small_vectors(location: Path, scale: float) -> None:
-    """Write 10,000 files with a deletion vector each, in deletion vector files of 1 KB."""
-    os.environ["DELVEC_DELETION_VECTOR_TARGET_BYTES"] = "1024"
+    """Write 10,000 files with a deletion vector each, in a file of its own, as DELETEs of one file each leave them."""
     files = max(10, int(10_000 * scale))
     with delvec.connect() as lake:
         table = lake.create_table(
@@ -87,9 +97,22 @@ def small_vectors(location: Path, scale: float) -> None:
             properties={"delta.enableDeletionVectors": "true"},
         )
         numbers = np.repeat(np.arange(files, dtype=np.int32), 10)
-        table.append(pa.table({"id": np.arange(files * 10), "p": numbers}))
-        table.delete("id % 10 = 3")
-    del os.environ["DELVEC_DELETION_VECTOR_TARGET_BYTES"]
+        version = table.append(pa.table({"id": np.arange(files * 10), "p": numbers})).version
+    log = location / "_delta_log"
+    lines = ['{"commitInfo":{"operation":"DELETE"}}']
+    payload = encode(BitMap64([3]))
+    for line in (log / f"{version:020}.json").read_text().splitlines():
+        add = json.loads(line).get("add")
+        if add is None:
+            continue
+        identifier = uuid.uuid4()
+        (location / file_name(identifier)).write_bytes(FILE_VERSION + frame(payload))
+        text = encode_uuid("", identifier)
+        vector = Descriptor("u", text, len(FILE_VERSION), len(payload), 1).to_json()
+        remove = {"path": add["path"], "partitionValues": add["partitionValues"], "dataChange": True}
+        lines.append(json.dumps({"remove": remove | {"deletionTimestamp": time.time_ns() // 1_000_000}}))
+        lines.append(json.dumps({"add": add | {"deletionVector": vector}}))
+    (log / f"{version + 1:020}.json").write_text("\n".join(lines))
 
 
 def one_file(location: Path, scale: float) -> None:

@@ -219,6 +219,7 @@ class OptimizeRun:
             replace(each.bin, live_size=each.bin.size) if each.sources is not None else each.bin
             for each in parts
         ]
+        bins = self._measured(scan, bins, [each.sources is None for each in parts])
         chosen = sum(len(each.files) for each in bins)
         values = {
             **_METRICS,
@@ -313,6 +314,23 @@ class OptimizeRun:
                 self.progress.skip(len(each.bin.files), each.bin.size)
             else:
                 yield each
+
+    def _measured(self, scan: Scan, bins: list[Bin], is_rewritten: Sequence[bool]) -> list[Bin]:
+        """Return the bins with the bytes of their new files, from a sample where this process writes them in their order."""
+        if self._cubes is not None or not getattr(self._table.engine, "copies_row_groups", False):
+            return bins
+        rewritten = [place for place, is_one in enumerate(is_rewritten) if is_one]
+
+        def write(sample: Scan, named: Sequence[Sequence[str]], location: str) -> int:
+            with self._engine() as engine:
+                target = replace(row_command.target_of(scan), location=location)
+                return sum(add.size for add in self._write(engine, sample, named, target).adds)
+
+        found = list(bins)
+        measured = with_measured_sizes(scan, [bins[place] for place in rewritten], write)
+        for place, each in zip(rewritten, measured, strict=True):
+            found[place] = each
+        return found
 
     def _engine(self) -> AbstractContextManager[Engine]:
         bound = self._wanted.max_memory
