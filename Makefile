@@ -91,7 +91,7 @@ dml: ## Run random DML on both engines and delta-spark against a model (about an
 	@$(SETUP) --java --jars
 	@$(RUN) python -m tests.interop.dml_campaign --scripts 300
 
-races: ## Race row changes against OPTIMIZE, PURGE, Z-order, RESTORE, VACUUM and clean-up (300 rounds each, about an hour)
+races: ## Race row changes against OPTIMIZE, PURGE, Z-order, RESTORE, VACUUM, ALTER TABLE and clean-up (300 rounds each, about an hour)
 	@$(SETUP) --java --jars
 	@$(RUN) python -m tests.chaos.race_campaign --rounds 300 --spark-rounds 40
 

@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 import traceback
+import warnings
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -21,7 +22,7 @@ from pathlib import Path
 
 from tests.chaos.campaign import read_with_deltalake
 from tests.chaos.oracle import BrokenPromiseError
-from tests.chaos.race_operations import BLOCK, CHANGES, MAINTENANCE, SCHEMA, due, part_of
+from tests.chaos.race_operations import BLOCK, CHANGES, COPIES, MAINTENANCE, due, part_of
 from tests.chaos.replica import Replica
 from tests.state_machine.small_reader import SmallReader
 
@@ -32,11 +33,23 @@ __all__ = ["RaceCampaign"]
 
 WRITERS = 4
 REPLICAS = 2
-ROUNDS_PER_TABLE = 40
+ROUNDS_PER_TABLE = 15
 _CHECKED_EVERY = 5
 _RETRIES = 30
 _NO_CHANGE = frozenset(
-    {"OPTIMIZE", "REORG", "VACUUM START", "VACUUM END", "COMPUTE STATS", "COMPACT DELETION VECTORS"}
+    {
+        "OPTIMIZE",
+        "REORG",
+        "VACUUM START",
+        "VACUUM END",
+        "COMPUTE STATS",
+        "COMPACT DELETION VECTORS",
+        "RENAME COLUMN",
+        "DROP COLUMNS",
+        "ADD COLUMNS",
+        "CLUSTER BY",
+        "SET TBLPROPERTIES",
+    }
 )
 _DELAYS = "before-put:delay=0.05%30,after-deletion-vectors:delay=0.05%20"
 
@@ -47,11 +60,14 @@ class Round:
     Attributes:
         retention: seconds that VACUUM keeps removed files.
         target: the version that a RESTORE goes back to.
-        column: that Z-order sorts by.
+        column: that Z-order sorts by, and that a table may get clustered by.
+        is_clustered: whether the table has clustering columns.
+        alteration: what an ALTER TABLE does.
     """
 
     def __init__(self, retention, target, column):
         self.retention, self.target, self.column = retention, target, column
+        self.is_clustered, self.alteration = False, ""
         self.acknowledged = {}
         self.lock = threading.Lock()
 
@@ -108,7 +124,7 @@ class RaceCampaign:
         for number in range(rounds):
             if time.monotonic() > end:
                 break
-            table.race(self._changes(), self._maintenance())
+            table.race(self._changes(), [name for name in self._maintenance() if table.can(name)])
             self.counts["rounds"] += 1
             if number % _CHECKED_EVERY == _CHECKED_EVERY - 1:
                 table.compare_readers()
@@ -144,37 +160,54 @@ class RaceCampaign:
         return "\n".join(lines) + "\n"
 
 
+def _kind(dice):
+    """Return what a table is like: its properties, partitions or clustering columns, and how columns are mapped."""
+    properties = {
+        "delta.checkpointInterval": dice.choice(["3", "10", "100"]),
+        "delta.targetFileSize": dice.choice(["4kb", "32kb", "1mb"]),
+        "delta.logRetentionDuration": "interval 30 days",
+    }
+    mapping = dice.choice(["none", "name", "id", "name later"])
+    if mapping in {"name", "id"}:
+        properties["delta.columnMapping.mode"] = mapping
+    has_vectors = dice.random() > 0.15
+    if not has_vectors:
+        properties["delta.enableDeletionVectors"] = "false"
+    for name, likely in (
+        # Without deletion vectors a part of a file cannot be replaced while a change feed is kept.
+        ("delta.enableChangeDataFeed", 0.4 * has_vectors),
+        # Files whose columns are found by ids have none for the ids of rows.
+        ("delta.enableRowTracking", 0.4 * (mapping != "id")),
+        ("delta.enableInCommitTimestamps", 0.3),
+    ):
+        if dice.random() < likely:
+            properties[name] = "true"
+    layout = dice.choice([{}, {"partition_by": ["part"]}, {"cluster_by": ["id"]}])
+    return properties, mapping, layout
+
+
 class _Table:
     """One table, its model, and the reader of its log."""
 
     def __init__(self, campaign, location, dice):
         self._campaign, self._location, self._dice = campaign, location, dice
         # Constant, so that a version is what a RESTORE makes it.
-        self._properties = {
-            "delta.checkpointInterval": dice.choice(["3", "10", "100"]),
-            "delta.targetFileSize": dice.choice(["4kb", "32kb", "1mb"]),
-            "delta.logRetentionDuration": "interval 30 days",
-        }
+        self._properties, self._mapping, self._layout = _kind(dice)
         # Without deletion vectors writers copy files, and conflict where they copy the same one.
-        self._retries = 0
-        if dice.random() < 0.15:
-            self._properties["delta.enableDeletionVectors"] = "false"
-            self._retries = _RETRIES
-        for name, likely in (
-            ("delta.enableChangeDataFeed", 0.3),
-            ("delta.enableRowTracking", 0.3),
-            ("delta.enableInCommitTimestamps", 0.3),
-        ):
-            # Without deletion vectors a part of a file cannot be replaced while a change feed is kept.
-            if dice.random() < likely and (self._retries == 0 or name != "delta.enableChangeDataFeed"):
-                self._properties[name] = "true"
-        created = campaign.lakes[0].create_table(
-            str(location),
-            SCHEMA,
-            partition_by=["part"] if dice.random() < 0.5 else [],
-            properties=self._properties,
-        )
-        del created
+        self._retries = _RETRIES if "delta.enableDeletionVectors" in self._properties else 0
+        copy = f"`{COPIES[0]}` long GENERATED ALWAYS AS (-id)"
+        named = "worth" if self._mapping == "name later" else "value"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            created = campaign.lakes[0].create_table(
+                str(location),
+                f"id long, {named} long, part string, {copy}",
+                properties=self._properties,
+                **self._layout,
+            )
+        if self._mapping == "name later":
+            created.alter.set_properties({"delta.columnMapping.mode": "name"})
+            created.alter.rename_column(named, "value")
         self._tables = [
             campaign.lakes[number % len(campaign.lakes)].table(str(location), engine=campaign.engine)
             for number in range(WRITERS + 2)
@@ -182,23 +215,36 @@ class _Table:
         self._newest = [0] * WRITERS
         self._reader = SmallReader(f"file://{location}")
         self._rows = []
+        self._row_ids = {}
         self._said = []
         self._catch_up({})
+        self._first = len(self._rows) - 1
         filled = Round(0, 0, "")
         for block in range(WRITERS):
             change = CHANGES["append"](dice, block, 0)
             self._newest[block] += 2 * 40
             filled.acknowledge(
-                change.run(self._tables[block], retries=_RETRIES).version, change.effect, change.text
+                change.run(self._tables[block], retries=_RETRIES).version, (change, None), change.text
             )
         self._catch_up(filled.acknowledged)
+
+    def can(self, name):
+        """Whether a maintenance command is one for this table."""
+        return name != "ALTER TABLE" or self._mapping != "none" or "cluster_by" in self._layout
+
+    def _alteration(self):
+        choices = ["rename", "spare"] * (self._mapping != "none") + ["cluster"] * (
+            "cluster_by" in self._layout
+        )
+        return self._dice.choice(choices) if choices else ""
 
     def race(self, changes, maintenance):
         """Let changes and maintenance run at once, and compare every version that they make."""
         campaign, dice = self._campaign, self._dice
         newest = len(self._rows) - 1
-        target = dice.randint(max(0, newest - 8), newest)
+        target = dice.randint(max(self._first, newest - 8), newest)
         round_ = Round(campaign.retention, target, dice.choice(["id", "value"]))
+        round_.is_clustered, round_.alteration = "cluster_by" in self._layout, self._alteration()
         self._said = [
             f"round on {self._location.name} from version {newest}: {changes} against {maintenance}"
         ]
@@ -265,6 +311,9 @@ class _Table:
                 raise self._broken(f"version {version.number}, {operation}, has rows twice")
             if found != rows:
                 raise self._broken(_difference(version.number, operation, found, rows))
+            self._compare_row_ids(version, said, rows)
+            if acknowledged:
+                self._compare_feed(version.number, before, rows)
             self._rows.append(rows)
             seen.add(version.number)
             self._campaign.counts["versions compared"] += 1
@@ -277,7 +326,7 @@ class _Table:
         if not isinstance(effect, tuple):
             return effect(rows)
         change, done = effect
-        if change.count is not None:
+        if change.count is not None and done is not None:
             name, count = change.count
             if done[name] != count(before):
                 raise self._broken(
@@ -285,12 +334,55 @@ class _Table:
                 )
         return change.effect(rows)
 
+    def _compare_row_ids(self, version, said, rows):
+        """A row keeps its id for as long as it is there."""
+        if self._properties.get("delta.enableRowTracking") != "true":
+            return
+        found = row_ids(self._reader, version)
+        if len(set(found.values())) != len(found):
+            raise self._broken(f"version {version.number} has row ids twice")
+        is_new = set[int]()
+        for _, effect in said:
+            # A RESTORE brings back the ids that rows had, of versions that are not followed here.
+            is_new |= rows.keys() if effect is None else effect[0].inserts
+        known = self._row_ids
+        changed = [each for each in found.keys() & known.keys() - is_new if found[each] != known[each]]
+        if changed:
+            raise self._broken(
+                f"version {version.number}, {version.info.get('operation')}: {len(changed)} row ids changed, {changed[:5]}"
+            )
+        self._row_ids = found
+
+    def _compare_feed(self, number, before, after):
+        """The change feed of a version makes its rows of those of the version before."""
+        if self._properties.get("delta.enableChangeDataFeed") != "true":
+            return
+        changes = self._tables[0].changes(number, number, columns=["id", "value", "part", "_change_type"])
+        gone, new = Counter(), Counter()
+        for id_, value, part, kind in zip(
+            *(changes[name].to_pylist() for name in changes.column_names), strict=True
+        ):
+            (gone if kind in {"delete", "update_preimage"} else new)[id_, value, part] += 1
+        made = Counter((id_, *row) for id_, row in before.items())
+        made.subtract(gone)
+        made.update(new)
+        if {row: count for row, count in made.items() if count} != dict.fromkeys(
+            ((id_, *row) for id_, row in after.items()), 1
+        ):
+            raise self._broken(
+                f"version {number}: the change feed, -{len(gone)} +{len(new)}, does not make its rows of those before"
+            )
+        self._campaign.counts["change feeds compared"] += 1
+
     def compare_readers(self):
         """Everybody reads what the model has."""
         expected, newest = self._rows[-1], len(self._rows) - 1
         wanted = sorted((id_, *row) for id_, row in expected.items())
         for number, table in enumerate(self._tables[: len(self._campaign.lakes)]):
-            read = table.to_arrow(["id", "value", "part"])
+            read = table.to_arrow()
+            copies = next(read[name] for name in COPIES if name in read.column_names)
+            if copies.to_pylist() != [-id_ for id_ in read["id"].to_pylist()]:
+                raise self._broken(f"connection {number} reads other copies of the ids")
             found = sorted(zip(*(read[name].to_pylist() for name in ("id", "value", "part")), strict=True))
             if found != wanted:
                 raise self._broken(
@@ -308,7 +400,21 @@ class _Table:
 
     def _broken(self, what):
         said = "\n".join(self._said)
-        return BrokenPromiseError(f"{what}\n{said}\n{self._properties}\nseed {self._campaign.seed}")
+        return BrokenPromiseError(
+            f"{what}\n{said}\n{self._properties} {self._mapping} {self._layout}\nseed {self._campaign.seed}"
+        )
+
+
+def row_ids(reader, version):
+    """Return the ids of a version's rows, by the rows' own ids, as PROTOCOL.md, "Row Tracking", says."""
+    column = version.metadata["configuration"]["delta.rowTracking.materializedRowIdColumnName"]
+    found = {}
+    for file in version.files.values():
+        given = reader.column(file.path, column)
+        for place, row in file.live:
+            own = given[place] if given is not None else None
+            found[row.id] = file.add["baseRowId"] + place if own is None else own
+    return found
 
 
 def _difference(number, operation, found, rows):

@@ -6,12 +6,18 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["BLOCK", "CHANGES", "MAINTENANCE", "SCHEMA", "Change", "due", "part_of"]
+from delvec_kernel.errors import DelvecError
+
+__all__ = ["BLOCK", "CHANGES", "COPIES", "MAINTENANCE", "SCHEMA", "SPARE", "Change", "due", "part_of"]
 
 BLOCK = 10_000
 """Ids of one writer; so statistics prove that no writer touches another's rows."""
 SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.int64()), ("part", pa.string())])
-_PARTS = ("a", "b")
+COPIES = ("copy", "copy renamed")
+"""What the generated column that repeats the id is called."""
+SPARE = "spare"
+"""A column that comes and goes."""
+_PARTS = ("a b/é=%", "b")
 _ONE_AT_MOST = 40
 """Rows of one change."""
 
@@ -24,12 +30,14 @@ class Change:
         run: does it to a table, with ``retries``; returns the metrics.
         effect: from rows, value and part by id, to rows.
         count: the metric that says how many rows were removed or changed, and from rows to that number; None if none says it.
+        inserts: ids of rows that are new ones, though there were rows of these ids before.
     """
 
     text: str
     run: Callable[[Any], Any]
     effect: Callable[[dict], dict]
     count: tuple[str, Callable[[dict], int]] | None = None
+    inserts: frozenset = frozenset()
 
 
 def part_of(id_):
@@ -100,7 +108,8 @@ def _merge(dice, block, newest):
 
     def run(table, **how):
         merge = table.merge(_rows(values), "target.id = source.id")
-        merge = merge.when_matched_update({"value": "source.value"}).when_not_matched_insert_all()
+        merge = merge.when_matched_update({"value": "source.value"})
+        merge = merge.when_not_matched_insert({name: f"source.{name}" for name in SCHEMA.names})
         return merge.execute(**how)
 
     def effect(rows):
@@ -121,6 +130,7 @@ def _replace(dice, block, newest):
         f"replaceWhere {where}",
         lambda table, **how: table.overwrite(_rows(values), replace_where=where, **how),
         effect,
+        inserts=frozenset(values),
     )
 
 
@@ -162,10 +172,33 @@ def _restore(table, round_):
     return done
 
 
+def _sort(table, round_):
+    """Sort the whole table: by its clustering columns where it has some, which Z-order then refuses to ignore."""
+    return table.optimize(full=True) if round_.is_clustered else table.optimize.z_order([round_.column])
+
+
+def _alter(table, round_):
+    """Rename the column that no command names, or drop or add another; a RESTORE meanwhile changes which there are."""
+    while True:
+        names = table.schema().names
+        renamed = next(name for name in COPIES if name in names)
+        try:
+            if round_.alteration == "rename":
+                return table.alter.rename_column(renamed, COPIES[renamed == COPIES[0]])
+            if round_.alteration == "cluster":
+                return table.alter.cluster_by([round_.column])
+            if SPARE in names:
+                return table.alter.drop_columns(SPARE)
+            return table.alter.add_columns(f"{SPARE} long")
+        except DelvecError:
+            if table.schema().names == names:
+                raise
+
+
 MAINTENANCE = {
     "OPTIMIZE": lambda table, _: table.optimize(),
     "PURGE": lambda table, _: table.optimize.purge(),
-    "Z-order": lambda table, round_: table.optimize.z_order([round_.column]),
+    "sorting": _sort,
     "DV compaction": lambda table, _: table.optimize.deletion_vectors(),
     "RESTORE": _restore,
     "VACUUM": _vacuum("full"),
@@ -173,16 +206,18 @@ MAINTENANCE = {
     "VACUUM into quarantine": _vacuum("full", quarantine=True),
     "checkpoint": lambda table, _: table.checkpoint(clean_up=True),
     "statistics": lambda table, _: table.compute_statistics(),
+    "ALTER TABLE": _alter,
 }
 """To be called with a table and the round."""
+_ALTERATIONS = frozenset({"RENAME COLUMN", "DROP COLUMNS", "ADD COLUMNS"})
 
 
 def due(name, error):
     """Whether an error is one that a user has to expect.
 
-    There are four: a row change that loses to a RESTORE, which changes rows that it has read; a RESTORE of files that a VACUUM
-    has deleted; a VACUUM LITE of a log that was cleaned up; vectors of a table that has them turned off. Whatever rewrites
-    files plans again by itself.
+    There are five: a row change that loses to a RESTORE, which changes rows that it has read, or to a change of columns;
+    a RESTORE of files that a VACUUM has deleted; a VACUUM LITE of a log that was cleaned up; vectors of a table that has
+    them turned off. Whatever rewrites files plans again by itself.
 
     Args:
         name: what failed.
@@ -190,7 +225,7 @@ def due(name, error):
     """
     winner = getattr(error, "conflict", None) or {}
     if name in CHANGES:
-        return winner.get("winning-operation") == "RESTORE"
+        return winner.get("winning-operation") in {"RESTORE", *_ALTERATIONS}
     if name == "RESTORE":
         return error.type in {"MissingRestoreFiles", "VersionNotFound"}
     if name == "DV compaction":

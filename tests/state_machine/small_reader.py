@@ -12,7 +12,7 @@ from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.errors import StorageError
 from delvec_kernel.storage import files as storage
 
-__all__ = ["LiveFile", "SmallReader", "Version"]
+__all__ = ["LiveFile", "SmallReader", "Version", "physical_names"]
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,7 @@ class SmallReader:
         self.versions = []
         self._rows = {}
         self._files = {}
+        self._tables = {}
 
     @property
     def newest(self):
@@ -105,23 +106,22 @@ class SmallReader:
 
     def _follow(self, actions):
         before = self.versions[-1] if self.versions else Version(-1, [], {}, {}, {})
-        files, metadata, txns = dict(before.files), before.metadata, dict(before.txns)
+        files, txns = dict(before.files), dict(before.txns)
+        metadata = next((each["metaData"] for each in actions if "metaData" in each), before.metadata)
         for action in actions:
             if "remove" in action:
                 files.pop(_key(action["remove"]), None)
         for action in actions:
             if "add" in action:
-                files[_key(action["add"])] = self._file(action["add"])
-            elif "metaData" in action:
-                metadata = action["metaData"]
+                files[_key(action["add"])] = self._file(action["add"], metadata)
             elif "txn" in action:
                 txns[action["txn"]["appId"]] = action["txn"]["version"]
         return Version(before.number + 1, actions, files, metadata, txns)
 
-    def _file(self, add):
+    def _file(self, add, metadata):
         key = _key(add)
         if key not in self._files:
-            rows = self._rows_of(add)
+            rows = self._rows_of(add, metadata)
             deleted = BitMap64()
             if "deletionVector" in add:
                 descriptor = Descriptor.from_json(add["deletionVector"])
@@ -135,19 +135,36 @@ class SmallReader:
         known = self._files[key]
         return LiveFile(add, known.rows, known.deleted)
 
-    def _rows_of(self, add):
+    def column(self, path, name):
+        """Return the values of a column that a data file may have, by its name there; None where it has it not."""
+        table = self._tables[path]
+        return table[name].to_pylist() if name in table.column_names else None
+
+    def _table(self, path):
+        return pq.ParquetFile(io.BytesIO(storage.read(self.location, path))).read(use_threads=False)
+
+    def _rows_of(self, add, metadata):
         path = add["path"]
         if path not in self._rows:
-            file = pq.ParquetFile(io.BytesIO(storage.read(self.location, path)))
-            table = file.read(use_threads=False)
+            names = physical_names(metadata)
+            table = self._tables[path] = self._table(path)
             parts = add["partitionValues"]
             columns = [
-                table["id"].to_pylist(),
-                table["value"].to_pylist(),
-                [parts["part"]] * table.num_rows if parts else table["part"].to_pylist(),
+                table[names["id"]].to_pylist(),
+                table[names["value"]].to_pylist(),
+                [parts[names["part"]]] * table.num_rows if parts else table[names["part"]].to_pylist(),
             ]
             self._rows[path] = tuple(Row(*row) for row in zip(*columns, strict=True))
         return self._rows[path]
+
+
+def physical_names(metadata):
+    """Return what columns are called in data files, by their names (PROTOCOL.md, "Column Mapping")."""
+    fields = json.loads(metadata["schemaString"])["fields"]
+    return {
+        field["name"]: field["metadata"].get("delta.columnMapping.physicalName", field["name"])
+        for field in fields
+    }
 
 
 def _key(action):
