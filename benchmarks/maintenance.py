@@ -185,9 +185,10 @@ def _vector_scan(location: Path, when: str) -> dict[str, float]:
 
     sys.addaudithook(watch)
     table = delvec.connect().table(location)
-    cpu, wall = _cpu(), time.perf_counter()
+    tree = ProcessTree(os.getpid())
+    cpu, wall = tree.cpu(), time.perf_counter()
     vectors = table.plan()[0].deletion_vectors
-    took = {f"scan {when}": time.perf_counter() - wall, f"scan cpu {when}": _cpu() - cpu}
+    took = {f"scan {when}": time.perf_counter() - wall, f"scan cpu {when}": tree.cpu() - cpu}
     assert sum(map(len, vectors.values())) == len(vectors)
     return {f"opened {when}": float(len(opened)), **took}
 
