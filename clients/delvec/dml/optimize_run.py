@@ -13,10 +13,11 @@ import pyarrow as pa
 from delvec.display import shown
 from delvec.dml import row_command
 from delvec.dml.rewrite_progress import Progress, RewriteProgress
+from delvec.dml.rewrite_sample import with_measured_sizes
 from delvec.dml.row_command import Clock
 from delvec.engines import row_ids
 from delvec.engines.compaction import Compacted
-from delvec.engines.copy_jobs import RowGroupCopier
+from delvec.engines.copy_jobs import LocalCopier, RowGroupCopier
 from delvec.engines.operation import operation
 from delvec.engines.protocol import ROW_GROUP_BYTES, Engine, WriteTarget
 from delvec.engines.row_group_copy import CopyPlan, Decision, Part, check_rewrite
@@ -316,8 +317,8 @@ class OptimizeRun:
                 yield each
 
     def _measured(self, scan: Scan, bins: list[Bin], is_rewritten: Sequence[bool]) -> list[Bin]:
-        """Return the bins with the bytes of their new files, from a sample where this process writes them in their order."""
-        if self._cubes is not None or not self._table.engine.name.startswith("delvec-duckdb"):
+        """Return the bins with the bytes of their new files, measured with a sample if this process writes them unsorted."""
+        if self._cubes is not None or not isinstance(self._copier, LocalCopier):
             return bins
         rewritten = [place for place, is_one in enumerate(is_rewritten) if is_one]
 
