@@ -47,7 +47,7 @@ def copier(request, engine):
             patch.delattr(copy_jobs.LocalCopier, "footers")
             patch.delattr(copy_jobs.LocalCopier, "copy")
         yield engine
-    engine.conf.unset("spark.delvec.localExecution.enabled")
+    engine.conf.set("spark.delvec.localExecution.enabled", "false")
 
 
 def test_files_become_one_with_their_deleted_rows(lake, copied, copier):
