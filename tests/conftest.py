@@ -168,8 +168,9 @@ def spark(tmp_path_factory):
             .config("spark.ui.showConsoleProgress", "false")
             .config("spark.sql.shuffle.partitions", "2")
             .config("spark.sql.session.timeZone", "America/New_York")  # not UTC, so that mix-ups show
-            # Most tests are about tasks in Spark; see the fixture `spark_driver`.
+            # Most tests are about Spark's own plans; see the fixtures `spark_driver` and `spark_tasks`.
             .config("spark.delvec.localExecution.enabled", "false")
+            .config("spark.delvec.duckdbTasks.enabled", "false")
             .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
             .config("spark.local.dir", str(folder / "local"))
             .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={folder}")
@@ -178,6 +179,16 @@ def spark(tmp_path_factory):
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def spark_tasks(spark):
+    """A session whose row changes DuckDB computes in tasks, where they mean the same; its time zone is UTC."""
+    session = spark.newSession()
+    session.conf.set("spark.delvec.localExecution.enabled", "false")
+    session.conf.set("spark.delvec.duckdbTasks.enabled", "true")
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    return session
 
 
 @pytest.fixture(scope="session")

@@ -34,6 +34,7 @@ def delta_session(warehouse):
         .config("spark.databricks.delta.snapshotPartitions", "1")
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.delvec.localExecution.enabled", "false")
+        .config("spark.delvec.duckdbTasks.enabled", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")

@@ -45,20 +45,26 @@ class Campaign:
         self.writers = [Delvec(lake, "duckdb", "Delvec on DuckDB")]
         self.counts = Counter()
         if spark is not None:
-            from delvec.engines.spark.local_execution import ENABLED
+            from delvec.engines.spark import duckdb_tasks, local_execution
 
-            spark.conf.set(ENABLED, "false")
-            in_driver = spark.newSession()
-            in_driver.conf.set(ENABLED, "true")
+            # Several tasks share a file, however small it is.
+            duckdb_tasks._LEAST_BYTES = 1
+            sessions = {}
+            for way in (None, local_execution, duckdb_tasks):
+                sessions[way] = spark if way is None else spark.newSession()
+                for each in (local_execution, duckdb_tasks):
+                    sessions[way].conf.set(each.ENABLED, str(each is way).lower())
             self.writers += [
                 Delvec(lake, spark, "Delvec on Spark"),
-                Delvec(lake, in_driver, "Delvec in Spark's driver"),
+                Delvec(lake, sessions[local_execution], "Delvec in Spark's driver"),
+                Delvec(lake, sessions[duckdb_tasks], "Delvec in Spark's tasks"),
                 DeltaSpark(spark),
             ]
-            logger = logging.getLogger("delvec.engines.spark.local_execution")
-            logger.setLevel(logging.INFO)
-            # One campaign counts, however many there were in this process.
-            logger.handlers = [_Counting(self.counts)]
+            for way in (local_execution, duckdb_tasks):
+                logger = logging.getLogger(way.__name__)
+                logger.setLevel(logging.INFO)
+                # One campaign counts, however many there were in this process.
+                logger.handlers = [_Counting(self.counts)]
         self._finished = deque()
 
     def run(self, seed, statements):
@@ -89,7 +95,7 @@ class Campaign:
         for writer in self.writers:
             counts = (self.counts[what, writer.name] for what in ("statements", "feeds", "refusals"))
             lines.append("".join(f"{count:12,}" for count in counts) + f"  {writer.name}")
-        for kind in (dml_run.NOT_BY, "not in the driver"):
+        for kind in (dml_run.NOT_BY, "not in the driver", "not in tasks"):
             reasons = {what: count for what, count in self.counts.items() if what[0] == kind}
             lines += [f"{count:8,}  {kind} {why}" for (_, why), count in sorted(reasons.items())]
         return "\n".join(lines) + "\n"
@@ -106,9 +112,12 @@ class _Counting(logging.Handler):
         what = record.getMessage().partition(") ")[2]
         if what.startswith("ran in the driver"):
             self._counts["commands in Spark's driver"] += 1
-        elif "localExecution" not in what:
-            self._counts["not in the driver", re.sub(r"'.*'|\".*\"", "…", what)[:120]] += 1
-            self._counts["commands left to Spark"] += 1
+        elif "tasks, on DuckDB" in what:
+            self._counts["commands in tasks with DuckDB"] += 1
+        elif ".enabled is false" not in what:
+            where = "in tasks" if record.name.endswith("duckdb_tasks") else "in the driver"
+            self._counts[f"not {where}", re.sub(r"'.*'|\".*\"", "…", what)[:120]] += 1
+            self._counts[f"commands not {where}"] += 1
 
 
 def main():

@@ -35,6 +35,7 @@ def session(folder):
         .config("spark.databricks.delta.snapshotPartitions", "2")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.delvec.localExecution.enabled", "false")
+        .config("spark.delvec.duckdbTasks.enabled", "false")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))

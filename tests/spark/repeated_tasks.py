@@ -32,7 +32,10 @@ def session(folder):
 def main(folder):
     spark = session(folder)
     with delvec.connect() as lake:
+        spark.conf.set("spark.delvec.duckdbTasks.enabled", "false")
         commands(spark, lake, folder / "people")
+        spark.conf.set("spark.delvec.duckdbTasks.enabled", "true")
+        commands(spark, lake, folder / "with DuckDB")
         tasks_that_write_vectors(spark, lake, folder / "large")
     spark.stop()
 

@@ -3,6 +3,7 @@
 import datetime as dt
 import logging
 import shutil
+from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import delvec
-from delvec.engines.spark import SparkEngine, local_execution
+from delvec.engines.spark import SparkEngine, duckdb_tasks, local_execution
 from delvec.engines.spark.local_execution import ENABLED, MAX_BYTES
 from delvec_kernel.errors import (
     BadRequest,
@@ -87,15 +88,27 @@ class Told(logging.Handler):
         return [" ran in the driver, on DuckDB" in line for line in self.lines]
 
 
-@pytest.fixture
-def told():
-    handler, logger = Told(), logging.getLogger(local_execution.__name__)
+@contextmanager
+def listening(module):
+    handler, logger = Told(), logging.getLogger(module.__name__)
     before = logger.level
     logger.setLevel(logging.INFO)
     logger.addHandler(handler)
     yield handler
     logger.removeHandler(handler)
     logger.setLevel(before)
+
+
+@pytest.fixture
+def told():
+    with listening(local_execution) as handler:
+        yield handler
+
+
+@pytest.fixture
+def told_of_tasks():
+    with listening(duckdb_tasks) as handler:
+        yield handler
 
 
 def jobs(spark):
@@ -171,12 +184,27 @@ COMMANDS = {
 
 
 @pytest.fixture
+def new_york_tasks(spark, monkeypatch):
+    """A session in that time zone whose commands run in tasks with DuckDB, several to a file."""
+    monkeypatch.setattr(duckdb_tasks, "_LEAST_BYTES", 1)
+    session = spark.newSession()
+    session.conf.set(duckdb_tasks.ENABLED, "true")
+    session.conf.set("spark.sql.session.timeZone", "America/New_York")
+    return session
+
+
+@pytest.fixture
 def new_york(spark):
     """A session whose commands may run in the driver, and whose time zone is not UTC."""
     session = spark.newSession()
     session.conf.set(ENABLED, "true")
     session.conf.set("spark.sql.session.timeZone", "America/New_York")
     return session
+
+
+@pytest.fixture
+def sessions(new_york, new_york_tasks, spark):
+    return {"driver": new_york, "tasks": new_york_tasks, "spark": spark}
 
 
 CASES = [
@@ -189,27 +217,29 @@ CASES = [
 
 
 @pytest.mark.parametrize(("made", "name"), CASES)
-def test_both_ways_leave_the_same_rows_feed_and_counts(
-    lake, templates, spark, new_york, tmp_path, told, made, name
+def test_all_ways_leave_the_same_rows_feed_and_counts(
+    lake, templates, sessions, tmp_path, told, told_of_tasks, made, name
 ):
     found = {}
-    before = jobs(spark)
-    for way, session in (("driver", new_york), ("spark", spark)):
+    before = jobs(sessions["spark"])
+    for way, session in sessions.items():
         folder = tmp_path / way
         shutil.copytree(templates / made, folder)
         table = lake.table(folder, engine=session)
         first = table.version()
         metrics = dict(COMMANDS[name](table))
         if way == "driver" and made != "no vectors":
-            assert jobs(spark) == before, told.lines
+            assert jobs(session) == before, told.lines
         rows = table_rows(lake, folder)
         feed = feed_rows(lake, folder, first)
         counts = {key: value for key, value in metrics.items() if "Rows" in key or "Vectors" in key}
         found[way] = counts, rows, feed
-    assert told.in_driver == [True, False], told.lines
-    assert found["driver"][0] == found["spark"][0]
-    assert found["driver"][1] == found["spark"][1]
-    assert found["driver"][2] == found["spark"][2]
+    assert told.in_driver == [True, False, False], told.lines
+    assert ["tasks, on DuckDB" in line for line in told_of_tasks.lines] == [True, False], told_of_tasks.lines
+    for way in ("driver", "tasks"):
+        assert found[way][0] == found["spark"][0]
+        assert found[way][1] == found["spark"][1]
+        assert found[way][2] == found["spark"][2]
 
 
 def table_rows(lake, folder):

@@ -7,6 +7,7 @@ from importlib.metadata import version
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
@@ -18,10 +19,10 @@ from delvec.engines.duckdb.cluster import cluster
 from delvec.engines.duckdb.dialect import filter_sql
 from delvec.engines.duckdb.find_rows import find_rows
 from delvec.engines.duckdb.merge_source import merge_source
-from delvec.engines.duckdb.row_changes import change_rows
+from delvec.engines.duckdb.row_changes import PartOfChange, change_part, change_rows, insert_rows
 from delvec.engines.duckdb.scan import ScanSource, quoted, sources
 from delvec.engines.duckdb.statements import Session
-from delvec.engines.duckdb.write import append, compact, copy_rows
+from delvec.engines.duckdb.write import RowSinks, append, compact, copy_rows
 from delvec.engines.protocol import WriteTarget
 from delvec.engines.row_changes import ChangedRows, MergeSource, RowChange
 from delvec.scan import Scan
@@ -139,6 +140,24 @@ class DuckDBEngine:
             StorageError: storage did not answer.
         """
         return change_rows(self._session, scan, change, target)
+
+    def find_part(
+        self, scan: Scan, predicate: Predicate, within: Mapping[str, range]
+    ) -> Mapping[str, BitMap64]:
+        """Return what :meth:`find_rows` does, of files of which ``within`` has the path only rows in that range."""
+        return find_rows(self._session, scan, predicate, within=within)
+
+    def change_part(
+        self, scan: Scan, change: RowChange, target: WriteTarget, within: Mapping[str, range], into: RowSinks
+    ) -> PartOfChange:
+        """Do a part of :meth:`change_rows`; see :func:`delvec.engines.duckdb.row_changes.change_part`."""
+        return change_part(self._session, scan, change, target, within, into)
+
+    def insert_rows(
+        self, scan: Scan, change: RowChange, target: WriteTarget, matched: np.ndarray, into: RowSinks
+    ) -> int:
+        """Do the rest of it; see :func:`delvec.engines.duckdb.row_changes.insert_rows`."""
+        return insert_rows(self._session, scan, change, target, matched, into)
 
     def copy_rows(self, scan: Scan, gone: Mapping[str, BitMap64], target: WriteTarget) -> Sequence[AddFile]:
         """Write the live rows of the scan's files again, without those in ``gone``.

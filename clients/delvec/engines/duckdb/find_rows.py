@@ -5,13 +5,14 @@ twice as fast for dense results, but it takes an eighth of every file's rows in 
 """
 
 from array import array
+from collections.abc import Mapping
 
 import numpy as np
 from pyroaring import BitMap64
 
 from delvec.dv_files import DeletionVectorFiles
 from delvec.engines.duckdb.dialect import filter_sql
-from delvec.engines.duckdb.scan import FILE_HASH, FILE_INDEX, ROW_INDEX, ScanSource, sources
+from delvec.engines.duckdb.scan import FILE_HASH, FILE_INDEX, ROW_INDEX, ScanSource, ranges, sources
 from delvec.engines.duckdb.statements import Session
 from delvec.engines.found_rows import FoundRows, RowCollector
 from delvec.scan import Scan
@@ -24,7 +25,11 @@ _POSITION = f"{FILE_INDEX}, {FILE_HASH}, {ROW_INDEX}"
 
 
 def find_rows(
-    session: Session, scan: Scan, predicate: Predicate, dv_files: DeletionVectorFiles | None = None
+    session: Session,
+    scan: Scan,
+    predicate: Predicate,
+    dv_files: DeletionVectorFiles | None = None,
+    within: Mapping[str, range] | None = None,
 ) -> FoundRows:
     """Return the matching rows by path; may include rows that are already deleted.
 
@@ -33,6 +38,7 @@ def find_rows(
         scan: the files.
         predicate: of the rows to find.
         dv_files: target for deletion vectors if there are too many rows to hold in memory.
+        within: physical row ranges by path, of files that are not searched as a whole.
 
     Raises:
         InvalidPredicate: evaluating the predicate fails for a live row.
@@ -40,12 +46,12 @@ def find_rows(
     """
     try:
         # The service ignores rows that are already deleted; checking each row here would cost more.
-        return _find_rows(session, scan, predicate, dv_files, strictly=False)
+        return _find_rows(session, scan, predicate, dv_files, within or {}, strictly=False)
     except InvalidPredicate:
         if not scan.has_deletion_vectors:
             raise
         # The predicate may fail for deleted rows only: try again on live rows.
-        return _find_rows(session, scan, predicate, dv_files, strictly=True)
+        return _find_rows(session, scan, predicate, dv_files, within or {}, strictly=True)
 
 
 def _find_rows(
@@ -53,12 +59,18 @@ def _find_rows(
     scan: Scan,
     predicate: Predicate,
     dv_files: DeletionVectorFiles | None,
+    within: Mapping[str, range],
     *,
     strictly: bool,
 ) -> FoundRows:
     found = RowCollector(scan, dv_files)
     condition = filter_sql(predicate)
-    for source in sources(scan, (), predicate, deletion_vectors=strictly, positions=True):
+    parts = (
+        source
+        for part, rows in ranges(scan, within)
+        for source in sources(part, (), predicate, deletion_vectors=strictly, positions=True, rows=rows)
+    )
+    for source in parts:
         paths = source.files["path"].to_pylist()
         hashes = session.hashes(source.names).to_numpy()
         sql = source.select(_POSITION, condition, predicate.columns, strictly=strictly)

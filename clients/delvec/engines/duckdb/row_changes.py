@@ -15,7 +15,7 @@ because DuckDB skips the other columns of filtered rows anyway. The process stay
 """
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -33,17 +33,34 @@ from delvec.engines.duckdb.change_statements import (
 )
 from delvec.engines.duckdb.find_rows import check_positions
 from delvec.engines.duckdb.merge_source import SOURCE_ROW, LoadedSource, load
-from delvec.engines.duckdb.scan import FILE_INDEX, ROW_INDEX, ScanSource, quoted, sources
+from delvec.engines.duckdb.scan import FILE_INDEX, ROW_INDEX, ScanSource, quoted, ranges, sources
 from delvec.engines.duckdb.statements import ChangeExpressions, Session, errors
-from delvec.engines.duckdb.write import NewRows
+from delvec.engines.duckdb.write import NewRows, RowSinks
 from delvec.engines.protocol import WriteTarget
 from delvec.engines.row_changes import TARGET, ChangedRows, RowChange
 from delvec.scan import Scan
 from delvec_kernel.errors import InvalidPredicate, MultipleMatches
 
-__all__ = ["change_rows"]
+__all__ = ["PartOfChange", "change_part", "change_rows", "insert_rows"]
 
 _BATCH_ROWS: Final = 1 << 17
+
+
+@dataclass
+class PartOfChange:
+    """The rows found so far in a pass.
+
+    Attributes:
+        changed: updated or deleted rows by path.
+        matched: rows matched by a source row, by path, if requested.
+        is_matched: per source row, whether a table row matches it.
+        counts: number of rows by clause number.
+    """
+
+    is_matched: np.ndarray
+    counts: np.ndarray
+    changed: dict[str, BitMap64] = field(default_factory=dict)
+    matched: dict[str, BitMap64] = field(default_factory=dict)
 
 
 def change_rows(session: Session, scan: Scan, change: RowChange, target: WriteTarget) -> ChangedRows:
@@ -72,21 +89,62 @@ def change_rows(session: Session, scan: Scan, change: RowChange, target: WriteTa
             return run.once(strictly=True)
 
 
-@dataclass
-class _Found:
-    """The rows found so far in a pass.
+def change_part(
+    session: Session,
+    scan: Scan,
+    change: RowChange,
+    target: WriteTarget,
+    within: Mapping[str, range],
+    into: RowSinks,
+) -> PartOfChange:
+    """Change rows of a part of all that a change may touch; nothing is inserted.
 
-    Attributes:
-        changed: updated or deleted rows by path.
-        matched: rows matched by a source row, by path, if requested.
-        is_matched: per source row, whether a table row matches it.
-        counts: number of rows by clause number.
+    Args:
+        session: DuckDB.
+        scan: the files of this part.
+        change: the whole change.
+        target: the table as it will be.
+        within: by path, the rows that belong to this part, of files of which not all do.
+        into: where new rows go.
+
+    Raises:
+        DelvecError: as :func:`change_rows`.
     """
+    with session.connected() as connection:
+        statements = ChangeStatements(connection, scan, change, target)
+        source = load(connection, change.source) if change.source else LoadedSource()
+        run = _Run(session, connection, scan, change, target, source, statements, within)
+        return run.part(into)
 
-    is_matched: np.ndarray
-    counts: np.ndarray
-    changed: dict[str, BitMap64] = field(default_factory=dict)
-    matched: dict[str, BitMap64] = field(default_factory=dict)
+
+def insert_rows(
+    session: Session,
+    scan: Scan,
+    change: RowChange,
+    target: WriteTarget,
+    matched: np.ndarray,
+    into: RowSinks,
+) -> int:
+    """Insert those rows of a change's source that match no row of the table; return how many.
+
+    Args:
+        session: DuckDB.
+        scan: the files that the change may touch; they are not read.
+        change: the whole change.
+        target: the table as it will be.
+        matched: per source row, whether a row of the table matches it.
+        into: where new rows go.
+
+    Raises:
+        DelvecError: as :func:`change_rows`.
+    """
+    if change.source is None or matched.all():
+        return 0
+    with session.connected() as connection:
+        statements = ChangeStatements(connection, scan, change, target)
+        source = load(connection, change.source)
+        run = _Run(session, connection, scan, change, target, source, statements)
+        return run.rest(matched, into)
 
 
 @dataclass(frozen=True)
@@ -100,26 +158,31 @@ class _Run:
     target: WriteTarget
     source: LoadedSource
     statements: ChangeStatements
+    within: Mapping[str, range] = field(default_factory=dict)
+
+    def part(self, into: RowSinks) -> PartOfChange:
+        """Read the rows of the table, and give the new ones away."""
+        found = self._nothing()
+        with _one_timestamp(self.connection), self._new_rows(into) as rows:
+            if self._touches_rows:
+                self._read_all(found, rows, strictly=False)
+        _optimized(found.changed)
+        _optimized(found.matched)
+        return found
+
+    def rest(self, matched: np.ndarray, into: RowSinks) -> int:
+        """Insert rows of the source, and return how many."""
+        found = replace(self._nothing(), is_matched=matched)
+        with _one_timestamp(self.connection), self._new_rows(into) as rows:
+            self._insert(found, rows)
+        return self._count(found, "insert")
 
     def once(self, *, strictly: bool) -> ChangedRows:
         """Read the table and write new files."""
-        clauses = self.change.clauses
-        found = _Found(np.zeros(self.source.rows, np.bool_), np.zeros(len(clauses), np.int64))
-        with (
-            _one_timestamp(self.connection),
-            NewRows(
-                self.session,
-                self.target,
-                clauses,
-                change_feed=self.change.change_feed,
-                dry_run=self.change.dry_run,
-            ) as rows,
-        ):
+        found = self._nothing()
+        with _one_timestamp(self.connection), self._new_rows() as rows:
             if self._touches_rows:
-                for part in sources(
-                    self.scan, self.statements.columns, filtered=self.statements.filtered, positions=True
-                ):
-                    self._read(part, found, rows, strictly=strictly)
+                self._read_all(found, rows, strictly=strictly)
             if self.change.inserts:
                 self._insert(found, rows)
             adds, change_files = rows.finish()
@@ -134,6 +197,21 @@ class _Run:
             source_rows=self.source.rows,
         )
 
+    def _nothing(self) -> PartOfChange:
+        return PartOfChange(
+            np.zeros(self.source.rows, np.bool_), np.zeros(len(self.change.clauses), np.int64)
+        )
+
+    def _new_rows(self, into: RowSinks | None = None) -> NewRows:
+        return NewRows(
+            self.session,
+            self.target,
+            self.change.clauses,
+            change_feed=self.change.change_feed,
+            dry_run=self.change.dry_run,
+            into=into,
+        )
+
     @property
     def _read_expressions(self) -> ChangeExpressions:
         return replace(self.statements.expressions_read, early=self.source.early)
@@ -144,7 +222,7 @@ class _Run:
             return True
         return any(clause.match == "not-matched-by-source" for clause in self.change.clauses)
 
-    def _count(self, found: _Found, action: str) -> int:
+    def _count(self, found: PartOfChange, action: str) -> int:
         return sum(
             int(found.counts[number])
             for number, clause in enumerate(self.change.clauses)
@@ -153,7 +231,13 @@ class _Run:
 
     # --- rows of the table ------------------------------------------------------------------------------------
 
-    def _read(self, part: ScanSource, found: _Found, rows: NewRows, *, strictly: bool) -> None:
+    def _read_all(self, found: PartOfChange, rows: NewRows, *, strictly: bool) -> None:
+        columns, filtered = self.statements.columns, self.statements.filtered
+        for scan, inside in ranges(self.scan, self.within):
+            for part in sources(scan, columns, filtered=filtered, positions=True, rows=inside):
+                self._read(part, found, rows, strictly=strictly)
+
+    def _read(self, part: ScanSource, found: PartOfChange, rows: NewRows, *, strictly: bool) -> None:
         paths = part.files["path"].to_pylist()
         hashes = self.session.hashes(part.names).to_numpy()
         sql = self.statements.changes(part, strictly=strictly)
@@ -174,7 +258,7 @@ class _Run:
         batch: pa.RecordBatch,
         files: np.ndarray,
         indexes: np.ndarray,
-        found: _Found,
+        found: PartOfChange,
     ) -> None:
         paths = part.files["path"]
         numbers = batch[SOURCE_ROW]
@@ -194,7 +278,7 @@ class _Run:
         files: np.ndarray,
         indexes: np.ndarray,
         touched: np.ndarray,
-        found: _Found,
+        found: PartOfChange,
     ) -> np.ndarray:
         """Record which rows change; return the batch positions of rows not recorded before."""
         kept = []
@@ -219,7 +303,7 @@ class _Run:
         batch: pa.RecordBatch,
         clauses: np.ndarray,
         touched: np.ndarray,
-        found: _Found,
+        found: PartOfChange,
         rows: NewRows,
     ) -> None:
         for number in np.unique(clauses[touched]).tolist():
@@ -264,7 +348,7 @@ class _Run:
 
     # --- rows of the source -----------------------------------------------------------------------------------
 
-    def _insert(self, found: _Found, rows: NewRows) -> None:
+    def _insert(self, found: PartOfChange, rows: NewRows) -> None:
         missing = np.flatnonzero(~found.is_matched)
         if not len(missing):
             return

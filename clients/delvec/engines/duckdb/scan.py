@@ -67,7 +67,7 @@ from delvec_kernel.schema.types import (
     has_variant,
 )
 
-__all__ = ["LOOKUP", "ScanSource", "left_out", "quoted", "sources", "string_literal"]
+__all__ = ["LOOKUP", "ScanSource", "left_out", "quoted", "ranges", "sources", "string_literal"]
 
 FILE_HASH: Final = INTERNAL("file_hash")
 FILE_INDEX: Final = INTERNAL("file_index")
@@ -146,6 +146,7 @@ def sources(
     gone: Mapping[str, BitMap64] | None = None,
     positions: bool = False,
     without_zone: bool | None = None,
+    rows: range | None = None,
 ) -> Iterator[ScanSource]:
     """Split a scan into parts that one statement each can read.
 
@@ -159,6 +160,7 @@ def sources(
         positions: also select ``FILE_INDEX``, ``FILE_HASH`` and ``ROW_INDEX``.
         without_zone: whether all files have timestamps that DuckDB reads without time zone, such as INT96. None: the
             session is in UTC, where this only affects speed, and two files decide.
+        rows: range of the physical rows to read of each file. None: all.
 
     Raises:
         CorruptDeletionVector: or a subclass, naming the table, the version and the file.
@@ -179,7 +181,9 @@ def sources(
         plain, with_vector = scan.files.filter(pc.invert(has_vector)), scan.files.filter(has_vector)
     for start in range(0, plain.num_rows, size or 1):
         files = plain.slice(start, size)
-        yield _source(scan, files, fields, filtered, None, positions=positions, without_zone=without_zone)
+        yield _source(
+            scan, files, fields, filtered, None, positions=positions, without_zone=without_zone, rows=rows
+        )
     if with_vector.num_rows:
         with_vector, found = _plausible(scan, with_vector, left_out(scan, with_vector, gone))
         ends = [bitmap.max() + 1 if bitmap else 0 for bitmap in found]
@@ -187,8 +191,33 @@ def sources(
         for start, count in _groups([max(end, rows or 0) for end, rows in zip(ends, counts, strict=True)]):
             files, bitmaps = with_vector.slice(start, count), found[start : start + count]
             yield _source(
-                scan, files, fields, filtered, bitmaps, positions=positions, without_zone=without_zone
+                scan,
+                files,
+                fields,
+                filtered,
+                bitmaps,
+                positions=positions,
+                without_zone=without_zone,
+                rows=rows,
             )
+
+
+def ranges(scan: Scan, within: Mapping[str, range]) -> Iterator[tuple[Scan, range | None]]:
+    """Split a scan into files that are read as a whole, and files of which only a range of the rows is read.
+
+    Args:
+        scan: the plan.
+        within: the ranges, by path.
+    """
+    if not within:
+        yield scan, None
+        return
+    paths = scan.files["path"].combine_chunks()
+    whole = scan.filter(pc.invert(pc.is_in(paths, value_set=pa.array(list(within), paths.type))))
+    if len(whole):
+        yield whole, None
+    for path, rows in within.items():
+        yield scan.only([path]), rows
 
 
 def left_out(scan: Scan, files: pa.Table, gone: Mapping[str, BitMap64] | None = None) -> list[BitMap64]:
@@ -277,6 +306,7 @@ def _source(
     *,
     positions: bool,
     without_zone: bool | None,
+    rows: range | None,
 ) -> ScanSource:
     mode = scan.configuration.get("delta.columnMapping.mode", "none").lower()
     partitioned = {name.lower() for name in scan.partition_columns}
@@ -323,11 +353,7 @@ def _source(
     # DuckDB needs at least one column in the schema; no file has this one.
     placeholder = StructField(INTERNAL("none"), PrimitiveType("boolean"), metadata=_NO_ID)
     schema = ", ".join(read or [mapping(placeholder, "c", mode)])
-    sql = (
-        f"SELECT {', '.join(selected) or 'NULL AS ' + INTERNAL('none')} "  # noqa: S608
-        f"FROM read_parquet({file_list(names)}, schema=MAP {{{schema}}}, filename='{FILENAME}', "
-        "file_row_number=true, hive_partitioning=false) AS f"
-    )
+    sql = f"SELECT {', '.join(selected) or 'NULL AS ' + INTERNAL('none')} FROM {_physical(names, schema, rows)} AS f"  # noqa: S608
     live = None if bitmaps is None else LIVE
     if not lookup:
         return ScanSource(files, names, None, sql, live, _nameable(plain, lookup, len(fields)))
@@ -338,6 +364,19 @@ def _source(
     sql = joined(f"SELECT * FROM ({sql}) WHERE {LIVE}", by_occurrence) if by_occurrence else sql  # noqa: S608
     nameable = frozenset[str]() if by_occurrence else _nameable(plain, lookup, len(fields))
     return ScanSource(files, names, as_row(lookup), sql, live, nameable)
+
+
+def _physical(names: Sequence[str], schema: str, rows: range | None) -> str:
+    """Return what reads the columns of ``schema``, an SQL map's entries, from files, with the place of each row."""
+    read = (
+        f"read_parquet({file_list(names)}, schema=MAP {{{schema}}}, filename='{FILENAME}', "
+        "file_row_number=true, hive_partitioning=false)"
+    )
+    if rows is None:
+        return read
+    # What is outside DuckDB does not read: whole row groups, and pages of others.
+    inside = f"file_row_number >= {rows.start} AND file_row_number < {rows.stop}"
+    return f"(SELECT *, file_index FROM {read} WHERE {inside})"  # noqa: S608
 
 
 def _nameable(plain: Sequence[StructField], lookup: Collection[str], columns: int) -> frozenset[str]:

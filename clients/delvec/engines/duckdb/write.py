@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +35,7 @@ from delvec.scan import Scan
 from delvec_kernel.errors import CorruptTable
 from delvec_kernel.wire import AddFile, ChangeFile, RowRun
 
-__all__ = ["NewRows", "append", "compact", "completion", "copy_rows"]
+__all__ = ["NewRows", "RowSink", "RowSinks", "append", "compact", "completion", "copy_rows"]
 
 
 def copy_rows(
@@ -171,6 +172,27 @@ def completion(
     return complete
 
 
+class RowSink(Protocol):
+    """Takes rows, which somebody else makes files of."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take rows."""
+        ...
+
+
+@dataclass(frozen=True)
+class RowSinks:
+    """Where rows go that the caller makes files of, of a table without identity columns.
+
+    Attributes:
+        rows: new rows.
+        changes: rows of the change feed.
+    """
+
+    rows: RowSink
+    changes: RowSink
+
+
 class NewRows:
     """Checks and writes rows; a context manager that removes its files if the block raises.
 
@@ -180,6 +202,7 @@ class NewRows:
         clauses: of the change; rows come with their clause's number.
         change_feed: whether change files are written.
         dry_run: check the rows, and write nothing.
+        into: who takes the rows, in place of files.
 
     Raises:
         UnsupportedWriterFeature: DuckDB cannot evaluate a constraint or a generated column.
@@ -193,8 +216,10 @@ class NewRows:
         *,
         change_feed: bool,
         dry_run: bool = False,
+        into: RowSinks | None = None,
     ) -> None:
         self._target = target
+        self._into = into
         self._is_dry = dry_run
         self._clauses = clauses
         checks = RowChecks(target)
@@ -211,14 +236,16 @@ class NewRows:
                 self._columns[number] = given
                 names = [target.schema.names[place] for place in given]
                 self._complete[number] = completion(session, names, target, checks, replaces=True)
-        self._writer = DataFileWriter(target)
-        self._feed = ChangeFileWriter(target) if change_feed and not dry_run else None
+        self._writer = None if into else DataFileWriter(target)
+        feeds = change_feed and not dry_run
+        self._feed = ChangeFileWriter(target) if feeds and not into else None
+        self._traces = into.changes if into and feeds else self._feed
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        self._stack.enter_context(self._writer)
-        if self._feed is not None:
-            self._stack.enter_context(self._feed)
+        for own in (self._writer, self._feed):
+            if own is not None:
+                self._stack.enter_context(own)
         return self
 
     def __exit__(
@@ -242,21 +269,24 @@ class NewRows:
         rows = pa.RecordBatch.from_arrays(
             [columns[place] for place in given], names=[names[place] for place in given]
         )
-        whole = self._writer.numbered(self._complete[clause](rows))
-        if not self._is_dry:
-            self._writer.write(whole)
+        whole = self._complete[clause](rows)
+        if self._writer is not None:
+            whole = self._writer.numbered(whole)
+        sink = self._into.rows if self._into else self._writer
+        if not self._is_dry and sink is not None:
+            sink.write(whole)
         self.trace("insert" if self._clauses[clause].action == "insert" else "update_postimage", whole)
 
     def trace(self, kind: str, rows: pa.RecordBatch) -> None:
         """Write changed rows to the change data feed, if it is enabled."""
-        if self._feed is not None and rows.num_rows:
-            self._feed.write(rows.append_column(CHANGE_TYPE, pa.repeat(kind, rows.num_rows)))
+        if self._traces is not None and rows.num_rows:
+            self._traces.write(rows.append_column(CHANGE_TYPE, pa.repeat(kind, rows.num_rows)))
 
     def finish(self) -> tuple[list[AddFile], list[ChangeFile]]:
-        """Complete all files, durably, and return their actions.
+        """Complete all files, durably, and return their actions; none where another takes the rows.
 
         Raises:
             StorageError: storage did not answer.
         """
         changes = [] if self._feed is None else self._feed.finish()
-        return self._writer.finish(), changes
+        return [] if self._writer is None else self._writer.finish(), changes

@@ -23,6 +23,7 @@ from delvec.engines.row_checks import RowChecks
 from delvec.engines.spark import failures
 from delvec.engines.spark.arrow_frames import frame_of, to_arrow
 from delvec.engines.spark.cluster import cluster
+from delvec.engines.spark.duckdb_tasks import DuckDBTasks
 from delvec.engines.spark.find_rows import (
     MAX_ROWS_AS_THEY_ARE,
     MAX_ROWS_FOR_WORDS,
@@ -93,6 +94,7 @@ class SparkEngine:
         self.spark = spark
         self._is_remote = is_remote(spark)
         self._local = LocalExecution(spark)
+        self._tasks = DuckDBTasks(spark)
         self._max_rows_as_they_are = max_rows_as_they_are
         self._max_rows_for_words = max_rows_for_words
         self._frames = ScanFrames(
@@ -157,6 +159,8 @@ class SparkEngine:
         if not len(scan):
             return {}
         found = self._local.find_rows(scan, predicate)
+        if found is None and physical_rows(scan) <= self._max_rows_for_words:
+            found = self._tasks.find_rows(scan, predicate)
         if found is not None:
             return found
         try:
@@ -201,6 +205,8 @@ class SparkEngine:
     def change_rows(self, scan: Scan, change: RowChange, target: WriteTarget) -> ChangedRows:
         """Update, delete and insert rows; see :meth:`delvec.engines.protocol.Engine.change_rows`."""
         changed = self._local.change_rows(scan, change, target)
+        if changed is None:
+            changed = self._tasks.change_rows(scan, change, target)
         if changed is not None:
             return changed
         # With Spark Connect, this machine may not have access to the table.

@@ -29,18 +29,27 @@ from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.types import has_variant
 from delvec_kernel.table_properties import parse_byte_size
 
-__all__ = ["ENABLED", "MAX_BYTES", "LocalExecution"]
+__all__ = [
+    "ENABLED",
+    "MAX_BYTES",
+    "OBJECT_STORES",
+    "SOURCE_BYTES",
+    "LocalExecution",
+    "driver_engine",
+    "is_out_of_reach",
+    "note_out_of_reach",
+]
 
 ENABLED: Final = "spark.delvec.localExecution.enabled"
 MAX_BYTES: Final = "spark.delvec.localExecution.maxBytes"
 
 _LOGGER: Final = logging.getLogger(__name__)
 _LOCAL_FILES: Final = "file:"
-_OBJECT_STORES: Final = ("s3:", "gs:", "az:", "abfss:")
+OBJECT_STORES: Final = ("s3:", "gs:", "az:", "abfss:")
 _LOCAL_BYTES: Final = 512 << 20
 _REMOTE_BYTES: Final = 64 << 20
 """Limit for remote storage, where many executors are faster than one driver."""
-_SOURCE_BYTES: Final = 64 << 20
+SOURCE_BYTES: Final = 64 << 20
 _MEMORY: Final = 1 << 30
 _MEMORY_OF_CLUSTERS: Final = 256 << 20
 """DuckDB's memory on cluster drivers, whose containers often have little memory beside the JVM."""
@@ -83,9 +92,9 @@ class LocalExecution:
             if has_variant(source.schema):
                 self._log_reason(scan, "the source has columns of type variant")
                 return None
-            rows = source.data.collected(_SOURCE_BYTES)
+            rows = source.data.collected(SOURCE_BYTES)
             if rows is None:
-                self._log_reason(scan, f"the source is larger than {_SOURCE_BYTES:,} bytes")
+                self._log_reason(scan, f"the source is larger than {SOURCE_BYTES:,} bytes")
                 return None
             from delvec.engines.duckdb.merge_source import merge_source
 
@@ -117,9 +126,9 @@ class LocalExecution:
             return found
         if has_variant(scan.schema):
             return "the table has columns of type variant"
-        if not scan.location.startswith((_LOCAL_FILES, *_OBJECT_STORES)):
+        if not scan.location.startswith((_LOCAL_FILES, *OBJECT_STORES)):
             return "executors may not have access to the driver's storage"
-        if time.monotonic() - _unreachable.get(_store_of(scan), -_PATIENCE) < _PATIENCE:
+        if is_out_of_reach(scan):
             return "storage did not respond to the driver a few minutes ago"
         on_disk = scan.location.startswith(_LOCAL_FILES) or bool(
             pc.any(pc.starts_with(scan.files["path"], _LOCAL_FILES)).as_py()
@@ -133,12 +142,12 @@ class LocalExecution:
         import duckdb
 
         try:
-            done = work(_engine(*_resources(self._spark)))
+            done = work(driver_engine(self._spark))
         except duckdb.InterruptException:
             raise
         except StorageError as error:
-            if scan.location.startswith(_OBJECT_STORES):
-                _unreachable[_store_of(scan)] = time.monotonic()
+            if scan.location.startswith(OBJECT_STORES):
+                note_out_of_reach(scan)
             self._log_reason(scan, f"DuckDB failed: {error.message}")
             return None
         except DelvecError as error:
@@ -170,6 +179,21 @@ class LocalExecution:
             scan.version,
             reason,
         )
+
+
+def is_out_of_reach(scan: Scan) -> bool:
+    """Whether storage did not respond a few minutes ago."""
+    return time.monotonic() - _unreachable.get(_store_of(scan), -_PATIENCE) < _PATIENCE
+
+
+def note_out_of_reach(scan: Scan) -> None:
+    """Remember that storage did not respond."""
+    _unreachable[_store_of(scan)] = time.monotonic()
+
+
+def driver_engine(spark: SparkSession) -> Any:
+    """Return the DuckDB engine of the driver's process, with the cores and the memory that it may use."""
+    return _engine(*_resources(spark))
 
 
 @lru_cache(maxsize=4)

@@ -1,10 +1,11 @@
 """The source of a MERGE as a Spark DataFrame with numbered, pinned rows.
 
 A DataFrame may return different rows on each read: random values, a table with concurrent writers. A MERGE
-reads its source twice, for matched and unmatched rows, so rows are pinned first: Spark persists them on its
-executors, and fails instead of recomputing them if they are lost.
+reads its source twice, for matched and unmatched rows, so rows are pinned first: small sources are
+collected to the driver; larger ones Spark persists on its executors, and fails instead of recomputing them if they are lost.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +24,7 @@ from delvec.engines.row_changes import MergeSource
 from delvec.engines.spark import failures
 from delvec.engines.spark.arrow_frames import frame_of, to_arrow
 from delvec.engines.spark.job_descriptions import described
+from delvec.engines.spark.session import is_remote
 from delvec.engines.spark.write import is_spark_frame
 from delvec.scan import Scan
 from delvec_kernel.errors import InvalidSchema
@@ -35,6 +37,7 @@ from delvec_kernel.schema.types import (
     PrimitiveType,
     StructField,
     StructType,
+    has_variant,
     schema_from,
 )
 
@@ -44,6 +47,8 @@ SOURCE_ROW: Final = INTERNAL("source_row")
 """Column with the number of a source row; numbers may have gaps."""
 
 _STEP: Final = "read the source"
+_MOST_BROUGHT: Final = 16 << 20
+_MULTIPLIES: Final = re.compile(r"\b(?:Generate|Expand|ScriptTransformation|\w*Map\w*)\b")
 _TEXT_BYTES: Final = 40
 _ELEMENTS: Final = 4
 _BOUNDED: Final = frozenset({"byte", "short", "integer", "long", "string", "date"})
@@ -93,20 +98,32 @@ class SourceRows:
         return isinstance(self._data, pa.Table)
 
     @cached_property
+    def _brought(self) -> pa.Table | None:
+        """The rows in this process, where they are here or Spark expects few: that is one job, where pinning takes four."""
+        if isinstance(self._data, pa.Table):
+            return self._data
+        if is_remote(self._data) or has_variant(self._schema) or not _is_small(self._spark, self._data):
+            return None
+        with failures.of_source(), described(self._spark, None, _STEP):
+            return to_arrow(self._data, self._schema)
+
+    @cached_property
     def pinned(self) -> PinnedSource:
         """The pinned rows, numbered.
 
         Raises:
             BadRequest: Spark cannot read them.
         """
-        if isinstance(self._data, pa.Table):
+        brought = self._brought
+        if brought is not None:
             schema = StructType((*self._schema.fields, StructField(SOURCE_ROW, PrimitiveType("long"))))
-            table = self._data.append_column(SOURCE_ROW, pa.array(np.arange(self._data.num_rows)))
+            table = brought.append_column(SOURCE_ROW, pa.array(np.arange(brought.num_rows)))
             frame = frame_of(self._spark, table, schema)
             return PinnedSource(frame, table.num_rows, sum(map(bytes_in, table.to_batches())))
         numbered = self._data.select("*", F.monotonically_increasing_id().alias(SOURCE_ROW))
         with failures.of_source(), described(self._spark, None, _STEP):
-            kept = numbered.localCheckpoint(eager=True)
+            # Kept by the first job over them, which is this one.
+            kept = numbered.localCheckpoint(eager=False)
             rows = kept.count()
         return PinnedSource(kept, rows, rows * _row_bytes(self._schema))
 
@@ -116,8 +133,9 @@ class SourceRows:
         Raises:
             BadRequest: Spark cannot read them.
         """
-        if isinstance(self._data, pa.Table):
-            return self._data if sum(map(bytes_in, self._data.to_batches())) <= max_bytes else None
+        brought = self._brought
+        if brought is not None:
+            return brought if sum(map(bytes_in, brought.to_batches())) <= max_bytes else None
         return self._in_driver if self.pinned.nbytes <= max_bytes else None
 
     @cached_property
@@ -130,8 +148,9 @@ class SourceRows:
         names = [item.name for item in self._schema.select(columns).fields if _is_bounded(item.type)]
         if not names:
             return {}
-        if isinstance(self._data, pa.Table):
-            found = [pc.min_max(self._data[name]).as_py() for name in names]
+        brought = self._brought
+        if brought is not None:
+            found = [pc.min_max(brought[name]).as_py() for name in names]
             ends = [(each["min"], each["max"]) for each in found]
         else:
             frame = self.pinned.frame
@@ -201,6 +220,15 @@ def _conformed(table: pa.Table, schema: StructType) -> pa.Table:
 def _is_bounded(kind: DataType) -> bool:
     """Whether bounds of the type are safe: no NaN, no time zone, and exact in Python."""
     return isinstance(kind, DecimalType) or (isinstance(kind, PrimitiveType) and kind.name in _BOUNDED)
+
+
+def _is_small(spark: Any, frame: Any) -> bool:
+    """Whether Spark expects a frame to be so small that it would send it to all tasks of a join."""
+    plan = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - there is no public way
+    expected = int(plan.stats().sizeInBytes())
+    limit = spark._jsparkSession.sessionState().conf().autoBroadcastJoinThreshold()  # noqa: SLF001
+    # What makes several rows of one is not part of what Spark expects.
+    return expected <= min(int(limit), _MOST_BROUGHT) and not _MULTIPLIES.search(plan.toString())
 
 
 def _row_bytes(kind: DataType) -> int:

@@ -1,0 +1,455 @@
+"""Row changes that Spark distributes and DuckDB computes: each task runs the DuckDB engine over its share of the files.
+
+A share is a number of files, or a range of the rows of a large one: DuckDB decodes the other columns only of rows that a
+condition selects, and does not read what is outside a range. Between JVM and Python goes nothing but what a task is to
+do and what it did: bitmaps, the actions of new files, and new rows that are few. So it is only for commands that mean the
+same on that engine (:mod:`~delvec.engines.spark.engine_equivalence`); Spark plans all others, and those that fail here.
+"""
+
+import json
+import logging
+import os
+import pickle
+import re
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from importlib.util import find_spec
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap64
+from pyspark.sql import SparkSession
+
+from delvec.engines.change_files import ChangeFileWriter
+from delvec.engines.operation import operation
+from delvec.engines.parquet_writer import DataFileWriter
+from delvec.engines.protocol import WriteTarget
+from delvec.engines.row_changes import ChangedRows, RowChange
+from delvec.engines.spark.engine_equivalence import UsedExpression, difference, expressions_of
+from delvec.engines.spark.job_descriptions import described
+from delvec.engines.spark.local_execution import (
+    OBJECT_STORES,
+    SOURCE_BYTES,
+    driver_engine,
+    is_out_of_reach,
+    note_out_of_reach,
+)
+from delvec.engines.spark.row_sets import drop_zip_importers
+from delvec.engines.spark.session import is_remote
+from delvec.engines.spark.task_rows import BufferedWriter, batches_in, sendable_bytes
+from delvec.scan import Scan
+from delvec_kernel.deletion_vectors.deletion_vector import deserialize_bitmap, serialize_bitmap
+from delvec_kernel.errors import BadRequest, DelvecError, StorageError, from_wire
+from delvec_kernel.expressions.predicate import Predicate
+from delvec_kernel.schema.types import StructType, has_variant
+from delvec_kernel.wire import AddFile, ChangeFile
+
+__all__ = ["ENABLED", "DuckDBTasks", "Share", "shares"]
+
+ENABLED: Final = "spark.delvec.duckdbTasks.enabled"
+
+_LOGGER: Final = logging.getLogger(__name__)
+_CANCELLED: Final = re.compile(r"\bJob \S+ cancelled\b|SparkContext was shut down")
+"""How Spark says that somebody stopped a job, which is not to be run again."""
+_SCHEMES: Final = ("file:", *OBJECT_STORES)
+_LEAST_BYTES: Final = 8 << 20
+"""Bytes of files that are worth a task of their own, and below which no file is divided."""
+_MOST_BYTES: Final = 128 << 20
+_MEMORY: Final = 512 << 20
+"""Bytes that DuckDB holds in a task, at most; it spills the others."""
+_MOST_FILES: Final = 1 << 17
+_BEYOND: Final = 1 << 62
+_Answer = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one task reads.
+
+    Attributes:
+        scan: files.
+        within: by path, the rows that are the task's, of files that several tasks share.
+    """
+
+    scan: Scan
+    within: Mapping[str, range]
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What all tasks of a job have in common; travels to executors.
+
+    Attributes:
+        predicate: what rows are looked for, or None where they are changed.
+        change: without its source.
+        source: its rows, as a stream of Arrow's.
+        source_schema: of these rows.
+        target: the table as it will be.
+        sends_few: whether few new rows are sent, and not written.
+        threads: of each task.
+    """
+
+    threads: int
+    predicate: Predicate | None = None
+    change: RowChange | None = None
+    source: bytes | None = None
+    source_schema: StructType | None = None
+    target: WriteTarget | None = None
+    sends_few: bool = False
+
+
+class DuckDBTasks:
+    """Runs commands of a session in tasks that use the DuckDB engine.
+
+    Args:
+        spark: classic or Connect.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._refused: str | None = None
+
+    def find_rows(self, scan: Scan, predicate: Predicate) -> Mapping[str, BitMap64] | None:
+        """Return what :meth:`delvec.engines.protocol.Engine.find_rows` does; None: Spark is to plan it.
+
+        Raises:
+            BadRequest: a setting is not understood.
+        """
+        reason = self._unsuitable(scan) or difference(self._spark, [UsedExpression.of(predicate)])
+        answers = None
+        if reason is None:
+            answers = self._run(scan, _Work(_threads(self._spark), predicate=predicate), "find rows")
+        else:
+            self._log_reason(scan, reason)
+        return None if answers is None else _bitmaps(answers, "changed")
+
+    def change_rows(self, scan: Scan, change: RowChange, target: WriteTarget) -> ChangedRows | None:
+        """Return what :meth:`delvec.engines.protocol.Engine.change_rows` does; None: Spark is to plan it.
+
+        Raises:
+            BadRequest: a setting is not understood, or Spark cannot read the source.
+        """
+        reason = self._unsuitable(scan) or _unsuitable_change(change, target)
+        reason = reason or difference(self._spark, list(expressions_of(change, target)), target)
+        rows = None
+        if reason is None and change.source is not None:
+            rows = change.source.data.collected(SOURCE_BYTES)
+            if rows is None:
+                reason = f"the source is larger than {SOURCE_BYTES:,} bytes"
+        if reason is not None:
+            self._log_reason(scan, reason)
+            return None
+        work = _Work(
+            _threads(self._spark),
+            change=replace(change, source=None),
+            source=None if rows is None else _stream(rows),
+            source_schema=None if change.source is None else change.source.schema,
+            target=target,
+            # Files of many partitions are better written by many tasks.
+            sends_few=not target.partition_columns,
+        )
+        answers = self._run(scan, work, "change rows")
+        if answers is None:
+            return None
+        try:
+            return _Changed(work, answers).complete(scan, driver_engine(self._spark))
+        except DelvecError as error:
+            self._log_reason(scan, f"DuckDB failed: {error.message}")
+            return None
+
+    def _unsuitable(self, scan: Scan) -> str | None:
+        """Return why these tasks are not to work on a scan, in words; None where they are."""
+        reason = _turned_off(self._spark) or self._refused
+        if reason is not None:
+            return reason
+        if not 0 < len(scan) <= _MOST_FILES:
+            return f"the plan has {len(scan):,} files"
+        if has_variant(scan.schema):
+            return "the table has columns of type variant"
+        if not scan.location.startswith(_SCHEMES):
+            return "executors may not have access to the table's storage"
+        return "storage did not respond a few minutes ago" if is_out_of_reach(scan) else None
+
+    def _run(self, scan: Scan, work: _Work, step: str) -> list[_Answer] | None:
+        context = self._spark.sparkContext
+        parts = shares(scan, context.defaultParallelism)
+        started = time.monotonic()
+        try:
+            sent = context.parallelize([pickle.dumps(part) for part in parts], len(parts))
+            with described(self._spark, scan.name, step):
+                answers: list[_Answer] = sent.mapPartitionsWithIndex(
+                    partial(_do, pickle.dumps(work))
+                ).collect()
+        except Exception as error:
+            if _CANCELLED.search(str(error)):
+                raise
+            # Executors may lack a package: the next command need not find that out again.
+            self._refused = (
+                f"tasks failed before: {type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
+            )
+            _LOGGER.warning(
+                "%s of table '%s' (version %s) failed in tasks with DuckDB; Spark plans it, and what follows in this session.",
+                operation(),
+                scan.name,
+                scan.version,
+                exc_info=True,
+            )
+            return None
+        for answer in answers:
+            if "error" in answer:
+                self._failed(scan, answer["error"])
+                return None
+        _LOGGER.info(
+            "%s of table '%s' (version %s) ran in %s tasks, on DuckDB: %s files, %.2f s.",
+            operation(),
+            scan.name,
+            scan.version,
+            len(parts),
+            len(scan),
+            time.monotonic() - started,
+        )
+        return answers
+
+    def _failed(self, scan: Scan, sent: str) -> None:
+        error = from_wire(json.loads(sent))
+        if isinstance(error, StorageError) and scan.location.startswith(OBJECT_STORES):
+            note_out_of_reach(scan)
+        self._log_reason(scan, f"DuckDB failed in a task: {error.message}")
+
+    def _log_reason(self, scan: Scan, reason: str) -> None:
+        _LOGGER.info(
+            "%s of table '%s' (version %s) is planned by Spark: %s.",
+            operation(),
+            scan.name,
+            scan.version,
+            reason,
+        )
+
+
+def shares(scan: Scan, parallel: int) -> list[Share]:
+    """Divide a scan by the bytes of its files, in their order, for that many tasks at once.
+
+    Args:
+        scan: not empty.
+        parallel: how many tasks run at the same time.
+    """
+    sizes = np.maximum(scan.files["size"].to_numpy().astype(np.int64), 1)
+    counts = scan.files["num_records"].to_pylist()
+    ends = np.cumsum(sizes)
+    total = int(ends[-1])
+    tasks = max(1, min(parallel, total // _LEAST_BYTES), -(-total // _MOST_BYTES))
+    share = -(-total // tasks)
+    files: list[list[int]] = [[] for _ in range(tasks)]
+    within: list[dict[int, range]] = [{} for _ in range(tasks)]
+    for number, (end, size) in enumerate(zip(ends.tolist(), sizes.tolist(), strict=True)):
+        start, count = end - size, counts[number]
+        first, last = start // share, (end - 1) // share
+        if first == last or count is None or size < _LEAST_BYTES:
+            files[(start + size // 2) // share].append(number)
+            continue
+        cuts = [0, *(count * (at * share - start) // size for at in range(first + 1, last + 1)), None]
+        for task, (row, stop) in enumerate(pairwise(cuts), first):
+            # The last has all that follows: statistics may say too little.
+            rows = range(row or 0, _BEYOND if stop is None else stop)
+            if rows:
+                files[task].append(number)
+                within[task][number] = rows
+    paths = scan.files["path"]
+    return [
+        Share(
+            replace(scan, files=scan.files.take(pa.array(chosen, pa.int64()))),
+            {paths[number].as_py(): rows for number, rows in parts.items()},
+        )
+        for chosen, parts in zip(files, within, strict=True)
+        if chosen
+    ]
+
+
+def _turned_off(spark: SparkSession) -> str | None:
+    if is_remote(spark):
+        return "with Spark Connect, tasks cannot be given work of their own"
+    enabled = str(spark.conf.get(ENABLED, "true")).strip().lower()
+    if enabled not in {"true", "false"}:
+        raise BadRequest(f"{ENABLED} must be true or false, not {enabled!r}")
+    if enabled == "false":
+        return f"{ENABLED} is false"
+    return None if find_spec("duckdb") else "DuckDB is not installed"
+
+
+def _unsuitable_change(change: RowChange, target: WriteTarget) -> str | None:
+    if target.identity:
+        return "the table has identity columns"
+    if change.source is not None and has_variant(change.source.schema):
+        return "the source has columns of type variant"
+    asked = [change.on]
+    for clause in change.clauses:
+        asked += [clause.condition, *clause.values]
+    for each in asked:
+        if each is not None and not each.is_deterministic:
+            # Each task would have its own moment.
+            return f"the expression {each.text[:200]!r} has another value in each task"
+    return None
+
+
+def _threads(spark: SparkSession) -> int:
+    return max(1, int(spark.sparkContext.getConf().get("spark.task.cpus", "1") or 1))
+
+
+def _stream(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_table(rows)
+    sent: bytes = sink.getvalue().to_pybytes()
+    return sent
+
+
+def _bitmaps(answers: Sequence[_Answer], kind: str) -> dict[str, BitMap64]:
+    found: dict[str, BitMap64] = {}
+    for answer in answers:
+        for path, sent in answer[kind]:
+            rows = deserialize_bitmap(sent)
+            found[path] = found[path] | rows if path in found else rows
+    return found
+
+
+# --- in the driver, after the tasks ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Changed:
+    """What tasks did, to be completed by what needs all of their answers."""
+
+    work: _Work
+    answers: Sequence[_Answer]
+
+    def complete(self, scan: Scan, engine: Any) -> ChangedRows:
+        """Insert what matches nothing, write rows that tasks sent, and add all up."""
+        change, target = _change(self.work), self.work.target
+        assert target is not None  # noqa: S101 - rows are changed
+        answers = self.answers
+        adds = [AddFile.model_validate_json(add) for each in answers for add in each["adds"]]
+        changes = [ChangeFile.model_validate_json(file) for each in answers for file in each["changes"]]
+        inserted = 0
+        if change.inserts or any(each["few"] or each["few_changes"] for each in answers):
+            with DataFileWriter(target) as writer, ChangeFileWriter(target) as feed:
+                for answer in answers:
+                    for sink, sent in ((writer, answer["few"]), (feed, answer["few_changes"])):
+                        for rows in sent:
+                            for batch in batches_in(rows):
+                                sink.write(batch)
+                if change.inserts and change.source is not None:
+                    inserted = engine.insert_rows(scan, change, target, self._matched(), _sinks(writer, feed))
+                changes += feed.finish()
+                adds += writer.finish()
+        counts = np.sum([each["counts"] for each in answers], axis=0)
+        by_action = dict.fromkeys(("update", "delete"), 0)
+        for count, clause in zip(counts.tolist(), change.clauses, strict=True):
+            if clause.action in by_action:
+                by_action[clause.action] += count
+        return ChangedRows(
+            row_deletes=_bitmaps(answers, "changed"),
+            adds=adds,
+            change_files=changes,
+            matched=_bitmaps(answers, "matched") if change.inserts else {},
+            rows_updated=by_action["update"],
+            rows_deleted=by_action["delete"],
+            rows_inserted=inserted,
+            source_rows=self._source_rows,
+        )
+
+    @property
+    def _source_rows(self) -> int:
+        return max(int(each["source_rows"]) for each in self.answers)
+
+    def _matched(self) -> np.ndarray:
+        matched = np.zeros(self._source_rows, np.bool_)
+        for answer in self.answers:
+            numbers = np.frombuffer(deserialize_bitmap(answer["sources"]).to_array(), np.uint64)
+            matched[numbers.astype(np.int64)] = True
+        return matched
+
+
+def _change(work: _Work) -> RowChange:
+    """Return the change with its source, which came as bytes."""
+    assert work.change is not None  # noqa: S101 - rows are changed
+    if work.source is None or work.source_schema is None:
+        return work.change
+    from delvec.engines.duckdb.merge_source import merge_source
+
+    with pa.ipc.open_stream(pa.py_buffer(work.source)) as stream:
+        rows = stream.read_all()
+    return replace(work.change, source=replace(merge_source(rows), schema=work.source_schema))
+
+
+def _sinks(rows: Any, changes: Any) -> Any:
+    from delvec.engines.duckdb.write import RowSinks
+
+    return RowSinks(rows, changes)
+
+
+# --- on executors ---------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def _engine(threads: int) -> Any:
+    """Return the engine of this worker: making a database takes longer than a small share."""
+    from delvec.engines.duckdb import DuckDBEngine
+
+    spilled = os.path.join(tempfile.gettempdir(), f"delvec-task-{os.getpid()}")  # noqa: PTH118
+    return DuckDBEngine(memory_limit=_MEMORY, temp_directory=spilled, threads=threads)
+
+
+def _do(sent: bytes, number: int, parts: Iterator[bytes]) -> Iterator[_Answer]:
+    drop_zip_importers()
+    work: _Work = pickle.loads(sent)  # noqa: S301 - the driver's own
+    for each in parts:
+        part: Share = pickle.loads(each)  # noqa: S301
+        try:
+            engine = _engine(work.threads)
+            if work.predicate is not None:
+                found = engine.find_part(part.scan, work.predicate, part.within)
+                yield {"changed": _sent(found)}
+            else:
+                yield _changed(engine, work, part, number)
+        except DelvecError as error:
+            # Retrying would not help, and a raised error would reach the driver as text.
+            yield {"error": json.dumps(error.to_wire())}
+        except OSError as error:
+            failed = StorageError(f"A task cannot read or write files of the table: {error}")
+            yield {"error": json.dumps(failed.to_wire())}
+
+
+def _changed(engine: Any, work: _Work, part: Share, number: int) -> _Answer:
+    change, target = _change(work), work.target
+    assert target is not None  # noqa: S101 - rows are changed
+    limit = 0
+    if work.sends_few:
+        # Of what tasks send, the feed has its share.
+        limit = sendable_bytes(number) // (3 if change.change_feed else 1)
+    with (
+        BufferedWriter(limit, lambda: DataFileWriter(target, task=number)) as writer,
+        BufferedWriter(limit, lambda: ChangeFileWriter(target, task=number)) as feed,
+    ):
+        found = engine.change_part(part.scan, change, target, part.within, _sinks(writer, feed))
+        changes, few_changes = feed.finish()
+        adds, few = writer.finish()
+    return {
+        "changed": _sent(found.changed),
+        "matched": _sent(found.matched),
+        "sources": serialize_bitmap(BitMap64(np.flatnonzero(found.is_matched).astype(np.uint64))),
+        "source_rows": len(found.is_matched),
+        "counts": found.counts.tolist(),
+        "adds": [add.model_dump_json(by_alias=True) for add in adds],
+        "changes": [file.model_dump_json(by_alias=True) for file in changes],
+        "few": few,
+        "few_changes": few_changes,
+    }
+
+
+def _sent(found: Mapping[str, BitMap64]) -> list[tuple[str, bytes]]:
+    return [(path, serialize_bitmap(rows)) for path, rows in found.items() if rows]

@@ -1,0 +1,205 @@
+"""Row changes that DuckDB computes in Spark's tasks: what each task gets, what they leave, and what Spark plans instead.
+
+That rows, feed and counts are those of Spark's own plan: test_spark_local_execution.
+"""
+
+import logging
+import threading
+import time
+
+import pyarrow as pa
+import pytest
+
+from delvec.engines.spark import SparkEngine, duckdb_tasks
+from delvec.engines.spark.duckdb_tasks import ENABLED, shares
+from delvec_kernel.errors import BadRequest, MultipleMatches
+
+pytestmark = pytest.mark.spark
+
+ROWS = 20_000
+
+
+@pytest.fixture
+def small_shares(monkeypatch):
+    monkeypatch.setattr(duckdb_tasks, "_LEAST_BYTES", 1)
+
+
+@pytest.fixture
+def people(lake, spark_tasks, tmp_path, small_shares):
+    """One file, without partitions, that two tasks share."""
+    lake.create_table(tmp_path / "people", "id long, name string, at timestamp")
+    table = lake.table(tmp_path / "people", engine=spark_tasks)
+    lake.table(tmp_path / "people").append(
+        pa.table({"id": range(ROWS), "name": [f"n{number}" for number in range(ROWS)]})
+    )
+    return table
+
+
+def ways(caplog):
+    return [
+        "tasks, on DuckDB" in record.getMessage()
+        for record in caplog.records
+        if record.name == duckdb_tasks.__name__
+    ]
+
+
+@pytest.fixture(autouse=True)
+def _logged(caplog):
+    caplog.set_level(logging.INFO, duckdb_tasks.__name__)
+
+
+def paths(table):
+    scan, _ = table.plan()
+    return scan.files["path"].to_pylist()
+
+
+# --- shares -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("parallel", [1, 2, 3, 7])
+@pytest.mark.parametrize(
+    "files",
+    [
+        [(100, 10)],
+        [(100, 1), (1, 1)],
+        [(1, 7), (1000, 999), (3, 2), (500, 500)],
+        [(10, None), (1000, None), (10, 3)],
+        [(0, 0), (0, 5)],
+        [(5, 0)],
+    ],
+)
+def test_every_row_of_every_file_is_in_one_share(make_scan, small_shares, files, parallel):
+    given = [{"name": f"{number}.parquet", "rows": pa.table({"id": [1]})} for number, _ in enumerate(files)]
+    scan = make_scan(given, pa.schema([("id", pa.int64())]))
+    columns = {"size": [size for size, _ in files], "num_records": [rows for _, rows in files]}
+    table = scan.files
+    for name, values in columns.items():
+        place = table.schema.get_field_index(name)
+        table = table.set_column(place, table.schema.field(name), pa.array(values, pa.int64()))
+    scan = scan.__class__(**{**vars(scan), "files": table})
+    found = shares(scan, parallel)
+    seen = {path: [] for path in table["path"].to_pylist()}
+    for share in found:
+        assert len(share.scan)
+        for path in share.scan.files["path"].to_pylist():
+            seen[path].append(share.within.get(path))
+    for path, ranges in seen.items():
+        if ranges == [None]:
+            continue
+        starts = [each.start for each in ranges]
+        assert starts == [0, *(each.stop for each in ranges[:-1])], (path, ranges)
+        # Whatever statistics say, the last has all that follows.
+        assert ranges[-1].stop == 1 << 62
+
+
+def test_a_small_scan_is_one_share(make_scan):
+    rows = pa.table({"id": [1, 2]})
+    files = [{"name": f"{number}.parquet", "rows": rows} for number in range(3)]
+    (share,) = shares(make_scan(files, pa.schema([("id", pa.int64())])), 8)
+    assert len(share.scan) == 3
+    assert not share.within
+
+
+# --- what tasks leave ---------------------------------------------------------------------------------------
+
+
+def test_two_tasks_share_a_file_and_few_new_rows_become_one(people, caplog):
+    before = paths(people)
+    metrics = people.update({"name": "upper(name)"}, "id % 1000 = 7")
+    assert ways(caplog) == [True]
+    assert metrics["numUpdatedRows"] == ROWS // 1000
+    assert len(set(paths(people)) - set(before)) == 1
+    rows = {row["id"]: row["name"] for row in people.to_arrow().to_pylist()}
+    assert len(rows) == ROWS
+    assert all(
+        name == (f"N{number}" if number % 1000 == 7 else f"n{number}") for number, name in rows.items()
+    )
+
+
+def test_inserted_rows_join_the_updated_ones_in_one_file(people, spark_tasks, caplog):
+    source = spark_tasks.range(ROWS - 5, ROWS + 5).selectExpr("id", "concat('m', id) AS name")
+    before = paths(people)
+    merge = people.merge(source, "target.id = source.id").when_matched_update({"name": "source.name"})
+    metrics = merge.when_not_matched_insert({"id": "source.id", "name": "source.name"}).execute()
+    assert ways(caplog) == [True]
+    assert (metrics["numTargetRowsUpdated"], metrics["numTargetRowsInserted"]) == (5, 5)
+    assert len(set(paths(people)) - set(before)) == 1
+    found = {row["id"]: row["name"] for row in people.to_arrow().to_pylist() if row["id"] >= ROWS - 6}
+    assert found == {ROWS - 6: f"n{ROWS - 6}", **{n: f"m{n}" for n in range(ROWS - 5, ROWS + 5)}}
+
+
+def test_rows_that_are_gone_stay_gone(people, caplog):
+    people.delete("id % 3 = 0")
+    people.update({"name": "'x'"}, "id % 2 = 0")
+    people.delete("id % 5 = 0")
+    assert ways(caplog) == [True, True, True]
+    expected = {n: "x" if n % 2 == 0 else f"n{n}" for n in range(ROWS) if n % 3 and n % 5}
+    assert {row["id"]: row["name"] for row in people.to_arrow().to_pylist()} == expected
+
+
+# --- what Spark plans ---------------------------------------------------------------------------------------
+
+
+def test_a_moment_is_one_for_all_tasks_so_spark_plans_it(people, caplog):
+    people.update({"at": "current_timestamp()"})
+    assert ways(caplog) == [False]
+    assert "another value in each task" in caplog.text
+    assert len(set(people.to_arrow()["at"].to_pylist())) == 1
+
+
+def test_errors_are_spark_s(people, caplog):
+    source = pa.table({"id": [1, 1], "name": ["a", "b"]})
+    merge = people.merge(source, "target.id = source.id").when_matched_update({"name": "source.name"})
+    with pytest.raises(MultipleMatches):
+        merge.execute()
+    assert ways(caplog) == [False]
+    assert people.version() == 1
+
+
+def test_tasks_that_cannot_run_leave_the_command_to_spark_and_are_not_tried_again(
+    people, caplog, monkeypatch
+):
+    def broken(*_):
+        raise ModuleNotFoundError("No module named 'duckdb'")
+
+    # A function inside a function is sent by value: the workers' own module is whole.
+    monkeypatch.setattr(duckdb_tasks, "_do", broken)
+    assert people.delete("id = 3")["numDeletedRows"] == 1
+    monkeypatch.undo()
+    assert people.delete("id = 4")["numDeletedRows"] == 1
+    assert ways(caplog) == [False, False]
+    assert "tasks failed before: " in caplog.records[-1].getMessage()
+
+
+def test_a_job_that_somebody_cancels_is_not_run_again(people, spark_tasks, caplog, monkeypatch):
+    def slow(*_):
+        time.sleep(600)
+        return iter(())
+
+    monkeypatch.setattr(duckdb_tasks, "_do", slow)
+    context = spark_tasks.sparkContext
+    stopping = threading.Event()
+
+    def cancel():
+        while not stopping.wait(0.5):
+            context.cancelAllJobs()
+
+    canceller = threading.Thread(target=cancel)
+    canceller.start()
+    try:
+        with pytest.raises(Exception, match="cancelled"):
+            people.delete("id = 3")
+    finally:
+        stopping.set()
+        canceller.join()
+    monkeypatch.undo()
+    assert people.delete("id = 4")["numDeletedRows"] == 1
+    assert ways(caplog) == [True]
+
+
+def test_a_setting_that_is_not_understood_is_an_error(people, spark):
+    session = spark.newSession()
+    session.conf.set(ENABLED, "perhaps")
+    scan, _ = people.plan()
+    with pytest.raises(BadRequest, match=r"spark\.delvec\.duckdbTasks\.enabled must be true or false"):
+        SparkEngine(session)._tasks._unsuitable(scan)
