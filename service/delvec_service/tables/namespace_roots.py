@@ -36,7 +36,8 @@ class NamespaceRoots:
         by_folder: whether folders of the warehouse correspond to names with namespaces.
 
     Raises:
-        BadRequest: two owners share a root, or the warehouse is outside the roots.
+        BadRequest: two owners share a root, or the warehouse is outside the roots; an embedded service (``by_folder``), whose
+            warehouse is the working directory by default, may have one outside.
         InvalidLocation: a root, or the warehouse, is not a location.
     """
 
@@ -60,20 +61,21 @@ class NamespaceRoots:
         _check_apart(self._roots)
         self._homes = {owner: found.first for owner, found in self._roots.items()}
         if warehouse is not None:
-            self._homes[_SERVICE] = self._warehouse(warehouse)
+            self._homes[_SERVICE] = Roots([warehouse]).first
+            if not by_folder:
+                self._check_warehouse()
         self._by_folder = by_folder
         self.everywhere = Roots([root for found in given.values() for root in found] if roots else ())
         """All roots, for checks that apply to a location of any owner."""
 
-    def _warehouse(self, given: str) -> str | None:
-        found = Roots([given]).first
+    def _check_warehouse(self) -> None:
+        found = self.warehouse
         if found is not None and not self._roots[_SERVICE].allows(found):
             raise BadRequest(
                 f"DELVEC_WAREHOUSE is {found}, which is outside the roots of the service (DELVEC_ROOTS): no table could "
                 "be created in it. Add it to the roots, or unset it: new tables then go into the first root.",
                 setting="DELVEC_WAREHOUSE",
             )
-        return found
 
     @property
     def warehouse(self) -> str | None:

@@ -103,7 +103,7 @@ def test_a_sample_of_the_files_and_of_their_rows_says_it_of_all(partitioned, lak
     assert planned["numRemovedBytes"] > 3 * rewrite_sample.SAMPLE_BYTES
     by_share = planned["numRemovedBytes"] * 0.1
     measured = gained(table, table.optimize.purge)
-    assert planned.gain_bytes == pytest.approx(measured, rel=0.05)
+    assert planned.gain_bytes == pytest.approx(measured, rel=0.1)
     assert by_share != pytest.approx(measured, rel=0.3)
 
 
