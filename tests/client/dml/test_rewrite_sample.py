@@ -1,11 +1,14 @@
 """What PURGE and OPTIMIZE are said to gain is what they gain, whoever wrote the files and whichever rows are deleted."""
 
+from dataclasses import replace
+
 import deltalake
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from delvec.dml import rewrite_sample
+from delvec_kernel.compaction import Bin
 
 ROWS = 20_000
 DRAW = np.random.default_rng(3)
@@ -24,6 +27,10 @@ def rows(first, count):
             "text": pa.array(wide, pa.string()),
         }
     )
+
+
+def unused(*_):
+    pytest.fail("nothing is written")
 
 
 def of_delvec(lake, folder, **properties):
@@ -105,6 +112,18 @@ def test_a_sample_of_the_files_and_of_their_rows_says_it_of_all(partitioned, lak
     measured = gained(table, table.optimize.purge)
     assert planned.gain_bytes == pytest.approx(measured, rel=0.1)
     assert by_share != pytest.approx(measured, rel=0.3)
+
+
+def test_a_number_of_rows_that_no_file_has_makes_no_bitmap_of_them(lake, tmp_path):
+    table = lake.create_table(tmp_path / "false", rows(0, 1).schema)
+    table.append(rows(0, 10))
+    scan, _ = table.plan()
+    columns = {"num_records": 1 << 36, "size": 1 << 26}
+    files = scan.files
+    for name, value in columns.items():
+        files = files.set_column(files.schema.get_field_index(name), name, pa.array([value], pa.int64()))
+    bins = [Bin(np.array([0]), 1 << 26, 1 << 26)]
+    assert rewrite_sample.with_measured_sizes(replace(scan, files=files), bins, unused) == bins
 
 
 def test_a_file_that_cannot_be_read_is_left_to_the_command_to_name(lake, tmp_path):
