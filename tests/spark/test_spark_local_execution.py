@@ -13,6 +13,7 @@ import pytest
 import delvec
 from delvec.engines.spark import SparkEngine, duckdb_tasks, local_execution
 from delvec.engines.spark.local_execution import ENABLED, MAX_BYTES
+from delvec.engines.spark.merge_source import merge_source
 from delvec_kernel.errors import (
     BadRequest,
     ConstraintViolation,
@@ -252,6 +253,19 @@ def feed_rows(lake, folder, first):
     if not has_feed or table.version() == first:
         return []
     return sorted(map(repr, table.changes(first + 1).drop_columns(["_commit_timestamp"]).to_pylist()))
+
+
+def test_a_source_of_more_rows_than_spark_expects_stays_at_its_executors(spark):
+    frame = spark.range(0, 200_000, 1, 2)
+    settings = spark.sparkContext._jsc.sc().conf()
+    settings.set("spark.driver.maxResultSize", "1m")
+    try:
+        source = merge_source(spark, frame, lambda scan: scan)
+        assert source.data.pinned.rows == 200_000
+        assert source.data.collected(64 << 20) is None
+    finally:
+        settings.remove("spark.driver.maxResultSize")
+    assert source.data.pinned.frame.count() == 200_000
 
 
 def test_a_source_that_spark_reads_is_read_once(lake, templates, spark_driver, tmp_path, told):

@@ -27,7 +27,7 @@ from delvec.engines.spark.job_descriptions import described
 from delvec.engines.spark.session import is_remote
 from delvec.engines.spark.write import is_spark_frame
 from delvec.scan import Scan
-from delvec_kernel.errors import InvalidSchema
+from delvec_kernel.errors import DelvecError, InvalidSchema
 from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import (
     ArrayType,
@@ -48,6 +48,7 @@ SOURCE_ROW: Final = INTERNAL("source_row")
 
 _STEP: Final = "read the source"
 _MOST_BROUGHT: Final = 16 << 20
+_RESULT_LIMIT: Final = "spark.driver.maxResultSize"
 _MULTIPLIES: Final = re.compile(r"\b(?:Generate|Expand|ScriptTransformation|\w*Map\w*)\b")
 _TEXT_BYTES: Final = 40
 _ELEMENTS: Final = 4
@@ -104,8 +105,7 @@ class SourceRows:
             return self._data
         if is_remote(self._data) or has_variant(self._schema) or not _is_small(self._spark, self._data):
             return None
-        with failures.of_source(), described(self._spark, None, _STEP):
-            return to_arrow(self._data, self._schema)
+        return self._collected(self._data)
 
     @cached_property
     def pinned(self) -> PinnedSource:
@@ -128,7 +128,7 @@ class SourceRows:
         return PinnedSource(kept, rows, rows * _row_bytes(self._schema))
 
     def collected(self, max_bytes: int) -> pa.Table | None:
-        """Return the pinned rows in this process; None if they exceed ``max_bytes``.
+        """Return the pinned rows in this process; None if they exceed ``max_bytes``, or what Spark sends to its driver.
 
         Raises:
             BadRequest: Spark cannot read them.
@@ -139,9 +139,18 @@ class SourceRows:
         return self._in_driver if self.pinned.nbytes <= max_bytes else None
 
     @cached_property
-    def _in_driver(self) -> pa.Table:
-        with failures.of_source(), described(self._spark, None, _STEP):
-            return to_arrow(self.pinned.frame.drop(SOURCE_ROW), self._schema)
+    def _in_driver(self) -> pa.Table | None:
+        return self._collected(self.pinned.frame.drop(SOURCE_ROW))
+
+    def _collected(self, frame: DataFrame) -> pa.Table | None:
+        """Return rows that were expected to be few; None if Spark finds too many of them to send."""
+        try:
+            with failures.of_source(), described(self._spark, None, _STEP):
+                return to_arrow(frame, self._schema)
+        except DelvecError as error:
+            if _RESULT_LIMIT not in str(error.__cause__):
+                raise
+            return None
 
     def bounds(self, columns: Sequence[str]) -> dict[str, tuple[Any, Any]]:
         """Return the least and greatest value of each column that has usable ones."""
