@@ -114,7 +114,7 @@ class _Counting(logging.Handler):
             self._counts["commands in Spark's driver"] += 1
         elif "tasks, on DuckDB" in what:
             self._counts["commands in tasks with DuckDB"] += 1
-        elif ".enabled is false" not in what:
+        elif not re.search(r"\.enabled is (?:false|not true)", what):
             where = "in tasks" if record.name.endswith("duckdb_tasks") else "in the driver"
             self._counts[f"not {where}", re.sub(r"'.*'|\".*\"", "…", what)[:120]] += 1
             self._counts[f"commands not {where}"] += 1

@@ -6,6 +6,7 @@ That rows, feed and counts are those of Spark's own plan: test_spark_local_execu
 import logging
 import threading
 import time
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -98,6 +99,20 @@ def test_a_small_scan_is_one_share(make_scan):
     (share,) = shares(make_scan(files, pa.schema([("id", pa.int64())])), 8)
     assert len(share.scan) == 3
     assert not share.within
+
+
+@pytest.mark.parametrize("sizes", [[1 << 46], [1 << 60, 5], [(1 << 63) - 1] * 3])
+def test_false_sizes_do_not_make_more_tasks_than_a_cluster_can_run(make_scan, sizes):
+    rows = pa.table({"id": [1]})
+    files = [{"name": f"{number}.parquet", "rows": rows} for number, _ in enumerate(sizes)]
+    scan = make_scan(files, pa.schema([("id", pa.int64())]))
+    place = scan.files.schema.get_field_index("size")
+    table = scan.files.set_column(place, "size", pa.array(sizes, pa.int64()))
+    found = shares(scan.__class__(**{**vars(scan), "files": table}), 2)
+    assert len(found) <= 1 << 14
+    assert {path for share in found for path in share.scan.files["path"].to_pylist()} == set(
+        table["path"].to_pylist()
+    )
 
 
 # --- what tasks leave ---------------------------------------------------------------------------------------
@@ -195,6 +210,35 @@ def test_a_job_that_somebody_cancels_is_not_run_again(people, spark_tasks, caplo
     monkeypatch.undo()
     assert people.delete("id = 4")["numDeletedRows"] == 1
     assert ways(caplog) == [True]
+
+
+def test_tasks_spill_into_a_directory_of_the_executor_s(monkeypatch, tmp_path):
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/another")
+    engines = [duckdb_tasks._engine.__wrapped__(1) for _ in range(2)]
+    places = set()
+    for engine in engines:
+        ((place,),) = engine._session._connection.sql("SELECT current_setting('temp_directory')").fetchall()
+        places.add(place)
+        engine.close()
+    assert len(places) == 2
+    assert {Path(place).parent for place in places} == {tmp_path}
+
+
+def test_workers_know_the_executor_s_directories(spark):
+    def local(_):
+        import os
+
+        return iter([os.environ.get("SPARK_LOCAL_DIRS")])
+
+    (found,) = spark.sparkContext.parallelize([1], 1).mapPartitions(local).collect()
+    assert found
+
+
+def test_it_is_off_unless_the_session_turns_it_on(people, spark):
+    session = spark.newSession()
+    session.conf.unset(ENABLED)
+    scan, _ = people.plan()
+    assert SparkEngine(session)._tasks._unsuitable(scan) == f"{ENABLED} is not true"
 
 
 def test_a_setting_that_is_not_understood_is_an_error(people, spark):

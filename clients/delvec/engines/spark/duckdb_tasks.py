@@ -13,11 +13,13 @@ import pickle
 import re
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -52,6 +54,7 @@ from delvec_kernel.wire import AddFile, ChangeFile
 __all__ = ["ENABLED", "DuckDBTasks", "Share", "shares"]
 
 ENABLED: Final = "spark.delvec.duckdbTasks.enabled"
+"""Off unless set: each Python worker takes memory beside the JVM's, which containers of executors may not have."""
 
 _LOGGER: Final = logging.getLogger(__name__)
 _CANCELLED: Final = re.compile(r"\bJob \S+ cancelled\b|SparkContext was shut down")
@@ -60,6 +63,10 @@ _SCHEMES: Final = ("file:", *OBJECT_STORES)
 _LEAST_BYTES: Final = 8 << 20
 """Bytes of files that are worth a task of their own, and below which no file is divided."""
 _MOST_BYTES: Final = 128 << 20
+_MOST_SHARES: Final = 1 << 14
+"""Tasks of a command; sizes are the log's word, and a false one must not make millions of them."""
+_LARGEST_FILE: Final = 1 << 44
+"""Bytes above which a size is taken for false: the sum of all must be a number of 64 bits."""
 _MEMORY: Final = 512 << 20
 """Bytes that DuckDB holds in a task, at most; it spills the others."""
 _MOST_FILES: Final = 1 << 17
@@ -238,11 +245,12 @@ def shares(scan: Scan, parallel: int) -> list[Share]:
         scan: not empty.
         parallel: how many tasks run at the same time.
     """
-    sizes = np.maximum(scan.files["size"].to_numpy().astype(np.int64), 1)
+    sizes = np.clip(scan.files["size"].to_numpy().astype(np.int64), 1, _LARGEST_FILE)
     counts = scan.files["num_records"].to_pylist()
     ends = np.cumsum(sizes)
     total = int(ends[-1])
     tasks = max(1, min(parallel, total // _LEAST_BYTES), -(-total // _MOST_BYTES))
+    tasks = min(tasks, _MOST_SHARES)
     share = -(-total // tasks)
     files: list[list[int]] = [[] for _ in range(tasks)]
     within: list[dict[int, range]] = [{} for _ in range(tasks)]
@@ -273,11 +281,11 @@ def shares(scan: Scan, parallel: int) -> list[Share]:
 def _turned_off(spark: SparkSession) -> str | None:
     if is_remote(spark):
         return "with Spark Connect, tasks cannot be given work of their own"
-    enabled = str(spark.conf.get(ENABLED, "true")).strip().lower()
+    enabled = str(spark.conf.get(ENABLED, "false")).strip().lower()
     if enabled not in {"true", "false"}:
         raise BadRequest(f"{ENABLED} must be true or false, not {enabled!r}")
     if enabled == "false":
-        return f"{ENABLED} is false"
+        return f"{ENABLED} is not true"
     return None if find_spec("duckdb") else "DuckDB is not installed"
 
 
@@ -400,8 +408,10 @@ def _engine(threads: int) -> Any:
     """Return the engine of this worker: making a database takes longer than a small share."""
     from delvec.engines.duckdb import DuckDBEngine
 
-    spilled = os.path.join(tempfile.gettempdir(), f"delvec-task-{os.getpid()}")  # noqa: PTH118
-    return DuckDBEngine(memory_limit=_MEMORY, temp_directory=spilled, threads=threads)
+    # A directory of the executor's: on disks made for it, closed to others, and removed with it, which may be killed.
+    local = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0] or tempfile.gettempdir()
+    spilled = Path(local) / f"delvec-{uuid.uuid4()}"
+    return DuckDBEngine(memory_limit=_MEMORY, temp_directory=str(spilled), threads=threads)
 
 
 def _do(sent: bytes, number: int, parts: Iterator[bytes]) -> Iterator[_Answer]:
