@@ -1,4 +1,4 @@
-"""A Spark session with delta-spark's JARs on it, and the three readers that must agree."""
+"""A Spark session with delta-spark's JARs, and the three readers that must agree."""
 
 import deltalake
 import pyarrow as pa
@@ -22,7 +22,7 @@ def engine(request, delta_spark):
 
 @pytest.fixture
 def readers(lake, delta_spark):
-    """Every reader's rows of a table, as sorted lists of dicts, by the reader's name."""
+    """Return a function from a table's location to its rows by reader, each a sorted list of dicts."""
 
     def read(location):
         query = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(location)))
@@ -39,7 +39,7 @@ def readers(lake, delta_spark):
 
 @pytest.fixture
 def agreed(readers):
-    """The rows of a table on which every reader agrees."""
+    """Return a function from a table's location to its rows, on which all readers must agree."""
 
     def rows(location):
         found = readers(location)

@@ -1,4 +1,4 @@
-"""A Spark session with delta-spark's JARs on it."""
+"""A Spark session with delta-spark's JARs."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 __all__ = ["delta_session"]
 
-_SMALL = {  # where planning costs more than rows do
+_SMALL = {  # for tables so small that planning costs more than reading
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.adaptive.enabled": "false",
     "spark.default.parallelism": "1",
@@ -15,7 +15,7 @@ WANTED = ("delta-spark", "delta-storage", "delta-kernel", "unitycatalog", "jts-c
 
 
 def delta_session(warehouse):
-    """Start one in a folder, set for statements on tables of a few rows; None where the JARs are not here."""
+    """Start a session tuned for tables of a few rows, with its warehouse in a folder; None if the JARs are missing."""
     folder = os.environ.get("DELVEC_TEST_JARS")
     if not folder:
         return None

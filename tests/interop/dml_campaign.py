@@ -1,7 +1,7 @@
-"""``python -m tests.interop.dml_campaign --scripts 200``: random statements by several writers, held against a model.
+"""``python -m tests.interop.dml_campaign --scripts 200``: random statements by several writers, checked against a model.
 
-Every statement is run by each writer on a table of its own, or by one writer after the other on a table that all share. After
-each, rows, change feed and counts must be the model's; at the end everybody reads what the others wrote.
+Each writer runs every statement on a table of its own, or the writers take turns on a shared table. After
+each statement, rows, change feed and counts must match the model; at the end every writer reads all tables.
 """
 
 import argparse
@@ -29,7 +29,7 @@ KEPT = 10
 
 
 class Campaign:
-    """Scripts, one after the other.
+    """Runs scripts one after the other.
 
     Args:
         lake: a connection.
@@ -37,7 +37,7 @@ class Campaign:
         spark: a session with delta-spark, or None for Delvec on DuckDB alone.
 
     Attributes:
-        counts: of what was done; of what a writer did under a pair with its name.
+        counts: how often each thing was done; for a single writer, the key is a pair with its name.
     """
 
     def __init__(self, lake, folder, spark=None):
@@ -47,7 +47,7 @@ class Campaign:
         if spark is not None:
             from delvec.engines.spark import duckdb_tasks, local_execution
 
-            # Several tasks share a file, however small it is.
+            # Make several tasks share even the smallest file.
             duckdb_tasks._LEAST_BYTES = 1
             sessions = {}
             for way in (None, local_execution, duckdb_tasks):
@@ -63,7 +63,7 @@ class Campaign:
             for way in (local_execution, duckdb_tasks):
                 logger = logging.getLogger(way.__name__)
                 logger.setLevel(logging.INFO)
-                # One campaign counts, however many there were in this process.
+                # Remove the handlers of earlier campaigns in this process.
                 logger.handlers = [_Counting(self.counts)]
         self._finished = deque()
 
@@ -71,7 +71,7 @@ class Campaign:
         """Run one script.
 
         Raises:
-            WrongError: somebody is wrong.
+            WrongError: a writer or a reader disagrees with the model.
         """
         run = Run(self, seed, statements)
         try:
@@ -83,12 +83,12 @@ class Campaign:
         self.counts["scripts"] += 1
         self._finished.append(run.folder)
         if len(self._finished) > KEPT:
-            # Not at once: the service still looks after the log.
+            # Not immediately: the service may still be writing to the log.
             shutil.rmtree(self._finished.popleft())
 
     @property
     def report(self):
-        """What was compared, in all and by each writer."""
+        """Return what was compared, in total and by writer."""
         plain = {what: count for what, count in self.counts.items() if isinstance(what, str)}
         lines = [f"{count:8,}  {what}" for what, count in sorted(plain.items())]
         lines.append(f"{'statements':>12}{'feeds':>12}{'refusals':>12}  compared, by writer")
@@ -102,7 +102,7 @@ class Campaign:
 
 
 class _Counting(logging.Handler):
-    """Counts what ran in the driver, and why the rest did not."""
+    """Counts commands run in the driver, and the reasons why others were not."""
 
     def __init__(self, counts):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Random tables, and how they are made."""
+"""Random tables, and their creation."""
 
 import pyarrow as pa
 from tests.interop.dml_expressions import Expressions
@@ -27,7 +27,7 @@ def arrow_schema(columns):
 
 
 def random_kind(random):
-    """Return the kind of a column that is not the key."""
+    """Return a random type for a non-key column."""
     return random.choice([*FLAT, *POOLS, "string", "int"])
 
 
@@ -35,7 +35,7 @@ class TableMaker:
     """Makes random tables.
 
     Args:
-        random: where all decisions come from.
+        random: the source of all decisions.
         mapping: the mode of column mapping.
     """
 
@@ -99,7 +99,7 @@ class TableMaker:
     def _checks(self, columns, partition_by):
         random = self._random
         able = [each for each in columns if each.kind not in NESTED and each.name not in partition_by]
-        # Most rows of a number satisfy some condition; of a Boolean hardly any.
+        # Most numbers satisfy a random condition; few Booleans do.
         numbers = [each for each in able if each.kind in INTEGERS] or [
             each for each in able if each.kind.startswith("decimal")
         ]
@@ -110,7 +110,7 @@ class TableMaker:
         return checks
 
     def _generated(self, columns):
-        """Return one or two columns that are computed of others."""
+        """Return one or two generated columns."""
         random = self._random
         found = {}
         bases = random.sample(columns, len(columns))
@@ -142,19 +142,19 @@ class TableMaker:
 
 
 def make(lake, spark, table, location):
-    """Create a table that is empty.
+    """Create an empty table.
 
     Args:
         lake: a connection.
-        spark: a session with delta-spark, for what only that makes.
-        table: what it is.
+        spark: a session with delta-spark, for tables that only it can create.
+        table: its definition.
         location: its folder.
     """
     mapping = table.properties.get(MODE, "none")
     if mapping == "id":
         return _made_by_delta_spark(lake, spark, table, location)
     properties = {name: value for name, value in table.properties.items() if name != MODE}
-    # Only a table whose columns are mapped may have any names.
+    # Arbitrary column names need column mapping.
     names = {name: name if name in PLAIN_NAMES else f"c{i}" for i, name in enumerate(table.names)}
     if mapping == "none" or table.identity or table.generated or table.defaults or table.not_null:
         names = {name: name for name in names}
@@ -191,7 +191,7 @@ def _schema(table, names):
 
 
 def _made_by_delta_spark(lake, spark, table, location):
-    # Delvec makes no tables whose columns are found by their ids.
+    # Delvec does not create tables with column mapping by id.
     empty = spark.createDataFrame([], spark_schema(StructType.from_arrow(arrow_schema(table.columns))))
     known = {name: value for name, value in table.properties.items() if not name.startswith("delvec.")}
     empty.write.format("delta").options(**known).partitionBy(*table.partition_by).save(str(location))

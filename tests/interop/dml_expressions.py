@@ -1,4 +1,4 @@
-"""Random expressions, each as Spark's text and as a function of Python's that gives what Spark gives."""
+"""Random expressions, each as Spark SQL and as a Python function with the same result."""
 
 import datetime as dt
 from decimal import Decimal
@@ -47,7 +47,7 @@ PATTERNS = {
 
 
 class Expressions:
-    """A source of random expressions over some scopes."""
+    """Generates random expressions over some scopes."""
 
     def __init__(self, random, scopes):
         self._random = random
@@ -124,11 +124,11 @@ class Expressions:
     # --- values -----------------------------------------------------------------------------------------------
 
     def constant(self, kind):
-        """Return a literal of a kind."""
+        """Return a random literal of a type."""
         return constant(self._random.choice(POOLS[kind]), kind)
 
     def value(self, kind, depth=1):
-        """Return an expression whose value may be assigned to a column of a kind, though it may not fit."""
+        """Return an expression that may be assigned to a column of a type, though its value may not fit."""
         random = self._random
         roll = random.random()
         same = [each for each in self._columns if each[1].kind == kind]
@@ -266,7 +266,7 @@ class Expressions:
 
 
 def _with_fields(column):
-    """Yield a column, and what is in it if it is a struct."""
+    """Yield a column and, if it is a struct, its fields."""
     yield column
     for name, kind in STRUCTS.get(column.kind, {}).items():
         yield from _with_fields(Field(column, name, kind))

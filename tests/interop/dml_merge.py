@@ -1,4 +1,4 @@
-"""What a table of plain Python rows becomes of a MERGE."""
+"""The model of MERGE on a table of plain Python rows."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,13 +12,13 @@ __all__ = ["Clause", "Merge"]
 
 @dataclass(frozen=True)
 class Clause:
-    """One WHEN of a MERGE.
+    """One WHEN clause of a MERGE.
 
     Attributes:
         match: matched, not-matched or not-matched-by-source.
         action: update, delete or insert.
         condition: None for every row.
-        values: expressions by column; None for all of the source's.
+        values: expressions by column; None for all of the source's columns.
     """
 
     match: str
@@ -51,10 +51,10 @@ class Clause:
 
 @dataclass(frozen=True)
 class Merge:
-    """Rows of the table and of a source that belong together.
+    """A MERGE of a source into the table.
 
     Attributes:
-        evolves: whether columns that the table lacks, and that a clause sets, are added to it.
+        evolves: whether columns set by a clause and missing in the table are added.
     """
 
     source: Rows
@@ -76,7 +76,7 @@ class Merge:
             is_matched.update(numbers)
             clause, given = self._clause(row, numbers)
             if len(numbers) > 1 and not self._may_match_twice:
-                # Where no clause takes any of them, it is refused unless the row's file is skipped, by its statistics.
+                # If no clause applies to any of them, it is refused unless statistics let the row's file be skipped.
                 why = f"several rows of the source match {row}"
                 raise RefusedError(why, everyone=clause is not None)
             if clause is None:
@@ -92,7 +92,7 @@ class Merge:
 
     @property
     def _may_match_twice(self):
-        """Whether it says nothing where several rows of the source match one."""
+        """Whether several source rows may match one target row without an error."""
         return self._only_deletes or all(clause.match == "not-matched" for clause in self.clauses)
 
     @property
@@ -101,7 +101,7 @@ class Merge:
         return len(matched) == 1 and matched[0].action == "delete" and matched[0].condition is None
 
     def _clause(self, row, numbers):
-        """Return the clause that changes a row, and the row of the source that does."""
+        """Return the clause that applies to a row, and its source row."""
         if not numbers:
             return self._first("not-matched-by-source", t=row), None
         found = [
@@ -122,7 +122,7 @@ class Merge:
         return [clause for clause in self.clauses if clause.match == match]
 
     def _new_columns(self):
-        """Return the columns of the source that clauses set, where they may take them from it."""
+        """Return the source columns that clauses set and schema evolution adds."""
         if not self.evolves:
             return []
         if any(clause.is_star for clause in self.clauses):
@@ -157,12 +157,12 @@ class Merge:
 
 
 def _taken(column, kind, *, replaces):
-    """Return the value that a star gives a column.
+    """Return the value that ``*`` assigns to a column.
 
     Args:
-        column: of the table.
-        kind: that it has in the source.
-        replaces: whether the row is there already.
+        column: the table's.
+        kind: its type in the source.
+        replaces: whether it updates an existing row.
     """
     name = column.name
 

@@ -1,4 +1,4 @@
-"""Numbers of an identity column: which they are is the writer's affair, not what they must be."""
+"""Values of an identity column: writers choose them, within rules that this checks."""
 
 from collections import Counter
 
@@ -6,7 +6,7 @@ __all__ = ["Numbers"]
 
 
 class Numbers:
-    """What is known of the identity column of one table.
+    """What is known about one table's identity column.
 
     Args:
         identity: the column.
@@ -18,11 +18,11 @@ class Numbers:
         self._furthest = None
 
     def wrong(self, found, kept):
-        """Return what is wrong with the numbers that the table has after a statement; nothing if they are right.
+        """Return what is wrong with the table's identity values after a statement; nothing if they are right.
 
         Args:
-            found: of all rows.
-            kept: how many rows were there before, changed or not.
+            found: the values of all rows.
+            kept: how many rows existed before, changed or not.
         """
         step, start = self._identity.step, self._identity.start
         new = set(found) - self._now
@@ -44,10 +44,10 @@ class Numbers:
         return wrong
 
     def wrong_in_feed(self, changes):
-        """Return what is wrong with the numbers in the change feed of a statement.
+        """Return what is wrong with the identity values in a statement's change feed.
 
         Args:
-            changes: (number, kind of change) each.
+            changes: pairs of value and change type.
         """
         by_kind = {}
         for number, kind in changes:

@@ -1,4 +1,4 @@
-"""Expressions, each as Spark's text and as a function of Python's, and what is put together of them."""
+"""Expressions, each as Spark SQL and as a Python function, and the operators that combine them."""
 
 import math
 from collections.abc import Callable
@@ -48,9 +48,9 @@ class Expression:
     """A condition or a value.
 
     Attributes:
-        sql: Spark's text.
-        kind: of the value.
-        of: gives the value for rows by the names that they go by.
+        sql: the expression in Spark SQL.
+        kind: the value's type.
+        of: computes the value from rows, given by name.
     """
 
     sql: str
@@ -63,11 +63,11 @@ class Expression:
 
 @dataclass(frozen=True)
 class Scope:
-    """Columns that may be read, and the name before the dot.
+    """Columns that may be read, and their qualifier.
 
     Attributes:
         rows: the name of the rows in :attr:`Expression.of`.
-        prefix: what stands before a column's name.
+        prefix: the qualifier before a column's name.
     """
 
     rows: str
@@ -85,13 +85,13 @@ def nothing(kind):
 
 
 def read(scope, column):
-    """Return the expression that is a column, or a field of one."""
+    """Return the expression that reads a column, or a field of one."""
     rows = scope.rows
     return Expression(f"{scope.prefix}{column.quoted}", column.kind, lambda given: column.value(given[rows]))
 
 
 def or_else(value, other):
-    """Return the first of two that is not NULL."""
+    """Return COALESCE of two values."""
     return Expression(
         f"coalesce({value.sql}, {other.sql})",
         value.kind,
@@ -100,7 +100,7 @@ def or_else(value, other):
 
 
 def strict(function, *values):
-    """Return the evaluation of a function that is NULL where an argument is."""
+    """Return the evaluator of a function that is NULL if any argument is."""
 
     def of(rows):
         found = [value.of(rows) for value in values]
@@ -123,10 +123,10 @@ def tested(left, operator, right):
 
 
 def _looked_at(condition, rows):
-    """Return a condition that may not have to be evaluated.
+    """Evaluate a condition that engines may skip.
 
     Raises:
-        UncertainValueError: it fails.
+        UncertainValueError: it fails, if it is evaluated at all.
     """
     try:
         return condition.of(rows)
@@ -163,7 +163,7 @@ def chosen(condition, yes, no):
 
 
 def arithmetic(left, operator, right):
-    """Return a sum, difference or product of whole numbers, which fails where it overflows."""
+    """Return a sum, difference or product of integers; overflow is an error."""
     kind = wider(left.kind, right.kind)
     does = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b}[operator]
     bits = INTEGERS[kind]

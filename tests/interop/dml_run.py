@@ -1,4 +1,4 @@
-"""One script, run by every writer on a table of its own, or by one writer after the other on a table that all share."""
+"""Runs one script: every writer on a table of its own, or the writers in turn on a shared table."""
 
 import logging
 import random
@@ -24,23 +24,23 @@ NOT_BY = "not by"
 
 
 class WrongError(AssertionError):
-    """A writer or a reader is not of the model's opinion; says how to see it again."""
+    """A writer or a reader disagrees with the model; the message says how to reproduce it."""
 
 
 class _SkippedError(Exception):
-    """DuckDB refuses the statement, and there is nobody else to run it."""
+    """DuckDB refuses the statement, and no other writer can run it."""
 
 
 class Run:
-    """One script.
+    """A run of one script.
 
     Args:
-        campaign: whose connection, session, writers and counts are used.
-        seed: of the script.
-        statements: how many.
+        campaign: the connection, session, writers and counts to use.
+        seed: the script's.
+        statements: how many to run.
 
     Attributes:
-        folder: of its tables.
+        folder: where its tables are.
     """
 
     def __init__(self, campaign, seed, statements):
@@ -63,7 +63,7 @@ class Run:
         """Run it.
 
         Raises:
-            WrongError: somebody is wrong.
+            WrongError: a writer or a reader disagrees with the model.
         """
         writers = self.campaign.writers
         shared = len(writers) > 1 and self.random.random() < 0.4
@@ -125,7 +125,7 @@ class Run:
             self._check_feed(name, writer, before, after, expected)
 
     def _told(self, name, writer, statement, *, must_refuse):
-        """Run a statement; return what the writer tells, and nothing where it refuses as it must."""
+        """Run a statement; return the writer's counts, or nothing if it refuses as it must."""
         location = self.tables[name]
         try:
             told = writer.run(location, statement)
@@ -147,7 +147,7 @@ class Run:
     def _table(self, location, engine="duckdb"):
         return self.campaign.lake.table(str(location), engine=engine)
 
-    # --- what is read -----------------------------------------------------------------------------------------
+    # --- reading -----------------------------------------------------------------------------------------
 
     @property
     def _names(self):
@@ -179,7 +179,7 @@ class Run:
         self.campaign.counts["feeds", writer.name] += 1
 
     def _read_by_all(self, name, location):
-        """Read rows and the whole feed by everyone."""
+        """Read rows and the whole change feed with every reader."""
         spark = self.campaign.spark
         if spark is None:
             return
@@ -220,10 +220,10 @@ class Run:
 
 
 def _is_known_limit(writer, error):
-    """Whether a writer may refuse what the others do; one of them does it in its place.
+    """Whether a writer may refuse what others run; one of them then runs it instead.
 
-    delta-spark computes, beside what a clause needs, values for rows that the clause is not about, and folds literals of
-    clauses that apply to no row; what overflows there is an error.
+    delta-spark also computes values for rows that a clause does not apply to, and folds literals of
+    clauses that apply to no row; an overflow there is an error.
     """
     if writer.name == "delta-spark":
         return type(error).__name__ == "ArithmeticException"

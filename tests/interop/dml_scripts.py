@@ -1,4 +1,4 @@
-"""Random statements that fit what a table holds."""
+"""Random statements that suit a table's current rows."""
 
 from tests.interop.dml_creation import TableMaker, random_kind
 from tests.interop.dml_expressions import Expressions
@@ -21,7 +21,7 @@ ASSIGNED = {
     "decimal(10,2)": ["int", "decimal(20,6)"],
     "decimal(20,6)": ["decimal(10,2)"],
 }
-"""Kinds that are now and then cast to a column's."""
+"""Types that are occasionally cast to a column's."""
 
 
 def rows_of(random, columns, count):
@@ -36,15 +36,15 @@ def rows_of(random, columns, count):
 
 
 class Script:
-    """A table, and statements that are made for the rows that it has by then.
+    """A table, and statements generated for the rows it has at that point.
 
     Args:
-        random: where all decisions come from.
-        mappings: modes of column mapping to choose from.
+        random: the source of all decisions.
+        mappings: column mapping modes to choose from.
 
     Attributes:
-        table: as it is.
-        rows: that it has.
+        table: its current definition.
+        rows: its current rows.
     """
 
     def __init__(self, random, mappings):
@@ -53,7 +53,7 @@ class Script:
         self.table = TableMaker(random, self.mapping).table()
         self.first = []
         for size in [random.randint(0, 14) for _ in range(random.randint(1, 3))]:
-            # What is generated is not given: -0.0 would be as good as 0.0.
+            # Generated columns are never keys or partition values: -0.0 would equal 0.0.
             kept = [row | self._computed(row) for row in self._rows(size) if self._keeps(row)]
             self.first.append(Rows(self.table.columns, tuple(kept)))
         self.rows = [self.table.stored(row) for part in self.first for row in part.rows]
@@ -71,7 +71,7 @@ class Script:
         return self.table.properties["delta.enableDeletionVectors"] == "true"
 
     def statement(self):
-        """Return the next statement with its effect, or with the refusal that it must meet."""
+        """Return the next statement with its effect, or with the refusal it must cause."""
         while True:
             made = self._made()
             try:
@@ -86,7 +86,7 @@ class Script:
     # --- rows -------------------------------------------------------------------------------------------------
 
     def _rows(self, count, columns=None):
-        """Return random rows whose generated columns nearly always have their values."""
+        """Return random rows whose generated columns are nearly always right."""
         rows = []
         for row in rows_of(self._random, columns or self.table.columns, count):
             if self.table.generated.keys() <= row.keys() and self._random.random() < 0.97:
@@ -116,12 +116,12 @@ class Script:
         return Rows(self.table.columns, tuple(kept or rows))
 
     def _thinned(self, data, *, more=True):
-        """Return rows without some columns that the table can do without."""
+        """Return rows without some optional columns."""
         random = self._random
         spare = {*self.table.defaults}
         if more and random.random() < 0.3:
             spare |= {*data.names[1:]}
-        # delta-spark wants all columns that partition the table but generated ones.
+        # delta-spark requires all partition columns except generated ones.
         spare = (spare - {*self.table.partition_by}) | {*self.table.generated}
         return data.without({name for name in sorted(spare) if random.random() < 0.4})
 
@@ -170,7 +170,7 @@ class Script:
         ]
         found = {}
         for column in random.sample(columns, random.randint(1, min(3, len(columns)))):
-            # delta-spark fails inside where a MERGE says DEFAULT.
+            # delta-spark fails with an internal error on DEFAULT in a MERGE.
             likely = 0.2 if column.name in self.table.defaults else 0.01
             if not any(scope.prefix for scope in scopes) and random.random() < likely:
                 found[(column.name,)] = self.table.default(column.name)
@@ -179,7 +179,7 @@ class Script:
         return found
 
     def _value(self, expressions, path, kind, *, fields):
-        """Return values for a column or for some fields of it."""
+        """Return values for a column or some of its fields."""
         random = self._random
         if not fields or kind not in STRUCTS or random.random() < 0.35:
             return {path: expressions.value(self._assigned_kind(kind))}
@@ -223,18 +223,18 @@ class Script:
                     known = random.choice(self.rows)
                     row["id"] = known["id"]
                     if random.random() < 0.3:
-                        # So that other columns match, too.
+                        # so that other columns can match, too
                         same = {each.name for each in columns if each in self.table.columns}
                         row.update({name: value for name, value in known.items() if name in same})
         if random.random() < 0.75:
-            # One row for each key, so that few statements are ambiguous.
+            # one row per key, so that few statements are ambiguous
             rows = list({repr(row["id"]).replace("-0.0", "0.0"): row for row in rows}.values())
         return Rows(tuple(columns), tuple(rows))
 
     def _merge(self):
         random = self._random
         evolves = random.random() < 0.15
-        # A star takes all columns, where they do not come from somewhere else.
+        # `*` needs all columns in the source that have no other origin.
         whole = random.random() < 0.5
         more = self._more_columns() if evolves else ()
         source = self._source(whole=whole, more=more, others=evolves)
@@ -260,7 +260,7 @@ class Script:
         return Merge(source, self._on(target_scope, source_scope), tuple(clauses), evolves)
 
     def _set_new(self, clause, source):
-        """Let a clause set the columns that it has to add, or to give more fields."""
+        """Make a clause set the columns that it must add or extend with fields."""
         for column in source.columns:
             if column not in self.table.columns and column.name != "flag":
                 for path in [each for each in clause.values if each[0] == column.name]:
@@ -275,7 +275,7 @@ class Script:
         )
 
     def _other_struct(self, column):
-        """Return a column that has more fields, or less, than the table's."""
+        """Return a struct column with more or fewer fields than the table's."""
         narrower = {wide: narrow for narrow, wide in WIDER.items()}
         other = WIDER.get(column.kind) or narrower.get(column.kind)
         return Column(column.name, other) if other and self._random.random() < 0.5 else column
@@ -329,7 +329,7 @@ class Script:
             return Overwrite(self._new(), dynamic=True)
         columns = self.table.columns
         if self.has_feed and not self.has_vectors:
-            # Rows that stay are not copied there: only whole partitions can be replaced.
+            # Unmatched rows are not copied there, so only whole partitions can be replaced.
             columns = tuple(each for each in columns if each.name in self.table.partition_by)
             if not columns:
                 return self._insert()
@@ -338,7 +338,7 @@ class Script:
         return Overwrite(Rows(self.table.columns, tuple(kept[:4])), where=where)
 
     def _is_one(self, where, row):
-        """Whether a row is one of a condition: an empty text is told from NULL when it is checked, but not in a partition."""
+        """Whether a row meets a condition: a check distinguishes '' from NULL, a partition value does not."""
         try:
             return all(where.is_true(t=each) for each in (row, self.table.stored(row)))
         except FailedValueError:

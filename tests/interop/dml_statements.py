@@ -1,4 +1,4 @@
-"""What a table of plain Python rows becomes of each statement but MERGE: its rows, what the change feed tells, what is counted."""
+"""The model of every statement except MERGE on a table of plain Python rows: rows, change feed and counts."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,7 @@ __all__ = ["Delete", "DeleteKeys", "Insert", "Optimize", "Overwrite", "Update", 
 
 @dataclass(frozen=True)
 class Delete:
-    """Rows of a condition go; without one, all."""
+    """Deletes the rows that meet a condition; without one, all rows."""
 
     where: Any
     by_sql: bool = False
@@ -40,7 +40,7 @@ class Delete:
 
 @dataclass(frozen=True)
 class DeleteKeys:
-    """Rows go that have the key of a row of the source."""
+    """Deletes the rows whose key is in the source."""
 
     source: Rows
     where: Any = None
@@ -64,10 +64,10 @@ class DeleteKeys:
 
 @dataclass(frozen=True)
 class Update:
-    """Columns of rows get new values.
+    """Sets columns to new values.
 
     Attributes:
-        values: expressions by column, or column and field, as a tuple.
+        values: expressions by path: a tuple of column and fields.
     """
 
     values: dict
@@ -89,10 +89,10 @@ class Update:
 
 @dataclass(frozen=True)
 class Insert:
-    """Rows are added.
+    """Appends rows.
 
     Attributes:
-        evolves: whether columns that the table lacks are added to it.
+        evolves: whether columns missing in the table are added.
     """
 
     data: Rows
@@ -113,12 +113,12 @@ class Insert:
 
 @dataclass(frozen=True)
 class Optimize:
-    """Files are written again, and the rows stay.
+    """Rewrites files and keeps the rows.
 
     Attributes:
-        purge: only those with deletion vectors.
-        zorder_by: columns by which rows are sorted; else small files are joined.
-        vectors: not files of rows, but those of deletion vectors; to delta-spark an OPTIMIZE like any other.
+        purge: only files with deletion vectors.
+        zorder_by: columns to cluster by; without them, small files are compacted.
+        vectors: compact deletion vector files, not data files; delta-spark runs a plain OPTIMIZE instead.
     """
 
     purge: bool = False
@@ -135,11 +135,11 @@ class Optimize:
 
 @dataclass(frozen=True)
 class Overwrite:
-    """Rows take the place of others.
+    """Overwrites rows.
 
     Attributes:
-        where: the condition of ``replaceWhere``.
-        dynamic: only partitions that new rows are in lose their rows.
+        where: the ``replaceWhere`` condition.
+        dynamic: replace only the partitions that the new rows are in.
     """
 
     data: Rows
@@ -174,13 +174,13 @@ class Overwrite:
 
 
 def joined(target, source, keys, operators):
-    """Return the condition under which rows belong together.
+    """Return the join condition.
 
     Args:
-        target: a scope.
-        source: another.
-        keys: columns that both have.
-        operators: one for each.
+        target: the target's scope.
+        source: the source's.
+        keys: columns that both sides have.
+        operators: one for each key.
     """
     found = None
     for key, operator in zip(keys, operators, strict=True):

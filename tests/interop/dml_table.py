@@ -1,4 +1,4 @@
-"""A table of plain Python rows: what it asks of them, what it makes of them, and what a statement does to them."""
+"""A table of plain Python rows: its constraints, generated values and defaults, and a statement's effect on it."""
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -34,10 +34,10 @@ NTZ = "timestamp_ntz"
 
 
 class RefusedError(Exception):
-    """The statement is an error, and changes nothing.
+    """The statement must fail and change nothing.
 
     Attributes:
-        everyone: False where only some of the writers refuse it, so that nothing can be said.
+        everyone: False if only some writers refuse it, so that nothing can be checked.
     """
 
     def __init__(self, why, *, everyone=True):
@@ -47,7 +47,7 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class Identity:
-    """A column of numbers that writers give, each others; no statement reads or sets it."""
+    """An identity column: each writer assigns its own values, and no statement reads or sets it."""
 
     name: str
     start: int
@@ -56,17 +56,17 @@ class Identity:
 
 @dataclass(frozen=True)
 class Table:
-    """What a table is but its rows.
+    """A table's definition, without its rows.
 
     Attributes:
         columns: in order, without the identity column.
-        partition_by: names.
-        properties: of the table.
+        partition_by: column names.
+        properties: table properties.
         checks: CHECK constraints by name.
-        generated: expressions of generated columns, by name.
-        defaults: values of columns that are not given, by name.
-        not_null: names.
-        identity: the last column, if there is one.
+        generated: generation expressions by column.
+        defaults: default values by column.
+        not_null: column names.
+        identity: the identity column, which is the last one; None without one.
     """
 
     columns: tuple
@@ -90,7 +90,7 @@ class Table:
         return Expression("DEFAULT", self.kind(name), lambda _: self.defaults.get(name))
 
     def with_columns(self, columns):
-        """Return the table with more columns, and with structs that have more fields."""
+        """Return the table with added columns and struct fields."""
         kinds = {each.name: each.kind for each in columns}
         if NTZ in kinds.values() and NTZ not in {each.kind for each in self.columns}:
             raise RefusedError("the table's protocol has no timestamps without a time zone")
@@ -101,7 +101,7 @@ class Table:
         return replace(self, columns=(*known, *(each for each in columns if each.name not in self.names)))
 
     def widened(self, row, older):
-        """Return a row of an older table."""
+        """Return a row of an older schema in this one."""
         kinds = {each.name: each.kind for each in older.columns}
         return {
             each.name: assign(row[each.name], kinds[each.name], each.kind) if each.name in kinds else None
@@ -111,13 +111,13 @@ class Table:
     # --- new rows ---------------------------------------------------------------------------------------------
 
     def stored(self, row):
-        """Return a row as it comes back: an empty text cannot be told from NULL in the name of a partition."""
+        """Return a row as it is read back: as a partition value, '' becomes NULL."""
         return {
             name: None if value == "" and name in self.partition_by else value for name, value in row.items()
         }
 
     def check(self, rows):
-        """Refuse rows that break what the table asks of them."""
+        """Refuse rows that violate a constraint."""
         for row in rows:
             for name in self.not_null:
                 if row[name] is None:
@@ -127,21 +127,21 @@ class Table:
                     raise RefusedError(f"{name} is broken by {row}")
 
     def completed(self, given):
-        """Return a new row with the columns that are not given.
+        """Return a new row with its missing columns filled in.
 
         Raises:
-            RefusedError: a generated column that is given has another value, or cannot be computed.
+            RefusedError: a generated column has a wrong value, or cannot be computed.
         """
         row = {name: given.get(name, self.defaults.get(name)) for name in self.names}
         return self._consistent(self._generated(row, given), given)
 
     def updated(self, row, values, given):
-        """Return a row with new values, before it is stored.
+        """Return a row with new values, not yet as stored.
 
         Args:
-            row: as it is.
-            values: expressions by path.
-            given: what they read: rows by name.
+            row: the row before.
+            values: expressions by path of column and fields.
+            given: the rows that they read, by name.
         """
         after, named = dict(row), set()
         for (column, *inside), value in values.items():
@@ -155,7 +155,7 @@ class Table:
         return self._consistent(self._generated(after, named), None)
 
     def computed(self, row):
-        """Return a row with other values of its generated columns."""
+        """Return a row with its generated columns computed anew."""
         return self._generated(row, ())
 
     def _generated(self, row, given):
@@ -170,7 +170,7 @@ class Table:
         return row
 
     def _consistent(self, row, given):
-        """Return a row whose generated columns hold for what is stored of it; ``given`` is None where all are looked at."""
+        """Return a row whose generated columns match its stored values; ``given`` is None to check all of them."""
         stored = self.stored(row)
         for name, expression in self.generated.items():
             try:
@@ -178,7 +178,7 @@ class Table:
             except FailedValueError as error:
                 raise RefusedError(f"{name} cannot be computed of {row}") from error
             if not _is_same(stored[name], value):
-                # What nobody looks at when it is appended, delta-spark refuses when it is copied.
+                # delta-spark refuses when it copies a row what no writer checks on append.
                 is_seen = given is None or name in given
                 raise RefusedError(f"{name} is not {value!r} in {row}", everyone=is_seen)
         return row
@@ -205,13 +205,13 @@ class Table:
 
 @dataclass
 class Effect:
-    """What a statement did.
+    """A statement's effect.
 
     Attributes:
-        rows: that the table has then.
-        table: what the table is then.
-        changes: (kind of change, row) each.
-        counts: rows that were updated, deleted and inserted.
+        rows: the table's rows afterwards.
+        table: its definition afterwards.
+        changes: pairs of change type and row.
+        counts: rows updated, deleted and inserted.
     """
 
     rows: list
@@ -247,7 +247,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a source, or rows to be written."""
+    """Rows of a source, or rows to write."""
 
     columns: tuple
     rows: tuple
@@ -271,10 +271,10 @@ class Rows:
 
 
 def evaluated(condition, **rows):
-    """Return what a condition is for rows; where it fails, engines may look at it or not.
+    """Return a condition's value for rows; engines may or may not evaluate one that fails.
 
     Raises:
-        RefusedError: it fails.
+        RefusedError: the condition fails.
     """
     try:
         return condition.of(rows)
@@ -289,7 +289,7 @@ def plain_key(value):
 
 
 def quoted(path):
-    """Return the text of a column, or of a field of one."""
+    """Return a column or field path in SQL."""
     return ".".join(Column(part, "").quoted for part in path)
 
 

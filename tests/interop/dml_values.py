@@ -1,4 +1,4 @@
-"""Values of every type that the histories use: pools of awkward ones, literals, Spark's comparisons and assignments."""
+"""Values of every type that the histories use: awkward ones to choose from, literals, Spark's comparisons and casts."""
 
 import datetime as dt
 import math
@@ -30,7 +30,7 @@ __all__ = [
 
 UTC = dt.UTC
 EXACT = Context(prec=120)
-"""For decimals, of which Python keeps 28 digits otherwise."""
+"""For decimals: by default Python keeps only 28 digits."""
 INTEGERS = {"byte": 8, "short": 16, "int": 32, "long": 64}
 STRUCTS = {
     "struct": {"x": "int", "y": "string"},
@@ -38,9 +38,9 @@ STRUCTS = {
     "deep": {"inner": "struct", "k": "long"},
     "deep more": {"inner": "struct more", "k": "long"},
 }
-"""Kinds of structs: the kinds of their fields."""
+"""Field types by struct type."""
 WIDER = {"struct": "struct more", "deep": "deep more"}
-"""Kinds of structs that others become, where columns are added."""
+"""The wider struct types that schema evolution leads to."""
 NESTED = frozenset({*STRUCTS, "array", "ints", "structs", "map"})
 _STRUCT = pa.struct({"x": pa.int32(), "y": pa.string()})
 _MORE = pa.struct([*_STRUCT, ("z", pa.float64())])
@@ -157,10 +157,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a struct that is a column, or is in one.
+    """A field of a struct column, at any depth.
 
     Attributes:
-        of: the column, or the field.
+        of: the column or field that contains it.
     """
 
     of: object
@@ -177,15 +177,15 @@ class Field:
 
 
 class FailedValueError(Exception):
-    """Spark's ANSI mode makes an error of it."""
+    """An error in Spark's ANSI mode."""
 
 
 class UncertainValueError(FailedValueError):
-    """A part of a condition fails, which decides nothing: engines may look at it or not."""
+    """A part of a condition fails that engines may skip."""
 
 
 def literal(value, kind):  # noqa: PLR0911 - one answer per kind
-    """Return Spark's text of a value that is not NULL."""
+    """Return a non-NULL value as a Spark SQL literal."""
     if kind == "boolean":
         return "TRUE" if value else "FALSE"
     if kind in INTEGERS:
@@ -216,7 +216,7 @@ def _float_text(value):
 
 
 def compare(left, right):
-    """Return -1, 0 or 1 as Spark orders two values that are not NULL: NaN is the greatest, and zeros are equal."""
+    """Return -1, 0 or 1 in Spark's order of two non-NULL values: NaN is greatest, and 0.0 equals -0.0."""
     if isinstance(left, float) or isinstance(right, float):
         left, right = ((math.isnan(each), 0 if math.isnan(each) else each) for each in (left, right))
     return (left > right) - (left < right)
@@ -226,10 +226,10 @@ def compare(left, right):
 
 
 def assign(value, found, kind):  # noqa: PLR0911 - one answer per kind
-    """Return a value of the kind ``found`` as one of a column's kind.
+    """Return a value of type ``found`` cast to a column's type.
 
     Raises:
-        FailedValueError: it does not fit.
+        FailedValueError: the value does not fit.
     """
     if value is None or found == kind:
         return value
@@ -253,13 +253,13 @@ def assign(value, found, kind):  # noqa: PLR0911 - one answer per kind
 
 
 def starred(value, found, old, kind):
-    """Return what a star with schema evolution makes of a struct: fields that only the table has stay.
+    """Return a struct assigned by ``*`` with schema evolution: fields that only the table has are kept.
 
     Args:
-        value: of the source, of the kind ``found``.
-        found: a kind.
-        old: of the table; None for a new row.
-        kind: of the table.
+        value: the source's, of type ``found``.
+        found: its type.
+        old: the table's value; None for a new row.
+        kind: the table's type.
     """
     if kind not in STRUCTS:
         return value
@@ -282,17 +282,17 @@ def _has_more_fields(kind, found):
 
 
 def assign_at(value, path, new, found, kind):
-    """Return a struct, or NULL, with another value in one place.
+    """Return a struct, or NULL, with one field replaced.
 
     Args:
-        value: of the struct.
-        path: names of fields, from the outside in; nothing for the value itself.
-        new: the value, of the kind ``found``.
-        found: a kind.
-        kind: of the struct.
+        value: the struct.
+        path: field names from the outside in; empty for the value itself.
+        new: the new field value, of type ``found``.
+        found: its type.
+        kind: the struct's type.
 
     Raises:
-        FailedValueError: it does not fit.
+        FailedValueError: the value does not fit.
     """
     if not path:
         return assign(new, found, kind)
@@ -303,10 +303,10 @@ def assign_at(value, path, new, found, kind):
 
 
 def whole(value, bits):
-    """Return a number without its fraction.
+    """Return a number truncated to an integer.
 
     Raises:
-        FailedValueError: it has more bits.
+        FailedValueError: it needs more bits.
     """
     if isinstance(value, float) and not math.isfinite(value):
         raise FailedValueError(value)
@@ -317,7 +317,7 @@ def whole(value, bits):
 
 
 def single(value):
-    """Return a double as the nearest float, which may be infinite."""
+    """Return the float nearest to a double; it may be infinite."""
     try:
         return struct.unpack("f", struct.pack("f", value))[0]
     except OverflowError:
@@ -325,10 +325,10 @@ def single(value):
 
 
 def decimal(value, precision, scale):
-    """Return a number with so many digits, rounded half away from zero.
+    """Return a number as a decimal of this precision and scale, rounded half up.
 
     Raises:
-        FailedValueError: it has more digits before the point.
+        FailedValueError: its integer part has too many digits.
     """
     if isinstance(value, float) and not math.isfinite(value):
         raise FailedValueError(value)
@@ -343,7 +343,7 @@ def decimal(value, precision, scale):
 
 
 def plain(value):  # noqa: PLR0911 - one answer per kind
-    """Return a value that equals only itself: floats by their sign, all NaN alike, what is nested part by part."""
+    """Return a value comparable by ``==``: 0.0 differs from -0.0, all NaNs are equal, nested values too."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else f"float {value!r}"
     if isinstance(value, dict):
@@ -355,6 +355,6 @@ def plain(value):  # noqa: PLR0911 - one answer per kind
     if isinstance(value, dt.datetime):
         return f"moment {value.astimezone(UTC) if value.tzinfo else value}"
     if isinstance(value, Decimal) and value == 0:
-        # Nothing but Python has a decimal that is less than nothing and nothing.
+        # Only Python has a decimal minus zero.
         return abs(value)
     return value

@@ -1,4 +1,4 @@
-"""Who runs statements: Delvec on each engine, and delta-spark."""
+"""The writers: Delvec on each engine, and delta-spark."""
 
 import pyarrow as pa
 from tests.interop.dml_creation import arrow_schema
@@ -23,7 +23,7 @@ class Delvec:
 
     Args:
         lake: the connection.
-        engine: as :meth:`delvec.Connection.table` takes it.
+        engine: as for :meth:`delvec.Connection.table`.
         name: for reports.
     """
 
@@ -32,7 +32,7 @@ class Delvec:
         self.refusals = (DelvecError,)
 
     def run(self, location, statement):
-        """Run a statement; return the rows that were updated, deleted and inserted, where it tells."""
+        """Run a statement; return counts of updated, deleted and inserted rows if it reports them."""
         table = self.lake.table(str(location), engine=self.engine)
         return getattr(self, f"_{type(statement).__name__.lower()}")(table, statement)
 
@@ -106,7 +106,7 @@ class Delvec:
 
 
 class DeltaSpark:
-    """delta-spark, by SQL and DataFrames."""
+    """delta-spark, through SQL and DataFrames."""
 
     name = "delta-spark"
 
@@ -114,13 +114,13 @@ class DeltaSpark:
         from pyspark.errors import PySparkException
 
         self.spark = spark
-        # What fails in a task comes as the JVM has it.
+        # Failures in tasks arrive as JVM errors.
         from py4j.protocol import Py4JJavaError
 
         self.refusals = (PySparkException, Py4JJavaError)
 
     def run(self, location, statement):
-        """Run a statement; it does not tell how many rows it changed."""
+        """Run a statement; no counts are returned."""
         name = f"delta.`{location}`"
         if isinstance(statement, (Insert, Overwrite)):
             self._write(location, statement)
@@ -131,7 +131,7 @@ class DeltaSpark:
 
     def _frame(self, rows):
         table = arrow_table(rows)
-        # By itself Spark takes timestamps without a zone for moments.
+        # By default Spark reads timestamps without a zone as instants.
         return self.spark.createDataFrame(table, spark_schema(StructType.from_arrow(table.schema)))
 
     def _write(self, location, statement):
@@ -156,7 +156,7 @@ class DeltaSpark:
         source = statement.source
         self._frame(source).createOrReplaceTempView(SOURCE)
         if isinstance(statement, DeleteKeys):
-            # Under other names, so that the condition is about the table.
+            # renamed, so that the condition refers to the table
             keys = ", ".join(f"`{key}` AS key_{number}" for number, key in enumerate(source.names))
             on = " AND ".join(f"t.`{key}` = s.key_{number}" for number, key in enumerate(source.names))
             where = "" if statement.where is None else f" AND {statement.where.sql}"

@@ -1,4 +1,4 @@
-"""What test_spark_cluster runs in a process of its own: executors are processes that have nothing but the package."""
+"""Run by test_spark_cluster in a separate process: executors are processes that have only the package."""
 
 import sys
 from pathlib import Path
@@ -27,7 +27,7 @@ def session(folder):
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "local"))
-        # A task that asks for the service finds neither one that runs nor a place for its own.
+        # A task that looks for the service finds neither a running one nor a folder to start one in.
         .config("spark.executorEnv.DELVEC_URL", "http://127.0.0.1:9")
         .config("spark.executorEnv.XDG_STATE_HOME", nowhere)
         .config("spark.executorEnv.HOME", nowhere)
@@ -52,7 +52,7 @@ def main(folder):
 
 
 def check_executors(spark):
-    """Tasks run elsewhere, and cannot reach a service."""
+    """Tasks run in other processes and cannot reach a service."""
 
     def of_task(batches):
         import os
@@ -130,7 +130,7 @@ def check_data_source(spark, lake, location):
 
 
 def check_stream(spark, lake, folder):
-    """Rows go from one table to another, and some more after that, each once."""
+    """Stream rows from one table into another, then some more: each arrives exactly once."""
     lake.table(folder / "written").append(
         pa.table({"id": [500], "n": pa.array([1], pa.int32()), "name": ["s"], "part": [0]})
     )

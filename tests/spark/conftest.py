@@ -1,4 +1,4 @@
-"""Scans made by hand."""
+"""Hand-made scans."""
 
 import json
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ from delvec_service.scans.plan import PLAN_SCHEMA
 
 
 class ScanMaker:
-    """Writes data files and describes them as a plan would."""
+    """Writes data files and returns the scan that a plan would."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -68,7 +68,7 @@ class ScanMaker:
 
 @pytest.fixture(scope="session")
 def scan_maker():
-    """Make a function that makes scans of files in a folder."""
+    """Return a factory of :class:`ScanMaker` for a folder."""
     return ScanMaker
 
 

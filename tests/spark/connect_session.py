@@ -1,4 +1,4 @@
-"""What test_spark_connect runs in a process of its own, because one process has one kind of session."""
+"""Run by test_spark_connect in a separate process, because a process can have only one kind of session."""
 
 import sys
 from pathlib import Path
@@ -70,7 +70,7 @@ def commands(folder):
 
 
 def check_data_source(spark, lake, location):
-    """format("delvec") and deletion vectors that tasks fetch give the rows of to_df(), and views hold a version."""
+    """format("delvec") and deletion vectors fetched by tasks give the rows of to_df(); views pin a version."""
     expected = lake.table(str(location), engine=spark).to_df().count()
     in_tasks = lake.table(str(location), engine=SparkEngine(spark, broadcast_limit=0))
     assert in_tasks.to_df().count() == expected
@@ -85,7 +85,7 @@ def check_data_source(spark, lake, location):
 
 
 def row_changes(folder):
-    """UPDATE and MERGE: rows change as clauses say, a source that is random is read once, and errors are typed."""
+    """UPDATE and MERGE: clauses are applied, a nondeterministic source is read once, and errors are typed."""
     spark = session(folder)
     with delvec.connect(database_url=f"sqlite:///{folder}/delvec.db") as lake:
         check_row_changes(spark, lake, folder / "changed")
@@ -116,7 +116,7 @@ def check_row_changes(spark, lake, location):
 
 
 def statements(folder):
-    """``connection.sql``: what is done on other engines, too."""
+    """``connection.sql``: the statements that other engines run, too."""
     spark = session(folder)
     with delvec.connect(database_url=f"sqlite:///{folder}/delvec.db") as lake:
         for number, each in enumerate(STATEMENTS):
@@ -128,7 +128,7 @@ def statements(folder):
 
 
 def check_own_rows(spark, lake, location):
-    """Rows of a table replace the version that they are read from, and no other."""
+    """A table overwritten with its own rows: only if it is still at the version that they were read from."""
     table = lake.create_table(location, "id long", engine=spark)
     table.append(spark.range(5))
     rows = table.to_df().where("id > 1").join(spark.range(4), "id")
@@ -140,10 +140,10 @@ def check_own_rows(spark, lake, location):
 
 
 def streams(folder):
-    """A stream from one table into another, and one whose batches are merged: both go on where they were."""
+    """A stream from one table into another, and one whose batches are merged: both resume where they stopped."""
     spark = session(folder)
     feed = {"delta.enableChangeDataFeed": "true"}
-    # The service that Spark's own processes run, too.
+    # Spark's own processes use this service, too.
     with delvec.connect() as lake:
         source, copy, merged = (
             lake.create_table(folder / name, "id long, name string", properties=properties, engine=spark)
@@ -167,7 +167,7 @@ def streams(folder):
 
 
 def _stream(spark, source, checkpoint, into, *where):
-    """Run what there is to do."""
+    """Process all available input."""
     frame = spark.readStream.format("delvec").load(source.location)
     writer = into(frame.writeStream.option("checkpointLocation", str(checkpoint)))
     writer.trigger(availableNow=True).start(*where).awaitTermination()
@@ -176,7 +176,7 @@ def _stream(spark, source, checkpoint, into, *where):
 def _merge_stream(spark, source, target, checkpoint):
     location = target.location
 
-    # Connect sends it to another process, which has nothing of this one.
+    # Connect sends it to another process, which shares no state with this one.
     def merge(batch, number):
         into = DeltaTable.forPath(batch.sparkSession, location).alias("t")
         merging = into.merge(batch.alias("s"), "t.id = s.id")
@@ -186,7 +186,7 @@ def _merge_stream(spark, source, target, checkpoint):
 
 
 def _check_feed(spark, source, checkpoint):
-    """The changes of a table as a stream, from its start."""
+    """Stream a table's change feed from its start."""
     frame = spark.readStream.format("delvec").option("readChangeFeed", "true").load(source.location)
     counts = frame.groupBy("_change_type").count().writeStream.outputMode("complete").format("memory")
     query = counts.option("checkpointLocation", str(checkpoint)).queryName("changes").start()

@@ -1,4 +1,4 @@
-"""What test_spark_task_writes runs: a stream into a table whose storage fails now and then, on a Spark that runs tasks again."""
+"""Run by test_spark_task_writes: a stream into a table on flaky storage, with Spark's task retries enabled."""
 
 import sys
 from pathlib import Path
@@ -16,7 +16,7 @@ _STAT = storage.stat
 
 
 class FaultyWriter(DelvecStreamWriter):
-    """Writes to storage that fails a number of times, for the first task of the first batch."""
+    """Fails the first batch's first task a given number of times."""
 
     def write(self, iterator):
         folder, faults = Path(self._request.path).parent, int(self._request.user_metadata)

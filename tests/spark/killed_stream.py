@@ -1,4 +1,4 @@
-"""What test_spark_stream_source kills: a query that dies when its third batch is written, before Spark knows it."""
+"""Killed by test_spark_stream_source: the query dies once its third batch is written, before Spark records it."""
 
 import os
 import signal

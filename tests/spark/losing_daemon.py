@@ -1,4 +1,4 @@
-"""Starts the Python processes of Spark's tasks, in which the first attempt of a task is lost after it has written a file."""
+"""Starts Spark's Python workers so that each task's first attempt is lost after it has written a file."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ from delvec.engines.spark import task_rows
 
 
 def losing(kind, name):
-    """Let a method's first attempt in each task fail when it is done."""
+    """Make a method fail at its end in each task's first attempt."""
     real = getattr(kind, name)
 
     def lost(self, *given):
@@ -31,6 +31,6 @@ def losing(kind, name):
 if __name__ == "__main__":
     for kind, name in ((DataFileWriter, "finish"), (ChangeFileWriter, "finish"), (VectorFile, "write")):
         losing(kind, name)
-    # Few new rows would be sent to the driver, which runs no task twice.
+    # A few new rows would go to the driver, where nothing is retried.
     task_rows._MOST_OF_A_TASK = 0
     pyspark.daemon.manager()

@@ -1,4 +1,4 @@
-"""What test_spark_repeated_tasks runs: commands on a Spark whose tasks are lost once each, after they have written their files."""
+"""Run by test_spark_repeated_tasks: commands on a Spark that loses each task once, after it has written its files."""
 
 import os
 import sys
@@ -45,7 +45,7 @@ def frame(spark, *numbers):
 
 
 def commands(spark, lake, place):
-    """Each command, and what is in the table and its feed afterwards; without vectors all of them write files."""
+    """Run each command and check the table and its feed; without deletion vectors every command writes files."""
     properties = {"delta.enableDeletionVectors": "false", "delta.enableChangeDataFeed": "true"}
     table = lake.create_table(place, "id long, t string", properties=properties, engine=spark)
     expected = {}

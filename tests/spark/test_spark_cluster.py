@@ -1,4 +1,4 @@
-"""A small cluster: executors are processes of their own, which have the package and nothing else of the driver's."""
+"""A small cluster: executors are separate processes that share only the package with the driver."""
 
 from pathlib import Path
 

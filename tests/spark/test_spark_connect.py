@@ -1,4 +1,4 @@
-"""The same engine with Spark Connect, where nothing of the driver is in reach."""
+"""The same engine with Spark Connect, where the driver's JVM cannot be reached."""
 
 from pathlib import Path
 

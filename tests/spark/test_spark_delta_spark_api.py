@@ -1,4 +1,4 @@
-"""A program written for delta-spark changes one import: UPDATE, MERGE, builders, exceptions."""
+"""A delta-spark program runs after changing one import: UPDATE, MERGE, builders, exceptions."""
 
 import inspect
 import os
@@ -53,8 +53,8 @@ def test_update_by_text_and_by_column(people):
     assert people.history(1).first().operation == "UPDATE"
 
 
-def test_arguments_of_the_wrong_kind_are_pythons_own_errors(people, spark, tmp_path):
-    """As delta-spark's are; programs catch them."""
+def test_arguments_of_the_wrong_type_raise_pythons_own_errors(people, spark, tmp_path):
+    """As in delta-spark; programs catch them."""
     before = people.history(1).first().version
     source = spark.createDataFrame([(1, 2)], "id long, age int")
     merge = people.merge(source, "id = 1")
@@ -124,7 +124,7 @@ def test_arguments_of_the_wrong_kind_are_pythons_own_errors(people, spark, tmp_p
     assert people.history(1).first().version == before
 
 
-def test_columns_are_told_with_their_comments_and_made_of_sparks_types(lake, spark, tmp_path):
+def test_columns_keep_their_comments_and_take_sparks_types(lake, spark, tmp_path):
     made = (
         DeltaTable.create(spark)
         .location(str(tmp_path / "t"))
@@ -151,7 +151,7 @@ def test_columns_are_told_with_their_comments_and_made_of_sparks_types(lake, spa
 
 
 def test_a_table_by_name_alone_goes_into_sparks_warehouse(lake, spark, tmp_path):
-    """Where the service has no place of its own, as with delta-spark."""
+    """If the service has no warehouse, as with delta-spark."""
     name = f"w_{tmp_path.name}"
     warehouse = spark.conf.get("spark.sql.warehouse.dir").removeprefix("file:").rstrip("/")
 
@@ -183,7 +183,7 @@ def test_a_table_by_name_alone_goes_into_sparks_warehouse(lake, spark, tmp_path)
         shutil.rmtree(f"{warehouse}/{name}", ignore_errors=True)
 
 
-def test_update_says_what_is_wrong(people):
+def test_update_errors_name_the_cause(people):
     with pytest.raises(delvec.BadRequest, match="set must"):
         people.update(set={})
     with pytest.raises(delvec.UnknownColumn, match="nope"):
@@ -232,7 +232,7 @@ def test_merge_all_columns_and_schema_evolution(people, spark):
     assert rows(people, "id", "name", "is_new") == [(1, "one", True), (2, "n2", None), (7, "seven", False)]
 
 
-def test_several_matches_are_refused_under_a_typed_error(people, spark):
+def test_multiple_matches_raise_a_typed_error(people, spark):
     twice = spark.createDataFrame([(1,), (1,)], "id long").alias("s")
     with pytest.raises(delvec.MultipleMatches):
         people.alias("t").merge(twice, "t.id = s.id").whenMatchedUpdate(set={"age": "1"}).execute()
@@ -270,7 +270,7 @@ def test_tables_are_built(lake, spark, tmp_path):
 
 @pytest.fixture
 def quiet_lake(lake, tmp_path, monkeypatch):
-    """A connection that writes nothing behind a commit, which could put a folder back that was removed."""
+    """A connection without background writes after a commit: they could recreate a removed folder."""
     monkeypatch.setenv("DELVEC_LOG_MAINTENANCE", "false")
     with delvec.connect(database_url=f"sqlite:///{tmp_path / 'quiet.db'}") as connection:
         use(connection)
@@ -278,8 +278,8 @@ def quiet_lake(lake, tmp_path, monkeypatch):
     use(lake)
 
 
-def test_a_table_whose_folder_is_gone_is_one_that_never_was(quiet_lake, spark, tmp_path):
-    """That the service knows it changes nothing."""
+def test_a_table_whose_folder_is_gone_does_not_exist(quiet_lake, spark, tmp_path):
+    """Even if the service still has it registered."""
     place = tmp_path / "gone"
     quiet_lake.create_table(place, "id long", name=f"gone_{tmp_path.name}").append([{"id": 1}])
     shutil.rmtree(place)
@@ -349,7 +349,7 @@ def test_a_name_of_sparks_catalog_comes_first(people, lake, spark, tmp_path):
     lake.create_table(tmp_path / "same_name", "other int", name="same_name")
     spark.sql("CREATE TABLE same_name USING parquet AS SELECT 1 AS x")
     try:
-        # No Delta table: the name is then Delvec's.
+        # Not a Delta table, so the name is looked up in Delvec.
         assert DeltaTable.forName(spark, "same_name").toDF().columns == ["other"]
     finally:
         spark.sql("DROP TABLE same_name")
@@ -459,7 +459,7 @@ def test_generate_writes_manifests(people, tmp_path):
         people.generate("other")
 
 
-def test_vacuum_deletes_what_nothing_refers_to(people, spark, tmp_path):
+def test_vacuum_deletes_unreferenced_files(people, spark, tmp_path):
     old = tmp_path / "people" / "old.parquet"
     old.write_bytes(b"left over")
     os.utime(old, (0, 0))
@@ -531,7 +531,7 @@ def test_exceptions_have_deltas_names_and_one_base():
     assert len(names) == 7
 
 
-def test_generated_and_identity_columns_may_be_asked_for():
+def test_builders_take_generated_and_identity_columns():
     column = DeltaTableBuilder(None, "create", None).addColumn(
         "n", "long", generatedByDefaultAs=IdentityGenerator(5, 2)
     )

@@ -1,4 +1,4 @@
-"""Programs written against delta-spark's DeltaTable, on Delvec; and the client's commands on Spark, end to end."""
+"""Programs written for delta-spark's DeltaTable, run on Delvec; and the client's commands on Spark, end to end."""
 
 import datetime as dt
 import decimal
@@ -39,7 +39,7 @@ def ids(table):
     return sorted(row.id for row in table.toDF().select("id").collect())
 
 
-def test_delete_by_text_by_column_and_all(people):
+def test_delete_by_sql_by_column_and_without_condition(people):
     people.delete("id < 10")
     people.delete((F.col("id") >= 90) & F.col("name").startswith("n9") | F.col("country").isNull())
 
@@ -49,7 +49,7 @@ def test_delete_by_text_by_column_and_all(people):
     assert ids(people) == []
 
 
-def test_a_new_column_has_all_of_its_type(lake, spark, tmp_path):
+def test_a_new_column_keeps_its_whole_type(lake, spark, tmp_path):
     parts = T.StructType(
         [
             T.StructField("number", T.LongType(), False, {"comment": "why"}),
@@ -107,7 +107,7 @@ def test_detail(people, tmp_path):
 
 
 def test_for_name(lake, people, spark, tmp_path):
-    lake.rename(tmp_path / "people", "people_by_name")  # other tests' tables are in folders of that name, too
+    lake.rename(tmp_path / "people", "people_by_name")  # other tests use that folder name, too
     by_name = DeltaTable.forName(spark, "people_by_name")
 
     assert by_name.toDF().columns == ["id", "name", "country"]
@@ -143,7 +143,7 @@ def test_for_name_in_sparks_catalog(people, spark, tmp_path):
 
 
 def test_an_entry_that_save_as_table_made_is_found_by_name(people, spark, tmp_path):
-    """Spark cannot read it, because it does not tell Python data sources which table it is; it does tell where it is."""
+    """Spark itself cannot read it: it gives Python data sources a location but no table name."""
     place = tmp_path / "saved [1]"
     frame = spark.range(3).selectExpr("id", "concat('n', id) AS name")
     frame.write.format("delvec").mode("append").option("path", str(place)).saveAsTable("saved_by_name")
@@ -211,7 +211,7 @@ def test_arguments_are_named_as_in_delta_spark():
         "id between -5 and 5000000000",
     ],
 )
-def test_columns_become_the_text_that_selects_the_same_rows(spark, text):
+def test_columns_become_sql_that_selects_the_same_rows(spark, text):
     columns = {
         "id < 18 and name = 'x\\\\y\\'z\"'": (F.col("id") < 18) & (F.col("name") == "x\\y'z\""),
         "not(id = 1) or name in ('a', 'b')": ~(F.col("id") == 1) | F.col("name").isin("a", "b"),
@@ -233,7 +233,7 @@ def test_columns_become_the_text_that_selects_the_same_rows(spark, text):
     assert sorted(turned.collect(), key=repr) == sorted(frame.filter(text).collect(), key=repr)
 
 
-def test_columns_of_every_kind_become_text(spark):
+def test_columns_of_every_kind_become_sql(spark):
     frame = spark.createDataFrame(
         [(1, 1.5, dt.date(2020, 1, 1), {"x": 3}, "it's"), (None, None, None, {"x": None}, None)],
         "a long, f double, d date, s struct<x: int>, `odd name` string",
@@ -257,7 +257,7 @@ def test_columns_of_every_kind_become_text(spark):
         assert [row[0] for row in turned] == [row[0] for row in frame.select(column).collect()], str(column)
 
 
-def test_columns_without_an_equal_in_text_are_refused(spark):
+def test_columns_without_an_sql_equivalent_are_refused(spark):
     a = F.col("a")
     for column in (
         spark.range(1)["id"] == 1,
@@ -275,5 +275,5 @@ def test_columns_without_an_equal_in_text_are_refused(spark):
         to_sql(5)
 
 
-def test_alias_is_taken_off_outside_of_quotes():
+def test_alias_is_removed_only_outside_quotes():
     assert without_alias("t.a = 't.b' and `T`.`c` > x.t.d", "t") == "a = 't.b' and `c` > x.t.d"

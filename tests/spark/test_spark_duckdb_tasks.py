@@ -1,6 +1,6 @@
-"""Row changes that DuckDB computes in Spark's tasks: what each task gets, what they leave, and what Spark plans instead.
+"""Row changes computed by DuckDB in Spark's tasks: how files are shared out, what tasks write, when Spark plans instead.
 
-That rows, feed and counts are those of Spark's own plan: test_spark_local_execution.
+test_spark_local_execution checks that rows, change feed and counts match those of Spark's own plan.
 """
 
 import logging
@@ -27,7 +27,7 @@ def small_shares(monkeypatch):
 
 @pytest.fixture
 def people(lake, spark_tasks, tmp_path, small_shares):
-    """One file, without partitions, that two tasks share."""
+    """One unpartitioned file that two tasks share."""
     lake.create_table(tmp_path / "people", "id long, name string, at timestamp")
     table = lake.table(tmp_path / "people", engine=spark_tasks)
     lake.table(tmp_path / "people").append(
@@ -89,7 +89,7 @@ def test_every_row_of_every_file_is_in_one_share(make_scan, small_shares, files,
             continue
         starts = [each.start for each in ranges]
         assert starts == [0, *(each.stop for each in ranges[:-1])], (path, ranges)
-        # Whatever statistics say, the last has all that follows.
+        # The last share is open-ended, in case statistics undercount the rows.
         assert ranges[-1].stop == 1 << 62
 
 
@@ -115,10 +115,10 @@ def test_false_sizes_do_not_make_more_tasks_than_a_cluster_can_run(make_scan, si
     )
 
 
-# --- what tasks leave ---------------------------------------------------------------------------------------
+# --- what tasks write ---------------------------------------------------------------------------------------
 
 
-def test_two_tasks_share_a_file_and_few_new_rows_become_one(people, caplog):
+def test_two_tasks_share_a_file_and_their_few_new_rows_become_one_file(people, caplog):
     before = paths(people)
     metrics = people.update({"name": "upper(name)"}, "id % 1000 = 7")
     assert ways(caplog) == [True]
@@ -143,7 +143,7 @@ def test_inserted_rows_join_the_updated_ones_in_one_file(people, spark_tasks, ca
     assert found == {ROWS - 6: f"n{ROWS - 6}", **{n: f"m{n}" for n in range(ROWS - 5, ROWS + 5)}}
 
 
-def test_rows_that_are_gone_stay_gone(people, caplog):
+def test_deleted_rows_stay_deleted(people, caplog):
     people.delete("id % 3 = 0")
     people.update({"name": "'x'"}, "id % 2 = 0")
     people.delete("id % 5 = 0")
@@ -155,7 +155,7 @@ def test_rows_that_are_gone_stay_gone(people, caplog):
 # --- what Spark plans ---------------------------------------------------------------------------------------
 
 
-def test_a_moment_is_one_for_all_tasks_so_spark_plans_it(people, caplog):
+def test_spark_plans_the_current_time_so_that_all_tasks_share_it(people, caplog):
     people.update({"at": "current_timestamp()"})
     assert ways(caplog) == [False]
     assert "another value in each task" in caplog.text
@@ -171,13 +171,11 @@ def test_errors_are_spark_s(people, caplog):
     assert people.version() == 1
 
 
-def test_tasks_that_cannot_run_leave_the_command_to_spark_and_are_not_tried_again(
-    people, caplog, monkeypatch
-):
+def test_if_tasks_cannot_run_spark_takes_over_and_they_are_not_tried_again(people, caplog, monkeypatch):
     def broken(*_):
         raise ModuleNotFoundError("No module named 'duckdb'")
 
-    # A function inside a function is sent by value: the workers' own module is whole.
+    # Nested functions are pickled by value, so the workers' own module is intact.
     monkeypatch.setattr(duckdb_tasks, "_do", broken)
     assert people.delete("id = 3")["numDeletedRows"] == 1
     monkeypatch.undo()
@@ -186,7 +184,7 @@ def test_tasks_that_cannot_run_leave_the_command_to_spark_and_are_not_tried_agai
     assert "tasks failed before: " in caplog.records[-1].getMessage()
 
 
-def test_a_job_that_somebody_cancels_is_not_run_again(people, spark_tasks, caplog, monkeypatch):
+def test_a_cancelled_job_is_not_run_again(people, spark_tasks, caplog, monkeypatch):
     def slow(*_):
         time.sleep(600)
         return iter(())
@@ -241,7 +239,7 @@ def test_it_is_off_unless_the_session_turns_it_on(people, spark):
     assert SparkEngine(session)._tasks._unsuitable(scan) == f"{ENABLED} is not true"
 
 
-def test_a_setting_that_is_not_understood_is_an_error(people, spark):
+def test_an_invalid_setting_is_an_error(people, spark):
     session = spark.newSession()
     session.conf.set(ENABLED, "perhaps")
     scan, _ = people.plan()

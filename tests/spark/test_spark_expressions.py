@@ -1,4 +1,4 @@
-"""Spark's own parser about the SQL that a table's metadata may hold."""
+"""SQL from table metadata, checked against Spark's own parser."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -118,7 +118,7 @@ PIECES = [
 ]
 
 OPERATORS = {"and", "any", "between", "div", "in", "mod", "not", "or", "some", "when"}
-"""By which the parser calls what has no name in the text, and aggregates that are keywords of LIKE."""
+"""The parser's names for constructs without a name in SQL, and aggregates that are keywords of LIKE."""
 
 
 WITHOUT_BRACKETS = {
@@ -130,7 +130,7 @@ WITHOUT_BRACKETS = {
     "session_user",
     "user",
 }
-"""Functions that the parser takes for columns."""
+"""Functions that the parser reports as columns."""
 OPERATOR_WORDS = {
     "and",
     "as",
@@ -164,11 +164,11 @@ OPERATOR_WORDS = {
     "true",
     "when",
 }
-"""What the parser takes for a column where no operator can stand; nobody has a variable of such a name."""
+"""Keywords reported as columns where no operator can stand; no session has a variable of such a name."""
 
 
 def found_in(spark, text):
-    """Return functions, classes of nodes and names that Spark's parser finds in an expression; None where it is none."""
+    """Return the functions, node classes and names that Spark's parser finds; None if it rejects the expression."""
     parser = spark._jsparkSession.sessionState().sqlParser()
     try:
         pending = [parser.parseExpression(f"(\n{text}\n)")]
@@ -189,7 +189,7 @@ def found_in(spark, text):
 
 
 def check(spark, text):
-    """Whether Spark parses an expression, in which there is nothing that is not on the list."""
+    """Return whether Spark parses an expression; everything in it must be on the list."""
     assert "${" not in text
     found = found_in(spark, text)
     if found is None:
@@ -210,7 +210,7 @@ def check(spark, text):
     return True
 
 
-def test_legitimate_expressions_mean_the_same_when_they_are_written_anew(spark):
+def test_legitimate_expressions_keep_their_meaning_when_rewritten(spark):
     row = spark.sql(ROW)
     for text in LEGITIMATE:
         assert check(spark, allowed_expression(text, COLUMNS, "It is")), text
@@ -227,7 +227,7 @@ def test_legitimate_expressions_mean_the_same_when_they_are_written_anew(spark):
 
 def test_the_list_names_functions_that_spark_has(spark):
     known = {row[0].rpartition(".")[2] for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect()}
-    # Those that only the parser knows, and those of other versions of Spark.
+    # Parser-only functions, and those of other Spark versions.
     assert (
         len(
             SCALARS
@@ -240,7 +240,7 @@ def test_the_list_names_functions_that_spark_has(spark):
 
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=9), st.booleans())
-def test_whatever_is_accepted_is_nothing_else_for_sparks_parser(spark, pieces, spaced):
+def test_spark_finds_nothing_unlisted_in_accepted_expressions(spark, pieces, spaced):
     text = (" " if spaced else "").join(pieces)
     try:
         written = allowed_expression(text, COLUMNS, "It is")
@@ -257,7 +257,7 @@ def test_whatever_is_accepted_is_nothing_else_for_sparks_parser(spark, pieces, s
     st.integers(0, 60),
     st.integers(0, 60),
 )
-def test_neither_are_texts_that_are_cut_into_each_other(spark, one, other, start, end, at):
+def test_spark_finds_nothing_unlisted_in_spliced_expressions(spark, one, other, start, end, at):
     text = one[:at] + other[min(start, end) : max(start, end)] + one[at:]
     try:
         written = allowed_expression(text, COLUMNS, "It is")
@@ -269,7 +269,7 @@ def test_neither_are_texts_that_are_cut_into_each_other(spark, one, other, start
 @pytest.mark.parametrize(
     "name", ["spark.sql.ansi.doubleQuotedIdentifiers", "spark.sql.parser.escapedStringLiterals"]
 )
-def test_settings_of_the_lexer_make_no_functions_of_strings(spark, name):
+def test_lexer_settings_do_not_turn_strings_into_functions(spark, name):
     before = spark.conf.get(name, "false")
     spark.conf.set(name, "true")
     try:
@@ -283,7 +283,7 @@ def test_settings_of_the_lexer_make_no_functions_of_strings(spark, name):
         spark.conf.set(name, before)
 
 
-def test_a_variable_of_the_session_is_not_read(spark):
+def test_session_variables_are_not_read(spark):
     try:
         spark.sql("DECLARE OR REPLACE VARIABLE delvec_secret STRING DEFAULT 'hidden'")
     except PySparkException:
@@ -294,7 +294,7 @@ def test_a_variable_of_the_session_is_not_read(spark):
 
 @pytest.mark.parametrize("ansi", ["true", "false"])
 def test_folded_constants_have_the_value_that_spark_computes(spark, ansi):
-    """None of them fails, overflows or becomes NULL, whichever way ``spark.sql.ansi.enabled`` is set."""
+    """None fails, overflows or becomes NULL, with ``spark.sql.ansi.enabled`` on or off."""
     session = spark.newSession()
     session.conf.set("spark.sql.ansi.enabled", ansi)
     folded = {}

@@ -1,4 +1,4 @@
-"""Which rows Spark finds for a predicate, and that all folds give the same."""
+"""Rows that Spark finds for a predicate; every way to collect them gives the same."""
 
 import numpy as np
 import pyarrow as pa
@@ -49,7 +49,7 @@ def test_null_is_not_true(engine, make_scan, where):
     assert engine.find_rows(scan, where(scan, "x is null")) == {"a%20b": BitMap64([1])}
 
 
-def test_what_spark_would_replace_by_a_variable_is_refused(engine, numbers_scan, where, spark):
+def test_a_name_that_spark_would_resolve_as_a_variable_is_refused(engine, numbers_scan, where, spark):
     for text in ("text = '${env:HOME}'", "text = r'${spark:spark.app.name}'"):
         with pytest.raises(InvalidPredicate, match="environment variable"):
             engine.find_rows(numbers_scan.scan, where(numbers_scan.scan, text))
@@ -93,7 +93,7 @@ def test_only_the_predicates_columns_are_read(spark, numbers_scan, where, capsys
     assert "Join" not in plan
 
 
-def test_an_answer_that_changes_from_time_to_time_is_refused(engine, numbers_scan, where):
+def test_a_nondeterministic_predicate_is_refused(engine, numbers_scan, where):
     with pytest.raises(InvalidPredicate, match="not deterministic"):
         engine.find_rows(numbers_scan.scan, where(numbers_scan.scan, "rand() < 0.5"))
 
@@ -133,7 +133,7 @@ row_sets = st.sets(st.integers(0, 2**20) | st.integers(2**32 - 100, 2**32 + 100)
 
 
 @given(row_sets)
-def test_words_and_bitmaps_are_each_others_inverse(rows):
+def test_words_and_bitmaps_round_trip(rows):
     positions, values = nonzero_words(BitMap64(rows))
 
     assert not (values == 0).any()

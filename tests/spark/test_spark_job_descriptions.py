@@ -1,4 +1,4 @@
-"""Spark's UI names what a job is for; a program's own description stays."""
+"""Spark's UI says what each job is for; a program's own description is kept."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def events(spark, tmp_path):
 
 
 def jobs(spark, action):
-    """What the jobs of an action were called."""
+    """Return the descriptions of an action's jobs."""
     store = spark.sparkContext._jsc.sc().statusStore()
 
     def ids():
@@ -55,12 +55,12 @@ def test_jobs_of_commands_are_described(spark, events):
         "delvec WRITE events: write files"
     }
     assert jobs(spark, events.to_arrow) == {"delvec READ events: read rows"}
-    # What the program does with a frame is its own.
+    # Actions on a DataFrame are the program's own.
     assert jobs(spark, lambda: events.to_df().collect()) == {None}
     assert spark.sparkContext.getLocalProperty(DESCRIPTION) is None
 
 
-def test_a_description_of_the_program_stays(spark, events):
+def test_the_programs_own_description_is_kept(spark, events):
     spark.sparkContext.setJobDescription("nightly load")
     try:
         assert jobs(spark, lambda: events.delete("id % 10 = 4")) == {

@@ -1,4 +1,4 @@
-"""Small row changes in the driver: the same rows, feeds, counts and errors as by Spark, and Spark wherever that is not sure."""
+"""Small row changes in the driver: same rows, feeds, counts and errors as on Spark, which runs all doubtful ones."""
 
 import datetime as dt
 import logging
@@ -64,7 +64,7 @@ def lake(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def templates(lake, tmp_path_factory):
-    """Two files in each of four partitions, with rows that are deleted already."""
+    """Four partitions of two files each, some rows already deleted."""
     folder = tmp_path_factory.mktemp("templates")
     for name, properties in TABLES.items():
         table = lake.create_table(folder / name, SCHEMA, partition_by=["part"], properties=properties)
@@ -74,8 +74,8 @@ def templates(lake, tmp_path_factory):
     return folder
 
 
-class Told(logging.Handler):
-    """What the log says of where commands ran."""
+class Recorder(logging.Handler):
+    """Records what the log says about where commands ran."""
 
     def __init__(self):
         super().__init__(logging.INFO)
@@ -91,7 +91,7 @@ class Told(logging.Handler):
 
 @contextmanager
 def listening(module):
-    handler, logger = Told(), logging.getLogger(module.__name__)
+    handler, logger = Recorder(), logging.getLogger(module.__name__)
     before = logger.level
     logger.setLevel(logging.INFO)
     logger.addHandler(handler)
@@ -101,13 +101,13 @@ def listening(module):
 
 
 @pytest.fixture
-def told():
+def driver_log():
     with listening(local_execution) as handler:
         yield handler
 
 
 @pytest.fixture
-def told_of_tasks():
+def task_log():
     with listening(duckdb_tasks) as handler:
         yield handler
 
@@ -186,7 +186,7 @@ COMMANDS = {
 
 @pytest.fixture
 def new_york_tasks(spark, monkeypatch):
-    """A session in that time zone whose commands run in tasks with DuckDB, several to a file."""
+    """A session in New York's time zone whose commands run on DuckDB in tasks, several per file."""
     monkeypatch.setattr(duckdb_tasks, "_LEAST_BYTES", 1)
     session = spark.newSession()
     session.conf.set(duckdb_tasks.ENABLED, "true")
@@ -196,7 +196,7 @@ def new_york_tasks(spark, monkeypatch):
 
 @pytest.fixture
 def new_york(spark):
-    """A session whose commands may run in the driver, and whose time zone is not UTC."""
+    """A session in New York's time zone whose commands may run in the driver."""
     session = spark.newSession()
     session.conf.set(ENABLED, "true")
     session.conf.set("spark.sql.session.timeZone", "America/New_York")
@@ -219,7 +219,7 @@ CASES = [
 
 @pytest.mark.parametrize(("made", "name"), CASES)
 def test_all_ways_leave_the_same_rows_feed_and_counts(
-    lake, templates, sessions, tmp_path, told, told_of_tasks, made, name
+    lake, templates, sessions, tmp_path, driver_log, task_log, made, name
 ):
     found = {}
     before = jobs(sessions["spark"])
@@ -230,13 +230,13 @@ def test_all_ways_leave_the_same_rows_feed_and_counts(
         first = table.version()
         metrics = dict(COMMANDS[name](table))
         if way == "driver" and made != "no vectors":
-            assert jobs(session) == before, told.lines
+            assert jobs(session) == before, driver_log.lines
         rows = table_rows(lake, folder)
         feed = feed_rows(lake, folder, first)
         counts = {key: value for key, value in metrics.items() if "Rows" in key or "Vectors" in key}
         found[way] = counts, rows, feed
-    assert told.in_driver == [True, False, False], told.lines
-    assert ["tasks, on DuckDB" in line for line in told_of_tasks.lines] == [True, False], told_of_tasks.lines
+    assert driver_log.in_driver == [True, False, False], driver_log.lines
+    assert ["tasks, on DuckDB" in line for line in task_log.lines] == [True, False], task_log.lines
     for way in ("driver", "tasks"):
         assert found[way][0] == found["spark"][0]
         assert found[way][1] == found["spark"][1]
@@ -268,20 +268,20 @@ def test_a_source_of_more_rows_than_spark_expects_stays_at_its_executors(spark):
     assert source.data.pinned.frame.count() == 200_000
 
 
-def test_a_source_that_spark_reads_is_read_once(lake, templates, spark_driver, tmp_path, told):
+def test_a_source_that_spark_reads_is_read_once(lake, templates, spark_driver, tmp_path, driver_log):
     folder = tmp_path / "people"
     shutil.copytree(templates / "plain", folder)
     table = lake.table(folder, engine=spark_driver)
     source = spark_driver.sql("SELECT id, CAST(rand() * 1000 AS INT) n FROM range(38, 46)")
     merge = table.merge(source, "target.id = source.id").when_matched_update({"n": "source.n"})
     metrics = merge.when_not_matched_insert({"id": "source.id", "n": "source.n"}).execute()
-    assert told.in_driver == [True]
+    assert driver_log.in_driver == [True]
     assert (metrics["numTargetRowsUpdated"], metrics["numTargetRowsInserted"]) == (7, 1)  # 44 was deleted
     found = [row["id"] for row in lake.table(folder).to_arrow().to_pylist() if 38 <= row["id"] < 46]
     assert sorted(found) == list(range(38, 46))
 
 
-# --- whatever is not proven to mean the same ----------------------------------------------------------------
+# --- not provably equivalent: left to Spark ----------------------------------------------------------------
 
 
 @pytest.fixture
@@ -297,8 +297,8 @@ def people(lake, tmp_path):
     return lambda session: lake.table(tmp_path / "people", engine=session)
 
 
-def reason(told):
-    (line,) = told.lines
+def reason(driver_log):
+    (line,) = driver_log.lines
     assert " runs on Spark: " in line
     return line.partition(" runs on Spark: ")[2]
 
@@ -318,15 +318,15 @@ def reason(told):
         ),
     ],
 )
-def test_settings_that_change_what_a_command_means_or_costs_leave_it_to_spark(
-    people, spark, told, settings, expected
+def test_settings_that_change_a_commands_meaning_or_cost_leave_it_to_spark(
+    people, spark, driver_log, settings, expected
 ):
     session = spark.newSession()
     session.conf.set(ENABLED, "true")
     for name, value in settings.items():
         session.conf.set(name, value)
     assert people(session).delete("id = 1")["numDeletedRows"] == 1
-    assert expected in reason(told)
+    assert expected in reason(driver_log)
 
 
 @pytest.mark.parametrize(
@@ -341,14 +341,14 @@ def test_settings_that_change_what_a_command_means_or_costs_leave_it_to_spark(
         ("hour(at) = 19", "time zone"),
     ],
 )
-def test_predicates_that_may_mean_something_else_are_left_to_spark(
-    people, new_york, told, predicate, expected
+def test_predicates_that_may_differ_in_meaning_are_left_to_spark(
+    people, new_york, driver_log, predicate, expected
 ):
     people(new_york).delete(predicate)
-    assert expected in reason(told)
+    assert expected in reason(driver_log)
 
 
-def test_the_session_s_time_zone_decides_what_a_text_is_as_a_moment(people, new_york, told):
+def test_the_sessions_time_zone_applies_to_timestamps_in_text(people, new_york, driver_log):
     people(new_york).delete("at < '1969-12-31 20:00:00'")
     assert people(new_york).to_arrow()["id"].to_pylist() == [2, 3]
 
@@ -362,28 +362,30 @@ def test_the_session_s_time_zone_decides_what_a_text_is_as_a_moment(people, new_
         ("at + INTERVAL 1 DAY", False),
     ],
 )
-def test_moments_that_are_only_copied_or_now_need_no_time_zone(people, new_york, told, value, in_driver):
+def test_copied_timestamps_and_the_current_time_need_no_time_zone(
+    people, new_york, driver_log, value, in_driver
+):
     assert people(new_york).update({"at": value}, "id = 1")["numUpdatedRows"] == 1
-    assert told.in_driver == [in_driver]
+    assert driver_log.in_driver == [in_driver]
 
 
-def test_in_utc_moments_are_computed_in_the_driver(people, spark_driver, told):
+def test_in_utc_timestamps_are_computed_in_the_driver(people, spark_driver, driver_log):
     people(spark_driver).delete("at < '1970-01-01 00:30:00'")
     assert people(spark_driver).to_arrow()["id"].to_pylist() == [2, 3]
-    assert told.in_driver == [True]
+    assert driver_log.in_driver == [True]
 
 
-def test_a_function_of_the_user_s_is_not_taken_for_spark_s_of_that_name(people, spark, told):
+def test_a_users_function_is_not_mistaken_for_sparks_of_that_name(people, spark, driver_log):
     session = spark.newSession()
     session.conf.set(ENABLED, "true")
     session.udf.register("upper", lambda text: text and f"<{text}>")
     people(session).update({"name": "upper(name)"}, "id = 2")
     assert people(session).to_arrow()["name"].to_pylist().count("<bc>") == 1
-    assert "function upper is not Spark's own" in reason(told)
+    assert "function upper is not Spark's own" in reason(driver_log)
 
 
-def test_what_fails_in_the_driver_fails_as_on_spark_and_leaves_no_file(
-    lake, spark, spark_driver, tmp_path, told
+def test_a_failure_in_the_driver_is_that_of_spark_and_leaves_no_file(
+    lake, spark, spark_driver, tmp_path, driver_log
 ):
     folder = tmp_path / "people"
     table = lake.create_table(folder, "id long NOT NULL, n byte")
@@ -406,21 +408,21 @@ def test_what_fails_in_the_driver_fails_as_on_spark_and_leaves_no_file(
                 attempt(lake.table(folder, engine=session))
             messages.append(str(raised.value))
         assert messages[0] == messages[1]
-    assert all("runs on Spark" in line for line in told.lines)
+    assert all("runs on Spark" in line for line in driver_log.lines)
     assert sorted(folder.glob("*.parquet")) == before
 
 
-def test_a_defect_in_the_driver_is_no_failure_of_the_command(people, spark_driver, told, monkeypatch):
+def test_a_defect_in_the_driver_does_not_fail_the_command(people, spark_driver, driver_log, monkeypatch):
     def broken(*_args, **_more):
         raise AttributeError("a defect")
 
     monkeypatch.setattr("delvec.engines.duckdb.engine.find_rows", broken)
     assert people(spark_driver).delete("id = 1")["numDeletedRows"] == 1
-    assert "failed in the driver; running it on Spark" in told.lines[0]
+    assert "failed in the driver; running it on Spark" in driver_log.lines[0]
 
 
 @pytest.mark.parametrize(("name", "value"), [(ENABLED, "perhaps"), (MAX_BYTES, "many")])
-def test_settings_that_are_not_understood_are_errors(people, spark, name, value):
+def test_invalid_settings_are_errors(people, spark, name, value):
     session = spark.newSession()
     session.conf.set(ENABLED, "true")
     session.conf.set(name, value)
@@ -428,8 +430,8 @@ def test_settings_that_are_not_understood_are_errors(people, spark, name, value)
         people(session).delete("id = 1")
 
 
-def test_storage_that_did_not_answer_the_driver_is_not_asked_for_each_command(
-    spark_driver, make_scan, monkeypatch, told
+def test_storage_that_the_driver_cannot_reach_is_not_tried_for_each_command(
+    spark_driver, make_scan, monkeypatch, driver_log
 ):
     monkeypatch.setattr(local_execution, "_unreachable", {})
     scan = make_scan([{"name": "a.parquet", "rows": pa.table({"id": [1]})}], pa.schema([("id", pa.int64())]))
@@ -441,7 +443,7 @@ def test_storage_that_did_not_answer_the_driver_is_not_asked_for_each_command(
 
     assert execution._unsuitable(scan) is None
     assert execution._try(scan, refused) is None
-    assert "no credentials" in reason(told)
+    assert "no credentials" in reason(driver_log)
     assert execution._unsuitable(scan) == "storage did not respond to the driver a few minutes ago"
     assert execution._unsuitable(other) is None
 
@@ -459,7 +461,7 @@ def test_storage_that_did_not_answer_the_driver_is_not_asked_for_each_command(
         ("local[2]", "memory://t", "a.parquet", False),
     ],
 )
-def test_the_driver_works_only_on_storage_that_executors_see_too(
+def test_the_driver_only_runs_on_storage_that_executors_share(
     spark_driver, make_scan, monkeypatch, master, location, path, in_driver
 ):
     scan = make_scan([{"name": "a.parquet", "rows": pa.table({"id": [1]})}], pa.schema([("id", pa.int64())]))

@@ -1,4 +1,4 @@
-"""Tasks that run twice, because their first attempt was lost after it had written its files: each row is there once."""
+"""Tasks that run twice because their first attempt was lost after writing its files: each row is there once."""
 
 import os
 from pathlib import Path
@@ -10,8 +10,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 def test_tasks_that_run_twice_double_no_row(spark, tmp_path):
-    """Speculative attempts do the same: Spark takes the answer of one attempt, and only its files are committed."""
-    assert spark is not None  # Java is here
+    """Speculative execution is the same case: Spark takes one attempt's result, and only its files are committed."""
+    assert spark is not None  # the fixture has checked that there is a Java
     script = Path(__file__).with_name("repeated_tasks.py")
     path = os.pathsep.join([str(script.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     lost = str(tmp_path / "lost")

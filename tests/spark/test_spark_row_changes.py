@@ -1,4 +1,4 @@
-"""What Spark changes for an UPDATE or a MERGE: new files, old rows, counts; nothing is committed here."""
+"""What Spark computes for an UPDATE or a MERGE: new files, removed rows, counts; nothing is committed."""
 
 import datetime as dt
 import json
@@ -38,7 +38,7 @@ def engine(spark):
 
 @pytest.fixture
 def scan(make_scan):
-    """Ids 0 to 9 in one file, of which 0 and 9 are deleted, and 10 to 14 in another."""
+    """Ids 0 to 9 in one file, with 0 and 9 deleted, and 10 to 14 in another."""
     first = pa.table({"id": range(10), "n": range(10), "name": [f"a{i}" for i in range(10)]}, schema=SCHEMA)
     second = pa.table({"id": range(10, 15), "n": [None] * 5, "name": ["b"] * 5}, schema=SCHEMA)
     return make_scan(
@@ -58,7 +58,7 @@ def target_of(scan, schema=None, **configuration):
 
 
 class Changes:
-    """Clauses over a scan and a source, written as texts."""
+    """Clauses over a scan and a source, written as SQL."""
 
     def __init__(self, engine, scan, data=None, target=None):
         self.engine, self.scan = engine, scan
@@ -96,14 +96,17 @@ def files_in(scan, folder):
     return sorted(path.name for path in folder.rglob("*.parquet") if TRANSACTION in path.name)
 
 
-def test_update_writes_the_rows_that_it_takes_away(engine, scan):
+def test_update_writes_as_many_rows_as_it_removes(engine, scan):
     changes = Changes(engine, scan).when(
         "matched", "update", "id % 5 = 4 or id = 0", n="n + 1", name="upper(name)"
     )
 
     done = changes.run()
 
-    assert done.row_deletes == {"a.parquet": BitMap64([4]), "b.parquet": BitMap64([4])}  # 0 and 9 were gone
+    assert done.row_deletes == {
+        "a.parquet": BitMap64([4]),
+        "b.parquet": BitMap64([4]),
+    }  # 0 and 9 were deleted before
     assert written(done.adds, scan.location) == [
         {"id": 14, "n": None, "name": "B"},
         {"id": 4, "n": 5, "name": "A4"},
@@ -114,7 +117,7 @@ def test_update_writes_the_rows_that_it_takes_away(engine, scan):
     assert done.matched == {}
 
 
-def test_values_are_cast_as_an_assignment(engine, scan, spark):
+def test_values_are_cast_as_in_an_assignment(engine, scan, spark):
     changes = Changes(engine, scan).when("matched", "update", "id = 3", id="'12'", n="id * 1.5D", name="id")
     assert written(changes.run().adds, scan.location) == [{"id": 12, "n": 4, "name": "3"}]
 
@@ -130,8 +133,8 @@ def test_values_are_cast_as_an_assignment(engine, scan, spark):
             spark.conf.set("spark.sql.ansi.enabled", before)
 
 
-def test_timestamps_without_a_zone_are_of_the_session_except_those_given_in_python(engine, make_scan, spark):
-    """The session is in New York; a DataFrame, or a column, is cast as Spark casts, as by delta-spark."""
+def test_timestamps_without_a_zone_take_the_sessions_except_those_from_python(engine, make_scan, spark):
+    """The session is in New York; Spark casts DataFrames and columns, as with delta-spark."""
     schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("wall", pa.timestamp("us"))])
     noon = dt.datetime(2024, 7, 1, 12)  # noqa: DTZ001 - a wall clock
     rows = pa.table({"id": [1, 2], "at": [None, None], "wall": [noon, noon]}, schema=schema)
@@ -154,7 +157,7 @@ def test_timestamps_without_a_zone_are_of_the_session_except_those_given_in_pyth
     assert [row["at"].hour for row in written([add], scan.location)] == [16]
 
 
-def test_what_fails_for_rows_that_no_clause_is_about_fails_nothing(engine, scan):
+def test_an_expression_that_fails_only_for_unaffected_rows_fails_nothing(engine, scan):
     changes = Changes(engine, scan)
     changes.when("matched", "delete", "id = 1").when("matched", "update", "id = 2", n="6 div (id - 1)")
 
@@ -189,7 +192,7 @@ def test_merge_with_every_clause(engine, scan):
     assert done.matched == {"a.parquet": BitMap64([1, 2, 3])}
 
 
-def test_few_rows_of_several_tasks_share_a_file(engine, scan, spark):
+def test_a_few_rows_from_several_tasks_share_a_file(engine, scan, spark):
     changes = Changes(engine, scan, pa.table({"id": [1, 13, 100, 200]}))
     changes.when("matched", "update", n="100").when("not-matched", "insert", id="s.id", n="0")
     bytes_of_a_task = spark.conf.get("spark.sql.files.maxPartitionBytes")
@@ -203,7 +206,7 @@ def test_few_rows_of_several_tasks_share_a_file(engine, scan, spark):
     assert [row["id"] for row in written(done.adds, scan.location)] == [1, 100, 13, 200]
 
 
-def test_many_rows_are_written_where_they_are_made(engine, scan):
+def test_many_rows_are_written_by_the_tasks_that_compute_them(engine, scan):
     done = Changes(engine, scan).when("matched", "update", name="repeat(name, 1000000)").run()
 
     rows = written(done.adds, scan.location)
@@ -211,7 +214,7 @@ def test_many_rows_are_written_where_they_are_made(engine, scan):
     assert {len(row["name"]) for row in rows} == {1_000_000, 2_000_000}
 
 
-def test_a_merge_without_inserts_does_not_tell_what_matched(engine, scan):
+def test_a_merge_without_inserts_does_not_report_matches(engine, scan):
     changes = Changes(engine, scan, [{"id": 1}, {"id": 77}]).when("matched", "update", name="'x'")
 
     done = changes.run("t.id = s.id")
@@ -220,13 +223,13 @@ def test_a_merge_without_inserts_does_not_tell_what_matched(engine, scan):
     assert done.row_deletes == {"a.parquet": BitMap64([1])}
 
 
-def test_rows_that_several_source_rows_would_change(engine, scan, spark):
+def test_rows_matched_by_several_source_rows(engine, scan, spark):
     twice = spark.createDataFrame([(3, 1), (3, 2), (99, 1)], "id long, v int").repartition(3)
     changes = Changes(engine, scan, twice).when("matched", "update", n="s.v")
     with pytest.raises(MultipleMatches, match=r"a\.parquet"):
         changes.run("t.id = s.id")
 
-    # Also where only one of them does something, or only other rows change; not where only one of them is joined.
+    # Refused too if only one of them has an effect, or only other rows change; not if only one of them is joined.
     some = Changes(engine, scan, twice).when("matched", "update", "s.v = 2", n="s.v")
     others = Changes(engine, scan, twice).when("not-matched-by-source", "delete")
     for each in (some, others):
@@ -245,7 +248,7 @@ def test_rows_that_several_source_rows_would_change(engine, scan, spark):
     assert sorted(kinds) == [("delete", 3), ("insert", 99)]
 
 
-def test_a_source_that_gives_other_rows_each_time_is_read_once(engine, scan, spark):
+def test_a_nondeterministic_source_is_read_once(engine, scan, spark):
     random = spark.range(2000).select((F.rand() * 1_000_000).cast("long").alias("id"), F.expr("uuid() u"))
     changes = Changes(engine, scan, random).when("matched", "update", name="s.u")
     changes.when("not-matched", "insert", id="s.id", name="s.u")
@@ -256,7 +259,7 @@ def test_a_source_that_gives_other_rows_each_time_is_read_once(engine, scan, spa
     assert done.rows_inserted + done.rows_updated == len(set(names)) == 2000
 
 
-def test_nulls_match_only_where_they_are_meant_to(engine, scan):
+def test_nulls_match_only_with_null_safe_equality(engine, scan):
     rows = pa.table({"n": pa.array([None, 1], pa.int32())})
     strict = (
         Changes(engine, scan, rows)
@@ -271,7 +274,7 @@ def test_nulls_match_only_where_they_are_meant_to(engine, scan):
     assert safe.row_deletes == {"a.parquet": BitMap64([1]), "b.parquet": BitMap64(range(5))}
 
 
-def test_change_files_tell_rows_before_and_after(engine, scan):
+def test_change_files_hold_rows_before_and_after(engine, scan):
     changes = Changes(engine, scan, [{"id": 1, "v": 5}, {"id": 2, "v": None}, {"id": 50, "v": 1}])
     changes.when("matched", "update", "s.v is not null", n="s.v").when("matched", "delete")
     changes.when("not-matched", "insert", id="s.id", n="s.v")
@@ -290,7 +293,7 @@ def test_change_files_tell_rows_before_and_after(engine, scan):
     )
 
 
-def test_new_rows_are_held_against_the_constraints(engine, scan):
+def test_new_rows_are_checked_against_the_constraints(engine, scan):
     target = target_of(scan, **{"delta.constraints.small": "n < 100"})
     bad = Changes(engine, scan, target=target).when("matched", "update", "id in (3, 4)", n="n * 30")
     with pytest.raises(ConstraintViolation, match="small") as caught:
@@ -334,7 +337,7 @@ def test_generated_columns_follow_the_new_row(engine, make_scan):
         changes.run()
 
 
-def test_columns_that_the_table_gets(engine, scan):
+def test_columns_added_by_schema_evolution(engine, scan):
     wider = schema_from(SCHEMA.append(pa.field("more", pa.struct([("a", pa.int32()), ("b", pa.string())]))))
     source = pa.table(
         {
@@ -377,7 +380,7 @@ def test_partitions_and_floats(engine, make_scan):
     assert {add.partition_values["p"] for add in done.adds} == {"2024-02-01"}
 
 
-def test_a_table_without_rows_only_takes_new_ones(engine, make_scan, spark):
+def test_merge_into_an_empty_table_only_inserts(engine, make_scan, spark):
     scan = make_scan([], SCHEMA)
     changes = (
         Changes(engine, scan, spark.range(3))
@@ -391,7 +394,7 @@ def test_a_table_without_rows_only_takes_new_ones(engine, make_scan, spark):
     assert Changes(engine, scan).when("matched", "update", n="1").run().rows_updated == 0
 
 
-def test_a_rehearsal_writes_nothing(engine, scan, tmp_path):
+def test_a_dry_run_writes_nothing(engine, scan, tmp_path):
     changes = Changes(engine, scan, [{"id": 1}, {"id": 70}])
     changes.when("matched", "update", n="1").when("not-matched", "insert", id="s.id")
 
@@ -402,7 +405,7 @@ def test_a_rehearsal_writes_nothing(engine, scan, tmp_path):
     assert files_in(scan, tmp_path) == []
 
 
-def test_rows_that_stay_are_copied(engine, scan):
+def test_unchanged_rows_are_copied(engine, scan):
     adds = engine.copy_rows(
         scan, {"a.parquet": BitMap64([9, 8, 1]), "b.parquet": BitMap64(range(5))}, target_of(scan)
     )

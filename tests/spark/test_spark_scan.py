@@ -1,4 +1,4 @@
-"""What Spark reads of a scan: every live row, from exactly the listed files, or an error."""
+"""Spark reads every live row of a scan, from exactly the listed files, or fails."""
 
 import datetime as dt
 import decimal
@@ -51,7 +51,7 @@ def engine(spark):
 
 @pytest.fixture(params=["subquery, dense", "join, sparse", "in tasks, dense"])
 def each_way(request, spark, engine):
-    """The engine with each way to carry deletion vectors and partition values to the rows."""
+    """The engine, for each way to bring deletion vectors and partition values to the rows."""
     carried, layout = request.param.split(", ")
     engine._frames = ScanFrames(
         spark,
@@ -64,7 +64,7 @@ def each_way(request, spark, engine):
 
 
 @pytest.mark.parametrize("each_way", ["subquery, sparse", "join, dense"], indirect=True)
-def test_live_rows_the_other_ways(each_way, numbers_scan):
+def test_live_rows_each_way(each_way, numbers_scan):
     assert each_way.count(numbers_scan.scan, None) == len(numbers_scan.live)
 
 
@@ -74,14 +74,14 @@ def test_live_rows(each_way, numbers_scan):
     assert sorted(found["id"].to_pylist()) == numbers_scan.live
 
 
-def test_columns_come_in_the_schemas_order(engine, numbers_scan):
+def test_columns_are_in_schema_order(engine, numbers_scan):
     found = engine.read(numbers_scan.scan, ["text", "id"], None)
 
     assert found.schema == numbers_scan.scan.schema.to_arrow()
     assert engine.to_df(numbers_scan.scan, ["text", "id"]).columns == ["text", "id"]
 
 
-def test_predicate_on_a_column_that_is_not_asked_for(each_way, numbers_scan, where):
+def test_predicate_on_a_column_that_is_not_selected(each_way, numbers_scan, where):
     scan = numbers_scan.scan
 
     found = each_way.read(scan, ["text"], where(scan, "id between 0 and 3"))
@@ -175,7 +175,7 @@ def test_predicate_on_a_partition_column(each_way, make_scan, where):
     assert each_way.count(scan, where(scan, "p in ('a', 'c')")) == 3
 
 
-def test_a_row_of_an_unknown_file_fails_the_query(each_way, make_scan, where, monkeypatch):
+def test_a_row_from_an_unlisted_file_fails_the_query(each_way, make_scan, where, monkeypatch):
     rows = pa.table({"x": [1, 2]})
     files = [
         {"name": f"{i}.parquet", "rows": rows, "values": {"p": "ab"[i % 2]}, "deleted": [0]} for i in range(3)
@@ -209,9 +209,7 @@ def test_a_row_of_an_unknown_file_fails_the_query(each_way, make_scan, where, mo
         ("NaN", pa.float64(), "nan"),
     ],
 )
-def test_one_value_for_all_files_needs_no_look_at_the_file(
-    engine, make_scan, where, capsys, text, kind, value
-):
+def test_one_value_for_all_files_needs_no_file_name(engine, make_scan, where, capsys, text, kind, value):
     files = [{"name": f"{i}.parquet", "rows": pa.table({"x": [i]}), "values": {"p": text}} for i in range(3)]
     scan = make_scan(files, pa.schema([("x", pa.int64()), ("p", kind)]), partition_by=["p"])
 
@@ -222,7 +220,7 @@ def test_one_value_for_all_files_needs_no_look_at_the_file(
     assert engine.count(scan, where(scan, "p is null")) == (3 if text is None else 0)
     assert engine.to_df(scan).schema["p"].nullable
     engine.to_df(scan).explain()
-    # Of doubles the text is not exact.
+    # Partition values of doubles are not exact as text.
     assert (FILE in capsys.readouterr().out) == (text == "NaN")
 
 
@@ -254,9 +252,7 @@ def test_pruning_and_pushdown_reach_the_parquet_scan(spark, each_way, numbers_sc
     ],
     ids=lambda value: str(value) if isinstance(value, pa.DataType) else "",
 )
-def test_a_filter_that_comes_later_leaves_out_files_of_other_partitions(
-    spark, engine, make_scan, texts, kind, condition
-):
+def test_a_later_filter_prunes_files_of_other_partitions(spark, engine, make_scan, texts, kind, condition):
     rows = pa.table({"x": [1, 2]})
     files = [
         {"name": f"{i}.parquet", "rows": rows, "values": {"p": text}, "deleted": [0] if i % 2 else None}
@@ -264,7 +260,7 @@ def test_a_filter_that_comes_later_leaves_out_files_of_other_partitions(
     ]
     scan = make_scan(files, pa.schema([("x", pa.int64()), ("p", kind)]), partition_by=["p"])
 
-    spark.conf.set("spark.sql.adaptive.enabled", "false")  # its plan hides the scans
+    spark.conf.set("spark.sql.adaptive.enabled", "false")  # adaptive execution hides the scans in the plan
     try:
         found = engine.to_df(scan).filter(condition)
 
@@ -280,7 +276,7 @@ def test_a_filter_that_comes_later_leaves_out_files_of_other_partitions(
         spark.conf.unset("spark.sql.adaptive.enabled")
 
 
-def test_files_without_vectors_do_not_pay(each_way, make_scan, capsys):
+def test_files_without_vectors_pay_nothing(each_way, make_scan, capsys):
     scan = make_scan([{"name": "a", "rows": pa.table({"x": [1]})}], pa.schema([("x", pa.int64())]))
 
     each_way.to_df(scan).explain()
@@ -390,7 +386,7 @@ FIELD_ID_SETTING = "spark.sql.parquet.fieldId.read.enabled"
 
 
 @pytest.mark.parametrize("switched", ["false", "true", "on, then off", "off, then on"])
-def test_columns_mapped_by_id_whatever_the_session_says_and_when(spark, each_way, make_scan, where, switched):
+def test_columns_mapped_by_id_regardless_of_session_settings(spark, each_way, make_scan, where, switched):
     rows = pa.table(
         [pa.array([1, 2]), pa.array([{"town": "A"}, {"town": "B"}], HOME.type)],
         schema=pa.schema([with_id("number", pa.int64(), 1), HOME]),
@@ -412,8 +408,8 @@ def test_columns_mapped_by_id_whatever_the_session_says_and_when(spark, each_way
         spark.conf.unset(FIELD_ID_SETTING)
 
 
-def test_a_name_that_another_column_has_in_an_older_file(engine, make_scan, where):
-    """What is mapped by id may be called anything: Spark pushes filters by name, and must not be misled."""
+def test_a_column_name_that_an_older_file_uses_for_another_column(engine, make_scan, where):
+    """Columns mapped by id may have any name in a file: Spark pushes filters down by name and must not be misled."""
 
     def rows(names, values):
         fields = [with_id(name, pa.int64(), number) for name, number in zip(names, [1, 9], strict=True)]
@@ -458,7 +454,7 @@ def test_a_missing_file_of_a_table_mapped_by_id(engine, make_scan):
         engine.to_df(scan)
 
 
-# --- what must not pass silently ----------------------------------------------------------------------------
+# --- silent failures that must be errors ----------------------------------------------------------------------------
 
 
 def test_a_session_that_ignores_manifests_is_refused(spark, engine, numbers_scan):
@@ -474,8 +470,8 @@ def test_a_session_that_ignores_manifests_is_refused(spark, engine, numbers_scan
 
 
 @pytest.mark.parametrize("location", ["s3://bucket/people", "gs://bucket/people"])
-def test_a_storage_that_spark_has_no_file_system_for_is_named(engine, numbers_scan, monkeypatch, location):
-    """PySpark comes without Hadoop's connectors; executors would say so by a class that is not found."""
+def test_a_scheme_without_a_hadoop_file_system_is_named(engine, numbers_scan, monkeypatch, location):
+    """PySpark comes without Hadoop's cloud connectors; executors would report a class that is not found."""
     scan = replace(numbers_scan.scan, location=location)
     predicate = predicates.parse("id = 1", scan.schema)
     says = r"no file system for \S+.* at s3://bucket/people.*hadoop-aws.*format\('delvec'\).*duckdb"
@@ -487,7 +483,7 @@ def test_a_storage_that_spark_has_no_file_system_for_is_named(engine, numbers_sc
     ):
         with pytest.raises(EngineUnavailable, match=says.replace("s3:", location.partition("//")[0])):
             use()
-    # As with Spark Connect, where only the query can tell.
+    # As with Spark Connect, where only running the query shows it.
     monkeypatch.setattr(ScanFrames, "_check_session", lambda *_: None)
     monkeypatch.setattr("delvec_kernel.storage.files.check_regular", lambda *_, **__: None)
     with pytest.raises(EngineUnavailable, match=says.replace("s3:", location.partition("//")[0])):
@@ -521,7 +517,9 @@ def test_the_guard_fails_even_where_corrupt_files_are_ignored(spark, numbers_sca
 
 
 @pytest.mark.parametrize("setting", ["ignoreMissingFiles", "ignoreCorruptFiles"])
-def test_a_missing_file_is_named_whatever_the_session_ignores(spark, engine, make_scan, where, setting):
+def test_a_missing_file_is_named_even_if_the_session_ignores_missing_files(
+    spark, engine, make_scan, where, setting
+):
     rows = pa.table({"x": [1, 2]})
     scan = make_scan(
         [{"name": "a b.parquet", "rows": rows}, {"name": "c.parquet", "rows": rows}], rows.schema
@@ -559,7 +557,7 @@ def test_a_table_in_memory_is_refused(engine, make_scan):
         engine.to_df(scan)
 
 
-def test_what_spark_cannot_analyse_is_an_invalid_predicate(engine, numbers_scan, where):
+def test_a_predicate_that_spark_cannot_analyse_is_invalid(engine, numbers_scan, where):
     scan = numbers_scan.scan
 
     for use in (engine.find_rows, engine.count):
@@ -567,8 +565,8 @@ def test_what_spark_cannot_analyse_is_an_invalid_predicate(engine, numbers_scan,
             use(scan, where(scan, "no_such_function(id) = 1"))
 
 
-def test_no_file_is_looked_at_before_it_is_read(spark, engine, make_scan):
-    """To look at each of 10,000 took 49 seconds; these are not even there."""
+def test_files_are_not_checked_before_they_are_read(spark, engine, make_scan):
+    """Checking each of 10,000 took 49 seconds; these do not even exist."""
     rows = pa.table({"x": [1]})
     scan = make_scan([{"name": "a.parquet", "rows": rows}], rows.schema)
     many = scan.files.take(pa.array([0] * 10_000))
@@ -581,7 +579,7 @@ def test_no_file_is_looked_at_before_it_is_read(spark, engine, make_scan):
 # --- where manifests go -------------------------------------------------------------------------------------
 
 
-def test_manifests_in_the_table_and_their_sweeping(spark, make_scan):
+def test_manifests_in_the_table_and_their_clean_up(spark, make_scan):
     rows = pa.table({"x": [1, 2]})
     scan = make_scan([{"name": "a.parquet", "rows": rows, "deleted": [0]}], rows.schema)
     scans = make_scan.folder / "_delvec" / "scans"
@@ -608,7 +606,7 @@ def test_a_table_of_an_odd_name_with_its_manifests_inside(spark, scan_maker, tmp
     assert SparkEngine(spark, manifests_in_table=True).read(scan, None, None)["x"].to_pylist() == [2]
 
 
-def test_numbers_skip_what_rounding_to_seconds_would_give():
+def test_numbers_skip_those_that_rounding_to_seconds_would_give():
     numbers = manifest.file_numbers(3000)
 
     assert len(numbers) == len(set(numbers)) == 3000
@@ -626,8 +624,8 @@ def test_the_sparse_layout_is_chosen_beyond_the_limit():
     assert sets.nbytes < 3 << 20
 
 
-def test_a_small_vector_that_means_more_rows_than_memory_holds(scan_maker, spark, tmp_path):
-    """Not quite a megabyte means four billion rows of a file that has three."""
+def test_a_small_vector_of_more_rows_than_fit_in_memory(scan_maker, spark, tmp_path):
+    """Less than a megabyte marks four billion rows of a file that has three."""
     rows = pa.table({"x": [1, 2, 3]})
     make_scan = scan_maker(tmp_path)
     scan = make_scan([{"name": "a.parquet", "rows": rows, "deleted": range(1, 2**32)}], rows.schema)
@@ -637,8 +635,8 @@ def test_a_small_vector_that_means_more_rows_than_memory_holds(scan_maker, spark
     assert engine.count(scan, None) == 1
 
 
-def test_columns_that_are_not_null_are_so_in_frames_where_statistics_show_it(lake, spark, tmp_path):
-    """And filters are evaluated where rows are read, as for others."""
+def test_not_null_columns_are_not_nullable_in_frames_if_statistics_prove_it(lake, spark, tmp_path):
+    """And filters on them are still pushed down."""
     fields = [("id", "long", False), ("p", "integer", False), ("day", "date", False), ("v", "string", True)]
     schema = StructType(tuple(StructField(name, PrimitiveType(kind), null) for name, kind, null in fields))
     table = lake.create_table(str(tmp_path / "t"), schema, partition_by=["p", "day"], engine=spark)
@@ -667,7 +665,7 @@ def test_columns_that_are_not_null_are_so_in_frames_where_statistics_show_it(lak
     assert frame.count() == 270
 
 
-def test_a_null_that_a_writer_left_in_a_column_that_is_not_null_is_read_as_one(make_scan, spark):
+def test_a_null_that_a_writer_left_in_a_not_null_column_is_read_as_null(make_scan, spark):
     schema = StructType(
         (StructField("id", PrimitiveType("long"), False), StructField("p", PrimitiveType("string"), False))
     )

@@ -1,4 +1,4 @@
-"""A job that is started by the path of its Python, with an environment that is not activated, at Spark's default log level."""
+"""A job started by the path of its Python, with its environment not activated, at Spark's default log level."""
 
 import os
 import shutil
@@ -53,7 +53,7 @@ assert spark.read.format("delvec").load(people._table.location).count() == 5
 
 @pytest.fixture
 def run(tmp_path):
-    """Run a job by the path of its Python, where the first python3 of PATH is another one."""
+    """Run a job by the path of its Python, while the first python3 on PATH is another one."""
     if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
         pytest.skip("no Java: Spark needs Java 17 or later in JAVA_HOME or on PATH")
     if sys.prefix == sys.base_prefix:
@@ -61,7 +61,7 @@ def run(tmp_path):
     others = tmp_path / "bin"
     others.mkdir()
     python3 = others / "python3"
-    # That of the system, which has no Delvec.
+    # The system's, which has no Delvec.
     python3.write_text(f'#!/bin/sh\nexec "{Path(sys.executable).resolve()}" "$@"\n')
     python3.chmod(0o755)
     environment = {name: value for name, value in os.environ.items() if name not in WITHOUT}
@@ -86,9 +86,9 @@ def run(tmp_path):
 
 
 @pytest.mark.timeout(900)
-def test_a_session_that_runs_another_python_is_named_and_then_set_right(run):
+def test_a_session_with_another_python_is_reported_and_can_be_fixed(run):
     log = run(RUNNING).stderr
 
-    # Spark says itself what it could not find out with the other Python; what is not there yet leaves no trace.
+    # Spark logs by itself what failed in the other Python; Delvec adds no traceback.
     assert "FileStreamSink" not in log
     assert "SQLQueryContextLogger" not in log

@@ -1,4 +1,4 @@
-"""Commands mean the same whatever the session's ANSI mode and case sensitivity are; ids of columns are theirs in every file."""
+"""Commands do not depend on the session's ANSI mode and case sensitivity; every file has the columns' field ids."""
 
 from contextlib import contextmanager
 

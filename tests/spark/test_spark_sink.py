@@ -1,6 +1,6 @@
 """``df.write.format("delvec")``: rows become files of a table in tasks, and one commit of the driver.
 
-Most tests do what Spark does, without it: the writer is made, sent to tasks, and a copy of it commits.
+Most tests do without Spark what it does: create the writer, pickle it for tasks, and commit with a copy.
 """
 
 import datetime as dt
@@ -33,7 +33,7 @@ def _own_state(tmp_path_factory, monkeypatch):
 
 @pytest.fixture
 def quiet(monkeypatch):
-    """Nothing is written behind a commit, which could put a folder back that was removed."""
+    """No background writes after a commit, which could recreate a removed folder."""
     monkeypatch.setenv("DELVEC_LOG_MAINTENANCE", "false")
 
 
@@ -55,7 +55,7 @@ def rows(*given, schema=SCHEMA):
 
 
 def write(place, *tasks, overwrite=False, **options):
-    """Write batches, one per task, as Spark calls the parts."""
+    """Write batches, one per task, calling the writer as Spark does."""
     request = WriteRequest.of({"path": str(place), **options}, overwrite=overwrite)
     made = DelvecWriter(request, spark_schema(schema_from(tasks[0].schema)), overwrite=overwrite)
     sent = pickle.dumps(made)
@@ -73,7 +73,7 @@ def writer(place, schema=SCHEMA, **options):
 
 @contextmanager
 def as_task(number):
-    """Be the task of that number, as far as it is asked."""
+    """Stand in for the task context of that partition."""
     with pytest.MonkeyPatch.context() as patch:
         context = SimpleNamespace(partitionId=lambda: number, getLocalProperty={}.get)
         patch.setattr(sink.TaskContext, "get", lambda: context)
@@ -100,7 +100,7 @@ def test_overwrite(people, tmp_path):
     assert people.version() == 3
 
 
-def test_schemas_change_with_the_rows(people, tmp_path):
+def test_schema_evolution(people, tmp_path):
     place = tmp_path / "people"
     wider = pa.schema([*SCHEMA, ("is_new", pa.bool_())])
     write(place, rows((9, "nine", "NZ", True), schema=wider), mergeSchema="true")
@@ -111,19 +111,19 @@ def test_schemas_change_with_the_rows(people, tmp_path):
     assert ids(people) == [1]
 
 
-def test_a_batch_of_an_application_is_written_once(people, tmp_path):
+def test_a_batch_with_an_application_id_is_written_once(people, tmp_path):
     for _ in range(2):
         write(tmp_path / "people", rows((10, "a", "NZ")), txnAppId="job", txnVersion="3")
     assert ids(people) == [0, 1, 2, 3, 10]
 
 
-def test_a_table_that_is_not_there_is_created(lake, tmp_path):
+def test_a_missing_table_is_created(lake, tmp_path):
     write(tmp_path / "new", rows((1, "a", "NZ")))
     assert lake.table(tmp_path / "new").to_arrow().to_pylist() == [{"id": 1, "name": "a", "country": "NZ"}]
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_a_table_whose_folder_is_gone_is_created_anew(quiet, people, tmp_path, overwrite):
+def test_a_table_whose_folder_is_gone_is_created_again(quiet, people, tmp_path, overwrite):
     shutil.rmtree(tmp_path / "people")
     with pytest.raises(delvec.NotADeltaTable):
         people.append([{"id": 1, "name": "a", "country": "NZ"}])
@@ -134,7 +134,7 @@ def test_a_table_whose_folder_is_gone_is_created_anew(quiet, people, tmp_path, o
     assert people.version() == 1
 
 
-def test_errors_of_tasks_arrive_typed_and_nothing_is_committed(people, lake, tmp_path):
+def test_task_errors_arrive_typed_and_nothing_is_committed(people, lake, tmp_path):
     more = pa.schema([*SCHEMA, ("more", pa.int32())])
     with pytest.raises(delvec.SchemaMismatch):
         write(tmp_path / "people", rows((1, "x", "NZ", 1), schema=more))
@@ -152,7 +152,7 @@ def test_an_aborted_job_leaves_the_table_as_it_was(people, tmp_path):
     assert ids(people) == [0, 1, 2, 3]
 
 
-def test_what_the_table_asks_is_evaluated_in_tasks(lake, tmp_path):
+def test_constraints_and_generated_columns_are_evaluated_in_tasks(lake, tmp_path):
     place = tmp_path / "orders"
     columns = "id long, price long, doubled long GENERATED ALWAYS AS (price * 2)"
     table = lake.create_table(place, columns)
@@ -172,7 +172,7 @@ def test_what_the_table_asks_is_evaluated_in_tasks(lake, tmp_path):
     assert table.count() == 2
 
 
-def test_what_only_spark_can_evaluate_is_refused_before_there_are_tasks(people, tmp_path):
+def test_expressions_only_spark_can_evaluate_are_refused_before_tasks_start(people, tmp_path):
     request = WriteRequest.of({"path": str(tmp_path / "people"), "replaceWhere": "soundex(name) = 'x'"})
     with pytest.raises(delvec.UnsupportedWriterFeature, match=r"table\.overwrite"):
         DelvecWriter(request, spark_schema(schema_from(SCHEMA)), overwrite=True)
@@ -183,7 +183,7 @@ NOON = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
 
 
 def events(zone, *hours):
-    """Rows as Spark gives them in a session with that time zone."""
+    """Rows as Spark passes them in a session with that time zone."""
     kind = pa.timestamp("us", zone)
     times = [NOON + dt.timedelta(hours=hour) for hour in hours]
     return pa.record_batch({"id": pa.array(hours, pa.int64()), "at": pa.array(times, kind)})
@@ -192,8 +192,8 @@ def events(zone, *hours):
 @pytest.mark.parametrize(
     "where", ["at >= '2026-01-31'", "CAST(at AS DATE) = DATE'2026-01-31'", "hour(at) BETWEEN 0 AND 23"]
 )
-def test_a_condition_in_local_time_takes_out_no_rows_of_other_hours(where, lake, tmp_path):
-    """In New York the day begins five hours later."""
+def test_replace_where_in_local_time_removes_no_rows_of_other_hours(where, lake, tmp_path):
+    """In New York the day begins five hours after UTC's."""
     place = tmp_path / "events"
     table = lake.create_table(place, "id long, at timestamp")
     table.append(pa.Table.from_batches([events("UTC", -10, 0)]))
@@ -205,7 +205,7 @@ def test_a_condition_in_local_time_takes_out_no_rows_of_other_hours(where, lake,
     assert ids(table) == [1]
 
 
-def test_what_no_time_zone_changes_is_evaluated_in_any(lake, tmp_path):
+def test_expressions_independent_of_time_zone_are_evaluated_in_any(lake, tmp_path):
     place = tmp_path / "events"
     columns = (
         "id long, at timestamp, seen timestamp GENERATED ALWAYS AS (at), n long GENERATED ALWAYS AS (id + 1)"
@@ -224,7 +224,7 @@ def test_what_no_time_zone_changes_is_evaluated_in_any(lake, tmp_path):
     assert ids(table) == [1]
 
 
-def test_a_generated_day_is_none_of_another_time_zone(lake, tmp_path):
+def test_a_generated_day_is_not_that_of_another_time_zone(lake, tmp_path):
     place = tmp_path / "events"
     table = lake.create_table(place, "id long, at timestamp, day date GENERATED ALWAYS AS (CAST(at AS DATE))")
     with pytest.raises(delvec.UnsupportedWriterFeature, match=r"CAST\(at AS DATE\)"):
@@ -233,7 +233,7 @@ def test_a_generated_day_is_none_of_another_time_zone(lake, tmp_path):
     assert [str(day) for day in table.to_arrow()["day"].to_pylist()] == ["2026-01-31"]
 
 
-def test_a_default_counts_where_it_is_used(lake, tmp_path):
+def test_a_default_only_matters_if_it_is_used(lake, tmp_path):
     place = tmp_path / "events"
     table = lake.create_table(place, "id long, at timestamp, seen timestamp DEFAULT '2026-01-31 00:00:00'")
     given = events("Asia/Tokyo", 9)
@@ -244,7 +244,7 @@ def test_a_default_counts_where_it_is_used(lake, tmp_path):
     assert row["at"] == row["seen"] == NOON + dt.timedelta(hours=9)
 
 
-def test_without_duckdb_it_is_said_what_is_missing(people, tmp_path, monkeypatch):
+def test_without_duckdb_the_error_says_so(people, tmp_path, monkeypatch):
     people.alter.add_constraint("positive", "id >= 0")
     monkeypatch.setitem(sys.modules, "delvec.engines.duckdb.write", None)
     with pytest.raises(delvec.EngineUnavailable, match="CHECK constraints"):
@@ -255,7 +255,7 @@ def test_rows_that_match_a_condition_are_replaced(people, tmp_path):
     place = tmp_path / "people"
     write(place, rows((10, "x", "NZ")), overwrite=True, replaceWhere="country = 'NZ'")
     assert ids(people) == [0, 2, 10]
-    # Of one file some rows go, and the others stay.
+    # Some rows of one file are removed, the others stay.
     write(place, rows((1, "y", "DE"), (2, "z", "DE")), overwrite=True, replaceWhere="id < 3 AND id > 0")
     assert ids(people) == [0, 1, 2, 10]
     last = people.history(1)[0]
@@ -267,7 +267,7 @@ def test_rows_that_match_a_condition_are_replaced(people, tmp_path):
     assert people.version() == 3
 
 
-def test_numbers_of_rows_are_given_in_tasks(lake, tmp_path):
+def test_identity_values_are_assigned_in_tasks(lake, tmp_path):
     place = tmp_path / "numbered"
     table = lake.create_table(
         place, "n long generated always as identity (start with 10 increment by -3), id long"
@@ -285,7 +285,7 @@ def test_numbers_of_rows_are_given_in_tasks(lake, tmp_path):
         write(place, rows((1, 1), schema=pa.schema([("n", pa.int64()), ("id", pa.int64())])))
 
 
-def test_a_task_beyond_those_that_can_be_numbered_is_refused(lake, tmp_path):
+def test_a_task_beyond_the_identity_ranges_is_refused(lake, tmp_path):
     lake.create_table(tmp_path / "numbered", "n long generated by default as identity, id long")
     made = writer(tmp_path / "numbered", pa.schema([("id", pa.int64())]))
     with as_task(1 << 16):
@@ -294,7 +294,7 @@ def test_a_task_beyond_those_that_can_be_numbered_is_refused(lake, tmp_path):
         made.commit([message])
 
 
-def test_a_table_that_is_made_may_be_partitioned(lake, people, tmp_path):
+def test_a_created_table_may_be_partitioned(lake, people, tmp_path):
     write(tmp_path / "new", rows((1, "a", "NZ")), partitionBy="country, name")
     assert lake.table(tmp_path / "new").detail()["partitionColumns"] == ["country", "name"]
     with pytest.raises(delvec.BadRequest, match="partitioned by"):
@@ -328,7 +328,7 @@ def test_options_are_checked():
     assert "s3cr3t" not in repr(request)
 
 
-def test_tasks_get_no_token_and_a_crash_leaves_none_behind(people, tmp_path, monkeypatch):
+def test_tasks_get_no_token_and_a_crash_leaves_none(people, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     made = writer(tmp_path / "people")
     made._request = WriteRequest(str(tmp_path / "people"), token="s3cr3t-t0ken")
@@ -343,7 +343,7 @@ def test_tasks_get_no_token_and_a_crash_leaves_none_behind(people, tmp_path, mon
 
 
 @pytest.mark.spark
-def test_spark_writes_by_it(people, spark, tmp_path):
+def test_spark_writes_through_the_sink(people, spark, tmp_path):
     more = spark.range(10, 30, 1, 2).selectExpr("id", "concat('n', id) AS name", "'NZ' AS country")
     more.write.format("delvec").mode("append").option("userMetadata", "by Spark").save(
         str(tmp_path / "people")
@@ -354,7 +354,7 @@ def test_spark_writes_by_it(people, spark, tmp_path):
 
 
 @pytest.mark.spark
-def test_spark_tells_tasks_its_time_zone(lake, spark, tmp_path):
+def test_tasks_know_the_sessions_time_zone(lake, spark, tmp_path):
     lake.create_table(tmp_path / "events", "id long, at timestamp")
     zone = spark.conf.get("spark.sql.session.timeZone")
     assert zone != "UTC"

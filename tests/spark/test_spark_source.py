@@ -1,4 +1,4 @@
-"""``spark.read.format("delvec")``: the rows of ``to_df()``, of one version, without registration or token in sight."""
+"""``spark.read.format("delvec")``: the rows of ``to_df()`` at one version, without registration or a visible token."""
 
 import datetime as dt
 import decimal
@@ -52,7 +52,7 @@ def table(lake, spark, tmp_path):
 
 @pytest.fixture
 def served(tmp_path):
-    """A service of its own process, which asks for a token."""
+    """A service in a separate process, which requires a token."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -87,7 +87,7 @@ def rows(frame):
     return sorted(frame.toArrow().to_pylist(), key=repr)
 
 
-def test_rows_and_schema_are_those_of_to_df(spark, table):
+def test_rows_and_schema_equal_those_of_to_df(spark, table):
     frame = spark.read.format("delvec").load(table.folder)
 
     assert frame.schema == table.to_df().schema
@@ -101,7 +101,7 @@ def test_rows_and_schema_are_those_of_to_df(spark, table):
     ]
 
 
-def test_the_version_stays_that_of_when_it_was_made(spark, table):
+def test_a_frame_stays_at_the_version_it_was_created_at(spark, table):
     frame = spark.read.format("delvec").load(table.folder)
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW people USING delvec OPTIONS (path '{table.folder}')")
     frame.createOrReplaceTempView("people_too")
@@ -124,7 +124,7 @@ def test_time_travel(spark, table, spelling):
 
 
 def test_filters_of_one_query_do_not_reach_the_next(spark, table):
-    """Spark would keep what the first query's filters planned: the source must not take them."""
+    """Spark would reuse the plan with the first query's filters, so the source must not accept them."""
     setting = "spark.sql.python.filterPushdown.enabled"
     spark.conf.set(setting, "true")
     try:
@@ -144,7 +144,7 @@ def test_files_can_be_skipped(spark, table):
     assert reader.load(table.folder).select("country").distinct().collect() == [("NZ",)]
 
 
-def test_a_choice_of_columns(spark, table):
+def test_column_selection(spark, table):
     reader = spark.read.format("delvec")
 
     assert reader.option("columns", "NAME, id").load(table.folder).columns == ["name", "id"]
@@ -162,7 +162,7 @@ def test_a_choice_of_columns(spark, table):
     ],
     ids=str,
 )
-def test_options_that_make_no_sense(options, message):
+def test_contradictory_options(options, message):
     with pytest.raises(delvec.BadRequest, match=message):
         _Options.of({"path": "people", **options})
 
@@ -176,7 +176,7 @@ def test_options_that_make_no_sense(options, message):
     ],
     ids=str,
 )
-def test_what_does_not_fit_the_table(spark, table, options, schema, message):
+def test_options_and_schemas_that_do_not_fit_the_table(spark, table, options, schema, message):
     reader = spark.read.format("delvec").options(**options)
 
     with pytest.raises(Exception, match=message):
@@ -212,7 +212,7 @@ def test_tasks_share_files_by_bytes(make_scan):
 
 
 def test_columns_that_are_never_null(lake, spark, tmp_path):
-    """Spark takes them for ones that may be; PySpark 4.2 and later compare what tasks return with that."""
+    """Spark treats them as nullable, and PySpark 4.2 and later compare what tasks return with that."""
     folder = str(tmp_path / "strict")
     columns = (
         "id long not null, s struct<x: int not null, ys: array<struct<y: int not null>>>, day date not null"
@@ -235,8 +235,8 @@ def test_columns_that_are_never_null(lake, spark, tmp_path):
     assert spark.read.format("delvec").option("columns", "day,s").load(folder).count() == 1
 
 
-def test_files_of_other_shapes_than_the_table(make_scan):
-    """Missing columns, other order and case, narrower types, structs with fewer fields; partition columns alone."""
+def test_files_whose_schema_differs_from_the_tables(make_scan):
+    """Missing columns, another order and case, narrower types, structs with fewer fields; only partition columns."""
     kind = pa.struct([("b", pa.int64()), ("a", pa.string())])
     schema = pa.schema([("id", pa.int64()), ("s", kind), ("p", pa.date32()), ("new", pa.list_(kind))])
     older = pa.table(
@@ -317,14 +317,14 @@ def test_tasks_get_no_token():
     made = DelvecSource({"path": "p", "token": secret, "url": "http://localhost:9"})
     schema = schema_from(SCHEMA)
     made._pin = source._Pin(_Options.of(made.options), 1, schema)
-    assert secret.encode() in pickle.dumps(made)  # what plans needs it
+    assert secret.encode() in pickle.dumps(made)  # planning needs it
 
     reader = made.reader(spark_schema(schema))
 
     assert secret.encode() not in pickle.dumps((made, reader))
 
 
-def test_the_token_is_nowhere_to_be_seen(spark, table, capfd):
+def test_the_token_is_not_visible_anywhere(spark, table, capfd):
     secret = "s3cr3t-t0ken"
     options = {"url": "http://127.0.0.1:9", "token": secret}
     assert secret not in repr(_Options.of({"path": "p", **options}))
@@ -334,7 +334,7 @@ def test_the_token_is_nowhere_to_be_seen(spark, table, capfd):
     assert secret not in str(caught.value)
 
 
-def test_a_remote_service_by_options(spark, table, served, capfd):
+def test_a_remote_service_set_by_options(spark, table, served, capfd):
     frame = spark.read.format("delvec").options(url=served.url, token=served.token).load(table.folder)
 
     assert frame.count() == 270
@@ -350,8 +350,8 @@ def test_a_remote_service_by_options(spark, table, served, capfd):
     assert served.token not in capfd.readouterr().out
 
 
-def test_changes_of_versions_are_read_in_one_go(lake, spark, tmp_path):
-    """As delta-spark's readChangeFeed; both ends are included."""
+def test_the_change_feed_is_read_in_one_batch(lake, spark, tmp_path):
+    """As with delta-spark's readChangeFeed, both ends are inclusive."""
     location = str(tmp_path / "changing")
     table = lake.create_table(
         location, SCHEMA, partition_by=["country"], properties={"delta.enableChangeDataFeed": "true"}

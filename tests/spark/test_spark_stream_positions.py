@@ -1,5 +1,5 @@
-"""What a checkpoint of ``readStream.format("delvec")`` says, and how long that can be gone on with; without Spark, as
-test_spark_stream_steps.
+"""What a checkpoint of ``readStream.format("delvec")`` holds, and how long a query can resume from it; without Spark, as
+in test_spark_stream_steps.
 """
 
 import json
@@ -19,25 +19,25 @@ def folder(tmp_path):
 
 @pytest.fixture
 def job(folder):
-    """``job(**options)`` makes a query of the table in ``folder``."""
+    """``job(**options)`` creates a query on the table in ``folder``."""
     return lambda **options: Job(folder, says_start=stream_module.limits is not None, **options)
 
 
-def test_the_position_passes_versions_that_add_nothing(lake, folder, job, monkeypatch):
-    """Else the log would be cleaned up behind the newest version, and before the query's position."""
+def test_the_position_moves_past_versions_that_add_nothing(lake, folder, job, monkeypatch):
+    """Otherwise log clean-up would overtake the query's position."""
     table = lake.create_table(folder, SCHEMA, engine="duckdb")
     table.append(people(0, 10))
     query = job(ignoreDeletes="true")
     assert len(query.run()) == 10
     table.delete("id < 3")
     table.alter.comment("smaller")
-    # Once at the start of a query, so that one that runs each night is up to date.
+    # Once when a query starts, so that a nightly one keeps up.
     query.start()
     assert query.plan()
     assert query.read() == []
     assert query.last["version"] == 4
     assert not query.plan()
-    # And now and then in one that goes on.
+    # And periodically in a long-running one.
     table.delete("id < 4")
     assert not query.plan()
     monkeypatch.setattr(stream_module, "_BEHIND_SECONDS", 0.0)
@@ -50,7 +50,7 @@ def test_the_position_passes_versions_that_add_nothing(lake, folder, job, monkey
     assert query.ids() == [20, 21]
 
 
-def test_a_query_that_only_saw_deletes_survives_the_clean_up_of_the_log(lake, folder, job):
+def test_a_query_that_only_saw_deletes_survives_log_clean_up(lake, folder, job):
     table = lake.create_table(folder, SCHEMA, engine="duckdb")
     table.append(people(0, 10))
     current, behind = job(ignoreDeletes="true"), job(ignoreDeletes="true")
@@ -68,7 +68,7 @@ def test_a_query_that_only_saw_deletes_survives_the_clean_up_of_the_log(lake, fo
 
 
 def forget(table, folder, *, before):
-    """Clean up the log as it would be later: commits before a checkpoint are gone."""
+    """Delete the commits before a checkpoint, as log clean-up does later."""
     table.checkpoint()
     for version in range(before):
         log_file(folder, version).unlink()
@@ -77,7 +77,7 @@ def forget(table, folder, *, before):
 
 
 @pytest.mark.parametrize("feed", [False, True], ids=["rows", "changes"])
-def test_what_is_lost_is_passed_where_the_stream_says_so(lake, folder, job, feed):
+def test_lost_versions_are_skipped_if_the_stream_allows_it(lake, folder, job, feed):
     properties = {"delta.enableChangeDataFeed": "true"}
     table = lake.create_table(folder, SCHEMA, properties=properties, engine="duckdb")
     table.append(people(0, 10))
@@ -98,7 +98,7 @@ def test_what_is_lost_is_passed_where_the_stream_says_so(lake, folder, job, feed
 
 @pytest.mark.parametrize("feed", [False, True], ids=["rows", "changes"])
 @pytest.mark.parametrize("lost", [2, 3, 4])
-def test_a_batch_that_was_planned_and_is_lost_is_passed(lake, folder, job, feed, lost):
+def test_a_planned_batch_that_is_lost_is_skipped(lake, folder, job, feed, lost):
     properties = {"delta.enableChangeDataFeed": "true"}
     table = lake.create_table(folder, SCHEMA, properties=properties, engine="duckdb")
     table.append(people(0, 10))
@@ -116,8 +116,8 @@ def test_a_batch_that_was_planned_and_is_lost_is_passed(lake, folder, job, feed,
     ]
 
 
-def test_what_a_checkpoint_was_made_with_is_not_changed(lake, folder, job):
-    """Rows that were added, and what versions changed, are two streams: neither goes on where the other was."""
+def test_options_of_an_existing_checkpoint_cannot_change(lake, folder, job):
+    """Appended rows and the change feed are two different streams: neither resumes from the other's checkpoint."""
     properties = {"delta.enableChangeDataFeed": "true"}
     table = lake.create_table(folder, SCHEMA, properties=properties, engine="duckdb")
     table.append(people(0, 3))
@@ -131,7 +131,7 @@ def test_what_a_checkpoint_was_made_with_is_not_changed(lake, folder, job):
             query.run()
         query.options = options
         assert len(query.run()) == 1
-        # Checkpoints of before do not say it.
+        # Older checkpoints do not record it.
         told = {name: value for name, value in query.last.items() if name != "readChangeFeed"}
         query.ends[-1] = json.dumps(told)
         table.append(people(20, 1))
@@ -172,8 +172,8 @@ def lose_files(table, folder):
         (lose_files, delvec.MissingDataFile),
     ],
 )
-def test_what_happens_to_the_table_between_plan_and_commit(lake, folder, job, change, error, is_first):
-    """The query dies in between: started again it has the same rows, or the error says that they are lost."""
+def test_the_table_changes_between_plan_and_commit(lake, folder, job, change, error, is_first):
+    """The query dies in between: restarted, it reads the same rows, or the error says that they are lost."""
     table = lake.create_table(folder, SCHEMA, engine="duckdb")
     table.append(people(0, 10))
     query = job(skipChangeCommits="true")

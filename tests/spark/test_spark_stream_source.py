@@ -1,4 +1,4 @@
-"""``spark.readStream.format("delvec")``: every row that a table gets, once, whatever happens to the query meanwhile."""
+"""``spark.readStream.format("delvec")``: every row added to a table arrives once, whatever happens to the query."""
 
 import os
 import signal
@@ -37,14 +37,14 @@ def folder(tmp_path):
 
 
 class Job:
-    """A query that is started again and again with one checkpoint, and keeps what its batches had."""
+    """A query that is restarted repeatedly with one checkpoint, and keeps the rows of its batches."""
 
     def __init__(self, spark, folder, checkpoint, **options):
         self.spark, self.folder, self.checkpoint, self.options = spark, folder, str(checkpoint), options
         self.batches = {}
 
     def start(self, trigger, wait):
-        """Start the query, and wait for what it has to do; Spark gives its Python process ten seconds to start."""
+        """Start the query and wait for it; Spark gives its Python process ten seconds to start."""
         for attempt in range(_ATTEMPTS):
             frame = self.spark.readStream.format("delvec").options(**self.options).load(self.folder)
             writer = frame.writeStream.option("checkpointLocation", self.checkpoint).foreachBatch(self.keep)
@@ -59,20 +59,20 @@ class Job:
         raise AssertionError
 
     def go_on(self):
-        """Return the query when it has read what there is."""
+        """Return the query once it has read all available rows."""
         return self.start({"processingTime": "0 seconds"}, lambda query: query.processAllAvailable())
 
     def keep(self, frame, number):
         self.batches[number] = frame.toArrow().to_pylist()
 
     def run(self):
-        """Read what there is now; return it."""
+        """Read and return all available rows."""
         known = set(self.batches)
         self.start({"availableNow": True}, lambda query: query.awaitTermination())
         return [row for number in sorted(set(self.batches) - known) for row in self.batches[number]]
 
     def sizes(self, **trigger):
-        """Read what the trigger lets it; return how many rows each batch had."""
+        """Read what the trigger allows; return the number of rows in each batch."""
         known = set(self.batches)
         self.start(trigger, lambda query: query.awaitTermination())
         return [len(rows) for number, rows in sorted(self.batches.items()) if number not in known and rows]
@@ -83,7 +83,7 @@ class Job:
 
 @pytest.fixture
 def job(spark, folder, tmp_path):
-    """``job(**options)`` makes a query of the table in ``folder``."""
+    """``job(**options)`` creates a query on the table in ``folder``."""
     made = []
 
     def make(**options):
@@ -94,7 +94,7 @@ def job(spark, folder, tmp_path):
 
 
 def test_a_query_is_started_again_and_again(lake, folder, job):
-    """Partitions, deletion vectors, a version that is refused, a column that is added: each run goes on where the last was."""
+    """Partitions, deletion vectors, a refused version, an added column: each run resumes where the last one stopped."""
     table = lake.create_table(folder, SCHEMA, partition_by=["country"], engine="duckdb")
     for start, country in ((0, "NZ"), (100, "a=b/c é"), (200, None)):
         table.append(people(start, 20, country))
@@ -117,7 +117,7 @@ def test_a_query_is_started_again_and_again(lake, folder, job):
     assert [(row["id"], row["age"]) for row in query.run()] == [(400, 1), (401, 2)]
 
 
-def test_batches_have_so_many_files(lake, folder, job):
+def test_batches_respect_max_files_per_trigger(lake, folder, job):
     table = lake.create_table(folder, SCHEMA, engine="duckdb")
     for number in range(5):
         table.append(people(number * 10, 10))
@@ -134,8 +134,8 @@ def test_batches_have_so_many_files(lake, folder, job):
 
 
 @pytest.mark.parametrize("option", [{"maxFilesPerTrigger": "2"}, {"maxBytesPerTrigger": "1"}])
-def test_limits_and_triggers_that_end(lake, folder, job, option):
-    """Before PySpark 4.2 such a query ends after one batch, and the next run goes on."""
+def test_limits_and_available_now(lake, folder, job, option):
+    """Before PySpark 4.2 such a query ends after one batch, and the next run continues."""
     table = lake.create_table(folder, SCHEMA, engine="duckdb")
     for number in range(3):
         table.append(people(number * 10, 10))
@@ -152,7 +152,7 @@ def test_limits_and_triggers_that_end(lake, folder, job, option):
     assert sorted(row["id"] for rows in limited.batches.values() for row in rows) == list(range(30))
 
 
-def test_what_is_added_meanwhile_is_for_the_next_run(lake, folder, job):
+def test_rows_added_meanwhile_are_left_to_the_next_run(lake, folder, job):
     table = lake.create_table(folder, SCHEMA, engine="duckdb")
     table.append(people(0, 10))
     table.append(people(10, 10))
@@ -194,7 +194,7 @@ def test_a_table_that_follows_another_by_merge(lake, spark, folder, tmp_path, jo
 
 
 def test_a_query_that_is_killed_goes_on_where_it_was(lake, spark, folder, tmp_path):
-    """The batch that was under way is planned again with the same files, though the table has grown meanwhile."""
+    """The interrupted batch is planned again with the same files, though the table has grown since."""
     table = lake.create_table(folder, SCHEMA, engine="duckdb")
     for number in range(6):
         table.append(people(number * 10, 10))

@@ -1,6 +1,6 @@
-"""What ``readStream.format("delvec")`` answers to what Spark asks, in Spark's order, without Spark: every case is quick.
+"""The calls that Spark makes to ``readStream.format("delvec")``, in Spark's order but without Spark, so that every case is quick.
 
-:class:`Job` asks as PySpark 4.1 does, or as 4.2 and later do; test_spark_stream_source has the same with Spark itself.
+:class:`Job` calls as PySpark 4.1 does, or as 4.2 and later do; test_spark_stream_source repeats this with Spark itself.
 """
 
 import json
@@ -27,7 +27,7 @@ def folder(tmp_path):
 
 
 class Job:
-    """A query with a checkpoint: the ends of its batches, and how many of them are committed."""
+    """A query with a checkpoint: its batches' end offsets, and how many of them are committed."""
 
     def __init__(self, folder, *, says_start, **options):
         self.folder, self.says_start, self.options = folder, says_start, options
@@ -35,7 +35,7 @@ class Job:
         self.reader = None
 
     def start(self):
-        """Start, or start again, as after a failure."""
+        """Start, or restart as after a failure."""
         source = DelvecSource({**self.options, "path": self.folder})
         self.reader = source.streamReader(source.schema())
         if self.ends:
@@ -49,7 +49,7 @@ class Job:
         return json.loads(self.ends[-1])
 
     def plan(self):
-        """Plan a batch, and write down that it is planned; return whether there is one."""
+        """Plan a batch and record it; return whether there is one."""
         if self.says_start:
             start = self.last if self.ends else self.reader.initialOffset()
             end = self.reader.latestOffset(start, None)
@@ -61,7 +61,7 @@ class Job:
         return True
 
     def read(self):
-        """Read the batch that was planned last, and commit it."""
+        """Read the last planned batch, and commit it."""
         number = len(self.ends) - 1
         start = json.loads(self.ends[-2]) if number else self.reader.initialOffset()
         tasks = self.reader.partitions(start, self.last)
@@ -72,7 +72,7 @@ class Job:
         return self.batches[number]
 
     def run(self):
-        """Read all that there is now; return it."""
+        """Read and return all available rows."""
         known = set(self.batches)
         self.start()
         while self.plan():
@@ -89,13 +89,13 @@ class Job:
 
 @pytest.fixture(params=[False, True], ids=["4.1", "4.2"])
 def job(request, folder, monkeypatch):
-    """``job(**options)`` makes a query of the table in ``folder``."""
+    """``job(**options)`` creates a query on the table in ``folder``."""
     if not request.param:
         monkeypatch.setattr(stream_module, "limits", None)
     return lambda **options: Job(folder, says_start=request.param, **options)
 
 
-def test_first_the_table_then_what_is_added(lake, folder, job):
+def test_the_snapshot_comes_first_then_appends(lake, folder, job):
     table = lake.create_table(folder, SCHEMA, partition_by=["country"], engine="duckdb")
     for start, country in ((0, "NZ"), (100, "a=b/c é"), (200, None)):
         table.append(people(start, 20, country))
@@ -128,7 +128,7 @@ def test_an_empty_table_and_versions_that_add_nothing(lake, folder, job):
     assert len(query.ends) == 5
 
 
-def test_where_it_begins(lake, folder, job):
+def test_starting_version_and_timestamp(lake, folder, job):
     table = lake.create_table(folder, SCHEMA, engine="duckdb")
     for number in range(4):
         table.append(people(number * 10, 2))
@@ -151,7 +151,7 @@ def test_where_it_begins(lake, folder, job):
         ({"maxBytesPerTrigger": "1g", "maxFilesPerTrigger": "4"}, [40, 10], [10]),
     ],
 )
-def test_batches_have_so_many_files(lake, folder, job, options, first, later):
+def test_batches_respect_their_limits(lake, folder, job, options, first, later):
     table = lake.create_table(folder, SCHEMA, engine="duckdb")
     for number in range(5):
         table.append(people(number * 10, 10))
@@ -165,8 +165,8 @@ def test_batches_have_so_many_files(lake, folder, job, options, first, later):
         assert each.sizes == first + later
 
 
-def test_a_batch_that_was_planned_is_planned_again_with_the_same_rows(lake, folder, job):
-    """Also the first one, which begins with a version that is not the newest any more."""
+def test_a_planned_batch_has_the_same_rows_after_a_restart(lake, folder, job):
+    """Including the first one, whose snapshot is no longer the newest version."""
     table = lake.create_table(folder, SCHEMA, engine="duckdb")
     for number in range(4):
         table.append(people(number * 10, 10))
@@ -175,7 +175,7 @@ def test_a_batch_that_was_planned_is_planned_again_with_the_same_rows(lake, fold
     assert query.plan()
     expected = sorted(row["id"] for row in query.read())
     for attempt in range(3):
-        query.committed = len(query.ends) - 1  # it failed before Spark knew of it
+        query.committed = len(query.ends) - 1  # it failed before Spark recorded it
         table.append(people(1000 + attempt, 1))
         query.start()
         assert sorted(row["id"] for row in query.batches[len(query.ends) - 1]) == expected
@@ -188,7 +188,7 @@ def test_a_batch_that_was_planned_is_planned_again_with_the_same_rows(lake, fold
     assert found == [i for i in range(40) if i % 10 != 7] + [1000, 1001, 1002]
 
 
-def test_all_that_was_there_is_read_before_a_query_stops(lake, folder, job):
+def test_available_now_reads_all_rows_before_it_stops(lake, folder, job):
     table = lake.create_table(folder, SCHEMA, engine="duckdb")
     for number in range(3):
         table.append(people(number * 10, 10))
@@ -196,7 +196,7 @@ def test_all_that_was_there_is_read_before_a_query_stops(lake, folder, job):
     if not query.says_start:
         query.start()
         assert query.plan()
-        assert len(query.read()) == 30  # Spark asks once
+        assert len(query.read()) == 30  # Spark calls it once
         assert stream_module.default_limits(query.reader._options).max_files is None
     elif stream_module.limits is not None:
         query.options = {"maxFilesPerTrigger": "2"}
@@ -211,7 +211,7 @@ def test_all_that_was_there_is_read_before_a_query_stops(lake, folder, job):
         assert query.reader.getDefaultReadLimit().max_files == 2
 
 
-def test_rows_that_are_taken_away_or_changed(lake, folder, job):
+def test_deleted_and_updated_rows(lake, folder, job):
     table = lake.create_table(folder, SCHEMA, engine="duckdb")
     table.append(people(0, 10))
     plain, deletes, changes = job(), job(ignoreDeletes="true"), job(skipChangeCommits="true")
@@ -234,7 +234,7 @@ def test_rows_that_are_taken_away_or_changed(lake, folder, job):
     assert changes.ids() == []
 
 
-def test_a_column_that_is_added_needs_a_restart(lake, folder, job):
+def test_an_added_column_needs_a_restart(lake, folder, job):
     table = lake.create_table(folder, SCHEMA, engine="duckdb")
     table.append(people(0, 3))
     query = job()
@@ -243,7 +243,7 @@ def test_a_column_that_is_added_needs_a_restart(lake, folder, job):
     table.alter.add_columns("age int")
     table.append(people(10, 3).append_column("age", pa.array([1, 2, 3], pa.int32())))
     assert query.plan()
-    assert [row["id"] for row in query.read()] == [5]  # what came before it is read first
+    assert [row["id"] for row in query.read()] == [5]  # rows committed before it are read first
     for _ in range(2):
         with pytest.raises(delvec.StreamSchemaChanged, match="restart the query"):
             query.plan()
@@ -254,7 +254,7 @@ def test_a_column_that_is_added_needs_a_restart(lake, folder, job):
     assert {(row["id"], row["age"]) for row in anew} >= {(0, None), (12, 3)}
 
 
-def test_mapped_columns_keep_their_values_under_another_name(lake, folder, job):
+def test_renamed_columns_keep_their_values(lake, folder, job):
     table = lake.create_table(folder, SCHEMA, partition_by=["country"], engine="duckdb")
     table.alter.set_properties({"delta.columnMapping.mode": "name"})
     table.append(people(0, 4))
@@ -307,8 +307,8 @@ def test_the_change_feed_as_a_stream(lake, folder, job):
         whole.run()
 
 
-def test_files_that_were_brought_back_come_twice(lake, folder, job):
-    """A path may be added by two versions of one batch, with other rows deleted each time."""
+def test_restored_files_are_read_twice(lake, folder, job):
+    """Two versions in one batch may add the same path, each with different rows deleted."""
     table = lake.create_table(folder, SCHEMA, engine="duckdb")
     table.append(people(0, 10))
     table.delete("id < 4")
@@ -339,14 +339,14 @@ def log_file(folder, version):
         ({"skipChangeCommits": "perhaps"}, "true or false"),
     ],
 )
-def test_options_that_cannot_be(lake, folder, job, options, says):
+def test_invalid_options(lake, folder, job, options, says):
     lake.create_table(folder, SCHEMA, engine="duckdb")
 
     with pytest.raises(delvec.BadRequest, match=says):
         job(**options).run()
 
 
-def test_checkpoints_of_something_else(lake, folder, job, tmp_path):
+def test_checkpoints_of_another_source(lake, folder, job, tmp_path):
     lake.create_table(folder, SCHEMA, engine="duckdb").append(people(0, 1))
     other = str(tmp_path / "other")
     lake.create_table(other, SCHEMA, engine="duckdb").append(people(0, 1))
@@ -361,8 +361,8 @@ def test_checkpoints_of_something_else(lake, folder, job, tmp_path):
         query.run()
 
 
-def test_a_spark_that_asks_before_it_says_where_the_query_is(lake, folder, job):
-    """PySpark 4.1 with its wrapper for Trigger.AvailableNow: what it takes for the end would be the end of the first batch."""
+def test_a_spark_that_asks_for_the_end_before_it_gives_the_start(lake, folder, job):
+    """PySpark 4.1's wrapper for Trigger.AvailableNow would take the first batch's end for the end of the input."""
     table = lake.create_table(folder, SCHEMA, engine="duckdb")
     table.append(people(0, 5))
     query = job(maxFilesPerTrigger="1")
@@ -377,7 +377,7 @@ def test_a_spark_that_asks_before_it_says_where_the_query_is(lake, folder, job):
         reader.partitions(query.last, query.last)
 
 
-def test_options_of_streams_are_not_for_batches(lake, folder):
+def test_streaming_options_are_refused_in_batch_reads(lake, folder):
     lake.create_table(folder, SCHEMA, engine="duckdb")
     source = DelvecSource({"path": folder, "maxFilesPerTrigger": "1"})
 
@@ -393,8 +393,8 @@ def test_tasks_get_no_token(lake, folder):
     assert (reader.__getstate__(), source.__getstate__()["options"]) == ({}, {})
 
 
-def test_rows_that_other_columns_partition_are_not_read_as_before(lake, folder, job):
-    """Files lack the columns that partition them: those of before would be NULL."""
+def test_a_change_of_partition_columns_stops_the_stream(lake, folder, job):
+    """Files lack their partition columns: the former ones would be read as NULL."""
     table = lake.create_table(folder, SCHEMA, partition_by=["country"], engine="duckdb")
     query = job(skipChangeCommits="true")
     table.append(people(0, 2))

@@ -1,4 +1,4 @@
-"""What tasks that write for ``format("delvec")`` do by themselves: write again where storage fails, and give one time to all."""
+"""Writing tasks of ``format("delvec")``: they retry when storage fails, and all share one current time."""
 
 import datetime as dt
 import json
@@ -40,7 +40,7 @@ def batch(*ids):
 
 
 class Job:
-    """A write as Spark calls its parts."""
+    """A write, with the calls that Spark makes."""
 
     def __init__(self, place):
         request = WriteRequest.of({"path": str(place)}, overwrite=False)
@@ -60,7 +60,7 @@ class Job:
 
 @contextmanager
 def failing(times):
-    """Let storage fail so often; gives a list of the files for which it did."""
+    """Make storage fail that many times; yields the list of files for which it did."""
     failed, real = [], storage.stat
 
     def stat(location, path, **given):
@@ -83,8 +83,8 @@ def files_there(place):
     return {file.name for file in Path(place).rglob("*.parquet")}
 
 
-def test_rows_are_written_again_where_storage_failed(lake, tmp_path):
-    """Also numbers of an identity column, which are those of the first try."""
+def test_rows_are_written_again_after_storage_failed(lake, tmp_path):
+    """With the identity values of the first attempt."""
     place = tmp_path / "people"
     table = lake.create_table(place, "n long generated always as identity, id long")
     job = Job(place)
@@ -98,20 +98,20 @@ def test_rows_are_written_again_where_storage_failed(lake, tmp_path):
     assert files_there(place) == {Path(file).name for file in table.files()}
 
 
-def test_what_goes_on_failing_is_left_to_spark_which_may_run_the_task_again(lake, tmp_path):
+def test_if_storage_keeps_failing_spark_may_run_the_task_again(lake, tmp_path):
     place = tmp_path / "people"
     table = lake.create_table(place, "id long")
     job = Job(place)
     with failing(4), pytest.raises(delvec.StorageError):
         job.task(0, [batch(1, 2)])
-    # Another attempt of the same task.
+    # a second attempt of the same task
     job.commit(job.task(0, [batch(1, 2)]))
 
     assert ids(table) == [1, 2]
     assert files_there(place) == {Path(file).name for file in table.files()}
 
 
-def test_rows_that_are_too_many_to_be_kept_are_left_to_spark(lake, tmp_path, monkeypatch):
+def test_tasks_with_too_many_rows_to_buffer_are_left_to_spark(lake, tmp_path, monkeypatch):
     monkeypatch.setattr(begun_write, "ReplayableRows", lambda batches: ReplayableRows(batches, limit=20))
     place = tmp_path / "people"
     lake.create_table(place, "id long")
@@ -123,7 +123,7 @@ def test_rows_that_are_too_many_to_be_kept_are_left_to_spark(lake, tmp_path, mon
         job.task(1, [batch(1, 2), batch(3, 4)])
 
 
-def test_kept_rows_are_given_again_and_read_once():
+def test_buffered_rows_are_replayed_and_read_once():
     read = []
 
     def coming():
@@ -138,10 +138,10 @@ def test_kept_rows_are_given_again_and_read_once():
     assert [each["id"][0].as_py() for each in rows] == [0, 1, 2, 3]
     assert read == [0, 1, 2, 3]
     assert rows.is_whole
-    assert kept_rows.ReplayableRows([batch(*range(10))], limit=8).is_whole  # nothing went by yet
+    assert kept_rows.ReplayableRows([batch(*range(10))], limit=8).is_whole  # nothing has been read yet
 
 
-def test_rows_that_broke_off_are_not_all_there_were():
+def test_an_input_that_broke_off_is_not_taken_as_complete():
     def coming():
         yield batch(1)
         raise OSError("the stream ended in the middle of a batch")
@@ -152,7 +152,7 @@ def test_rows_that_broke_off_are_not_all_there_were():
     assert not rows.is_whole
 
 
-def test_errors_of_rows_are_not_tried_again(lake, tmp_path):
+def test_invalid_rows_are_not_tried_again(lake, tmp_path):
     place = tmp_path / "people"
     table = lake.create_table(place, "id long")
     table.alter.add_constraint("positive", "id > 0")
@@ -173,7 +173,7 @@ def test_errors_of_rows_are_not_tried_again(lake, tmp_path):
 # --- one time -----------------------------------------------------------------------------------------------
 
 
-def test_the_current_time_is_one_for_all_rows_of_a_write(lake, tmp_path):
+def test_all_rows_of_a_write_share_one_current_time(lake, tmp_path):
     place = tmp_path / "events"
     columns = (
         "id long, at timestamp DEFAULT current_timestamp(), day date DEFAULT current_date(), "
@@ -197,7 +197,7 @@ def test_the_current_time_is_one_for_all_rows_of_a_write(lake, tmp_path):
     assert all(row["seen"] == row["at"] and row["day"] == row["at"].date() for row in found)
 
 
-def test_so_it_is_where_duckdb_writes_a_reader_batch_by_batch(lake, tmp_path):
+def test_batches_of_a_reader_share_one_current_time_on_duckdb(lake, tmp_path):
     table = lake.create_table(tmp_path / "events", "id long, at timestamp DEFAULT current_timestamp()")
 
     def slowly():
@@ -215,9 +215,9 @@ def test_so_it_is_where_duckdb_writes_a_reader_batch_by_batch(lake, tmp_path):
 @pytest.mark.parametrize(
     ("faults", "attempts"), [(2, {"attempt 0"}), (5, {"attempt 0", "attempt 1"})], ids=["passing", "longer"]
 )
-def test_a_stream_gets_over_storage_that_fails(spark, tmp_path, faults, attempts):
-    """By the task itself, and then by Spark, which runs the task again: each row is there once."""
-    assert spark is not None  # Java is here
+def test_a_stream_survives_failing_storage(spark, tmp_path, faults, attempts):
+    """The task retries, and then Spark runs the task again: each row is there once."""
+    assert spark is not None  # the fixture has checked that there is a Java
     (tmp_path / "in").mkdir()
     for number in range(2):
         lines = (json.dumps({"id": number * 10 + each}) for each in range(10))

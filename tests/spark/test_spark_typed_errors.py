@@ -1,4 +1,4 @@
-"""What Delvec raises within Spark arrives as itself: the sentence alone, of the class that programs catch."""
+"""Delvec errors raised inside Spark arrive as themselves: only the message, in the class that programs catch."""
 
 import pickle
 import subprocess
@@ -31,13 +31,13 @@ ABSENT = "org.apache.spark.SparkClassNotFoundException: [DATA_SOURCE_NOT_FOUND] 
 
 
 def raised(kind, text, stack="\tat java.lang.Thread.run"):
-    """As PySpark makes it, without a JVM."""
+    """Return the error that PySpark would raise, without a JVM."""
     error = kind.__new__(kind)
     error._desc, error._stackTrace, error._cause, error._origin = text, stack, None, None
     return error
 
 
-def test_an_error_belongs_to_both_classes_and_shows_the_sentence():
+def test_an_error_is_of_both_classes_and_shows_only_the_message():
     found = typed_errors.typed(raised(captured.AnalysisException, CREATE))
 
     assert isinstance(found, delvec.NotADeltaTable)
@@ -50,17 +50,17 @@ def test_an_error_belongs_to_both_classes_and_shows_the_sentence():
     assert (type(again), again.message) == (delvec.NotADeltaTable, found.message)
 
 
-def test_an_error_of_a_task_is_found_below_those_of_the_jvm():
+def test_a_task_error_is_found_below_those_of_the_jvm():
     found = typed_errors.typed(raised(captured.UnknownException, "An error occurred", TASK))
 
     assert isinstance(found, delvec.MissingDataFile)
-    # PySpark hides those behind an error of py4j's.
+    # PySpark wraps those in a py4j error.
     assert not isinstance(found, captured.UnknownException)
     assert isinstance(found, base.PySparkException)
     assert str(found) == "The data file 'a.parquet' of table 'fresh' (version 1) does not exist."
 
 
-def test_a_session_that_runs_another_python_is_named():
+def test_a_session_with_another_python_is_reported():
     found = typed_errors.typed(raised(captured.UnknownException, ABSENT))
 
     assert isinstance(found, delvec.EngineUnavailable)
@@ -68,22 +68,22 @@ def test_a_session_that_runs_another_python_is_named():
     assert sys.executable in found.message
 
 
-def test_what_is_not_of_delvec_stays_as_it_is():
+def test_other_errors_are_left_alone():
     error = raised(captured.AnalysisException, "[UNRESOLVED_COLUMN] delvec is no column")
 
     assert typed_errors.typed(error) is error
     assert typed_errors.typed(None) is None
 
 
-def test_errors_that_come_over_http_are_of_delvecs_own_classes():
+def test_errors_from_the_service_are_of_delvecs_own_classes():
     typed_errors.typed(raised(captured.AnalysisException, CREATE))
 
     assert not [kind for kind in error_classes() if issubclass(kind, base.PySparkException)]
 
 
 @pytest.mark.parametrize("first", ["delvec", "pyspark.sql"])
-def test_importing_delvec_is_enough_and_imports_nothing_of_spark(first):
-    """Whichever comes first."""
+def test_importing_delvec_is_enough_and_does_not_import_pyspark(first):
+    """Whichever is imported first."""
     code = f"""
 import sys, {first}
 if {first!r} == "delvec":

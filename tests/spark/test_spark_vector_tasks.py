@@ -1,4 +1,4 @@
-"""Deletes whose rows are too many for the driver: executors write the deletion vectors."""
+"""Deletes of too many rows for the driver: executors write the deletion vectors."""
 
 import pyarrow as pa
 import pytest
@@ -16,8 +16,8 @@ def budget(request, monkeypatch):
     return request.param
 
 
-def test_a_large_delete_is_a_delete(budget, lake, spark, tmp_path):
-    """For files with a deletion vector that lose all, nearly all, some, or no rows."""
+def test_a_large_delete_removes_the_right_rows(budget, lake, spark, tmp_path):
+    """Files with a deletion vector that lose all, nearly all, some, or no rows."""
     people = lake.create_table(tmp_path / "people", "id long")
     for start in range(0, 6000, 1000):
         people.append(pa.table({"id": range(start, start + 1000)}))
@@ -33,12 +33,12 @@ def test_a_large_delete_is_a_delete(budget, lake, spark, tmp_path):
     assert (done["numDeletedRows"], done["numRemovedFiles"]) == (len(gone - first), 1)
     assert done.version == 8
     written = len(list(people_vectors(tmp_path))) - before
-    assert written == 1 if budget else 1 < written <= 5  # by the service, or by tasks
+    assert written == 1 if budget else 1 < written <= 5  # written by the service, or by tasks
     assert not people.check()["num-errors"]
 
 
-def test_none_of_many_rows_comes_to_the_driver(lake, spark, tmp_path, monkeypatch):
-    """The deletion vectors are a megabyte; what comes back of each file is where its vector is."""
+def test_row_indexes_of_a_large_delete_do_not_reach_the_driver(lake, spark, tmp_path, monkeypatch):
+    """The deletion vectors take a megabyte; only each vector's place comes back."""
     monkeypatch.setattr(vector_tasks, "SENT_BYTES", 1 << 16)
     kind, taken = type(spark.range(1)), []
     collect = kind.toArrow

@@ -1,4 +1,4 @@
-"""Tables by name in Spark SQL: each query sees the versions of the views, or the newest, as the program chooses."""
+"""Tables by name in Spark SQL: queries see the views' versions or the newest ones, as the program chooses."""
 
 import pyarrow as pa
 import pytest
@@ -30,7 +30,7 @@ def test_queries_see_the_versions_of_the_views_until_they_are_refreshed(lake, pe
         query = "SELECT p.id, p.age FROM people p JOIN `orders-2` o ON p.id = o.id"
         assert sorted(views.names) == sorted(table.name for table in lake.tables())
         assert [tuple(row) for row in spark.sql(query).collect()] == [(2, 40)]
-        # Rows of Parquet that Spark reads itself, and filters where it reads them.
+        # Spark reads the Parquet files itself, with filters pushed down.
         plan = spark.sql("SELECT age FROM people WHERE age > 20")._jdf.queryExecution().toString()
         assert "PushedFilters: [IsNotNull(age), GreaterThan(age,20)]" in plan
         assert "ReadSchema: struct<age:int,_tmp_metadata_row_index:bigint>" in plan
@@ -48,7 +48,7 @@ def test_queries_see_the_versions_of_the_views_until_they_are_refreshed(lake, pe
     assert views.names == []
 
 
-def test_names_that_spark_has_are_refused_and_others_can_be_given(lake, people, spark):
+def test_names_taken_in_spark_are_refused_and_others_can_be_chosen(lake, people, spark):
     spark.range(1).createOrReplaceTempView("people")
     try:
         with pytest.raises(delvec.TableAlreadyExists, match="already has a table or view 'people'"):
@@ -67,9 +67,9 @@ def test_names_that_spark_has_are_refused_and_others_can_be_given(lake, people, 
         spark.catalog.dropTempView("people")
 
 
-def test_a_table_that_cannot_be_read_keeps_the_others_from_nothing(lake, people, spark, tmp_path):
+def test_an_unreadable_table_does_not_affect_the_others(lake, people, spark, tmp_path):
     gone = lake.create_table(tmp_path / "gone", "id long")
-    # At once: the service may be writing a checksum there.
+    # Moved in one step: the service may be writing a checksum there.
     (tmp_path / "gone").rename(tmp_path / "elsewhere")
 
     with pytest.warns(UserWarning, match=f"No view was made of table '{gone.name}'"):

@@ -1,4 +1,4 @@
-"""What Spark's executors write, and what of it the driver learns."""
+"""What Spark's executors write, and what they report to the driver."""
 
 import json
 
@@ -51,7 +51,7 @@ def files_in(tmp_path):
     return sorted(path for path in tmp_path.rglob("*") if path.is_file())
 
 
-def test_a_spark_frame_is_written_by_its_tasks(spark, engine, target, tmp_path):
+def test_a_spark_frame_is_written_by_tasks(spark, engine, target, tmp_path):
     frame = spark.range(1000).repartition(3).selectExpr("id", "concat('n', id) name", "date'2024-01-01' born")
 
     adds = engine.write(frame, target())
@@ -68,7 +68,7 @@ def test_a_spark_frame_is_written_by_its_tasks(spark, engine, target, tmp_path):
     assert len(files_in(tmp_path)) == 3
 
 
-def test_what_is_in_this_process_is_written_from_here(engine, target):
+def test_local_rows_are_written_by_this_process(engine, target):
     rows = [{"id": 1, "name": "a"}, {"id": 2, "name": None}]
     table = pa.Table.from_pylist(rows, schema=pa.schema([("id", pa.int32()), ("name", pa.string())]))
 
@@ -88,7 +88,7 @@ def test_partitions(spark, engine, target):
     assert {row["id"] for row in written(adds, to)} == {1, 2, 3}
 
 
-def test_no_rows_make_no_files(spark, engine, target, tmp_path):
+def test_no_rows_write_no_file(spark, engine, target, tmp_path):
     assert engine.write(spark.range(0).selectExpr("id"), target()) == []
     assert files_in(tmp_path) == []
 
@@ -123,7 +123,9 @@ def test_types_survive(spark, engine, target):
         (["id", "id as ID"], "id"),
     ],
 )
-def test_what_does_not_fit_is_refused_and_leaves_nothing(spark, engine, target, tmp_path, columns, message):
+def test_columns_that_do_not_fit_are_refused_and_leave_no_file(
+    spark, engine, target, tmp_path, columns, message
+):
     frame = spark.range(10).selectExpr(*columns)
 
     with pytest.raises(SchemaMismatch, match=f"(?i)'{message}'"):
@@ -140,7 +142,7 @@ def test_nulls_found_by_a_task_are_refused(spark, engine, target, tmp_path):
     assert not [path for path in files_in(tmp_path) if TRANSACTION not in path.name]
 
 
-def test_storage_that_refuses_is_a_storage_error(spark, engine, target, tmp_path):
+def test_refused_storage_access_is_a_storage_error(spark, engine, target, tmp_path):
     (tmp_path / "table").write_text("a file where the table should be")
 
     with pytest.raises(StorageError):
@@ -176,7 +178,7 @@ GONE = {
 }
 
 
-def test_rows_that_stay_are_copied_without_those_that_went_before(engine, scan, target):
+def test_copies_leave_out_rows_deleted_before(engine, scan, target):
     to = target(scan.schema, partition_by=["p"])
 
     adds = engine.copy_rows(scan, GONE, to)
@@ -185,7 +187,7 @@ def test_rows_that_stay_are_copied_without_those_that_went_before(engine, scan, 
     assert {add.partition_values["p"] for add in adds} == {"1", "2"}
 
 
-def test_nothing_is_written_where_nothing_stays(engine, scan, target):
+def test_nothing_is_written_if_no_row_is_left(engine, scan, target):
     everything = {path: BitMap64(range(10)) for path in scan.files["path"].to_pylist()}
 
     assert engine.copy_rows(scan, everything, target(scan.schema, partition_by=["p"])) == []
@@ -200,7 +202,7 @@ def test_a_copy_that_loses_a_row_is_not_committed(engine, scan, target, monkeypa
 
 
 @pytest.mark.parametrize(("optimized", "files"), [("true", 4), ("false", 32)])
-def test_optimized_writes_make_few_files_of_many_tasks(engine, spark, target, optimized, files):
+def test_optimized_writes_combine_many_tasks_into_few_files(engine, spark, target, optimized, files):
     schema = pa.schema([("id", pa.int64()), ("part", pa.int64())])
     frame = spark.range(800).repartition(8).selectExpr("id", "id % 4 part")
     table = target(schema, ["part"], **{"delta.autoOptimize.optimizeWrite": optimized})
