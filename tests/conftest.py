@@ -44,11 +44,11 @@ _LONGEST = (
     "tests/chaos/test_chaos.py",
     "tests/kernel/data_skipping/test_skipping_rows.py",
 )
-"""Modules that take a minute or so, the longest first: begun last, one would keep a worker busy while the other waits."""
+"""Modules that take about a minute, longest first: started last, one would leave the other worker idle."""
 
 
 _SHARE = float(os.environ.get("DELVEC_TEST_EXAMPLES", "1"))
-"""Of each property's examples: ``make check`` runs a tenth of them, to stay within its minute; ``make test`` runs all."""
+"""The fraction of each property's examples to run: ``make check`` runs a tenth to stay within a minute, ``make test`` all."""
 
 
 def pytest_collection_modifyitems(items):
@@ -59,7 +59,7 @@ def pytest_collection_modifyitems(items):
             item.obj._hypothesis_internal_use_settings = settings(asked, max_examples=fewer)
     places = {path: place for place, path in enumerate(_LONGEST)}
     items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
-    # PySpark 4.0 and 4.1 leave the socket from which they read a result to its finalizer.
+    # PySpark 4.0 and 4.1 leave closing a result's socket to its finalizer.
     leak = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
     for item in items:
         if item.get_closest_marker("spark") or "spark" in getattr(item, "fixturenames", ()):
@@ -68,14 +68,14 @@ def pytest_collection_modifyitems(items):
 
 
 REQUIRED = [name for name in os.environ.get("DELVEC_REQUIRE", "").split(",") if name]
-"""What this machine is promised to have, of java, jars, postgresql and corpus: a test skipped for want of it fails."""
+"""What must be available of java, jars, postgresql and corpus: a test that is skipped without it fails."""
 
 _CRASHED = pytest.StashKey[bool]()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    # The reason starts with what is missing: "no Java: ...", "no corpus at ...".
+    # The skip reason starts with what is missing: "no Java: ...", "no corpus at ...".
     report = yield
     if report.skipped and isinstance(report.longrepr, tuple):
         reason = report.longrepr[2].removeprefix("Skipped: ")
@@ -167,7 +167,7 @@ def spark(tmp_path_factory):
             .config("spark.ui.enabled", "false")
             .config("spark.ui.showConsoleProgress", "false")
             .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.sql.session.timeZone", "America/New_York")  # not UTC, so that mix-ups show
+            .config("spark.sql.session.timeZone", "America/New_York")  # not UTC, so that mix-ups are noticed
             # Most tests are about Spark's own plans; see the fixtures `spark_driver` and `spark_tasks`.
             .config("spark.delvec.localExecution.enabled", "false")
             .config("spark.delvec.duckdbTasks.enabled", "false")
@@ -183,7 +183,7 @@ def spark(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def spark_tasks(spark):
-    """A session whose row changes DuckDB computes in tasks, where they mean the same; its time zone is UTC."""
+    """A session whose row changes run on DuckDB in tasks when results are the same; its time zone is UTC."""
     session = spark.newSession()
     session.conf.set("spark.delvec.localExecution.enabled", "false")
     session.conf.set("spark.delvec.duckdbTasks.enabled", "true")
@@ -193,7 +193,7 @@ def spark_tasks(spark):
 
 @pytest.fixture(scope="session")
 def spark_driver(spark):
-    """A session that runs small row changes in the driver, with the same results; its time zone is UTC."""
+    """A session that runs small row changes in the driver when results are the same; its time zone is UTC."""
     session = spark.newSession()
     session.conf.set("spark.delvec.localExecution.enabled", "true")
     session.conf.set("spark.sql.session.timeZone", "UTC")

@@ -1,4 +1,4 @@
-"""The documentation names what exists."""
+"""The documentation matches the code."""
 
 import re
 from pathlib import Path
@@ -16,20 +16,20 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 
 
 @pytest.mark.parametrize("cls", list(error_classes()), ids=lambda cls: cls.__name__)
-def test_every_error_is_described_as_it_is(cls):
+def test_every_error_is_documented_correctly(cls):
     row = f"| `{cls.__name__}` | `{cls.type}` | `{cls.code}` | {cls.status} | {'yes' if cls.retryable else 'no'} |"
 
     assert row in (ROOT / "docs" / "errors.md").read_text()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_between_pages_lead_somewhere(page):
+def test_links_between_pages_work(page):
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), target
 
 
-def test_every_table_feature_that_the_code_knows_is_on_its_page():
+def test_every_known_table_feature_is_documented():
     page = (ROOT / "docs" / "table-features.md").read_text()
     implied = features.writer_features(Protocol(2, 6)) | features.reader_features(Protocol(2, 6))
     known = features.READABLE | features.WRITABLE.keys() | features.CATALOG_MANAGED | implied
@@ -37,7 +37,7 @@ def test_every_table_feature_that_the_code_knows_is_on_its_page():
     assert not [name for name in sorted(known) if f"`{name}`" not in page]
 
 
-def test_every_table_feature_is_written_as_its_page_says():
+def test_every_table_feature_is_written_as_documented():
     page = (ROOT / "docs" / "table-features.md").read_text()
     found = re.findall(r"^\| (`[^|]+) \| \w+ \| ([^|]+) \|", page, re.MULTILINE)
     answers = {name: said for names, said in found for name in re.findall("`([^`]+)`", names)}
@@ -51,14 +51,14 @@ def test_every_table_feature_is_written_as_its_page_says():
             assert said.endswith("refuses where in use"), name
 
 
-def test_every_property_that_can_be_set_is_on_its_page():
+def test_every_settable_property_is_documented():
     page = (ROOT / "docs" / "table-changes.md").read_text()
     settable = [name for name, known in PROPERTIES.items() if known.refusal is None]
 
     assert not [name for name in settable if f"`{name.removeprefix('delta.')}`" not in page]
 
 
-def test_every_setting_is_on_the_page_of_the_service_and_no_page_names_another():
+def test_every_setting_is_documented_and_no_page_names_an_unknown_one():
     settings = {f"DELVEC_{name.upper()}" for name in Settings.model_fields}
     elsewhere = {
         "DELVEC_URL",
@@ -66,8 +66,8 @@ def test_every_setting_is_on_the_page_of_the_service_and_no_page_names_another()
         "DELVEC_DEBUG",
         "DELVEC_CORPUS",
         "DELVEC_REQUIRE",
-        "DELVEC_LOG_UPKEEP",  # the name of 0.1.0
-    }  # of clients, tests
+        "DELVEC_LOG_UPKEEP",  # its name in 0.1.0
+    }  # for clients and tests
     named = {page.name: set(re.findall(r"`(DELVEC_[A-Z_]+)", page.read_text())) for page in PAGES}
 
     assert settings <= named["service.md"]

@@ -1,4 +1,4 @@
-"""The import rules of docs/architecture.md hold, and modules stay small and say what they are."""
+"""The import rules of docs/architecture.md hold, and modules are small and well named."""
 
 import re
 import subprocess
@@ -21,7 +21,7 @@ LONGEST_MODULE = 800
 NAMES_THAT_SAY_NOTHING = {"util", "utils", "helper", "helpers", "common", "misc", "manager", "base"}
 
 
-def test_imports_point_one_way(monkeypatch):
+def test_import_contracts_hold(monkeypatch):
     monkeypatch.chdir(ROOT)
 
     assert lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True) == 0
@@ -45,8 +45,8 @@ for module in pkgutil.walk_packages(delvec.__path__, "delvec."):
 """
 
 
-def test_only_what_is_for_spark_needs_pyspark():
-    """``pip install '.[local]'`` brings none, and is promised to do for Python, SQL and the shell."""
+def test_only_spark_modules_need_pyspark():
+    """``pip install '.[local]'`` does not install it, and must be enough for Python, SQL and the shell."""
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_PYSPARK], capture_output=True, text=True, check=True, cwd=ROOT
     )
@@ -60,7 +60,7 @@ def test_only_what_is_for_spark_needs_pyspark():
     assert not others
 
 
-def test_no_modules_import_each_other_in_a_circle_not_even_for_their_types():
+def test_there_are_no_import_cycles_not_even_for_types():
     graph = grimp.build_graph("delvec_kernel", "delvec_service", "delvec")
 
     TopologicalSorter(
@@ -78,7 +78,7 @@ def test_all_sql_is_in_the_store():
     assert importers <= {"store"}
 
 
-def test_all_of_the_kernel_is_held_pure_but_its_storage():
+def test_the_contracts_keep_the_kernel_pure_except_its_storage():
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     (pure,) = (each for each in contracts if each["name"] == "the kernel is pure except for its storage")
     kernel = ROOT / "kernel" / "delvec_kernel"
@@ -92,7 +92,7 @@ def test_all_of_the_kernel_is_held_pure_but_its_storage():
     ("tests", "source"),
     [("kernel", "kernel/delvec_kernel"), ("client", "clients/delvec"), ("service", "service/delvec_service")],
 )
-def test_tests_lie_in_folders_called_as_the_packages_that_they_test(tests, source):
+def test_test_folders_mirror_the_packages_they_test(tests, source):
     folders = {
         path.parent.relative_to(ROOT / "tests" / tests)
         for path in (ROOT / "tests" / tests).rglob("test_*.py")

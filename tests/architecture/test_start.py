@@ -1,4 +1,4 @@
-"""What a start may import. The time that it takes depends on the machine; what costs it does not."""
+"""What a start may import: unlike its duration, that does not depend on the machine."""
 
 import subprocess
 import sys
@@ -30,7 +30,7 @@ app.state.service.database.migrate()
 
 
 def imported(code, *arguments):
-    """Return the packages and modules that a fresh process has imported after some code."""
+    """Return the packages and modules imported by a fresh process that runs some code."""
     script = (
         f"import sys\narguments = {arguments!r}\n{code}\nprint('modules:', *sys.modules, file=sys.stderr)"
     )
@@ -57,7 +57,7 @@ def test_importing_the_client_imports_little(code, not_needed):
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["serve", "--help"], ["no-such-command"]])
-def test_help_imports_no_command_that_it_does_not_describe(arguments):
+def test_help_imports_only_the_commands_that_it_describes(arguments):
     code = f"import delvec.cli\ntry:\n  delvec.cli.main({arguments!r})\nexcept SystemExit:\n  pass"
 
     found = imported(code)
@@ -67,15 +67,15 @@ def test_help_imports_no_command_that_it_does_not_describe(arguments):
     assert "typer" in found
 
 
-def test_serve_imports_neither_engines_nor_what_only_some_services_need(tmp_path):
+def test_serve_imports_neither_engines_nor_optional_parts(tmp_path):
     database = str(tmp_path / "service.db")
-    assert "alembic" in imported(SERVE, database)  # which makes the schema
+    assert "alembic" in imported(SERVE, database)  # this creates the schema
 
     unneeded = ENGINES | SECRETS | {"alembic", "psycopg", "sqlalchemy.dialects.postgresql", "delvec.table"}
     assert not imported(SERVE, database) & unneeded
 
 
-def test_serve_makes_routes_when_they_are_asked_for():
+def test_serve_creates_routes_on_demand():
     code = """
 from delvec_service.app import create_app
 from delvec_service.api.resource import DeferredRoute
@@ -92,7 +92,7 @@ assert {route.path for route in routes if not route.is_made} == {
     imported(code)
 
 
-def test_the_list_of_commands_says_what_each_command_says_of_itself():
+def test_the_command_list_matches_each_commands_own_help():
     commands = get_command(app).commands
 
     assert list(commands) == list(COMMANDS)
@@ -101,7 +101,7 @@ def test_the_list_of_commands_says_what_each_command_says_of_itself():
         assert " ".join(command.help.partition("\n\n")[0].split()) == COMMANDS[name].summary
 
 
-def test_deferred_routes_are_those_that_fastapi_makes():
+def test_deferred_routes_equal_those_of_fastapi():
     from delvec_service.app import create_app
     from delvec_service.config import Settings
 

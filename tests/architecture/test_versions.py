@@ -1,4 +1,4 @@
-"""The versions that are promised are those that are tried: by `make test`, and by `make test-versions`."""
+"""The supported versions are those that are tested: by `make test` and by `make test-versions`."""
 
 import importlib
 import re
@@ -21,7 +21,7 @@ def project():
     return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-def test_every_pyspark(versions, project):
+def test_every_supported_pyspark_is_tested(versions, project):
     promise = " ".join(project["optional-dependencies"]["spark"])
     lowest, end = re.search(r"pyspark>=4\.(\d+),<4\.(\d+)", promise).groups()
     locked = re.search(r"(?m)^pyspark==(\d+\.\d+)\.", (ROOT / "requirements.lock").read_text())[1]
@@ -29,14 +29,14 @@ def test_every_pyspark(versions, project):
     assert sorted({locked, *versions.PYSPARKS}) == [f"4.{minor}" for minor in range(int(lowest), int(end))]
 
 
-def test_every_python(versions, project):
+def test_every_supported_python_is_tested(versions, project):
     promised = [line.split()[-1] for line in project["classifiers"] if ":: Python ::" in line]
 
     assert list(versions.PYTHONS) == promised
     assert project["requires-python"] == f">={promised[0]}"
 
 
-def test_what_comes_with_pyspark_is_not_taken_from_the_lock(versions):
+def test_pyspark_and_its_dependencies_are_not_taken_from_the_lock(versions):
     lock = (ROOT / "requirements.lock").read_text()
     left = versions.other_packages()
 
@@ -47,7 +47,7 @@ def test_what_comes_with_pyspark_is_not_taken_from_the_lock(versions):
     assert lock.startswith(left[:100])
 
 
-def test_what_is_run(versions, monkeypatch):
+def test_combinations_that_are_run(versions, monkeypatch):
     monkeypatch.setattr(versions, "interpreter", lambda python: Path(f"/bin/python{python}"))
     monkeypatch.setattr(versions, "_HERE", "3.12")
 

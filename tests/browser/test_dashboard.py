@@ -1,4 +1,4 @@
-"""The page in a real Chromium: it works, by keyboard and on a phone, and runs no script but its own."""
+"""The dashboard in a real Chromium: it works by keyboard and on a phone, and runs only its own scripts."""
 
 import json
 import os
@@ -24,7 +24,7 @@ if CHROMIUM is None and "chromium" not in os.environ.get("DELVEC_REQUIRE", ""):
     pytest.skip("Chromium is not installed", allow_module_level=True)
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright drives Chromium")
 
-# httpx gives up after five seconds, which a busy machine may need.
+# httpx gives up after five seconds, which is too soon on a busy machine.
 get, post = partial(httpx.get, timeout=60), partial(httpx.post, timeout=60)
 
 HOSTILE = "<script>alert`1`</script>"
@@ -43,7 +43,7 @@ def serving(folder, **settings):
     app = create_app(Settings(database_url=f"sqlite:///{folder / 'store.db'}", **settings))
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
-        listening.listen()  # whoever comes before the service waits
+        listening.listen()  # connections made before the service is ready wait
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, ws="none"))
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
@@ -64,7 +64,7 @@ def chromium():
 
 @pytest.fixture
 def page(chromium):
-    """Yield a page; whatever it must not do fails the test."""
+    """Yield a page; errors, dialogs and requests to other hosts fail the test."""
     page = chromium.new_page(viewport={"width": 1280, "height": 900})
     wrong, asked = [], set()
     page.on("dialog", lambda dialog: (wrong.append(f"dialog {dialog.message}"), dialog.dismiss()))
@@ -92,7 +92,7 @@ def address(tmp_path):
         yield address
 
 
-def test_search_changes_the_list_as_one_types(page, address):
+def test_search_filters_the_list_while_typing(page, address):
     page.goto(address)
     page.keyboard.press("/")
     page.keyboard.type("peo")
@@ -110,7 +110,7 @@ def test_hostile_text_is_shown_and_never_run(page, address):
 
     assert HOSTILE in page.locator("#schema").inner_text()
     assert HOSTILE in page.locator("#history").inner_text()
-    page.wait_for_selector(".chart canvas")  # the plots are drawn under the policy
+    page.wait_for_selector(".chart canvas")  # plots are drawn under the content security policy
     assert page.locator("#time .chart canvas").count() == 5
 
 
@@ -129,27 +129,27 @@ def test_sign_in_by_keyboard(page, tmp_path):
     with serving(tmp_path, token="secret") as address:
         page.goto(address)
         assert page.url.endswith("/dashboard/sign-in")
-        page.keyboard.type("secret")  # the field has the focus
+        page.keyboard.type("secret")  # the field is focused
         page.keyboard.press("Enter")
         page.wait_for_url(f"{address}/")
-        assert page.evaluate("document.cookie") == ""  # no script reads the token
+        assert page.evaluate("document.cookie") == ""  # no script can read the token
         page.get_by_role("button", name="Sign out").click()
         page.wait_for_url("**/dashboard/sign-in")
 
 
-def test_the_result_of_a_task_is_in_sight_and_the_task_is_listed(page, address):
+def test_a_tasks_result_is_visible_and_the_task_is_listed(page, address):
     page.goto(f"{address}/dashboard/tables/people")
     page.select_option("#action", "optimize-dry-run")
     page.locator("form.run button").click()
 
     page.wait_for_selector("#result .result")
     assert "No file is worth rewriting" in page.locator("#result").inner_text()
-    assert page.evaluate("document.activeElement.id") == "result"  # a screen reader says it
+    assert page.evaluate("document.activeElement.id") == "result"  # announced by screen readers
     page.wait_for_selector("#tasks .task.done")
     assert "OPTIMIZE, dry run done at" in page.locator("#tasks").inner_text()
 
 
-def test_a_task_that_takes_long_is_seen_to_run(page, address, monkeypatch):
+def test_a_long_task_is_shown_as_running(page, address, monkeypatch):
     began, go_on = threading.Event(), threading.Event()
 
     def slow(*_arguments, **_options):
@@ -163,7 +163,7 @@ def test_a_task_that_takes_long_is_seen_to_run(page, address, monkeypatch):
     page.locator("form.run button").click()
     assert began.wait(30)
 
-    playwright.expect(page.locator("form.run button")).to_be_disabled()  # a second click does nothing
+    playwright.expect(page.locator("form.run button")).to_be_disabled()  # a second click has no effect
     page.wait_for_selector("#tasks .task.running progress")
     playwright.expect(page.locator("#busy")).to_contain_text("Running, 2 s")
     other = page.context.browser.new_page()
@@ -171,12 +171,12 @@ def test_a_task_that_takes_long_is_seen_to_run(page, address, monkeypatch):
     assert "CHECKPOINT running since" in other.locator("#tasks").inner_text()
     go_on.set()
     page.wait_for_selector("#result .result")
-    other.wait_for_selector("#tasks :not(.running).task")  # it asks by itself
+    other.wait_for_selector("#tasks :not(.running).task")  # the page polls by itself
     other.close()
     playwright.expect(page.locator("form.run button")).to_be_enabled()
 
 
-def test_what_policies_would_do_is_told_on_the_page(page, address):
+def test_the_page_previews_policies(page, address):
     content = {"version": "2025-02-03", "enable": True, "config": {"min_commits": 1}}
     policy = {"name": "points", "type": "system.checkpoint", "content": content}
     post(f"{address}/v1/policies", json=policy).raise_for_status()
@@ -189,7 +189,7 @@ def test_what_policies_would_do_is_told_on_the_page(page, address):
     assert page.url == f"{address}/dashboard/tables/people"
 
 
-def test_a_commit_is_undone_by_keyboard_after_a_question(page, address):
+def test_a_commit_is_undone_by_keyboard_after_confirmation(page, address):
     page.goto(f"{address}/dashboard/tables/people")
     page.locator("#history summary").first.focus()
     page.keyboard.press("Enter")
@@ -203,7 +203,7 @@ def test_a_commit_is_undone_by_keyboard_after_a_question(page, address):
     assert [one["operation"] for one in history[:1]] == ["RESTORE"]
 
 
-def test_deleting_asks_first_and_can_be_left(page, address):
+def test_deleting_asks_first_and_can_be_cancelled(page, address):
     page.goto(f"{address}/dashboard/tables/people")
     page.select_option("#action", "vacuum")
     page.locator("form.run button").click()
@@ -259,7 +259,7 @@ CONTRAST = """() => {
 
 
 @pytest.mark.parametrize("scheme", ["dark", "light"])
-def test_text_can_be_read(page, address, scheme):
+def test_text_has_enough_contrast(page, address, scheme):
     page.emulate_media(color_scheme=scheme)
     for path in ("/", "/dashboard/tables/people"):
         page.goto(address + path)
@@ -290,7 +290,7 @@ def test_a_thousand_tables_and_none(page, tmp_path):
         page.get_by_role("link", name="Next page").click()
         page.wait_for_url("**page-token=**")
         assert "t0050" in page.locator("#tables").inner_text()
-        page.get_by_role("link", name="Deleted").click()  # a column is a way to sort
+        page.get_by_role("link", name="Deleted").click()  # columns are sortable
         page.wait_for_url("**order-by=deleted-ratio**")
         assert page.locator("th[aria-sort=descending]").inner_text() == "Deleted"
         page.keyboard.press("/")
@@ -298,7 +298,7 @@ def test_a_thousand_tables_and_none(page, tmp_path):
         playwright.expect(rows).to_have_count(10)
 
 
-def test_who_may_only_read_has_nothing_to_run(page, tmp_path):
+def test_a_reader_sees_no_actions(page, tmp_path):
     with serving(tmp_path, token="root") as address:
         root = {"Authorization": "Bearer root"}
         for name in ("people", "salaries"):
@@ -326,14 +326,14 @@ def test_nothing_is_wider_than_the_window(page, address, path, width):
     page.goto(address + path)
 
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    # Tables of numbers are cards on a phone, so that no column is out of sight.
+    # On a phone, tables of numbers become cards so that every column is visible.
     if width < 640:
         hidden = """[...document.querySelectorAll('.cards td, .cards th, .bar')]
             .filter(one => one.checkVisibility() && one.getBoundingClientRect().right > innerWidth).length"""
         assert page.evaluate(hidden) == 0
 
 
-def test_dark_and_light(page, address):
+def test_dark_and_light_schemes(page, address):
     colours = {}
     for scheme in ("dark", "light"):
         page.emulate_media(color_scheme=scheme)

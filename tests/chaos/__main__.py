@@ -1,4 +1,4 @@
-"""``python -m tests.chaos --rounds 1000``: a campaign, with a report of what struck how often."""
+"""``python -m tests.chaos --rounds 1000``: a campaign, with a report of how often each fault struck."""
 
 import argparse
 import math

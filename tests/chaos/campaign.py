@@ -1,4 +1,4 @@
-"""Rounds of writers and faults, and what came of them."""
+"""Rounds of writers and faults, and their outcomes."""
 
 import math
 import random
@@ -32,7 +32,7 @@ _POLL_SECONDS = 0.1
 _READS = 10
 _FILES_AT_ONCE = 200
 _PATIENCE_SECONDS = 300
-"""For replicas to come back: on a machine that does much else, a start takes a minute."""
+"""How long replicas may take to come back: on a busy machine a start takes a minute."""
 _IN_REPLICA = (
     "",
     "before-put:delay=0.1%10,after-put:kill%1",
@@ -42,18 +42,18 @@ _IN_REPLICA = (
     "after-put:lost%3,before-answer:kill%1",
     "after-put:delay=0.3%10,after-deletion-vectors:kill%2",
 )
-"""Faults within a replica; each start draws one line."""
+"""Faults inside a replica; each start draws one line."""
 _TROUBLE = ("none", "none", "kill", "kill", "kill two", "wipe store", "drop store", "stop store")
-"""What befalls the replicas and their store in a round."""
+"""Faults of the replicas and their store, one per round."""
 
 
 @dataclass
 class Report:
-    """What a campaign did.
+    """The results of a campaign.
 
     Attributes:
-        faults: how often each struck.
-        outcomes: answers by kind of operation.
+        faults: how often each fault struck.
+        outcomes: counts of answers by kind of operation.
     """
 
     seed: int
@@ -77,13 +77,13 @@ class Report:
 
 
 class Campaign:
-    """Replicas over one PostgreSQL behind a proxy, and the writers; a context manager.
+    """Replicas on one PostgreSQL behind a proxy, and the writers; a context manager.
 
     Args:
         folder: for tables and logs.
         postgres: a running :class:`tests.postgres_server.PostgresServer`.
-        seed: of all dice. Threads race all the same, so that a seed gives the same faults, not the same history.
-        chances: of the proxy's faults.
+        seed: for all random choices. Threads still race, so a seed repeats the faults, not the history.
+        chances: probabilities of the proxy's faults.
     """
 
     def __init__(self, folder, postgres, seed, *, chances=Chances(), settings=None):  # noqa: B008 - immutable
@@ -124,10 +124,10 @@ class Campaign:
     # --- the loop -----------------------------------------------------------------------------------------
 
     def run(self, rounds, rounds_per_table=ROUNDS_PER_TABLE, *, seconds=math.inf):
-        """Go through so many rounds, but begin none after so many seconds; return the folder of the last table.
+        """Run this many rounds, but begin none after this many seconds; return the last table's folder.
 
         Raises:
-            BrokenPromiseError: a row was lost, or is there twice, or again; the text has the seed.
+            BrokenPromiseError: a row was lost, doubled or resurrected; the message has the seed.
         """
         began = time.monotonic()
         self._deadline = began + seconds
@@ -212,7 +212,7 @@ class Campaign:
     # --- the end of a table -------------------------------------------------------------------------------
 
     def _reckon(self, told, writers, location):
-        """Settle what is open, ask again for what is not, and read the table in every way."""
+        """Settle open operations, repeat settled ones, and read the table in every way."""
         self._wait_for_all()
         unknown = [one for one in told.operations if one.outcome == oracle.UNKNOWN]
         self.report.outcomes["outcome unknown until asked again"] += len(unknown)
@@ -234,7 +234,7 @@ class Campaign:
         self._check_ledger(told, location)
 
     def _read_through(self, replica, location):
-        """Return the ids that a replica reads, which a fault point may still end meanwhile."""
+        """Return the ids that a replica reads; a fault point may still kill it meanwhile."""
         for _ in range(_READS):
             self._wait_for_all()
             try:
@@ -246,7 +246,7 @@ class Campaign:
         raise BrokenPromiseError(f"replica {replica.number} was gone {_READS} times when it was read")
 
     def _check_ledger(self, told, location):
-        """Every file that no version names is in the ledger, and not as committed."""
+        """Check that every file that no version names is in the ledger, and not as committed."""
         rows = self._postgres.query("SELECT path, state FROM ledger_files")
         ledgered = dict(rows)
         begun = {id_ for (id_,) in self._postgres.query("SELECT id FROM transactions")}
@@ -271,7 +271,7 @@ class Campaign:
     # --- replicas -----------------------------------------------------------------------------------------
 
     def _supervise(self):
-        """Start again what ended, as whatever runs replicas would."""
+        """Restart ended processes, as an orchestrator would."""
         dice = random.Random(f"supervisor-{self.report.seed}")
         while not self._stopping.wait(_POLL_SECONDS):
             for replica in self.replicas:
@@ -309,7 +309,7 @@ class Campaign:
 def read_with_deltalake(location):
     """Return the ids that deltalake reads.
 
-    A few hundred files at a time: deltalake 1.6 hangs in a scan of 1,500 files with deletion vectors.
+    Reads a few hundred files at a time: deltalake 1.6 hangs in a scan of 1,500 files with deletion vectors.
     """
     table = deltalake.DeltaTable(str(location))
     query = deltalake.QueryBuilder().register("t", table)

@@ -1,4 +1,4 @@
-"""Services in this process, and the PostgreSQL that replicas share."""
+"""In-process services, and the PostgreSQL that replicas share."""
 
 from contextlib import contextmanager
 

@@ -1,4 +1,4 @@
-"""A client's way to replicas that come and go."""
+"""A client-side load balancer for replicas that come and go."""
 
 import time
 
@@ -6,11 +6,11 @@ import httpx
 
 
 class LoadBalancer(httpx.BaseTransport):
-    """Sends requests in turn to the replicas that said to be ready when they were last asked, as a Service of Kubernetes does.
+    """Sends requests in turn to the replicas that were ready at their last check, like a Kubernetes Service.
 
     Args:
-        ports: returns those of all replicas.
-        seconds: how long an answer to ``/readyz`` counts.
+        ports: returns the ports of all replicas.
+        seconds: how long an answer from ``/readyz`` is valid.
     """
 
     def __init__(self, ports, seconds=0.0):

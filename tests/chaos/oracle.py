@@ -1,6 +1,6 @@
-"""What writers were told, compared with what the log and the table say.
+"""Compares the answers that writers got with the log and the table.
 
-It reads the log by itself, so that a mistake of the service is not its own.
+It reads the log itself, so that it does not share the service's mistakes.
 """
 
 import json
@@ -21,20 +21,20 @@ ACKNOWLEDGED, CONFLICT, REFUSED, UNAVAILABLE, UNKNOWN = (
 
 
 class BrokenPromiseError(AssertionError):
-    """The table is not what its writers were told."""
+    """The table contradicts the answers that its writers got."""
 
 
 @dataclass
 class Operation:
-    """One append or delete, and what its writer was told.
+    """One append or delete, and the answer to it.
 
     Attributes:
         key: the transaction's id.
-        ids: of the rows that it adds, or that are gone if it took effect.
-        outcome: the last answer; unknown until there is one.
-        version: that it was told; None where there was nothing to do.
+        ids: of the rows that it adds or deletes.
+        outcome: the last answer, or unknown.
+        version: the version in the answer; None if there was nothing to do.
         error: the type of the last error.
-        sent: what it takes to send it again.
+        sent: everything needed to send it again.
     """
 
     kind: str
@@ -49,10 +49,10 @@ class Operation:
 
 @dataclass
 class Log:
-    """Who committed each version, from the JSON files.
+    """The transactions of each version, from the log's JSON files.
 
     Attributes:
-        versions: transaction ids by version; several where they share it.
+        versions: transaction ids by version; several if they share it.
         live: paths of data files that are live in the newest version.
         named: every data file and deletion vector file that any version names, relative to the table.
     """
@@ -62,7 +62,7 @@ class Log:
     named: set = field(default_factory=set)
 
     def read(self, folder):
-        """Take in the versions that are new."""
+        """Read new versions."""
         names = sorted(path.stem for path in (folder / "_delta_log").glob("*.json") if path.stem.isdigit())
         expected = len(self.versions)
         for version in range(expected, int(names[-1]) + 1 if names else 0):
@@ -93,15 +93,15 @@ class Log:
 
     @property
     def keys(self):
-        """How often each transaction is in the log."""
+        """Count how often each transaction is in the log."""
         return Counter(key for keys in self.versions.values() for key in keys)
 
 
 class Oracle:
-    """What was asked for and answered. Safe to share between threads.
+    """All operations and their answers. Thread-safe.
 
     Attributes:
-        log: of the table.
+        log: the table's log.
     """
 
     def __init__(self, folder):
@@ -112,7 +112,7 @@ class Oracle:
         self._next_id = 0
         self._deletable = []
 
-    # --- asked by writers ---------------------------------------------------------------------------------
+    # --- for writers ---------------------------------------------------------------------------------
 
     def new_ids(self, count):
         with self._lock:
@@ -120,7 +120,7 @@ class Oracle:
         return range(first, first + count)
 
     def begin(self, kind, key, ids):
-        """Take note of an operation before it is sent."""
+        """Record an operation before it is sent."""
         operation = Operation(kind, key, frozenset(ids))
         with self._lock:
             self._operations.append(operation)
@@ -133,13 +133,13 @@ class Oracle:
                 self._deletable.extend(sorted(operation.ids))
 
     def some_rows(self, random, count):
-        """Return ids that were added, most of them lately; another delete may be after them too."""
+        """Return ids of added rows, most of them recent; another delete may have picked them too."""
         with self._lock:
             lately = self._deletable[-200:]
             pool = self._deletable if random.random() < 0.2 else lately
             chosen = random.sample(pool, min(count, len(pool)))
             if random.random() < 0.7:
-                # As a rule they are this delete's alone; the others meet in the same rows.
+                # Usually only this delete picks them; otherwise deletes compete for the same rows.
                 gone = set(chosen)
                 self._deletable = [one for one in self._deletable if one not in gone]
         return chosen
@@ -149,13 +149,13 @@ class Oracle:
         with self._lock:
             return list(self._operations)
 
-    # --- asked between rounds -----------------------------------------------------------------------------
+    # --- between rounds -----------------------------------------------------------------------------
 
     def check_log(self):
-        """Compare the log with every answer; nothing may be under way.
+        """Compare the log with every answer; no operation may be running.
 
         Raises:
-            BrokenPromiseError: an acknowledged operation is not there, or twice, or at another version; or one that
+            BrokenPromiseError: an acknowledged operation is missing, there twice or at another version; or one that
                 was refused is there.
         """
         self.log.read(self.folder)
@@ -176,7 +176,7 @@ class Oracle:
                 raise BrokenPromiseError(f"{said}, is in the log all the same")
 
     def expected(self):
-        """Return the ids that the table must hold, by :meth:`check_log`'s reading of the log."""
+        """Return the ids that the table must hold, according to the log as of :meth:`check_log`."""
         keys = self.log.keys
         added, deleted = set(), set()
         for operation in self.operations:
@@ -186,10 +186,10 @@ class Oracle:
         return added - deleted
 
     def check_rows(self, reader, ids):
-        """Compare the rows that a reader found with what they must be.
+        """Compare the rows that a reader found with the expected ones.
 
         Raises:
-            BrokenPromiseError: rows are lost, twice, or there again.
+            BrokenPromiseError: rows are lost, doubled or resurrected.
         """
         found = Counter(ids)
         twice = sorted(id_ for id_, count in found.items() if count > 1)
@@ -202,7 +202,7 @@ class Oracle:
             )
 
     def outcomes(self):
-        """Count answers by kind of operation and outcome, with the error where there was one."""
+        """Count answers by kind of operation, outcome and error."""
         return Counter(
             f"{operation.kind} {operation.outcome}" + (f": {operation.error}" if operation.error else "")
             for operation in self.operations

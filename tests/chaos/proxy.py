@@ -1,4 +1,4 @@
-"""An HTTP proxy that misbehaves as networks and gateways do, before several replicas."""
+"""An HTTP proxy in front of several replicas that misbehaves as networks and gateways do."""
 
 import http.client
 import random
@@ -15,13 +15,13 @@ _HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "conte
 
 @dataclass(frozen=True)
 class Chances:
-    """How likely each fault is, per request; at most one strikes a request.
+    """The probability of each fault per request; at most one strikes a request.
 
     Attributes:
-        drop_request: nothing is forwarded and the connection breaks.
-        drop_reply: the request is forwarded, and the connection breaks instead of the reply.
-        cut_reply: half of the reply comes.
-        duplicate: the request is forwarded twice at once, as a rule to two replicas; one reply is passed on.
+        drop_request: the connection breaks and nothing is forwarded.
+        drop_reply: the request is forwarded, but the connection breaks instead of a reply.
+        cut_reply: only half of the reply arrives.
+        duplicate: the request is forwarded twice concurrently, usually to two replicas; one reply is passed on.
         replay: the request is forwarded again, up to a second after its reply was passed on.
         refuse: 503 with Retry-After; nothing is forwarded.
         gateway_timeout: the request is forwarded, and the answer is 504.
@@ -60,10 +60,10 @@ class _Reply:
 
 
 class BadGatewayError(Exception):
-    """A replica broke the connection after it had the request, or none has taken it.
+    """A replica closed the connection after receiving the request, or none accepted it.
 
     Attributes:
-        sent: whether a replica may have carried it out.
+        sent: whether a replica may have executed it.
     """
 
     def __init__(self, *, sent):
@@ -75,13 +75,13 @@ class Proxy:
     """A context manager; serves on ``url``.
 
     Args:
-        ports: of the replicas.
-        seed: of its dice.
-        chances: of faults; :attr:`calm` turns all of them off.
+        ports: the replicas' ports.
+        seed: for its random choices.
+        chances: fault probabilities; :attr:`calm` turns all faults off.
 
     Attributes:
         faults: how often each fault struck.
-        repeated: idempotency keys of commits that it forwarded more than once for one request.
+        repeated: idempotency keys of commits forwarded more than once for one request.
     """
 
     def __init__(self, ports, seed, chances=Chances()):
@@ -117,14 +117,14 @@ class Proxy:
         self._server.server_close()
 
     def settle(self):
-        """Wait until nothing that was to be sent again is still to be sent."""
+        """Wait until all scheduled replays have been sent."""
         with self._lock:
             pending, self._pending = self._pending, []
         for one in pending:
             one.result(_TIMEOUT_SECONDS)
 
     def fault(self):
-        """Return which fault strikes the next request, None for none."""
+        """Return the fault that strikes the next request, or None."""
         with self._lock:
             if self.calm:
                 return None
@@ -142,10 +142,10 @@ class Proxy:
         time.sleep(seconds)
 
     def forward(self, request):
-        """Send a request to some replica that runs; return its reply.
+        """Send a request to a running replica; return its reply.
 
         Raises:
-            BadGatewayError: none took it, or the one that did broke off.
+            BadGatewayError: none accepted it, or the one that did broke off.
         """
         with self._lock:
             ports = self._random.sample(self.ports, len(self.ports))
@@ -155,7 +155,7 @@ class Proxy:
                 try:
                     connection.connect()
                 except OSError:
-                    continue  # nothing was sent, so that the next one may have it
+                    continue  # nothing was sent, so the next replica may get it
                 connection.request(request.method, request.path, request.body, request.headers)
                 response = connection.getresponse()
                 return _Reply(response.status, response.getheaders(), response.read())
@@ -166,7 +166,7 @@ class Proxy:
         raise BadGatewayError(sent=False)
 
     def twice(self, request):
-        """Send a request twice at once; return one of the replies."""
+        """Send a request twice concurrently; return one of the replies."""
         self._note_repeated(request)
         other = self._later.submit(self._again, request, 0.02)
         try:
@@ -175,7 +175,7 @@ class Proxy:
             other.result()
 
     def later(self, request):
-        """Have a request sent again in a while."""
+        """Schedule a replay of a request."""
         self._note_repeated(request)
         with self._lock:
             self._pending.append(self._later.submit(self._again, request, 1.0))
@@ -215,7 +215,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self._answer(request, fault)
         except BadGatewayError as error:
-            # As a gateway would: 502 says that the request may have arrived, 503 that it did not.
+            # Like a gateway: 502 means that the request may have arrived, 503 that it did not.
             self._say(502 if error.sent else 503, {} if error.sent else {"Retry-After": "0"})
         except OSError:
             self.close_connection = True

@@ -1,8 +1,8 @@
-"""``python -m tests.chaos.race_campaign --rounds 300``: row changes against maintenance, held against a model of what was acknowledged.
+"""``python -m tests.chaos.race_campaign --rounds 300``: row changes race maintenance, checked against a model.
 
-In each round several writers change rows at once, each within its own range of ids, while one or two maintenance commands
-run. A model applies what was acknowledged in the order of versions; a reader of its own follows the log. At every version
-the two must have the same rows; no command may fail but as :func:`tests.chaos.race_operations.due` lists.
+In each round several writers change rows concurrently, each within its own range of ids, while one or two maintenance commands
+run. The model applies acknowledged commands in version order; an independent reader follows the log. At every version
+the two must have the same rows; no command may fail except as :func:`tests.chaos.race_operations.due` lists.
 """
 
 import argparse
@@ -55,14 +55,14 @@ _DELAYS = "before-put:delay=0.05%30,after-deletion-vectors:delay=0.05%20"
 
 
 class Round:
-    """The settings that a round's operations share, and the commits they were acknowledged.
+    """The settings that a round's operations share, and their acknowledged commits.
 
     Attributes:
-        retention: seconds that VACUUM keeps removed files.
-        target: the version that a RESTORE goes back to.
-        column: that Z-order sorts by, and that a table may get clustered by.
+        retention: seconds for which VACUUM keeps removed files.
+        target: the version that a RESTORE restores.
+        column: the column for Z-order and clustering.
         is_clustered: whether the table has clustering columns.
-        alteration: what an ALTER TABLE does.
+        alteration: the ALTER TABLE to run.
     """
 
     def __init__(self, retention, target, column):
@@ -76,24 +76,24 @@ class Round:
             self.acknowledged.setdefault(version, []).append((text, effect))
 
     def restored(self, version):
-        """Note that a RESTORE has made a version; the rows are those of the target."""
+        """Record a version committed by RESTORE; its rows are the target's."""
         if version is not None:
             self.acknowledge(version, None, f"RESTORE to {self.target}")
 
 
 class RaceCampaign:
-    """Rounds of races on one table after the other.
+    """Runs rounds of races on one table after the other.
 
     Args:
-        lakes: connections; writers take them in turn.
-        folder: for tables.
-        seed: of all dice; what comes first is up to the threads.
-        engine: of row changes and of what rewrites files: ``"duckdb"`` or a Spark session.
-        retention: seconds that VACUUM keeps removed files; longer than a command takes.
+        lakes: connections; writers use them in turn.
+        folder: where tables are created.
+        seed: for all random choices; the order of commits is up to the threads.
+        engine: for row changes and rewrites: ``"duckdb"`` or a Spark session.
+        retention: seconds for which VACUUM keeps removed files; longer than a command takes.
 
     Attributes:
-        counts: of what was done.
-        pairs: how often a change met a maintenance command in a round.
+        counts: how often each command ran.
+        pairs: how often a change and a maintenance command met in a round.
     """
 
     def __init__(self, lakes, folder, seed, *, engine="duckdb", retention=20.0):
@@ -106,10 +106,10 @@ class RaceCampaign:
     # --- rounds -----------------------------------------------------------------------------------------
 
     def run(self, rounds, *, rounds_per_table=ROUNDS_PER_TABLE, seconds=math.inf):
-        """Go through so many rounds, but begin none after so many seconds.
+        """Run this many rounds, but begin none after this many seconds.
 
         Raises:
-            BrokenPromiseError: a row was lost or is back, a command failed for no good reason, or readers disagree.
+            BrokenPromiseError: a row was lost or resurrected, a command failed without a valid reason, or readers disagree.
         """
         end, left = time.monotonic() + seconds, rounds
         while left and time.monotonic() < end:
@@ -129,13 +129,13 @@ class RaceCampaign:
             if number % _CHECKED_EVERY == _CHECKED_EVERY - 1:
                 table.compare_readers()
         table.compare_readers()
-        shutil.rmtree(location, ignore_errors=True)  # the service still looks after the log
+        shutil.rmtree(location, ignore_errors=True)  # the service may still be writing to the log
 
     def _changes(self):
         return [self._dice.choice(list(CHANGES)) for _ in range(WRITERS)]
 
     def _maintenance(self):
-        """Take the next one; in one round of three also another, but not a second RESTORE or rewriting of files."""
+        """Return the next command; in every third round a second one, but not two RESTOREs or two rewrites."""
         first = next(self._turns, None)
         if first is None:
             names = list(MAINTENANCE)
@@ -161,7 +161,7 @@ class RaceCampaign:
 
 
 def _kind(dice):
-    """Return what a table is like: its properties, partitions or clustering columns, and how columns are mapped."""
+    """Return a table's properties, partition or clustering columns, and column mapping mode."""
     properties = {
         "delta.checkpointInterval": dice.choice(["3", "10", "100"]),
         "delta.targetFileSize": dice.choice(["4kb", "32kb", "1mb"]),
@@ -174,9 +174,9 @@ def _kind(dice):
     if not has_vectors:
         properties["delta.enableDeletionVectors"] = "false"
     for name, likely in (
-        # Without deletion vectors a part of a file cannot be replaced while a change feed is kept.
+        # With a change feed, replacing part of a file needs deletion vectors.
         ("delta.enableChangeDataFeed", 0.4 * has_vectors),
-        # Files whose columns are found by ids have none for the ids of rows.
+        # With column mapping by id, files have no field id for the row id column.
         ("delta.enableRowTracking", 0.4 * (mapping != "id")),
         ("delta.enableInCommitTimestamps", 0.3),
     ):
@@ -187,11 +187,11 @@ def _kind(dice):
 
 
 class _Table:
-    """One table, its model, and the reader of its log."""
+    """One table, its model, and its log reader."""
 
     def __init__(self, campaign, location, dice):
         self._campaign, self._location, self._dice = campaign, location, dice
-        # Constant, so that a version is what a RESTORE makes it.
+        # The same in all versions, so that a RESTORE changes only rows.
         self._properties, self._mapping, self._layout = _kind(dice)
         # Without deletion vectors writers copy files, and conflict where they copy the same one.
         self._retries = _RETRIES if "delta.enableDeletionVectors" in self._properties else 0
@@ -229,7 +229,7 @@ class _Table:
         self._catch_up(filled.acknowledged)
 
     def can(self, name):
-        """Whether a maintenance command is one for this table."""
+        """Whether a maintenance command applies to this table."""
         return name != "ALTER TABLE" or self._mapping != "none" or "cluster_by" in self._layout
 
     def _alteration(self):
@@ -239,7 +239,7 @@ class _Table:
         return self._dice.choice(choices) if choices else ""
 
     def race(self, changes, maintenance):
-        """Let changes and maintenance run at once, and compare every version that they make."""
+        """Run changes and maintenance concurrently, and check every version that they commit."""
         campaign, dice = self._campaign, self._dice
         newest = len(self._rows) - 1
         target = dice.randint(max(self._first, newest - 8), newest)
@@ -295,7 +295,7 @@ class _Table:
     # --- the model --------------------------------------------------------------------------------------
 
     def _catch_up(self, acknowledged):
-        """Follow the log; each version must have the rows that what was acknowledged for it makes of the one before."""
+        """Follow the log; each version must be the one before it with the acknowledged effect applied."""
         seen = set()
         for version in self._reader.catch_up():
             before = self._rows[-1] if self._rows else {}
@@ -335,7 +335,7 @@ class _Table:
         return change.effect(rows)
 
     def _compare_row_ids(self, version, said, rows):
-        """A row keeps its id for as long as it is there."""
+        """Check that a row keeps its row id for as long as it exists."""
         if self._properties.get("delta.enableRowTracking") != "true":
             return
         found = row_ids(self._reader, version)
@@ -343,7 +343,7 @@ class _Table:
             raise self._broken(f"version {version.number} has row ids twice")
         is_new = set[int]()
         for _, effect in said:
-            # A RESTORE brings back the ids that rows had, of versions that are not followed here.
+            # A RESTORE brings back the row ids of a version that this model has not kept.
             is_new |= rows.keys() if effect is None else effect[0].inserts
         known = self._row_ids
         changed = [each for each in found.keys() & known.keys() - is_new if found[each] != known[each]]
@@ -354,7 +354,7 @@ class _Table:
         self._row_ids = found
 
     def _compare_feed(self, number, before, after):
-        """The change feed of a version makes its rows of those of the version before."""
+        """Check that the change feed leads from the version before to this one."""
         if self._properties.get("delta.enableChangeDataFeed") != "true":
             return
         changes = self._tables[0].changes(number, number, columns=["id", "value", "part", "_change_type"])
@@ -375,7 +375,7 @@ class _Table:
         self._campaign.counts["change feeds compared"] += 1
 
     def compare_readers(self):
-        """Everybody reads what the model has."""
+        """Check that every reader finds the model's rows."""
         expected, newest = self._rows[-1], len(self._rows) - 1
         wanted = sorted((id_, *row) for id_, row in expected.items())
         for number, table in enumerate(self._tables[: len(self._campaign.lakes)]):
@@ -391,7 +391,7 @@ class _Table:
         if sorted(read_with_deltalake(self._location)) != sorted(expected):
             raise self._broken("deltalake reads other rows")
         errors = [one for one in self._tables[0].check()["findings"] if one["severity"] == "error"]
-        # What VACUUM has deleted of older versions is no damage.
+        # Files of older versions that VACUUM has deleted are not damage.
         if errors:
             raise self._broken(f"check of version {newest}: {errors[:3]}")
         if any(part != part_of(id_) for id_, (_, part) in expected.items()):
@@ -406,7 +406,7 @@ class _Table:
 
 
 def row_ids(reader, version):
-    """Return the ids of a version's rows, by the rows' own ids, as PROTOCOL.md, "Row Tracking", says."""
+    """Return row ids by the ``id`` column, computed as in PROTOCOL.md, "Row Tracking"."""
     column = version.metadata["configuration"]["delta.rowTracking.materializedRowIdColumnName"]
     found = {}
     for file in version.files.values():
@@ -472,7 +472,7 @@ def _campaign(way, given, rounds, engine, seconds):
 
 
 def connections(way, folder, stack):
-    """Open two connections: to services of this process, or to processes that share a store."""
+    """Open two connections: to in-process services, or to processes that share a store."""
     (folder / "tables").mkdir(parents=True, exist_ok=True)
     store = f"sqlite:///{folder / 'store.db'}"
     if way == "embedded":

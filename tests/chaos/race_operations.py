@@ -1,4 +1,4 @@
-"""What takes part in a race: row changes, each with what it does to rows, and maintenance, which leaves rows as they are."""
+"""The operations in a race: row changes, each with its effect on the model, and maintenance, which keeps all rows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,26 +11,26 @@ from delvec_kernel.errors import DelvecError
 __all__ = ["BLOCK", "CHANGES", "COPIES", "MAINTENANCE", "SCHEMA", "SPARE", "Change", "due", "part_of"]
 
 BLOCK = 10_000
-"""Ids of one writer; so statistics prove that no writer touches another's rows."""
+"""The size of a writer's id range; statistics prove that no writer touches another's rows."""
 SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.int64()), ("part", pa.string())])
 COPIES = ("copy", "copy renamed")
-"""What the generated column that repeats the id is called."""
+"""The name of the generated column that repeats the id."""
 SPARE = "spare"
-"""A column that comes and goes."""
+"""A column that is added and dropped."""
 _PARTS = ("a b/é=%", "b")
 _ONE_AT_MOST = 40
-"""Rows of one change."""
+"""Rows per change."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One change of rows.
+    """One row change.
 
     Attributes:
-        run: does it to a table, with ``retries``; returns the metrics.
-        effect: from rows, value and part by id, to rows.
-        count: the metric that says how many rows were removed or changed, and from rows to that number; None if none says it.
-        inserts: ids of rows that are new ones, though there were rows of these ids before.
+        run: runs it on a table, with ``retries``; returns the metrics.
+        effect: maps rows, as (value, part) by id, to rows.
+        count: the metric for rows removed or changed, and a function from rows to its value; None if there is no metric.
+        inserts: ids of newly inserted rows, though rows with these ids existed before.
     """
 
     text: str
@@ -41,7 +41,7 @@ class Change:
 
 
 def part_of(id_):
-    """Return the partition that a row is in, always."""
+    """Return the partition of a row, which never changes."""
     return _PARTS[id_ // 7 % len(_PARTS)]
 
 
@@ -62,7 +62,7 @@ def _without(rows, ids):
 
 
 def _delete_range(dice, block, newest):
-    """A condition whose bounds are to be computed."""
+    """Delete by a condition with computed bounds."""
     ids = _range(dice, block, newest)
     where = f"id BETWEEN {ids.start} AND {ids.stop} - 1"
     return _deleting(where, ids, lambda table, **how: table.delete(where, **how))
@@ -154,7 +154,7 @@ CHANGES = {
     "MERGE": _merge,
     "replaceWhere": _replace,
 }
-"""From dice, the writer's block and how many ids of it were ever used, to a change."""
+"""Functions from dice, the writer's block and the number of its ids used so far, to a change."""
 
 
 def _vacuum(mode, *, quarantine=False):
@@ -173,12 +173,12 @@ def _restore(table, round_):
 
 
 def _sort(table, round_):
-    """Sort the whole table: by its clustering columns where it has some, which Z-order then refuses to ignore."""
+    """Cluster the whole table: by its clustering columns if it has any, as Z-order is refused then."""
     return table.optimize(full=True) if round_.is_clustered else table.optimize.z_order([round_.column])
 
 
 def _alter(table, round_):
-    """Rename the column that no command names, or drop or add another; a RESTORE meanwhile changes which there are."""
+    """Rename the column that no command uses, or drop or add another; a concurrent RESTORE may change which exist."""
     while True:
         names = table.schema().names
         renamed = next(name for name in COPIES if name in names)
@@ -208,20 +208,20 @@ MAINTENANCE = {
     "statistics": lambda table, _: table.compute_statistics(),
     "ALTER TABLE": _alter,
 }
-"""To be called with a table and the round."""
+"""Functions of a table and the round."""
 _ALTERATIONS = frozenset({"RENAME COLUMN", "DROP COLUMNS", "ADD COLUMNS"})
 
 
 def due(name, error):
-    """Whether an error is one that a user has to expect.
+    """Return whether a user must expect an error.
 
-    There are five: a row change that loses to a RESTORE, which changes rows that it has read, or to a change of columns;
-    a RESTORE of files that a VACUUM has deleted; a VACUUM LITE of a log that was cleaned up; vectors of a table that has
-    them turned off. Whatever rewrites files plans again by itself.
+    There are five: a row change that loses to a RESTORE of rows that it has read, or to a change of columns;
+    a RESTORE of files that a VACUUM has deleted; a VACUUM LITE of a log that was cleaned up; deletion vector commands on a
+    table without them. Commands that rewrite files plan again by themselves.
 
     Args:
-        name: what failed.
-        error: with what.
+        name: the command that failed.
+        error: its error.
     """
     winner = getattr(error, "conflict", None) or {}
     if name in CHANGES:

@@ -1,4 +1,4 @@
-"""One `delvec serve` as a process that is killed and comes back."""
+"""A `delvec serve` process that is killed and restarted."""
 
 import os
 import signal
@@ -22,18 +22,18 @@ def free_port():
 
 
 class Replica:
-    """A service process on a port of its own.
+    """A service process on its own port.
 
     Args:
-        number: which one; its log is named after it.
-        folder: for the log.
-        roots: where tables may lie.
-        database_url: of the SQL store.
+        number: its number, which also names its log.
+        folder: where the log goes.
+        roots: where tables may be.
+        database_url: the SQL store's.
         settings: further ``DELVEC_`` variables.
 
     Attributes:
         starts: how often it was started.
-        exits: exit codes of processes that ended by themselves: a fault point, or a start without a database.
+        exits: exit codes of processes that ended by themselves, at a fault point or for want of a database.
     """
 
     def __init__(self, number, folder, roots, database_url, **settings):
@@ -62,7 +62,7 @@ class Replica:
         return process is not None and process.poll() is None
 
     def start(self, *, fault_points=""):
-        """Start it, and do not wait.
+        """Start it without waiting.
 
         Args:
             fault_points: see ``operations.fault_points``.
@@ -80,7 +80,7 @@ class Replica:
             self.starts += 1
 
     def wait(self, seconds=_READY_SECONDS):
-        """Wait until it serves; return whether it does."""
+        """Wait until it is ready; return whether it is."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             try:
@@ -93,7 +93,7 @@ class Replica:
         return False
 
     def kill(self):
-        """Kill it as if the power failed; return whether it ran."""
+        """Kill it as a power failure would; return whether it was running."""
         with self._lock:
             if not self.running:
                 return False
@@ -106,7 +106,7 @@ class Replica:
         self._process.send_signal(number)
 
     def ready(self):
-        """Whether ``/readyz`` says yes, as a load balancer would ask."""
+        """Return whether ``/readyz`` reports ready, as a load balancer would check."""
         try:
             with urllib.request.urlopen(f"{self.url}/readyz", timeout=5):
                 return True
@@ -114,11 +114,11 @@ class Replica:
             return False
 
     def ended(self, seconds=60):
-        """Wait until it ends by itself; return its exit code."""
+        """Wait until it exits by itself; return its exit code."""
         return self._process.wait(seconds)
 
     def revive(self, **options):
-        """Start it again if it ended by itself; return whether it had."""
+        """Restart it if it exited by itself; return whether it had."""
         with self._lock:
             process = self._process
             code = None if process is None else process.poll()

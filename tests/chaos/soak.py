@@ -1,6 +1,6 @@
-"""``python -m tests.chaos.soak --minutes 60``: clients work while replicas are replaced and their database restarts.
+"""``python -m tests.chaos.soak --minutes 60``: clients work while replicas are replaced and the database restarts.
 
-What the clients were told is compared with what is in the tables, and the memory of a replica that stays is watched.
+The answers that clients got are compared with the tables, and the memory of a long-lived replica is watched.
 """
 
 import argparse
@@ -30,18 +30,18 @@ from delvec.http.service_client import ServiceClient
 TABLES = 3
 _SAMPLE_SECONDS = 5.0
 _GRACE_SECONDS = 15.0
-"""After the database came back, errors that began before may still be told."""
+"""How long after the database is back errors from the outage may still arrive."""
 
 
 @dataclass
 class Report:
-    """What a soak found.
+    """The results of a soak.
 
     Attributes:
-        broken: promises that were broken, in words; none of them, or the soak failed.
-        seconds: of each kind of command that succeeded.
-        errors: of commands that failed, by kind, error, and whether the database was away.
-        memory: bytes of the replica that was never replaced, and when.
+        broken: broken promises, in words; any makes the soak fail.
+        seconds: durations of successful commands, by kind.
+        errors: failed commands, by kind, error, and whether the database was down.
+        memory: times and bytes of the replica that is never replaced.
     """
 
     clients: int
@@ -56,7 +56,7 @@ class Report:
     rows: int = 0
 
     def memory_by_quarter(self):
-        """Return the median bytes in each quarter of the time."""
+        """Return the median bytes in each quarter of the run."""
         size = max(1, len(self.memory) // 4)
         return [statistics.median(self.memory[at : at + size]) for at in range(0, 4 * size, size)]
 
@@ -81,10 +81,10 @@ class Soak:
     """A service of three replicas under load; a context manager.
 
     Args:
-        folder: for tables and logs.
+        folder: where tables and logs go.
         postgres: a running :class:`tests.postgres_server.PostgresServer`.
-        clients: how many.
-        seed: of their dice.
+        clients: how many to run.
+        seed: for their random choices.
     """
 
     def __init__(self, folder, postgres, clients, seed):
@@ -113,7 +113,7 @@ class Soak:
             replica.kill()
 
     def run(self, seconds, *, trouble_every):
-        """Run for so long; in turn a replica is replaced, and the database restarted, so often, each once at least."""
+        """Run for this long, alternately replacing a replica and restarting the database, each at least once."""
         began = time.time()
         report = Report(self._clients)
         context = multiprocessing.get_context("spawn")
@@ -143,7 +143,7 @@ class Soak:
         self._check(report, told)
         return report
 
-    # --- while it runs ------------------------------------------------------------------------------------
+    # --- during the run ------------------------------------------------------------------------------------
 
     def _trouble(self, report, until, every):
         veteran = ProcessTree(self._replicas[0].process_id)
@@ -161,7 +161,7 @@ class Soak:
             time.sleep(min(_SAMPLE_SECONDS, every / 4))
 
     def _replace(self):
-        """Start a replica, and end the one that has been there longest but for the first."""
+        """Start a replica, and end the oldest one except the first."""
         self._replicas.append(self._replica())
         self._publish()
         old = self._replicas.pop(1)

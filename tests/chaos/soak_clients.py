@@ -1,4 +1,4 @@
-"""The clients of a soak: processes that append, change, delete and read, and remember what they were told."""
+"""The clients of a soak: processes that append, update, delete and read, and remember the answers."""
 
 import json
 import random
@@ -16,21 +16,21 @@ from delvec_kernel.errors import DelvecError
 SCHEMA = pa.schema([("id", pa.int64()), ("client", pa.int32()), ("value", pa.int64())])
 _READY_FOR_SECONDS = 0.25
 _OWN_IDS = 10**9
-"""Ids of one client: none of them is another's to change."""
+"""The size of a client's id range; no other client changes those rows."""
 _HELD = 500
 _THINKING_SECONDS = 0.05
 _KINDS = {"append": 4, "delete": 3, "update": 2, "count": 3, "read": 3, "health": 1, "history": 1}
-"""What a client does, and how often."""
+"""A client's operations and their weights."""
 
 
 @dataclass
 class Told:
-    """What a client was told.
+    """The answers that a client got.
 
     Attributes:
-        values: of the rows that must be there, by table and id; None where an update was not answered.
-        unsure: rows that may be there or not, because a command was not answered.
-        requests: of each command when it began, its kind, its seconds, and the type of its error or an empty text.
+        values: values of rows that must exist, by table and id; None if an update was not answered.
+        unsure: rows that may or may not exist, because a command was not answered.
+        requests: each command's start, kind, seconds, and error type or an empty string.
     """
 
     values: dict = field(default_factory=dict)
@@ -42,10 +42,10 @@ class Client:
     """One of the clients.
 
     Args:
-        number: which one.
-        replicas: a file that lists their ports; it is read again, because replicas are replaced.
-        locations: of the tables.
-        seed: of its dice.
+        number: the client's number.
+        replicas: a file with the replicas' ports, read repeatedly because replicas are replaced.
+        locations: the tables' locations.
+        seed: for its random choices.
     """
 
     def __init__(self, number, replicas, locations, seed):
@@ -106,7 +106,7 @@ class Client:
         self._tables[place].count()
 
     def _read(self, place):
-        """Read rows of its own, which nobody else changes: they are as it was told."""
+        """Read some of its own rows, which nobody else changes, and compare them with the answers."""
         names = self._some(place)
         if names:
             found = self._tables[place].to_arrow(predicate=_in(names)).to_pydict()
@@ -136,7 +136,7 @@ def _in(names):
 
 
 def work(number, replicas, locations, seed, ended, answers):
-    """Run a client in a process of its own, and send what it was told."""
+    """Run a client in a separate process, and send the answers it got."""
     client = Client(number, replicas, locations, seed)
     try:
         client.run(ended)

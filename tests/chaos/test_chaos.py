@@ -1,4 +1,4 @@
-"""Nothing is lost, doubled or resurrected, whatever befalls requests, replicas and their store."""
+"""No row is lost, doubled or resurrected, whatever happens to requests, replicas and their store."""
 
 import random
 import sys
@@ -20,7 +20,7 @@ def test_nothing_is_lost_doubled_or_resurrected(tmp_path, postgres, capsys):
         sys.stdout.write(f"\n{campaign.report}\n")
     assert campaign.report.rounds == ROUNDS
     assert campaign.report.outcomes["append acknowledged"] > ROUNDS
-    # Rounds in which nothing happened would prove nothing.
+    # Rounds without faults would prove nothing.
     assert sum(count for name, count in struck.items() if name.startswith("proxy: ")) > ROUNDS
 
 

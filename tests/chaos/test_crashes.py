@@ -1,6 +1,6 @@
-"""A service process that is killed in the middle of a commit leaves a table that every reader reads the same.
+"""A service process killed during a commit leaves a table that all readers read alike.
 
-What is left beside it are files that no version names, each in the ledger. The request, sent again, takes effect once.
+It leaves only files that no version names, each in the ledger. The request, sent again, takes effect once.
 """
 
 import base64
@@ -30,12 +30,12 @@ CREATED, FILLED, COMMITTED = 0, 1, 2
 
 @dataclass(frozen=True)
 class Crash:
-    """Where a commit is killed, and what is left.
+    """A point where a commit is killed, and the state afterwards.
 
     Attributes:
-        operation: of the commit.
-        version: the newest after the crash.
-        files: deletion vector files in storage after it.
+        operation: the commit's operation.
+        version: the newest version after the crash.
+        files: deletion vector files in storage afterwards.
     """
 
     point: str
@@ -80,7 +80,7 @@ def test_a_killed_service_leaves_a_table_and_ledgered_files(tmp_path, running, c
         httpx.post(f"{replica.url}/v1/tables/{name}/commits", timeout=60, **request)
     assert replica.ended() == -9, replica.tail()
 
-    # Before anything is started again, readers see what was committed, and no more.
+    # Before any restart, readers see exactly what was committed.
     expected = after(crash.operation) if crash.version == COMMITTED else ROWS
     assert deltalake.DeltaTable(str(location)).version() == crash.version
     assert sorted(read_with_deltalake(location)) == sorted(expected)
@@ -102,7 +102,7 @@ def test_a_killed_service_leaves_a_table_and_ledgered_files(tmp_path, running, c
 
 
 def check_files(client, url, location):
-    """The log holds each transaction once; what it does not name is in the ledger, and not as committed."""
+    """The log has each transaction once; files it does not name are in the ledger, and not as committed."""
     log = Log()
     log.read(location)
     assert set(log.keys.values()) == {1}
@@ -156,6 +156,6 @@ def after(operation):
 
 
 def read_with_delvec(client, location):
-    # Not closed: that would close the service, which is the client's.
+    # Not closed: that would close the service, which belongs to the client.
     lake = Connection(ServiceClient("http://embedded", transport=client._transport))
     return lake.table(str(location), engine="duckdb").to_arrow(columns=["id"])["id"].to_pylist()

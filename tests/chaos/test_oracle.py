@@ -1,4 +1,4 @@
-"""The oracle notices what it is there to notice."""
+"""The oracle detects every kind of broken promise."""
 
 import json
 from collections import Counter
@@ -31,7 +31,7 @@ def appended(told, key, ids, version):
     return operation
 
 
-def test_a_table_that_is_as_told_passes(told):
+def test_a_table_that_matches_all_answers_passes(told):
     appended(told, "a", [1, 2], 0)
     appended(told, "b", [3], 0)
     told.acknowledge(told.begin("delete", "c", [2]), 1)
@@ -52,7 +52,7 @@ def test_a_table_that_is_as_told_passes(told):
     ("rows", "message"),
     [([1], "1 rows lost"), ([1, 2, 2], "1 twice"), ([1, 2, 3], "1 that must not be there")],
 )
-def test_rows_that_are_lost_doubled_or_resurrected_are_noticed(told, rows, message):
+def test_lost_doubled_and_resurrected_rows_are_detected(told, rows, message):
     appended(told, "a", [1, 2, 3], 0)
     told.acknowledge(told.begin("delete", "b", [3]), 1)
     commit(told, 0, "a")
@@ -71,7 +71,7 @@ def test_rows_that_are_lost_doubled_or_resurrected_are_noticed(told, rows, messa
         (["b", "a"], "is not at version 0"),
     ],
 )
-def test_an_answer_that_the_log_does_not_bear_out_is_noticed(told, versions, message):
+def test_an_answer_that_contradicts_the_log_is_detected(told, versions, message):
     appended(told, "a", [1], 0)
     for version, key in enumerate(versions):
         commit(told, version, key)
@@ -80,7 +80,7 @@ def test_an_answer_that_the_log_does_not_bear_out_is_noticed(told, versions, mes
         told.check_log()
 
 
-def test_a_conflict_that_took_effect_is_noticed(told):
+def test_a_conflict_that_took_effect_is_detected(told):
     told.begin("delete", "a", [1]).outcome = oracle.CONFLICT
     commit(told, 0, "a")
 
@@ -88,7 +88,7 @@ def test_a_conflict_that_took_effect_is_noticed(told):
         told.check_log()
 
 
-def test_a_gap_in_the_log_is_noticed(told):
+def test_a_gap_in_the_log_is_detected(told):
     commit(told, 0, "a")
     commit(told, 2, "b")
 
@@ -99,7 +99,7 @@ def test_a_gap_in_the_log_is_noticed(told):
 @pytest.mark.parametrize(
     ("changes", "message"), [({"removes": ["y"]}, "removes what is not live"), ({"adds": ["x"]}, "is live")]
 )
-def test_files_that_come_twice_or_go_unseen_are_noticed(told, changes, message):
+def test_files_added_twice_or_removed_unseen_are_detected(told, changes, message):
     commit(told, 0, "a", adds=["x"])
     commit(told, 1, "b", **changes)
 

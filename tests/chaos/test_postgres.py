@@ -1,6 +1,6 @@
-"""PostgreSQL that crashes, has no connection left, or is restored from a dump, under services that go on.
+"""PostgreSQL crashes, runs out of connections, or is restored from a dump, under running services.
 
-What was acknowledged is in the table once; what fails, fails with an error that says so; nothing comes back.
+Acknowledged commits are in the table once, failures name the cause, and no deleted row comes back.
 """
 
 import itertools
@@ -25,7 +25,7 @@ SCHEMA = pa.schema([("id", pa.int64())])
 
 
 def lake_of(client):
-    # Not closed: that would close the service, which is the client's.
+    # Not closed: that would close the service, which belongs to the client.
     return Connection(ServiceClient("http://embedded", transport=client._transport, sleep=lambda _: None))
 
 
@@ -37,9 +37,9 @@ class Writers:
     """Threads that append and delete through several services until they are stopped.
 
     Attributes:
-        there: ids whose append was acknowledged, less those whose DELETE was.
-        unknown: ids of which an append or a DELETE failed, and may have taken effect.
-        errors: what was raised, by class.
+        there: ids with an acknowledged append and no acknowledged DELETE.
+        unknown: ids whose append or DELETE failed but may have taken effect.
+        errors: errors raised, by class.
     """
 
     def __init__(self, tables):
@@ -57,11 +57,11 @@ class Writers:
     def __exit__(self, *_):
         self._stop.set()
         for future in self._futures:
-            future.result()  # what is not a DelvecError is raised here
+            future.result()  # re-raises anything that is not a DelvecError
         self._pool.shutdown()
 
     def wait_for(self, more):
-        """Wait until so many more commands have been acknowledged."""
+        """Wait until this many more commands have been acknowledged."""
         end = self.done + more
         while self.done < end and not any(future.done() for future in self._futures):
             threading.Event().wait(0.02)
@@ -89,7 +89,7 @@ class Writers:
 
 
 def check(location, writers, before=frozenset()):
-    """Compare the table with what writers were told, and the log with what a log is."""
+    """Compare the table with the writers' answers, and check the log's invariants."""
     found = read_with_deltalake(location)
     assert len(found) == len(set(found)), "a row is there twice"
     known = (writers.there | before) - writers.unknown
@@ -100,7 +100,7 @@ def check(location, writers, before=frozenset()):
 
 
 @pytest.mark.timeout(600)
-def test_a_server_that_crashes_again_and_again_loses_nothing(tmp_path, running, postgres):
+def test_repeated_crashes_of_the_server_lose_nothing(tmp_path, running, postgres):
     location = tmp_path / "table"
     with running(database_url=postgres.url) as one, running(database_url=postgres.url) as two:
         lakes = [lake_of(one), lake_of(two)]
@@ -119,9 +119,7 @@ def test_a_server_that_crashes_again_and_again_loses_nothing(tmp_path, running, 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_a_server_that_is_away_for_a_minute_fails_requests_in_words_and_loses_none(
-    tmp_path, running, postgres
-):
+def test_a_one_minute_outage_fails_requests_with_clear_errors_and_loses_none(tmp_path, running, postgres):
     location = tmp_path / "table"
     with running(database_url=postgres.url) as one, running(database_url=postgres.url) as two:
         lakes = [lake_of(one), lake_of(two)]
@@ -132,7 +130,7 @@ def test_a_server_that_is_away_for_a_minute_fails_requests_in_words_and_loses_no
             end = time.monotonic() + 60
             while time.monotonic() < end:
                 assert (one.get("/livez").status_code, one.get("/readyz").status_code) == (200, 503)
-                with suppress(ServiceUnavailable):  # or the rows, but nothing else
+                with suppress(ServiceUnavailable):  # either this error or the right rows
                     assert {1, 2, 3} <= set(lakes[0].table(str(location)).to_arrow()["id"].to_pylist())
                 time.sleep(0.5)
             postgres.start()
@@ -144,7 +142,7 @@ def test_a_server_that_is_away_for_a_minute_fails_requests_in_words_and_loses_no
 @pytest.mark.parametrize(
     "point", ["before-ledger", "after-ledger", "before-put", "after-put", "before-close"]
 )
-def test_a_server_that_crashes_in_mid_commit_leaves_a_commit_that_asking_again_settles(
+def test_a_server_crash_in_mid_commit_leaves_a_commit_that_a_retry_settles(
     tmp_path, running, postgres, point
 ):
     location = tmp_path / "table"
@@ -174,7 +172,7 @@ def take_all(url, connections):
 
 
 @pytest.mark.timeout(600)
-def test_a_server_without_a_connection_left_is_an_error_that_passes(tmp_path, running, postgres):
+def test_a_server_out_of_connections_is_a_transient_error(tmp_path, running, postgres):
     location = tmp_path / "table"
     postgres.execute("ALTER SYSTEM SET max_connections = 12")
     postgres.stop()
@@ -194,7 +192,7 @@ def test_a_server_without_a_connection_left_is_an_error_that_passes(tmp_path, ru
             for each in flood:
                 each.close()
         assert writers.errors <= {"ServiceUnavailable"}
-        end = time.monotonic() + 60  # the server notices later than we that they are closed
+        end = time.monotonic() + 60  # the server notices the closed connections later than we do
         while client.get("/readyz").status_code != 200 and time.monotonic() < end:
             time.sleep(0.05)
         table.append(rows(4))
@@ -202,7 +200,7 @@ def test_a_server_without_a_connection_left_is_an_error_that_passes(tmp_path, ru
 
 
 @pytest.mark.timeout(600)
-def test_a_database_that_is_restored_under_live_services_forgets_no_commit(tmp_path, running, postgres):
+def test_a_database_restored_under_live_services_forgets_no_commit(tmp_path, running, postgres):
     location = tmp_path / "table"
     with running(database_url=postgres.url) as one, running(database_url=postgres.url) as two:
         lakes = [lake_of(one), lake_of(two)]
@@ -220,7 +218,7 @@ def test_a_database_that_is_restored_under_live_services_forgets_no_commit(tmp_p
                 postgres.restore(saved)
                 writers.wait_for(4)
 
-        # What was done since the dump is in the log, and known from there.
+        # Commits made since the dump are found in the log.
         for client in (one, two):
             again = client.post(f"/v1/tables/{table.name}/commits", json=body, headers=headers)
             assert again.status_code == 200, again.text

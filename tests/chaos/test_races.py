@@ -1,4 +1,4 @@
-"""Row changes against maintenance: no row is lost, none is back, and nothing conflicts that need not."""
+"""Row changes race maintenance: no row is lost or resurrected, and there are no needless conflicts."""
 
 import random
 import sys
@@ -24,18 +24,18 @@ def race(way, folder, rounds, capsys, *, engine="duckdb"):
 
 
 @pytest.mark.timeout(900)
-def test_changes_and_maintenance_pass_each_other(tmp_path, capsys):
+def test_changes_and_maintenance_do_not_conflict(tmp_path, capsys):
     race("embedded", tmp_path, ROUNDS, capsys)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(4 * 3600)
 @pytest.mark.parametrize("way", ["embedded", "served"])
-def test_changes_and_maintenance_pass_each_other_in_the_long_run(way, tmp_path, capsys):
+def test_changes_and_maintenance_do_not_conflict_in_the_long_run(way, tmp_path, capsys):
     race(way, tmp_path, LONG_ROUNDS, capsys)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(4 * 3600)
-def test_changes_and_maintenance_pass_each_other_on_spark(spark, tmp_path, capsys):
+def test_changes_and_maintenance_do_not_conflict_on_spark(spark, tmp_path, capsys):
     race("embedded", tmp_path, SPARK_ROUNDS, capsys, engine=spark)

@@ -1,4 +1,4 @@
-"""Services that share a SQL store, and a store that vanishes and comes back in the middle of a commit."""
+"""Services that share a SQL store, and a store that vanishes and returns in the middle of a commit."""
 
 import base64
 import threading
@@ -33,7 +33,7 @@ def url(request, tmp_path):
 
 
 def lake_of(client):
-    # Not closed: that would close the service, which is the client's.
+    # Not closed: that would close the service, which belongs to the client.
     service = ServiceClient("http://embedded", transport=client._transport, sleep=lambda _: None)
     return Connection(service)
 
@@ -53,7 +53,7 @@ def filled(lake, location):
     return table
 
 
-# --- two services at once -----------------------------------------------------------------------------
+# --- two concurrent services -----------------------------------------------------------------------------
 
 
 def test_two_services_at_once_lose_no_update(tmp_path, running, url):
@@ -110,7 +110,7 @@ def test_one_request_to_two_services_at_once_takes_effect_once(tmp_path, running
 # --- transactions of the store ------------------------------------------------------------------------
 
 
-def test_transactions_are_read_committed_whatever_the_server_prefers(postgres):
+def test_transactions_are_read_committed_regardless_of_the_servers_default(postgres):
     postgres.execute("ALTER DATABASE postgres SET default_transaction_isolation = 'serializable'")
     database = Database(postgres.url)
     database.migrate()
@@ -137,7 +137,7 @@ def test_no_sql_transaction_is_open_while_a_commit_waits_for_storage(tmp_path, r
         query = "SELECT query FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'"
         idle.extend(postgres.query(query))
 
-    # Without snapshots in the database, whose saving is not the commit's business.
+    # No snapshots in the database: saving them is not part of the commit.
     with running(database_url=postgres.url, log_maintenance=False, snapshot_store_bytes=0) as client:
         table = filled(lake_of(client), tmp_path / "table")
         with fault_points.armed(after_ledger=look, before_put=look, after_put=look):
@@ -150,7 +150,7 @@ def test_no_sql_transaction_is_open_while_a_commit_waits_for_storage(tmp_path, r
 # --- a store that vanishes ----------------------------------------------------------------------------
 
 
-def test_a_store_that_is_away_before_the_work_means_503_and_nothing_done(tmp_path, running, postgres):
+def test_a_store_that_is_down_before_a_commit_means_503_and_no_effect(tmp_path, running, postgres):
     location = tmp_path / "table"
     with running(database_url=postgres.url) as client:
         table = filled(lake_of(client), location)

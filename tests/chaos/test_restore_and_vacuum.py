@@ -1,4 +1,4 @@
-"""RESTORE and a VACUUM that is deleting, in two service processes on one store: neither takes what the other needs."""
+"""RESTORE and a running VACUUM in two service processes on one store: neither deletes or restores the other's files."""
 
 from concurrent.futures import ThreadPoolExecutor, wait
 
@@ -14,7 +14,7 @@ START_SECONDS = 300
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def lakes(request, tmp_path):
-    """A connection to a service in this process, and one to another process, with the store of the first."""
+    """A connection to an in-process service, and one to another process on the same store."""
     url = (
         f"sqlite:///{tmp_path / 'store.db'}"
         if request.param == "sqlite"
@@ -41,7 +41,7 @@ def ids(table):
 
 @pytest.mark.timeout(900)
 def test_a_restore_waits_for_a_vacuum_that_another_process_runs(lakes, monkeypatch):
-    """Between VACUUM's look at the log and its deletes: the RESTORE would find all files, and commit them."""
+    """Between VACUUM's read of the log and its deletes, the RESTORE would find all files and commit them."""
     here, there = lakes
     delete, restores = vacuuming.delete_files, []
     with ThreadPoolExecutor(1) as pool:
@@ -61,7 +61,7 @@ def test_a_restore_waits_for_a_vacuum_that_another_process_runs(lakes, monkeypat
 
 @pytest.mark.timeout(900)
 def test_a_vacuum_waits_for_a_restore_that_another_process_runs(lakes, monkeypatch):
-    """Between RESTORE's look at the files and its commit: the VACUUM would delete them."""
+    """Between RESTORE's check of the files and its commit, the VACUUM would delete them."""
     here, there = lakes
     commit, vacuums = Commits.commit, []
     with ThreadPoolExecutor(1) as pool:

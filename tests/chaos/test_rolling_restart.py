@@ -1,4 +1,4 @@
-"""Replicas and workers that are replaced under load: nobody who asks who is ready, and tries again, sees it."""
+"""Replicas and workers are replaced under load: clients that check readiness and retry see no error."""
 
 import itertools
 import signal
@@ -18,11 +18,11 @@ from delvec.http.service_client import ServiceClient
 
 SCHEMA = pa.schema([("id", pa.int64())])
 COMMITS = 2
-"""Of each writer, between two steps of a restart."""
+"""Commits per writer between two steps of a restart."""
 
 
 class Load:
-    """Two writers and a reader, who expect no error whatever."""
+    """Two writers and a reader that must not see any error."""
 
     def __init__(self, lakes, location):
         self._lakes, self._location = lakes, location
@@ -43,7 +43,7 @@ class Load:
             future.result()
 
     def pass_on(self):
-        """Wait until some more commits are acknowledged."""
+        """Wait until several more commits are acknowledged."""
         end = len(self.appended) + COMMITS * len(self._lakes)
         while len(self.appended) < end and not any(future.done() for future in self._futures):
             time.sleep(0.01)
@@ -99,7 +99,7 @@ def test_replicas_are_replaced_under_load_without_a_failed_request(tmp_path, rep
             old.send(signal.SIGTERM)
             while old.ready():
                 time.sleep(0.01)
-            # Not ready, and yet it answers those who have not noticed.
+            # Not ready, but it still answers clients that have not noticed.
             with httpx.Client(base_url=old.url) as client:
                 answer = client.get("/v1/tables")
             assert (answer.status_code, answer.headers["connection"]) == (200, "close")
@@ -129,7 +129,7 @@ def test_workers_share_a_port_and_are_replaced_under_load(tmp_path, replica):
     assert sorted(read_with_deltalake(location)) == sorted(load.appended)
 
 
-def test_workers_that_could_not_work_together_are_refused_at_the_start(tmp_path):
+def test_workers_without_a_shared_store_are_refused_at_startup(tmp_path):
     service = Replica(0, tmp_path, str(tmp_path), "sqlite://", DELVEC_WORKERS="2")
     service.start()
     assert service.ended() == 1

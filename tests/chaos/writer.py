@@ -1,4 +1,4 @@
-"""A writer as users are: the client's own transactions, through the proxy, with its own patience."""
+"""A writer like a user's: the client's own transactions, sent through the proxy, with its own retries."""
 
 import random
 import time
@@ -28,17 +28,17 @@ _AWAY = (ServiceUnavailable, StorageError)
 
 
 class GaveUpError(Exception):
-    """Nothing was answered for long enough; nothing was asked to be committed either."""
+    """There was no answer for too long; nothing had been submitted for commit."""
 
 
 class Writer:
-    """One of the writers; used by one thread.
+    """One of the writers, for one thread.
 
     Args:
-        number: which one; also the seed of its dice, with ``seed``.
-        url: of the proxy.
-        location: of the table.
-        oracle: is told everything.
+        number: its number; seeds its random choices together with ``seed``.
+        url: the proxy's.
+        location: the table's.
+        told: the oracle, which records every operation.
     """
 
     def __init__(self, number, seed, url, location, told):
@@ -56,7 +56,7 @@ class Writer:
         self._connection.close()
 
     def step(self):
-        """Append some rows, or delete some, in one of several ways."""
+        """Append or delete some rows in one of several ways."""
         with suppress(GaveUpError):
             way = self._random.choice([self._append, self._append, self._delete_rows, self._delete_where])
             way()
@@ -80,7 +80,7 @@ class Writer:
         self._settle(self._oracle.begin("append", transaction.transaction_id, ids), transaction)
 
     def _delete_rows(self):
-        """Delete by row index, as read now or a step ago: nothing but these rows matters."""
+        """Delete by row index, read now or a step ago; it depends only on these rows."""
         ids = self._oracle.some_rows(self._random, self._random.randint(1, 3))
         if not ids:
             return
@@ -93,7 +93,7 @@ class Writer:
         self._delete(ids, self._plan(ids), _in(ids))
 
     def _plan(self, ids):
-        """Plan, and then perhaps dawdle, so that others come between."""
+        """Plan, then perhaps pause so that others commit in between."""
         table = self._found()
         scan, condition = self._asked(lambda: table.plan(predicate=_in(ids)))
         if self._random.random() < 0.3:
@@ -112,19 +112,19 @@ class Writer:
             self._settle(operation, transaction, predicate)
 
     def settle_again(self, operation):
-        """Send an operation again as it was sent first."""
+        """Send an operation again, unchanged."""
         transaction, predicate = operation.sent
         self._settle(operation, transaction, predicate)
 
     def _settle(self, operation, transaction, predicate=None):
-        """Send the transaction until there is an answer; the same one, under the same key."""
+        """Send the same transaction, with the same key, until there is an answer."""
         operation.sent = transaction, predicate
         for _ in range(_TRIES):
             operation.attempts += 1
             try:
                 done = transaction.commit(predicate=predicate)
             except (CommitOutcomeUnknown, *_AWAY) as error:
-                # What was refused for now may still be under way where it was sent before.
+                # After a temporary refusal, an earlier attempt may still be running on another replica.
                 operation.error = error.type
             except TableNotFound as error:
                 operation.error = error.type
@@ -150,7 +150,7 @@ class Writer:
         return self._table
 
     def _register(self):
-        """Find the table by its location; that also registers it with a store that has forgotten it."""
+        """Find the table by its location, which registers it again with a store that has lost it."""
         for _ in range(_TRIES):
             try:
                 self._table = self._connection.table(self._location, engine="duckdb")
@@ -161,7 +161,7 @@ class Writer:
         raise GaveUpError
 
     def _asked(self, question):
-        """Return the answer to what may be asked again."""
+        """Return the answer to a request that is safe to repeat."""
         for _ in range(_TRIES):
             try:
                 return question()

@@ -1,4 +1,4 @@
-"""Where tables can be: local disk, this process's memory, S3 as moto and versitygw serve it; SQLite and PostgreSQL."""
+"""Storage for tables: local disk, memory, S3 served by moto and versitygw, Azurite; and SQLite and PostgreSQL."""
 
 import logging
 import re
@@ -24,13 +24,13 @@ from delvec_service.store.database import Database
 
 @dataclass(frozen=True)
 class S3Request:
-    """A request as the S3 server got it.
+    """A request received by the S3 server.
 
     Attributes:
         kind: GET, HEAD, PUT, LIST and so on.
-        key: of the object, or the prefix that is listed; URL-decoded.
+        key: the object's key, or the listed prefix; URL-decoded.
         range: the Range header, or an empty string.
-        access_key: that it is signed with, or an empty string.
+        access_key: the key that signed it, or an empty string.
     """
 
     kind: str
@@ -40,10 +40,10 @@ class S3Request:
 
 
 class S3Server:
-    """moto's S3 over HTTP, with every request written down.
+    """moto's S3 over HTTP, which records every request.
 
     Attributes:
-        fault: gets a request; returns status, headers and body to answer with, or None.
+        fault: maps a request to the status, headers and body to answer with, or None.
     """
 
     def __init__(self):
@@ -72,7 +72,7 @@ class S3Server:
             return [body]
         if environ["REQUEST_METHOD"] != "PUT":
             return self._app(environ, start_response)
-        with self._creating:  # moto looks, and then writes
+        with self._creating:  # moto checks and then writes, which is not atomic
             return self._app(environ, start_response)
 
     def stop(self):

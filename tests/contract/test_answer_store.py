@@ -1,4 +1,4 @@
-"""Answers by key: claimed by one, kept once, forgotten in time; the same on SQLite and on PostgreSQL."""
+"""Answers by idempotency key: claimed once, stored once, expired; on SQLite and PostgreSQL."""
 
 import threading
 import uuid
@@ -46,7 +46,7 @@ def test_a_key_is_claimed_by_one_and_answered_to_the_others(store):
     assert store.find("other") is None
 
 
-def test_whoever_brings_another_request_is_told_the_first_ones_hash(store):
+def test_a_different_request_under_the_key_gets_the_first_ones_hash(store):
     store.claim("k", "hash", "me")
 
     assert store.claim("k", "another", "you") == Taken("hash")
@@ -68,13 +68,13 @@ def test_of_many_at_once_one_claims_the_key(store):
     assert [each for each in found if not isinstance(each, Claim)] == [Taken("hash")] * 7
 
 
-def test_a_key_that_is_given_back_is_free(store):
+def test_a_released_key_is_free(store):
     store.release(store.claim("k", "hash", "me"))
 
     assert store.claim("k", "another", "you") == Claim("k", "another", "you")
 
 
-def test_a_claim_runs_out_and_only_its_holder_gives_it_back(store, clock):
+def test_a_claim_expires_and_only_its_holder_can_release_it(store, clock):
     first = store.claim("k", "hash", "me")
     clock.passes(TERM - 1)
     assert store.claim("k", "hash", "you") == Taken("hash")
@@ -102,7 +102,7 @@ def test_an_answer_to_another_request_does_not_replace_a_claim(store):
     assert store.claim("k", "hash", "you") == Taken("hash")
 
 
-def test_old_answers_are_as_good_as_none_and_are_swept(store, clock, database):
+def test_expired_answers_are_ignored_and_swept(store, clock, database):
     store.keep("old", "hash", 200, b"old")
     clock.passes(KEPT + 1)
     store.keep("new", "hash", 200, b"new")
@@ -114,7 +114,7 @@ def test_old_answers_are_as_good_as_none_and_are_swept(store, clock, database):
         assert [row.key for row in session.query(answers.AnswerRow)] == ["new"]
 
 
-def test_a_key_may_be_used_anew_when_its_answer_is_too_old(store, clock):
+def test_a_key_may_be_reused_once_its_answer_has_expired(store, clock):
     store.keep("k", "hash", 200, b"old")
     store.keep("j", "hash", 200, b"old")
     clock.passes(KEPT + 1)

@@ -27,7 +27,7 @@ def record(minutes, **fields):
     )
 
 
-def test_entries_come_back_as_they_were_the_newest_first(store):
+def test_entries_round_trip_newest_first(store):
     first = record(0, principal="etl", table_id="t", table_name="people", version=2**63 - 1, change="WRITE")
     second = record(1, error_code="PERMISSION_DENIED", outcome="denied", status=403, transaction_id="x")
     store.add([first, second])
@@ -52,7 +52,7 @@ def test_a_batch_that_is_written_again_adds_nothing(store):
     assert len(store.page()) == 4
 
 
-def test_text_that_no_database_takes_is_kept_as_far_as_it_can_be(store):
+def test_characters_that_a_database_cannot_store_are_replaced(store):
     store.add([record(0, table_name="a\0b", change="\ud800", principal="x\0")])
 
     (found,) = store.page(principal="x\0")
@@ -60,7 +60,7 @@ def test_text_that_no_database_takes_is_kept_as_far_as_it_can_be(store):
     assert (found.table_name, found.change) == ("a\ufffdb", "\ufffd")
 
 
-def test_old_entries_go(store, monkeypatch):
+def test_old_entries_are_deleted(store, monkeypatch):
     monkeypatch.setattr("delvec_service.store.audit._DELETED_AT_ONCE", 2)
     store.add([record(minutes) for minutes in range(6)])
 

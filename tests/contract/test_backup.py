@@ -1,4 +1,4 @@
-"""What a backup of the SQL store holds, and what becomes of it in another database."""
+"""Backups of the SQL store, and restoring them into another database."""
 
 import json
 from datetime import UTC, datetime
@@ -59,7 +59,7 @@ def fill(database):
     HealthSampleStore(database).count(table_id(LOCATION), CommitCounts(3, 1, 0, 7, since=NOW))
 
 
-def test_a_backup_of_either_database_becomes_the_same_in_an_empty_one(database, other):
+def test_a_backup_of_either_database_restores_into_an_empty_one(database, other):
     fill(database)
 
     found = restore(other, backup(database))
@@ -82,7 +82,7 @@ def test_a_backup_of_either_database_becomes_the_same_in_an_empty_one(database, 
     assert list(backup(other))[1:] == list(backup(database))[1:]
 
 
-def test_what_is_there_stays_unless_it_is_to_be_replaced(database, other):
+def test_existing_rows_stay_unless_replace_is_given(database, other):
     fill(database)
     lines = list(backup(database))
     restore(other, lines)
@@ -99,7 +99,7 @@ def test_what_is_there_stays_unless_it_is_to_be_replaced(database, other):
         Registry(other).get("newer")
 
 
-def test_an_older_backup_gets_defaults_and_what_nobody_knows_is_said(other):
+def test_an_older_backup_gets_defaults_and_unknown_parts_are_reported(other):
     row = {
         "id": table_id(LOCATION),
         "name": "people",
@@ -144,7 +144,7 @@ ROW = json.dumps({"table": "maintenance_policies", "row": {"catalog": "", "name"
         ([HEADER, "[" * 100_000], "not a JSON object"),
     ],
 )
-def test_what_is_no_whole_backup_changes_nothing(other, lines, reason):
+def test_an_incomplete_backup_changes_nothing(other, lines, reason):
     other.migrate()
     fill(other)
     before = list(backup(other))[1:]
@@ -155,8 +155,8 @@ def test_what_is_no_whole_backup_changes_nothing(other, lines, reason):
     assert list(backup(other))[1:] == before
 
 
-def test_whoever_adds_a_table_has_decided_whether_backups_hold_it():
-    """A table that can be rebuilt from the logs belongs to LEFT_OUT; all others are kept."""
+def test_every_table_is_either_backed_up_or_left_out():
+    """A table that can be rebuilt from the logs belongs in LEFT_OUT; all others are backed up."""
     assert set(Base.metadata.tables) >= LEFT_OUT
     for table in Base.metadata.sorted_tables:
         if table.name not in LEFT_OUT:

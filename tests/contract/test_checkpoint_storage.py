@@ -56,7 +56,7 @@ def paths(table):
 
 
 @pytest.mark.parametrize("policy", ["classic", "v2"])
-def test_a_log_lives_on_its_checkpoint(table, policy):
+def test_a_table_is_read_from_its_checkpoint(table, policy):
     commit(table, 0, {"protocol": PROTOCOL}, {"metaData": metadata(policy)})
     commit(table, 1, add("a"), add("b"))
     commit(table, 2, {"remove": {"path": "a", "dataChange": True, "deletionTimestamp": 1}}, add("c"))
@@ -78,12 +78,12 @@ def test_a_log_lives_on_its_checkpoint(table, policy):
     assert paths(table) == (3, ["b", "c", "d"])
 
 
-def test_old_files_go(table):
+def test_old_log_files_are_deleted(table):
     commit(table, 0, {"protocol": PROTOCOL}, {"metaData": metadata("classic")})
     commit(table, 1, add("a"))
     loader = SnapshotLoader()
     Checkpoints(loader).write(table)
-    assert not clean_up(table, loader).deleted  # of today
+    assert not clean_up(table, loader).deleted  # today's
     times = [meta.last_modified_ms for meta in table.objects.list_from("_delta_log")]
 
     listed = table.objects.list_from

@@ -1,4 +1,4 @@
-"""The record of conflicts and of commits over time, in SQLite and PostgreSQL: complete where it is new, small where it is old."""
+"""Conflicts and commit counts over time, in SQLite and PostgreSQL: recent ones in full, old ones thinned out."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -43,7 +43,7 @@ def conflicts(*times, **changed):
     return [replace(ONE, found_at=at, id="", **changed) for at in times]
 
 
-def test_a_conflict_comes_back_as_it_was_kept(counts, record):
+def test_conflicts_round_trip(counts, record):
     plain = replace(
         ONE,
         id="",
@@ -56,7 +56,7 @@ def test_a_conflict_comes_back_as_it_was_kept(counts, record):
         files=(),
     )
     counts.count("t", CommitCounts(conflicts=2, since=NOW), [ONE, plain])
-    counts.count("t", CommitCounts(conflicts=0, since=NOW), [ONE])  # said twice, it is kept once
+    counts.count("t", CommitCounts(conflicts=0, since=NOW), [ONE])  # reported twice, stored once
     counts.count("other", CommitCounts(conflicts=1, since=NOW), conflicts(NOW))
 
     assert record.conflicts("t", None, 10) == [plain, ONE]
@@ -65,7 +65,7 @@ def test_a_conflict_comes_back_as_it_was_kept(counts, record):
     assert record.conflicts("nobody", None, 10) == []
 
 
-def test_of_old_conflicts_one_of_a_kind_stays_per_hour_and_later_per_day(counts, record):
+def test_old_conflicts_are_thinned_to_one_of_a_kind_per_hour_then_per_day(counts, record):
     hours, months = NOW - timedelta(days=2), NOW - timedelta(days=40)
     old = [
         *conflicts(*(hours + timedelta(minutes=each) for each in (0, 10, 20))),
@@ -85,7 +85,7 @@ def test_of_old_conflicts_one_of_a_kind_stays_per_hour_and_later_per_day(counts,
     ]
 
 
-def test_no_more_than_a_thousand_conflicts_are_kept_of_a_table(counts, record):
+def test_at_most_a_thousand_conflicts_are_kept_per_table(counts, record):
     for batch in range(6):
         start = NOW + timedelta(seconds=batch * 200)
         counts.count(
@@ -112,7 +112,7 @@ def test_commits_are_counted_by_the_hour(counts, record):
     assert record.intervals("t", hour + timedelta(hours=1)) == [later]
 
 
-def test_hours_of_long_ago_become_days_and_go_after_a_year(counts, record):
+def test_old_hours_become_days_and_expire_after_a_year(counts, record):
     day = datetime(2026, 9, 1, tzinfo=UTC)
     for hour in (1, 2, 23):
         counts.count("t", CommitCounts(10, 1, 1, 5, since=day + timedelta(hours=hour)))
@@ -126,7 +126,7 @@ def test_hours_of_long_ago_become_days_and_go_after_a_year(counts, record):
     assert [one.commits for one in record.intervals("t", None)][-1] == 1
 
 
-def test_a_table_that_is_forgotten_takes_its_record_with_it(database, counts, record):
+def test_unregistering_a_table_deletes_its_record(database, counts, record):
     registry = Registry(database)
     registry.add("file:///a", None, "a")
     identifier = table_id("file:///a")

@@ -1,4 +1,4 @@
-"""A table's life through the service is the same on local disk, in memory and on S3."""
+"""A table's life cycle through the service is the same on local disk, in memory and on S3."""
 
 import base64
 import io
@@ -75,12 +75,12 @@ def test_appends_at_once_all_succeed(table):
 
     with ThreadPoolExecutor(6) as pool:
         versions = set(pool.map(append, adds))
-    assert versions == set(range(1, max(versions) + 1))  # some of them may share one
+    assert versions == set(range(1, max(versions) + 1))  # some may share a version
     files = client.post("/v1/tables/people/plan", json={}).json()["files"]
     assert {file["path"] for file in files} == {add["path"] for add in adds}
 
 
-def test_files_that_are_not_there_are_not_committed(table):
+def test_missing_files_are_not_committed(table):
     client, location = table
     add = write(location, "a.parquet", [1])
 

@@ -1,4 +1,4 @@
-"""Credentials of an object store that the service hands out: for one table, for a while, against a server with STS."""
+"""Credential vending: short-lived object store credentials for one table, against a server with STS."""
 
 import json
 import logging
@@ -41,14 +41,14 @@ def session_of(access_key):
 
 
 def allows(policy, action, key, bucket=BUCKET):
-    """Say by moto's reading of policies, and not by ours, whether one allows something."""
+    """Return whether a policy allows an action, as evaluated by moto, not by our code."""
     resource = f"arn:aws:s3:::{bucket}/{key}" if key is not None else f"arn:aws:s3:::{bucket}"
     return IAMPolicy(json.dumps(policy)).is_action_permitted(action, resource) is PermissionResult.PERMITTED
 
 
 @pytest.fixture
 def enforcing(s3_server):
-    """The S3 server, which refuses what the session policy of vended keys does not allow."""
+    """The S3 server, enforcing the session policy of vended keys."""
 
     def check(request):
         session = session_of(request.access_key)
@@ -123,7 +123,7 @@ def opened(config):
 # --- the request ----------------------------------------------------------------------------------------
 
 
-def test_credentials_open_the_files_of_the_table_and_nothing_else(service, enforcing):
+def test_credentials_give_access_to_the_tables_files_only(service, enforcing):
     answer = vend(service, operation="READ_WRITE")
     [found] = answer.json()["storage-credentials"]
     key = found["prefix"].removeprefix(f"s3://{BUCKET}/").rstrip("/")
@@ -162,7 +162,7 @@ def test_credentials_open_the_files_of_the_table_and_nothing_else(service, enfor
         ("admin", "READ_WRITE", 200),
     ],
 )
-def test_readers_get_them_for_reading_and_writers_for_writing(service, role, operation, status):
+def test_readers_get_read_credentials_and_writers_write_credentials(service, role, operation, status):
     token = service.token("ann", role)
 
     answer = vend(service, token, **({} if operation is None else {"operation": operation}))
@@ -174,14 +174,14 @@ def test_readers_get_them_for_reading_and_writers_for_writing(service, role, ope
         assert answer.json()["error"]["code"] == "PERMISSION_DENIED"
 
 
-def test_strangers_learn_nothing_and_unknown_operations_are_refused(service):
+def test_unauthorized_users_learn_nothing_and_unknown_operations_are_refused(service):
     token = service.post("/v1/tokens", json={"name": "stranger"}).json()["token"]
 
     assert vend(service, token).json()["error"]["code"] == "TABLE_NOT_FOUND"
     assert vend(service, operation="DELETE").status_code in (400, 422)
 
 
-def test_the_audit_log_says_who_got_them_and_no_log_has_a_secret(service, caplog):
+def test_the_audit_log_names_the_recipient_and_no_log_has_a_secret(service, caplog):
     caplog.set_level(logging.DEBUG)
     [found] = vend(service, operation="READ_WRITE").json()["storage-credentials"]
     reader = service.token("ann", "reader")
@@ -201,7 +201,7 @@ def test_the_audit_log_says_who_got_them_and_no_log_has_a_secret(service, caplog
     assert sts_backends["123456789012"]["aws"].assumed_roles[-1].session_name == "delvec-DELVEC_TOKEN"
 
 
-def test_no_answer_with_a_secret_is_kept_under_a_key(service):
+def test_answers_with_a_secret_are_not_stored_for_idempotency(service):
     headers = {"Idempotency-Key": "k-1"}
     first = service.get("/v1/tables/sales.orders/credentials", headers=headers)
     again = service.get("/v1/tables/sales.orders/credentials", headers=headers)
@@ -243,7 +243,7 @@ def test_no_answer_with_a_secret_is_kept_under_a_key(service):
         ),
     ],
 )
-def test_a_store_without_sts_or_one_that_refuses_is_told_from_one_that_is_away(
+def test_a_store_without_sts_or_one_that_refuses_differs_from_one_that_is_down(
     service, s3_server, status, body, error, reason
 ):
     def answer(request):
@@ -260,7 +260,7 @@ def test_a_store_without_sts_or_one_that_refuses_is_told_from_one_that_is_away(
     assert re.search(reason, found["message"], re.DOTALL), found
 
 
-def test_nobody_at_the_address_of_sts_is_a_storage_error(service, monkeypatch):
+def test_an_unreachable_sts_is_a_storage_error(service, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         port = nobody.getsockname()[1]
     monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{port}")
@@ -270,7 +270,7 @@ def test_nobody_at_the_address_of_sts_is_a_storage_error(service, monkeypatch):
     assert (found["code"], found["retryable"]) == ("STORAGE_ERROR", True)
 
 
-def test_a_service_without_a_role_says_what_is_missing(tmp_path, s3_location):
+def test_without_a_role_the_error_names_the_missing_setting(tmp_path, s3_location):
     app = create_app(Settings(**service_settings(tmp_path, token=None, credential_role_arn=None, roots=())))
     with httpx.Client(transport=EmbeddedTransport(app), base_url="http://delvec.test") as client:
         for location, reason in (
@@ -284,7 +284,7 @@ def test_a_service_without_a_role_says_what_is_missing(tmp_path, s3_location):
             assert reason in answer.json()["error"]["message"]
 
 
-def test_without_botocore_the_service_says_so_at_its_start(monkeypatch):
+def test_without_botocore_the_service_fails_at_startup(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     with pytest.raises(BadRequest, match=r"pip install '\.\[aws\]'"):
         AwsSts(ROLE, 3600)
@@ -327,7 +327,7 @@ OF_SERVICE = [
 ]
 
 
-def test_a_policy_for_reading_reads_below_the_table_alone():
+def test_a_read_policy_allows_reads_only_below_the_table():
     policy = session_policy(f"s3://{BUCKET}/lake/t%C3%A4ble%201", "READ")
     for path in INSIDE + OF_SERVICE:
         assert allows(policy, "s3:GetObject", f"lake/täble 1/{path}")
@@ -341,7 +341,7 @@ def test_a_policy_for_reading_reads_below_the_table_alone():
     assert len(json.dumps(policy)) < 2048
 
 
-def test_a_policy_for_writing_writes_data_files_and_not_what_the_service_keeps():
+def test_a_write_policy_allows_data_files_but_not_the_services_files():
     policy = session_policy(f"s3://{BUCKET}/lake/t", "READ_WRITE")
     for path in INSIDE:
         assert allows(policy, "s3:PutObject", f"lake/t/{path}")
@@ -358,12 +358,12 @@ def test_a_policy_for_writing_writes_data_files_and_not_what_the_service_keeps()
     "location",
     ["s3://lake/%2A", "s3://lake/a%3F/t", "s3://lake/$%7Baws:username%7D/t", "s3://lake--use1-az4--x-s3/t"],
 )
-def test_a_location_that_a_policy_would_take_for_others_gets_none(location):
+def test_a_location_that_a_policy_would_match_beyond_the_table_gets_none(location):
     with pytest.raises(CredentialVendingUnsupported):
         session_policy(location, "READ")
 
 
-def test_policies_are_of_the_partition_of_the_role_and_open_encrypted_files(monkeypatch):
+def test_policies_use_the_roles_partition_and_allow_encrypted_files(monkeypatch):
     monkeypatch.setenv("AWS_SERVER_SIDE_ENCRYPTION", "aws:kms")
     policy = session_policy("s3://lake/t", "READ", "arn:aws-cn:iam::123456789012:role/r")
 
@@ -380,7 +380,7 @@ def test_policies_are_of_the_partition_of_the_role_and_open_encrypted_files(monk
 
 @pytest.fixture
 def served(tmp_path, enforcing, monkeypatch):
-    """``delvec serve`` in a process of its own, which has keys; this process has none."""
+    """``delvec serve`` in a separate process, which has keys; this process has none."""
     environment = {**os.environ, **settings(enforcing.endpoint, "test", "test")}
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL", "AWS_REGION"):
         monkeypatch.delenv(name, raising=False)
@@ -417,7 +417,7 @@ def served(tmp_path, enforcing, monkeypatch):
             server.wait(60)
 
 
-def test_a_client_without_keys_works_on_the_tables_that_its_token_is_for(served, enforcing, tmp_path):
+def test_a_client_without_keys_works_on_the_tables_its_token_allows(served, enforcing, tmp_path):
     url, log = served
     location = f"s3://{BUCKET}/lake/{tmp_path.name}/sales.db/orders"
     with delvec.connect(url, token=ADMIN, storage_credentials="vended") as lake:
@@ -453,7 +453,7 @@ def test_a_client_without_keys_works_on_the_tables_that_its_token_is_for(served,
         assert role.session_token not in text
 
 
-def test_the_innermost_provider_counts_and_each_connection_takes_back_its_own():
+def test_the_innermost_provider_wins_and_each_connection_removes_its_own():
     class Provider:
         def __call__(self):
             raise NotImplementedError
@@ -475,7 +475,7 @@ def test_the_innermost_provider_counts_and_each_connection_takes_back_its_own():
     assert credentials_of("s3://b/t/inner") is None
 
 
-def test_the_option_is_for_running_services(tmp_path):
+def test_the_option_requires_a_running_service(tmp_path):
     with pytest.raises(BadRequest, match="only your own credentials"):
         delvec.connect(str(tmp_path), storage_credentials="vended")
     with pytest.raises(BadRequest, match='"environment" or "vended"'):

@@ -49,7 +49,7 @@ def tables(database, store):
     return registry
 
 
-def test_samples_come_back_the_newest_first(store):
+def test_samples_are_returned_newest_first(store):
     newer = replace(SAMPLE, version=4, sampled_at=NOW + timedelta(hours=1), num_records=None)
     store.record("t", SAMPLE)
     store.record("t", newer)
@@ -60,14 +60,14 @@ def test_samples_come_back_the_newest_first(store):
     assert store.series("t", None, 1) == [newer]
 
 
-def test_a_version_that_is_looked_at_again_has_one_sample(store):
+def test_a_version_has_one_sample_however_often_it_is_taken(store):
     store.record("t", SAMPLE)
     store.record("t", replace(SAMPLE, score=1.0))
 
     assert [one.score for one in store.series("t", None, 10)] == [1.0]
 
 
-def test_a_table_in_the_place_of_another_begins_anew(store):
+def test_a_recreated_table_starts_without_samples(store):
     store.record("t", replace(SAMPLE, version=900))
     store.record("t", replace(SAMPLE, version=0, metadata_id="n" * 100))
     store.record("t", replace(SAMPLE, version=1, metadata_id="n" * 100))
@@ -75,7 +75,7 @@ def test_a_table_in_the_place_of_another_begins_anew(store):
     assert [one.version for one in store.series("t", None, 10)] == [1, 0]
 
 
-def test_counts_that_do_not_fit_stay_at_the_largest(store):
+def test_counts_too_large_for_a_column_are_capped(store):
     for _ in range(2):
         store.count("t", CommitCounts(1, 1, 0, 2**63 - 1))
 
@@ -92,7 +92,7 @@ def test_counts_add_up(store):
     assert store.counts("t") == CommitCounts(6, 2, 1, 40, since=NOW)
 
 
-def test_the_list_has_what_needs_most_care_first(store, tables):
+def test_the_list_has_the_least_healthy_tables_first(store, tables):
     by_score = store.page("", "score")
     assert by_score[-1].sample is None
     assert [one.name for one in by_score][2:] == ["a", "e", "d"]
@@ -120,7 +120,7 @@ def test_pages_make_up_the_list(store, tables, order, size):
     assert tables.catalog == ""
 
 
-def test_old_samples_get_fewer():
+def test_old_samples_are_thinned():
     times = {
         hour * 2 + half: NOW - timedelta(hours=20_000 - hour, minutes=-30 * half)
         for hour in range(20_001)
@@ -130,13 +130,13 @@ def test_old_samples_get_fewer():
     ages = [NOW - times[version] for version in kept]
 
     assert max(ages) < timedelta(days=366)
-    assert sum(age < timedelta(days=1) for age in ages) == 49  # all, two an hour
+    assert sum(age < timedelta(days=1) for age in ages) == 49  # all of them, two an hour
     assert sum(timedelta(days=1) <= age < timedelta(days=31) for age in ages) == pytest.approx(30 * 24, abs=1)
     assert sum(timedelta(days=31) <= age for age in ages) == pytest.approx(335, abs=1)
     assert kept[-1] == max(times)
 
 
-def test_thinning_happens_while_samples_are_kept(store):
+def test_samples_are_thinned_when_new_ones_are_stored(store):
     for version in range(65):
         store.record("t", replace(SAMPLE, version=version, sampled_at=NOW + timedelta(minutes=version)))
     assert len(store.series("t", None, 1000)) == 65
@@ -145,7 +145,7 @@ def test_thinning_happens_while_samples_are_kept(store):
     assert [one.version for one in store.series("t", None, 1000)] == [96, 64, 29]
 
 
-def test_views_are_for_dashboards(database, store, tables):
+def test_views_for_dashboards(database, store, tables):
     store.count(table_id("file:///b"), CommitCounts(5, 2, 1, 40, since=NOW))
     with database.read() as session:
         rows = session.execute(

@@ -1,4 +1,4 @@
-"""Which versions were converted to Iceberg last, in SQLite and PostgreSQL."""
+"""The last versions converted to Iceberg, in SQLite and PostgreSQL."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -19,7 +19,7 @@ def store(database):
     return IcebergConversionStore(database)
 
 
-def test_the_newest_version_of_a_table_is_noted(store):
+def test_the_newest_converted_version_is_stored(store):
     people = table_id("file:///people")
     for version in (3, 5):
         store.record(people, 3, version)
@@ -36,7 +36,7 @@ def test_the_newest_version_of_a_table_is_noted(store):
     assert store.observed("another", ["*"], 10) == []
 
 
-def test_it_is_behind_what_was_sampled_after_it(store, database):
+def test_a_conversion_lags_behind_later_samples(store, database):
     people, health = table_id("file:///people"), HealthSampleStore(database)
     store.record(people, 3, 5)
     for version in range(4, 8):
@@ -48,7 +48,7 @@ def test_it_is_behind_what_was_sampled_after_it(store, database):
     assert found.waiting_since == NOW + timedelta(minutes=6)
 
 
-def test_it_goes_with_the_table(store, database):
+def test_unregistering_a_table_deletes_it(store, database):
     people = table_id("file:///people")
     store.record(people, 3, 5)
     Registry(database).remove(people)

@@ -73,7 +73,7 @@ def test_of_many_at_once_one_has_the_lease(store):
     assert store.lease("another", "others", "x", 600).owner == "x"
 
 
-def test_a_lease_of_a_process_that_died_ends(store, database):
+def test_the_lease_of_a_dead_process_expires(store, database):
     store.lease("t", "people", "dead", 600)
     store.release("t", "alive")
     with pytest.raises(MaintenanceUnderWay, match="'people' is already running elsewhere"):
@@ -86,7 +86,7 @@ def test_a_lease_of_a_process_that_died_ends(store, database):
         store.lease("t", "people", "dead", 600)
 
 
-def test_runs_are_those_of_registered_tables_the_newest_first(store, database):
+def test_runs_of_registered_tables_are_listed_newest_first(store, database):
     registry = Registry(database)
     a, b = (registry.add(f"file:///{name}", None, name)[0].id for name in "ab")
     store.record(a, run("1", NOW - timedelta(hours=2)))
@@ -116,7 +116,7 @@ def test_times_are_compared_in_utc(store, database):
     assert store.runs("")[0].started_at == NOW
 
 
-def test_a_table_in_the_place_of_a_dropped_one_inherits_nothing_but_runs(store, database):
+def test_a_recreated_table_inherits_only_runs(store, database):
     mine, other, samples = Registry(database), Registry(database, "file:///lake"), HealthSampleStore(database)
     a = mine.add("file:///a", None, "a")[0].id
     other.add("file:///a", None, "a")
@@ -145,7 +145,7 @@ def test_a_table_in_the_place_of_a_dropped_one_inherits_nothing_but_runs(store, 
     assert [one.id for one in store.runs(mine.catalog)] == ["1"]
 
 
-def test_runs_of_more_than_a_year_ago_go(store, database):
+def test_runs_are_deleted_after_a_year(store, database):
     registry = Registry(database)
     a = registry.add("file:///a", None, "a")[0].id
     store.record(a, run("old", NOW - timedelta(days=400)))
@@ -168,7 +168,7 @@ def report(identifier="t1", **values):
     return TaskReport(id=identifier, **(given | values))
 
 
-def test_the_newest_report_of_a_task_counts(store):
+def test_the_newest_report_of_a_task_wins(store):
     store.report("t", report(files_done=0, bytes_done=0), "ann")
     [task] = store.tasks("t")
     assert (task.bytes_per_second, task.seconds_left, task.principal) == (None, None, "ann")
@@ -178,13 +178,13 @@ def test_the_newest_report_of_a_task_counts(store):
     assert task.bytes_per_second == pytest.approx(10, rel=0.5)
     assert task.seconds_left == pytest.approx(30, rel=1)
     store.report("t", report(state="done", files_done=4, bytes_done=400), "ann")
-    store.report("t", report(), "ann")  # sent before, arrives late
+    store.report("t", report(), "ann")  # sent earlier, arrives late
     [task] = store.tasks("t")
     assert (task.state, task.bytes_done, task.seconds_left) == ("done", 400, None)
     assert store.tasks("other") == []
 
 
-def test_a_task_of_a_dead_process_is_lost_and_after_a_day_gone(store, database):
+def test_the_task_of_a_dead_process_is_lost_and_deleted_after_a_day(store, database):
     store.report("t", report(), None)
     row = MaintenanceTaskRow
     for age, states in ((timedelta(seconds=30), ["running"]), (timedelta(minutes=2), ["lost"])):

@@ -1,4 +1,4 @@
-"""The character NUL in a log: Delta allows it in most texts, PostgreSQL has none, and DuckDB cuts names off there."""
+"""NUL characters in a log: Delta allows them in most text, PostgreSQL cannot store them, and DuckDB truncates names there."""
 
 import json
 
@@ -18,7 +18,7 @@ def lake(url):
 
 
 def table_of(folder, *fields, meta=None):
-    """Write a table with one file of one row of ones, and return its log."""
+    """Write a table with one file holding one row of ones, and return its log."""
     log = LogByHand(folder)
     columns = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in fields]
     log.metadata["metaData"]["schemaString"] = json.dumps({"type": "struct", "fields": columns})
@@ -50,7 +50,7 @@ def test_a_column_with_nul_in_its_name(lake, tmp_path):
     "meta", [{"id": "a\0b" * 40}, {"name": "a\0b", "description": "\0"}, {"configuration": {"a\0b": "c\0d"}}]
 )
 def test_metadata_with_nul(lake, tmp_path, meta):
-    """An id with NUL failed on PostgreSQL, after the commit."""
+    """A table id with NUL failed on PostgreSQL, after the commit."""
     table_of(tmp_path / "people", ("id", "long"), meta=meta)
     table = lake.table(tmp_path / "people")
     for number in range(2):

@@ -45,7 +45,7 @@ def local(local_location):
     return ObjectStore(local_location), locations.local_path(local_location)
 
 
-def test_what_is_put_is_there_with_its_size_and_time(objects):
+def test_a_put_object_has_its_size_and_time(objects):
     objects.put("ab/deletion_vector_1.bin", b"one")
     objects.put("ab/deletion_vector_1.bin", b"three")
     assert objects.get("ab/deletion_vector_1.bin") == b"three"
@@ -54,7 +54,7 @@ def test_what_is_put_is_there_with_its_size_and_time(objects):
     assert meta.last_modified_ms > 1_600_000_000_000
 
 
-def test_content_of_one_size_is_told_apart_where_storage_has_a_name_for_it(objects):
+def test_etags_distinguish_content_of_equal_size(objects):
     tags = []
     for content in (b"one", b"two"):
         objects.put(commit(0), content)
@@ -64,14 +64,14 @@ def test_content_of_one_size_is_told_apart_where_storage_has_a_name_for_it(objec
     assert tags == [None, None] or len({None, *tags}) == 3
 
 
-def test_what_is_missing_is_told_apart_from_what_fails(objects):
+def test_missing_objects_differ_from_failures(objects):
     assert objects.head("nothing") is None
     assert objects.head("no/directory/nothing") is None
     with pytest.raises(FileNotFoundError):
         objects.get("nothing")
 
 
-def test_a_file_is_created_once(objects):
+def test_put_if_absent_creates_a_file_once(objects):
     assert objects.put_if_absent(commit(0), b"first")
     assert not objects.put_if_absent(commit(0), b"second")
     assert objects.get(commit(0)) == b"first"
@@ -131,7 +131,7 @@ def test_of_racing_processes_exactly_one_wins_each_version(local_location):
         assert all(objects.get(commit(v)) == str(n).encode() for v in versions)
 
 
-def test_a_listing_starts_after_a_name_and_is_in_order(objects):
+def test_a_listing_starts_after_a_name_and_is_sorted(objects):
     for version in (3, 0, 2, 10, 1):
         objects.put(commit(version), b"x" * (version + 1))
     objects.put("_delta_log/00000000000000000002.checkpoint.parquet", b"c")
@@ -165,7 +165,7 @@ def test_a_missing_directory_lists_as_empty(objects):
     assert objects.list_from("_delta_log") == []
 
 
-def test_below_a_file_there_is_nothing(local):
+def test_a_path_below_a_file_does_not_exist(local):
     objects, folder = local
     folder.mkdir(exist_ok=True)
     (folder / "_delta_log").write_bytes(b"")
@@ -178,7 +178,7 @@ def test_below_a_file_there_is_nothing(local):
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)
-def test_names_that_need_encoding_are_kept(objects, location, name):
+def test_names_that_need_encoding_round_trip(objects, location, name):
     path = f"{quote('dir é %41')}/{quote(name)}"
     objects.put(path, name.encode())
     assert objects.get(path) == name.encode()
@@ -221,7 +221,7 @@ def open_name(descriptor):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """The order in which files are synced, linked and renamed."""
+    """Record the order in which files are synced, linked and renamed."""
     recorded = []
     fsync, link, replace = os.fsync, os.link, os.replace
 
@@ -236,7 +236,7 @@ def calls(monkeypatch):
 def test_a_commit_is_on_disk_before_it_is_visible_and_its_name_before_it_is_acknowledged(local, calls):
     objects, root = local
     objects.put_if_absent(commit(0), b"x")
-    assert calls[0] == ("sync", root.name)  # the new _delta_log directory's name
+    assert calls[0] == ("sync", root.name)  # the new _delta_log directory's entry
     kind, temporary = calls[1]
     assert kind == "sync"
     assert temporary.startswith(".")

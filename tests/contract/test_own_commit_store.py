@@ -1,4 +1,4 @@
-"""Own commits and what became of them, in SQLite and PostgreSQL."""
+"""The service's own commits and what other writers did to them, in SQLite and PostgreSQL."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -24,14 +24,14 @@ def record(database, *commits, table="t"):
             own_commits.record(connection, table, commit)
 
 
-def test_commits_come_back_in_order(database, store):
+def test_commits_are_returned_in_order(database, store):
     record(database, OwnCommit(2, "b", 20, "m"), OwnCommit(1, "a", 10, "m"))
     record(database, OwnCommit(1, "x", 5, "m"), table="other")
 
     assert store.newest("t") == [OwnCommit(1, "a", 10, "m"), OwnCommit(2, "b", 20, "m")]
 
 
-def test_the_last_commit_of_a_version_counts(database, store):
+def test_the_last_commit_of_a_version_wins(database, store):
     record(database, OwnCommit(1, "a", 10, "m"), OwnCommit(1, "b", 20, "m"))
 
     assert store.newest("t") == [OwnCommit(1, "b", 20, "m")]
@@ -48,7 +48,7 @@ def test_only_the_newest_are_kept(database, store):
     assert len(store.newest("other")) == 1
 
 
-def test_what_was_found_is_news_once(store):
+def test_a_finding_is_new_only_once(store):
     assert store.note("t", FOUND)
     assert not store.note("t", replace(FOUND, by_key="another"))
     assert store.note("t", replace(FOUND, version=8))
@@ -58,15 +58,15 @@ def test_what_was_found_is_news_once(store):
     assert store.overwritten("other") == []
 
 
-def test_what_the_other_writer_says_may_be_anything(store):
+def test_the_other_writers_commit_info_may_be_anything(store):
     assert store.note("t", replace(FOUND, by_operation="x" * 999, by_engine="a\0b", by_key=None))
 
     (event,) = store.overwritten("t")
     assert (event.by_operation, event.by_engine, event.by_key) == ("x" * 64, "a\ufffdb", None)
 
 
-def test_text_of_a_log_that_anybody_may_have_written_is_kept(database, store):
-    """PostgreSQL has no NUL, and UTF-8 no half of a surrogate pair; nothing gets longer than its column."""
+def test_text_from_untrusted_logs_can_be_stored(database, store):
+    """PostgreSQL cannot store NUL, nor UTF-8 lone surrogates; text is truncated to its column."""
     odd = "\0\ud800" * 32
     record(database, OwnCommit(1, "a\0b", 10, odd))
     assert store.newest("t") == [OwnCommit(1, "a\ufffdb", 10, "\ufffd" * 64)]
@@ -78,7 +78,7 @@ def test_text_of_a_log_that_anybody_may_have_written_is_kept(database, store):
     assert found.by_key == "\ufffd" * 128
 
 
-def test_every_text_column_takes_any_text():
+def test_every_text_column_accepts_any_text():
     columns = [column for table in Base.metadata.tables.values() for column in table.columns]
     texts = [column for column in columns if isinstance(column.type, String | StoredText)]
     assert len(texts) > 20

@@ -1,4 +1,4 @@
-"""What an object store refuses to the DuckDB engine keeps its kind: it is neither damage nor a wrong predicate."""
+"""Reads that an object store refuses the DuckDB engine are storage errors, not damage or an invalid predicate."""
 
 import duckdb
 import pytest
@@ -17,7 +17,7 @@ def refuse(status, code, message):
     headers, body = document(code, message)
 
     def answer(request):
-        # As S3 does, HEAD gets no document.
+        # Like S3, answer HEAD without a body.
         is_data = request.key.endswith(".parquet") and request.kind in ("GET", "HEAD")
         return (status, headers, body if request.kind == "GET" else b"") if is_data else None
 
@@ -25,7 +25,7 @@ def refuse(status, code, message):
 
 
 def cut(request):
-    """The connection ends in the middle of the body."""
+    """Close the connection in the middle of the body."""
     if not (request.key.endswith(".parquet") and request.kind == "GET"):
         return None
     start, _, end = request.range.removeprefix("bytes=").partition("-")
@@ -90,7 +90,7 @@ def lake(s3_location, monkeypatch):
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_refused_read_is_an_error_of_storage(lake, s3_server, fault):
+def test_a_refused_read_is_a_storage_error(lake, s3_server, fault):
     answer, kind, reason = FAULTS[fault]
     table = lake.table("refused")
     s3_server.fault = answer
@@ -111,7 +111,7 @@ def test_a_refused_read_is_an_error_of_storage(lake, s3_server, fault):
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_relation_that_is_read_later_fails_with_one_sentence(lake, s3_server, fault):
+def test_a_lazily_read_relation_fails_with_a_one_sentence_error(lake, s3_server, fault):
     answer, kind, reason = FAULTS[fault]
     relation = lake.table("refused").to_duckdb()
     s3_server.fault = answer
@@ -140,7 +140,7 @@ def test_a_file_that_is_missing_or_too_short_is_damage(lake, s3_server):
     assert "Traceback" not in caught.value.message
 
 
-def test_a_refused_head_is_denied_though_it_has_no_document(s3_location, s3_server):
+def test_a_refused_head_is_access_denied_even_without_a_body(s3_location, s3_server):
     s3_server.fault = refuse("400 Bad Request", "ExpiredToken", "It expired.")
     try:
         with pytest.raises(StorageDenied, match="400 Bad Request; check the credentials"):

@@ -1,6 +1,6 @@
 """How many requests a plan and a scan send to object storage, counted by an S3 server.
 
-Docs promise these numbers (docs/deletion-vectors.md, "Requests").
+docs/deletion-vectors.md, "Requests", promises these numbers.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ def lake(tmp_path, monkeypatch):
     for name in ("DELVEC_URL", "DELVEC_TOKEN", "DELVEC_ROOTS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DELVEC_DATABASE_URL", f"sqlite:///{tmp_path / 'state.db'}")
-    # What a commit sets off goes on behind the requests that are counted here.
+    # A commit's background work would add to the requests counted here.
     monkeypatch.setenv("DELVEC_LOG_MAINTENANCE", "false")
     monkeypatch.setenv("DELVEC_COMMIT_WATCH_SECONDS", "0")
     with delvec.connect() as connection:
@@ -31,7 +31,7 @@ def lake(tmp_path, monkeypatch):
 
 
 def filled(lake, location, files, rows):
-    """Create a table of so many files with so many rows each."""
+    """Create a table with this many files of this many rows each."""
     table = lake.create_table(location, SCHEMA)
     for number in range(files):
         table.append(pa.table({"id": range(number * rows, (number + 1) * rows)}, SCHEMA))
@@ -40,7 +40,7 @@ def filled(lake, location, files, rows):
 
 @contextmanager
 def counted(server):
-    """Yield a counter of (kind of file, kind of request), filled when the block ends."""
+    """Yield a counter of (file kind, request kind), filled when the block ends."""
     server.requests.clear()
     counter = Counter()
     yield counter
@@ -56,7 +56,7 @@ def _kind_of_file(key):
 def test_a_scan_costs_one_request_for_all_small_vectors_that_share_a_file(lake, s3_location, s3_server):
     table = filled(lake, s3_location, files=3, rows=20_000)
     assert table.delete("id % 3 = 0")["numDeletedRows"] == 20_000
-    table.to_arrow()  # so that the plan below has nothing new in the log to read
+    table.to_arrow()  # so that the plan below finds nothing new in the log
     with counted(s3_server) as requests:
         assert table.to_arrow().num_rows == 40_000
     assert requests == {("log", "LIST"): 1, ("vector", "GET"): 1, ("data", "GET"): 6}
@@ -73,7 +73,7 @@ def test_a_scan_costs_one_request_for_all_large_vectors_that_share_a_file(lake, 
     assert sum(count for (file, _), count in requests.items() if file != "data") == 2
 
 
-def test_a_scan_costs_one_request_more_for_each_data_file_whose_vector_is_in_a_file_of_its_own(
+def test_a_scan_costs_one_more_request_per_data_file_with_a_separate_vector_file(
     lake, s3_location, s3_server
 ):
     table = filled(lake, s3_location, files=3, rows=1000)
@@ -105,17 +105,17 @@ def test_the_first_plan_reads_each_log_file_once(lake, s3_location, s3_server, t
         assert fresh.table(s3_location).count() == 40
     hint, commits, checksum = 1, 5, 1
     assert commits <= requests[("log", "GET")] <= hint + commits + checksum
-    assert requests[("log", "LIST")] == 2  # to get to know the table, and to plan
+    assert requests[("log", "LIST")] == 2  # to register the table, and to plan
 
 
-def test_a_plan_after_a_foreign_commit_reads_that_commit_alone(lake, s3_location, s3_server):
+def test_a_plan_after_a_foreign_commit_reads_only_that_commit(lake, s3_location, s3_server):
     table = filled(lake, s3_location, files=2, rows=10)
     table.to_arrow()
     with delvec.connect() as other:
         other.table(s3_location).append(pa.table({"id": [100]}, SCHEMA))
     with counted(s3_server) as requests:
         assert table.to_arrow().num_rows == 21
-    # The other service may have put its snapshot into the database that they share: then nothing is to be read.
+    # If the other service has saved its snapshot in their shared database, nothing needs to be read.
     assert requests[("log", "GET")] <= 2  # the commit and its checksum
     assert requests[("log", "LIST")] == 1
 
@@ -124,7 +124,7 @@ def test_a_plan_after_a_foreign_commit_reads_that_commit_alone(lake, s3_location
 
 
 def shared_file(location, gaps):
-    """Write one file of four vectors with ``gaps`` bytes of others' between them; return the descriptors."""
+    """Write a file of four vectors with ``gaps`` other bytes between them; return the descriptors."""
     [packed] = pack([("x", BitMap64([1]))])
     text = packed.entries["x"].path_or_inline_dv
     bitmaps = [BitMap64([number, 2**33 + number]) for number in range(4)]
@@ -153,7 +153,7 @@ def test_vectors_less_than_1_mib_apart_share_a_request(s3_location, s3_server, g
         found = storage.read_deletion_vectors(s3_location, list(descriptors.items()), table="t", version=1)
     assert found == bitmaps
     assert requests == {("vector", "GET"): expected}
-    # Never the whole file: what lies between far vectors stays where it is.
+    # Never the whole file: bytes between distant vectors are not read.
     fetched = sum(_length(request.range) for request in s3_server.requests)
     assert fetched <= 4 * 100 + sum(gap for gap in gaps if gap < 1_048_576)
 
@@ -174,7 +174,7 @@ def test_one_vector_of_a_large_shared_file_costs_only_its_own_bytes(s3_location,
     assert _length(request.range) == descriptors[path].size_in_bytes + 8
 
 
-def test_inline_vectors_cost_nothing_and_absolute_ones_as_much_as_relative_ones(s3_location, s3_server):
+def test_inline_vectors_cost_nothing_and_absolute_paths_as_much_as_relative_ones(s3_location, s3_server):
     descriptors, bitmaps = shared_file(s3_location, [0, 0, 0])
     first = descriptors["part-0.parquet"]
     absolute = Descriptor("p", first.absolute_path(s3_location), first.offset, first.size_in_bytes, 2)

@@ -1,4 +1,4 @@
-"""Row groups copied into one file, wherever the table is."""
+"""Row groups are copied into one file on every kind of storage."""
 
 import io
 
@@ -34,7 +34,7 @@ def test_files_become_one(location, monkeypatch):
         assert pq.read_metadata(opened).num_row_groups == 8
 
 
-def test_what_fails_leaves_no_file(location):
+def test_a_failed_copy_leaves_no_file(location):
     files = [put(location, "a.parquet", 0), put(location, "b.parquet", 100)]
     sources = read_footers(location, files)
     storage.write_file(location, "b.parquet", b"x" * files[1][1])

@@ -1,4 +1,4 @@
-"""Snapshots in SQL, on SQLite and on PostgreSQL: found by a restart and by other replicas, and never needed."""
+"""Snapshots in SQLite and PostgreSQL: used after a restart and by other replicas, but never required."""
 
 import json
 import shutil
@@ -38,7 +38,7 @@ TABLES = ["snapshots", "snapshot_members", "segments", "segment_blobs", "segment
 
 
 class Table(ObjectStore):
-    """A table that consists of its log, and counts what is read of it."""
+    """A table with only a log, which counts reads."""
 
     def __init__(self, folder, files=20):
         folder.mkdir(parents=True, exist_ok=True)
@@ -76,7 +76,7 @@ _SAVES = 3
 
 
 class Replica:
-    """A service's part that reads tables; ``restart`` makes it forget what it has in memory."""
+    """The part of a service that reads tables; ``restart`` drops its memory."""
 
     def __init__(self, url, **budgets):
         self.url = url
@@ -96,7 +96,7 @@ class Replica:
         return self.loader.reading(table, "people", lambda found: paths(found, predicate))
 
     def saved(self, table, predicate=None):
-        """Return the files, and wait until the version is saved."""
+        """Return the files once the version is saved."""
         found = self.files(table, predicate)
         assert self.loader.flush(30)
         return found
@@ -145,7 +145,7 @@ def people(tmp_path):
     return Table(tmp_path / "people")
 
 
-def test_a_version_comes_back_as_it_was_saved(replica, people):
+def test_a_saved_version_round_trips(replica, people):
     people.commit(RemoveFile("f3"), add("g", 100))
     assert replica.store.find(people.location) is None
     before = replica.loader.load(people, "people")
@@ -172,7 +172,7 @@ def test_a_restart_reads_no_log(replica, people):
     assert not people.read
 
 
-def test_only_what_is_new_is_read_and_saved(replica, people):
+def test_only_new_commits_are_read_and_saved(replica, people):
     replica.saved(people)
     replica.restart()
     people.read.clear()
@@ -192,7 +192,7 @@ def test_only_what_is_new_is_read_and_saved(replica, people):
     assert "f2" not in replica.files(people)
 
 
-def test_bounds_that_were_parsed_are_saved_too(replica, people, monkeypatch):
+def test_parsed_bounds_are_saved_too(replica, people, monkeypatch):
     replica.saved(people, "id = 55")
     blobs = replica.count("segment_blobs")
     assert replica.count("segment_summaries")
@@ -210,7 +210,7 @@ def test_bounds_that_were_parsed_are_saved_too(replica, people, monkeypatch):
     assert replica.count("segment_blobs") == blobs
 
 
-def test_a_replica_serves_what_another_one_saved(replicas, people):
+def test_a_replica_uses_what_another_one_saved(replicas, people):
     one, other = replicas
     expected = one.saved(people)
     people.read.clear()
@@ -246,7 +246,7 @@ def test_replicas_that_read_the_log_at_once_agree_on_one_version_in_the_store(re
     assert one.count("segments") == one.count("snapshot_members")
 
 
-def test_a_save_does_not_replace_what_was_saved_since(replica, people):
+def test_a_save_does_not_replace_a_later_one(replica, people):
     snapshot = replica.loader.load(people, "people")
     mark = LogMark.of(people.head(f"_delta_log/{1:020d}.json"))
     first = replica.store.save(snapshot, mark, None)
@@ -261,7 +261,7 @@ def test_a_save_does_not_replace_what_was_saved_since(replica, people):
     assert replica.store.find(people.location) is None
 
 
-def test_what_is_forgotten_is_swept(replica, people, tmp_path):
+def test_snapshots_of_unregistered_tables_are_swept(replica, people, tmp_path):
     kept = Table(tmp_path / "kept")
     replica.saved(people, "id = 55")
     expected = replica.saved(kept)
@@ -279,7 +279,7 @@ def test_what_is_forgotten_is_swept(replica, people, tmp_path):
     assert replica.count("segment_blobs") == replica.count("segment_summaries") == 0
 
 
-def test_the_tables_used_longest_ago_are_evicted(shared_url, tmp_path):
+def test_the_least_recently_used_tables_are_evicted(shared_url, tmp_path):
     tables = [Table(tmp_path / str(number), files=300) for number in range(4)]
     probe = Replica(shared_url)
     probe.saved(tables[0])
@@ -295,7 +295,7 @@ def test_the_tables_used_longest_ago_are_evicted(shared_url, tmp_path):
 
     assert [replica.store.find(table.location) is not None for table in tables] == [False, False, True, True]
     assert replica.count("segments") == 2
-    for table in tables:  # in memory some have lost their parts
+    for table in tables:  # some have been evicted from memory
         assert len(replica.saved(table)) == 300
     assert replica.count("snapshots") == 2
     replica.close()
@@ -310,7 +310,7 @@ def test_a_table_larger_than_the_budget_is_not_saved(shared_url, people):
     replica.close()
 
 
-def test_a_table_in_use_is_noted_as_used(replica, people, monkeypatch):
+def test_a_tables_use_is_recorded(replica, people, monkeypatch):
     replica.saved(people)
     with replica.database.read() as session:
         before = session.execute(text("SELECT used_at FROM snapshots")).scalar()
@@ -323,10 +323,10 @@ def test_a_table_in_use_is_noted_as_used(replica, people, monkeypatch):
         assert session.execute(text("SELECT used_at FROM snapshots")).scalar() > before
 
 
-def test_a_table_made_again_is_never_answered_with_old_rows(replica, people):
+def test_a_recreated_table_is_never_answered_with_old_rows(replica, people):
     replica.saved(people)
     people.drop()
-    people.create(prefix="g")  # with as many versions
+    people.create(prefix="g")  # with the same number of versions
     new = [f"g{number}" for number in range(20)]
 
     assert set(replica.files(people)) == set(new)
@@ -374,7 +374,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("statement", DAMAGE.values(), ids=DAMAGE)
 @pytest.mark.parametrize("when", ["before a restart", "in use"])
-def test_whatever_is_damaged_the_answer_is_right(replica, people, statement, when):
+def test_answers_are_right_whatever_rows_are_damaged(replica, people, statement, when):
     people.commit(RemoveFile("f1"))
     replica.saved(people, "id = 55")
     replica.restart()
@@ -391,7 +391,7 @@ def test_whatever_is_damaged_the_answer_is_right(replica, people, statement, whe
         assert replica.files(people, "id = 55") == ["f5"]
         if when != "before a restart" or not people.read:
             break
-        # What the loss found being saved may be forgotten with it; the next request saves it.
+        # A save in progress may be lost as well; the next request saves it again.
         replica.saved(people)
     else:
         pytest.fail("it was not saved again")
@@ -436,7 +436,7 @@ def test_without_a_database_the_log_is_read(tmp_path, people, monkeypatch):
     replica = Replica(f"sqlite:///{tmp_path / 'store.db'}")
     expected = replica.saved(people)
     replica.restart()
-    replica.loader.load(people, "people")  # has read nothing of its files yet
+    replica.loader.load(people, "people")  # none of its files have been read yet
 
     def down(*_):
         raise ServiceUnavailable("the database does not answer")
@@ -451,17 +451,17 @@ def test_without_a_database_the_log_is_read(tmp_path, people, monkeypatch):
     monkeypatch.undo()
     replica.loader._writer._quiet_until = 0.0
     people.commit(add("newer", 51))
-    assert len(replica.saved(people)) == 22  # and takes up what is saved, which saves most of the files
+    assert len(replica.saved(people)) == 22  # builds on the saved snapshot, so most files are not saved again
     assert len(replica.saved(people)) == 22
     assert replica.store.find(people.location).snapshot.version == 3
     replica.close()
 
 
 def test_a_busy_database_delays_no_plan(tmp_path, people, monkeypatch):
-    monkeypatch.setattr(database, "_BUSY_SECONDS", 3600)  # who waits for the lock does not come back
+    monkeypatch.setattr(database, "_BUSY_SECONDS", 3600)  # a save that waits for the lock does not return
     replica = Replica(f"sqlite:///{tmp_path / 'store.db'}")
     replica.loader._writer._delay = 0.0
-    with replica.database.write():  # nobody else can write now
+    with replica.database.write():  # no other writer can write now
         assert len(replica.files(people)) == 20
         people.commit(add("new", 50))
         assert len(replica.files(people)) == 21
@@ -471,7 +471,7 @@ def test_a_busy_database_delays_no_plan(tmp_path, people, monkeypatch):
 
 
 def test_closing_waits_for_a_bounded_time(tmp_path, people, monkeypatch):
-    monkeypatch.setattr(database, "_BUSY_SECONDS", 3600)  # what is under way ends with this block only
+    monkeypatch.setattr(database, "_BUSY_SECONDS", 3600)  # the running save only ends with this block
     replica = Replica(f"sqlite:///{tmp_path / 'store.db'}")
     with replica.database.write():
         replica.files(people)
@@ -484,7 +484,7 @@ def test_migrating_down_and_up_again_loses_a_cache_and_nothing_else(replica, peo
     replica.execute(
         "INSERT INTO tables (id, name, location, created_at) VALUES ('i', 'n', 'l', '2026-01-01 00:00:00+00')"
     )
-    replica.database.migrate(f"-{int(REVISION) - 1}")  # to the first, which had no snapshots
+    replica.database.migrate(f"-{int(REVISION) - 1}")  # to the first revision, which had no snapshots
     replica.database.migrate()
     assert replica.count("tables") == 1
     assert replica.count("segment_blobs") == 0
@@ -508,7 +508,7 @@ def test_migrating_down_and_up_again_loses_a_cache_and_nothing_else(replica, peo
     ],
     ids=str,
 )
-def test_bounds_come_back_as_they_were(database, summary):
+def test_bounds_round_trip(database, summary):
     store = SegmentStore(database)
     store.add("t", [SegmentRecord("s", 1, {"files": b"x"}, {"c": summary})])
     (found,) = store.summaries(["s", "unknown"], "c").values()
@@ -535,7 +535,7 @@ def test_bounds_that_do_not_fit_are_left_out(database, summary):
     assert store.summaries(["s"], "c") == {}
 
 
-def test_parts_are_lost_by_name(database):
+def test_lost_parts_are_found_by_name(database):
     store = SegmentStore(database)
     store.add("t", [SegmentRecord(id_, 1, {"files": id_.encode()}, {}) for id_ in ("a", "b")])
     assert store.blobs(["a", "b"], "files") == {"a": b"a", "b": b"b"}
@@ -545,7 +545,7 @@ def test_parts_are_lost_by_name(database):
     assert caught.value.args == ("c",)
 
 
-def test_a_large_save_lets_other_writers_in(tmp_path):
+def test_a_large_save_lets_other_writers_proceed(tmp_path):
     database = Database(f"sqlite:///{tmp_path / 'store.db'}")
     database.migrate()
     store = SegmentStore(database)
@@ -562,7 +562,7 @@ def test_a_large_save_lets_other_writers_in(tmp_path):
     database.close()
 
 
-def test_space_is_given_back(tmp_path):
+def test_disk_space_is_released(tmp_path):
     path = tmp_path / "store.db"
     database = Database(f"sqlite:///{path}")
     database.migrate()
@@ -573,13 +573,13 @@ def test_space_is_given_back(tmp_path):
     assert path.stat().st_size < 2**20
 
 
-def test_a_rehearsal_leaves_nothing_behind(replica):
+def test_a_dry_run_leaves_nothing(replica):
     warm_up(replica.store)
     warm_up(None)
     assert [replica.count(name) for name in TABLES] == [0] * 5
 
 
-def test_a_table_that_memory_has_no_room_for_comes_back_from_the_store(shared_url, tmp_path):
+def test_a_table_too_large_for_memory_is_read_from_the_store(shared_url, tmp_path):
     replica = Replica(shared_url, max_bytes=1)
     tables = [Table(tmp_path / str(number), files=300) for number in range(3)]
     for table in tables:
@@ -592,7 +592,9 @@ def test_a_table_that_memory_has_no_room_for_comes_back_from_the_store(shared_ur
     replica.close()
 
 
-def test_what_cannot_be_written_can_still_be_found(tmp_path, people, tmp_path_factory, monkeypatch):
+def test_snapshots_are_still_used_when_they_cannot_be_written(
+    tmp_path, people, tmp_path_factory, monkeypatch
+):
     replica = Replica(f"sqlite:///{tmp_path / 'store.db'}")
     replica.saved(people)
     other = Table(tmp_path_factory.mktemp("other"))
@@ -612,7 +614,7 @@ def test_what_cannot_be_written_can_still_be_found(tmp_path, people, tmp_path_fa
     replica.close()
 
 
-def test_a_damaged_snapshot_is_not_saved_again_by_whoever_still_has_it(replica, people):
+def test_a_damaged_snapshot_is_not_saved_again_from_memory(replica, people):
     replica.saved(people)
     replica.restart()
     damaged = replica.loader.load(people, "people")
@@ -630,7 +632,7 @@ def test_a_damaged_snapshot_is_not_saved_again_by_whoever_still_has_it(replica, 
     assert not people.read
 
 
-def test_segments_that_are_saved_ahead_of_their_snapshot_are_not_swept(database):
+def test_segments_saved_before_their_snapshot_are_not_swept(database):
     store = SegmentStore(database)
     store.add("t", [SegmentRecord("ahead", 1, {"files": b"x"}, {})], ahead=timedelta(hours=1))
     store.add("t", [SegmentRecord("left", 1, {"files": b"x"}, {})])
@@ -640,7 +642,7 @@ def test_segments_that_are_saved_ahead_of_their_snapshot_are_not_swept(database)
 
 
 def test_threads_that_write_take_turns(tmp_path):
-    """They would not notice where SQLite alone made them wait: it lets them sleep."""
+    """Otherwise SQLite would make them sleep, and they would miss their chance to write."""
     database = Database(f"sqlite:///{tmp_path / 'store.db'}")
     database.migrate()
     inside, most = [], []
@@ -662,7 +664,7 @@ def test_threads_that_write_take_turns(tmp_path):
     database.close()
 
 
-def test_a_turn_that_does_not_come_is_an_error(tmp_path, monkeypatch):
+def test_waiting_too_long_for_a_turn_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr("delvec_service.store.database._BUSY_SECONDS", 0.05)
     database = Database(f"sqlite:///{tmp_path / 'store.db'}")
     database.migrate()

@@ -1,4 +1,4 @@
-"""Queries over tables in object stores: DuckDB can open the files of those tables, and no others."""
+"""SQL queries over tables in object stores: DuckDB can open only the files of those tables."""
 
 import pyarrow as pa
 import pytest
@@ -14,7 +14,7 @@ def lake(tmp_path):
         yield connection
 
 
-def test_a_query_reads_its_tables_and_nothing_else(lake, tmp_path, s3_location, monkeypatch):
+def test_a_query_can_read_only_its_tables(lake, tmp_path, s3_location, monkeypatch):
     table = lake.create_table(s3_location, "id long, place string", partition_by=["place"], name="far")
     table.append(pa.table({"id": [1, 2, 3], "place": ["a b", "ä/b", None]}))
     table.delete("id = 2")

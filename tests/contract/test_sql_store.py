@@ -1,4 +1,4 @@
-"""Registry, ledger and migrations do the same on SQLite and on PostgreSQL."""
+"""Registry, ledger and migrations behave the same on SQLite and PostgreSQL."""
 
 import ast
 import subprocess
@@ -27,7 +27,7 @@ from delvec_service.store.models import REVISION, Base
 from delvec_service.store.registry import Registry, table_id
 
 
-def test_migrations_lead_to_the_models_and_back(url):
+def test_migrations_match_the_models_and_can_be_reversed(url):
     database = Database(url)
     with pytest.raises(ServiceUnavailable, match="schema revision None"):
         database.check()
@@ -48,7 +48,7 @@ def test_migrations_lead_to_the_models_and_back(url):
 
 @contextmanager
 def newer_schema(database, *, oldest):
-    """What a Delvec of revision 9999 leaves, which says from which on its schema can be worked with."""
+    """Pretend that revision 9999 has migrated the database and supports revisions from ``oldest`` on."""
     with database._engine.begin() as connection:
         was = connection.execute(text("SELECT oldest FROM schema_compatibility")).scalar()
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
@@ -59,7 +59,7 @@ def newer_schema(database, *, oldest):
         connection.execute(text("UPDATE schema_compatibility SET oldest = :was"), {"was": was})
 
 
-def test_a_database_of_a_newer_version_is_refused_in_words(url):
+def test_a_newer_databases_version_is_refused_with_a_clear_error(url):
     database = Database(url)
     database.migrate()
     with newer_schema(database, oldest="9998"):
@@ -69,7 +69,7 @@ def test_a_database_of_a_newer_version_is_refused_in_words(url):
     database.close()
 
 
-def test_replicas_of_the_version_before_go_on_and_start_on_a_schema_that_suits_them(url):
+def test_replicas_of_the_previous_version_run_and_start_on_a_compatible_schema(url):
     database = Database(url)
     database.migrate()
     with newer_schema(database, oldest=REVISION):
@@ -83,13 +83,13 @@ def test_replicas_of_the_version_before_go_on_and_start_on_a_schema_that_suits_t
 _ADDING = {"create_table", "create_index", "add_column"}
 
 
-def test_migrations_only_add_or_say_which_version_can_live_with_them():
+def test_migrations_only_add_or_name_the_oldest_compatible_version():
     scripts = sorted(migrations_directory().glob("versions/*.py"))
     for script in scripts:
         tree = ast.parse(script.read_text())
         names = {node.targets[0].id for node in tree.body if isinstance(node, ast.Assign)}
         revision = next(ast.literal_eval(n.value) for n in tree.body if isinstance(n, ast.Assign))
-        if "oldest_compatible" in names or revision < "0009":  # nobody ran replicas of those
+        if "oldest_compatible" in names or revision < "0009":  # replicas did not exist in those versions
             continue
         upgrade = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "upgrade")
         for call in (n for n in ast.walk(upgrade) if isinstance(n, ast.Call)):
@@ -104,7 +104,7 @@ def test_migrations_only_add_or_say_which_version_can_live_with_them():
     assert scripts
 
 
-def test_one_process_at_a_time_does_what_is_done_alone(postgres_url):
+def test_one_process_at_a_time_runs_exclusive_work(postgres_url):
     one, two = Database(postgres_url), Database(postgres_url)
     try:
         with one.alone("checkpoint of a") as first, two.alone("checkpoint of a") as second:
@@ -122,14 +122,14 @@ def test_one_process_at_a_time_does_what_is_done_alone(postgres_url):
         two.close()
 
 
-def test_a_database_that_does_not_answer_keeps_nobody_from_what_is_done_alone(tmp_path):
+def test_an_unreachable_database_does_not_block_exclusive_work(tmp_path):
     database = Database(f"postgresql://delvec@/postgres?host={tmp_path}")
     with database.alone("checkpoint of a") as nobody_to_ask:
         assert nobody_to_ask
     database.close()
 
 
-def test_the_revision_that_the_models_name_is_the_newest():
+def test_the_models_name_the_newest_revision():
     config = Config()
     config.set_main_option("script_location", str(migrations_directory()))
     config.set_main_option("path_separator", "os")
@@ -164,7 +164,7 @@ def test_one_of_many_registers_a_location(database):
     assert answers[0][0].id == table_id("file:///data/people")
 
 
-def test_a_folder_name_means_a_table_as_long_as_no_other_has_it(database):
+def test_a_folder_name_resolves_while_it_is_unambiguous(database):
     registry = Registry(database)
     first, _ = registry.add("file:///a/people", None, "people")
     assert registry.get("people") == first
@@ -182,7 +182,7 @@ def test_a_folder_name_means_a_table_as_long_as_no_other_has_it(database):
     assert registry.get("persons") == renamed
 
 
-def test_a_given_name_is_its_tables_alone(database):
+def test_a_given_name_belongs_to_one_table(database):
     registry = Registry(database)
     registry.add("file:///a", "people", "a")
 
@@ -195,12 +195,12 @@ def test_a_given_name_is_its_tables_alone(database):
         registry.add("file:///a", "persons", "a")
     assert registry.add("file:///a", "people", "a")[1] is False
     assert registry.add("file:///a", None, "a")[0].name == "people"
-    # A folder that is called so takes nothing away.
+    # A folder of that name does not change it.
     registry.add("file:///c/people", None, "people")
     assert registry.get("people").location == "file:///a"
 
 
-def test_a_name_that_a_folder_has_is_not_given_to_another(database):
+def test_a_folders_name_is_not_given_to_another_table(database):
     registry = Registry(database)
     registry.add("file:///a/people", None, "people")
 
@@ -211,7 +211,7 @@ def test_a_name_that_a_folder_has_is_not_given_to_another(database):
     assert registry.add("file:///a/people", "people", "people")[0].is_named
 
 
-def test_names_of_one_warehouse_mean_nothing_in_another(database):
+def test_names_are_scoped_to_a_warehouse(database):
     one, two = Registry(database, "file:///one"), Registry(database, "file:///two")
     one.add("file:///one/sales", "sales", "sales")
     one.add("file:///shared", None, "shared")
@@ -229,7 +229,7 @@ def test_names_of_one_warehouse_mean_nothing_in_another(database):
     assert Registry(database).page() == []
 
 
-def test_names_outlive_the_migration_to_catalogs(url):
+def test_names_survive_the_migration_to_catalogs(url):
     database = Database(url)
     database.migrate("0004")
     with database._engine.begin() as connection:
@@ -247,7 +247,7 @@ def test_names_outlive_the_migration_to_catalogs(url):
     registry = Registry(database)
     assert [record.name for record in registry.page()] == ["people", "people-1b2c3d4e"]
     assert registry.get("people").id == table_id("file:///people")
-    # A replica of the version before that still runs.
+    # a replica of the previous version that is still running
     with database._engine.begin() as connection:
         connection.execute(
             text(
@@ -264,7 +264,7 @@ def test_names_outlive_the_migration_to_catalogs(url):
     database.close()
 
 
-def test_tables_are_paged_by_name_and_forgotten(database):
+def test_tables_are_paged_by_name_and_unregistered(database):
     registry = Registry(database)
     for name in ("c", "a", "b"):
         registry.add(f"file:///{name}", None, name)
@@ -279,7 +279,7 @@ def test_tables_are_paged_by_name_and_forgotten(database):
         registry.get("a\0")
 
 
-def test_times_come_back_in_utc(database):
+def test_times_are_returned_in_utc(database):
     record, _ = Registry(database).add("file:///a", None, "a")
 
     assert Registry(database).get("a") == record
@@ -289,7 +289,7 @@ def test_times_come_back_in_utc(database):
 def test_the_ledger_knows_files_before_and_after(database):
     ledger = Ledger(database)
     ledger.open("t", "x", "DELETE")
-    ledger.open("t", "x", "WRITE")  # known already: the first one stays
+    ledger.open("t", "x", "WRITE")  # known already: the first entry stays
     ledger.announce("t", "x", "DELETE", ["a.bin", "b.bin"], "deletion-vector")
 
     assert ledger.files("t") == [
@@ -304,7 +304,7 @@ def test_the_ledger_knows_files_before_and_after(database):
     assert ledger.transaction("other table", "x") is None
 
 
-def test_what_is_committed_stays_committed(database):
+def test_committed_files_stay_committed(database):
     ledger = Ledger(database)
     ledger.close("t", "x", "WRITE", "committed", version=3)
 
@@ -327,7 +327,7 @@ def test_many_writers_wait_for_each_other(database):
     assert len(ledger.files("t")) == 80
 
 
-def test_a_database_that_lost_its_tables_gets_them_back(database):
+def test_lost_database_tables_are_recreated(database):
     registry = Registry(database)
     registry.add("file:///a", None, "a")
     database.migrate("base")
@@ -339,7 +339,7 @@ def test_a_database_that_lost_its_tables_gets_them_back(database):
     assert registry.add("file:///a", None, "a")[0].id == table_id("file:///a")
 
 
-def test_a_database_file_that_is_deleted_under_load_is_made_again(tmp_path):
+def test_a_database_file_deleted_under_load_is_recreated(tmp_path):
     path = tmp_path / "store.db"
     database = Database(f"sqlite:///{path}")
     database.migrate()
@@ -367,7 +367,7 @@ def test_other_databases_are_refused_without_showing_the_url(bad):
 
 
 @pytest.mark.parametrize("use", ["check", "read", "write", "connection", "transaction"])
-def test_a_database_that_does_not_answer_is_not_a_defect(use):
+def test_an_unreachable_database_is_not_an_internal_error(use):
     database = Database("postgresql://delvec:hunter2@127.0.0.1:9/none")
 
     with pytest.raises(ServiceUnavailable, match="does not answer") as caught:
@@ -382,4 +382,4 @@ def _use(database, use):
         return
     with getattr(database, use)() as opened:
         if use == "read":
-            opened.connection()  # sessions connect when they are needed
+            opened.connection()  # sessions connect on first use

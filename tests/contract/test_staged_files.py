@@ -29,13 +29,13 @@ def test_a_draft_appears_whole_when_it_is_published(objects):
     assert [meta.name for meta in objects.list_from("_delta_log")] == [PATH.partition("/")[2]]
 
 
-def test_the_first_draft_of_a_name_stays(objects):
+def test_the_first_published_draft_of_a_name_wins(objects):
     assert write(objects, b"one")
     assert not write(objects, b"two")
     assert objects.get(PATH) == b"one"
 
 
-def test_a_draft_that_is_not_published_leaves_nothing(objects, location):
+def test_an_unpublished_draft_leaves_nothing(objects, location):
     with objects.stage(PATH) as staged:
         staged.file.write(b"one")
     assert staged.file.closed
@@ -52,21 +52,21 @@ def test_a_large_draft_is_published_in_parts(objects, monkeypatch):
     assert objects.get(PATH) == content
 
 
-def test_a_file_is_deleted_once_or_twice(objects):
+def test_deleting_a_file_twice_is_allowed(objects):
     objects.put("_delta_log/_sidecars/a.parquet", b"x")
     objects.delete("_delta_log/_sidecars/a.parquet")
     objects.delete("_delta_log/_sidecars/a.parquet")
     assert objects.head("_delta_log/_sidecars/a.parquet") is None
 
 
-def test_a_file_can_be_read_in_places(objects):
+def test_ranges_of_a_file_can_be_read(objects):
     objects.put("a.bin", b"0123456789")
     with objects.open("a.bin") as file:
         file.seek(4)
         assert file.read(3) == b"456"
 
 
-def test_the_checksum_that_hadoop_keeps_beside_a_file_goes_with_it(tmp_path):
+def test_hadoops_checksum_file_is_deleted_with_its_file(tmp_path):
     objects = ObjectStore(locations.canonical(str(tmp_path)))
     for number, change in enumerate((objects.delete, lambda path: objects.put(path, b"new"))):
         (tmp_path / f"{number}").write_bytes(b"old")
@@ -75,8 +75,8 @@ def test_the_checksum_that_hadoop_keeps_beside_a_file_goes_with_it(tmp_path):
         assert not (tmp_path / f".{number}.crc").exists()
 
 
-def test_a_store_that_says_that_a_file_is_missing_has_deleted_it(s3_location, s3_server):
-    """As Azure and GCS do; S3 says nothing."""
+def test_deleting_a_file_that_the_store_reports_missing_succeeds(s3_location, s3_server):
+    """Azure and GCS report it; S3 does not."""
     missing = "404 Not Found", [("Content-Type", "application/xml")], b"<Error><Code>NoSuchKey</Code></Error>"
     s3_server.fault = lambda request: missing if request.kind in ("DELETE", "POST") else None
     try:

@@ -48,7 +48,7 @@ def fetch(location, descriptors, **options):
 # --- deletion vectors -----------------------------------------------------------------------------------
 
 
-def test_deletion_vectors_come_back_from_many_shared_files_and_the_log(location):
+def test_deletion_vectors_are_read_from_many_shared_files_and_the_log(location):
     items = [
         (f"part-{i}.parquet", BitMap64(range(i, 100_000, i + 2)) | BitMap64([2**33 + i])) for i in range(40)
     ]
@@ -75,7 +75,7 @@ def test_distant_ranges_are_fetched_apart(location, monkeypatch):
     assert found == [b"b" * 10, b"a" * 5, b"a" * 5, b"b" * 5, b""]
 
 
-def test_nothing_wanted_is_nothing_read(location):
+def test_fetching_no_vectors_reads_nothing(location):
     assert fetch(location, {}) == {}
 
 
@@ -148,7 +148,7 @@ GOOD = b"\x01" + frame(encode(BitMap64([3, 4, 7])))
         "no uuid",
     ],
 )
-def test_each_defect_is_told_by_name_and_costs_no_more_than_the_file(location, content, change, error):
+def test_each_defect_has_its_error_and_costs_no_more_than_the_file(location, content, change, error):
     [packed] = pack([("part-0.parquet", BitMap64([3, 4, 7]))])
     if content is not None:
         storage.write_file(location, packed.path, content)
@@ -178,7 +178,7 @@ def test_a_descriptor_that_lies_about_its_size_does_not_read_a_whole_data_file(l
     try:
         with pytest.raises(DeletionVectorSizeMismatch):
             fetch(local_location, {"part-0.parquet": descriptor})
-        assert tracemalloc.get_traced_memory()[1] < 100_000_000  # of 2 GiB; other threads count too
+        assert tracemalloc.get_traced_memory()[1] < 100_000_000  # of 2 GiB; includes other threads
     finally:
         tracemalloc.stop()
 
@@ -257,7 +257,7 @@ def test_reading_what_is_missing(location):
     assert storage.read_ranges(location, "file", [(0, 1), (0, 0)]) == [b"", b""]
 
 
-def test_a_link_that_leads_out_of_what_is_allowed_is_not_followed(local_location, tmp_path):
+def test_a_link_out_of_the_allowed_roots_is_not_followed(local_location, tmp_path):
     (tmp_path / "secret").write_bytes(b"secret")
     inside = locations.local_path(local_location)
     (inside / "file").write_bytes(b"here")
@@ -287,7 +287,7 @@ def test_a_location_has_one_store_for_all_threads(kind, request):
     assert all(store is stores[0] for store in stores)
 
 
-def test_memory_locations_are_apart(memory_location):
+def test_memory_locations_are_isolated(memory_location):
     storage.write_file(memory_location, "a", b"1")
     assert storage.stat(f"{memory_location}2", "a") is None
     assert bytes(obstore.get(storage.store_for(memory_location), "a").bytes()) == b"1"

@@ -1,4 +1,4 @@
-"""Transactions do what they do wherever the table is: local disk, memory, S3."""
+"""Transactions behave the same on local disk, in memory and on S3."""
 
 import json
 import subprocess
@@ -31,7 +31,7 @@ def rows(ids):
 
 @pytest.fixture
 def location(location, tmp_path):
-    """A plain one: deltalake 1.6 looks for deletion vectors elsewhere where a location has to be encoded."""
+    """A plain location: deltalake 1.6 looks for deletion vectors in the wrong place if a location needs encoding."""
     if location.startswith("file:"):
         return locations.canonical(str(tmp_path / "table"))
     scheme = location.partition(":")[0]
@@ -44,14 +44,14 @@ def service():
 
 
 @pytest.fixture
-def lake(service, location):  # the location first: it takes the settings of S3 away at its end
+def lake(service, location):  # requested first: its teardown removes the S3 settings
     with Connection(ServiceClient("http://embedded", transport=EmbeddedTransport(service))) as lake:
         yield lake
 
 
 @pytest.fixture
 def table(lake, location, monkeypatch):
-    """Forty rows in one file, at version 1; at the end its invariants hold and others read the same."""
+    """Forty rows in one file at version 1; teardown checks invariants and compares with deltalake."""
     monkeypatch.setattr("delvec_service.commits.commit_log._PUT_PAUSE_SECONDS", 0.001)
     table = lake.create_table(location, rows([]).schema)
     table.append(rows(range(ROWS)))
@@ -76,13 +76,13 @@ print(json.dumps(sorted(pyarrow.table(query.execute("select id from t").read_all
 
 
 def ids_with_deltalake(location):
-    # In a process of its own: it keeps Python's lock while it waits for S3, which here is this process.
+    # In a separate process: deltalake holds the GIL while it waits for S3, which is served by this process.
     command = [sys.executable, "-c", READ, location]
     return json.loads(subprocess.run(command, check=True, capture_output=True, timeout=100).stdout)
 
 
 def prepared(table, *, predicate, indexes):
-    """Return a DELETE of rows of the first file that has read the newest version."""
+    """Return a DELETE of rows in the first file, planned at the newest version."""
     scan, _ = table.plan()
     transaction = Transaction(table._service, table.id, "DELETE", scan.version, predicate=predicate)
     transaction.delete_rows({scan.files["path"][0].as_py(): indexes})
@@ -109,7 +109,7 @@ def test_deletes_of_different_rows_of_one_file_all_succeed(table):
     assert ids(table) == list(range(WRITERS, ROWS))
 
 
-def test_deletes_of_the_same_row_all_succeed_and_one_has_done_it(table):
+def test_deletes_of_the_same_row_all_succeed_and_one_takes_effect(table):
     transactions = [prepared(table, predicate=None, indexes=[7]) for _ in range(WRITERS)]
 
     done = at_once(lambda number: transactions[number].commit())
@@ -138,7 +138,7 @@ def test_an_append_of_rows_that_match_is_a_conflict(table):
     assert table.delete("id = 7")["numDeletedRows"] == 2
 
 
-def test_a_transaction_that_is_sent_again_takes_effect_once(table):
+def test_a_repeated_transaction_takes_effect_once(table):
     transaction = prepared(table, predicate=None, indexes=[7])
 
     first = transaction.commit()
@@ -149,7 +149,7 @@ def test_a_transaction_that_is_sent_again_takes_effect_once(table):
 
 
 @pytest.mark.parametrize("fault", ["before-put:error*2", "after-put:lost*1"])
-def test_storage_that_hiccups_is_asked_again(table, fault):
+def test_transient_storage_errors_are_retried(table, fault):
     transaction = prepared(table, predicate=None, indexes=[7])
 
     with fault_points.armed(fault):
@@ -159,7 +159,7 @@ def test_storage_that_hiccups_is_asked_again(table, fault):
     assert transaction.commit() == done
 
 
-def test_an_answer_that_is_lost_is_looked_up_by_its_key(table):
+def test_a_lost_answer_is_looked_up_by_its_key(table):
     transaction = prepared(table, predicate=None, indexes=[7])
 
     with fault_points.armed("before-answer:lost"):
@@ -170,7 +170,7 @@ def test_an_answer_that_is_lost_is_looked_up_by_its_key(table):
     assert ids(table) == sorted({*range(ROWS)} - {7})
 
 
-def test_a_commit_that_another_writer_replaced_is_found(table, service, location):
+def test_a_commit_overwritten_by_another_writer_is_detected(table, service, location):
     transaction = prepared(table, predicate=None, indexes=[7])
     assert transaction.commit().version == 2
     objects = service.state.service.tables.open(table.id).objects

@@ -1,4 +1,4 @@
-"""Listing and deleting what is below a table's location: on local disk, in memory and on S3."""
+"""Listing and deleting files below a table's location: on local disk, in memory and on S3."""
 
 import numpy as np
 import pyarrow as pa
@@ -50,7 +50,7 @@ def stored(location):
     return location
 
 
-def test_every_file_that_is_not_hidden_is_listed_as_a_log_names_it(stored):
+def test_files_that_are_not_hidden_are_listed_under_their_name_in_the_log(stored):
     found = listing(stored)
     rows = listed(found)
     assert visible(found, rows) == {canonical_relative(name) for name in FILES}
@@ -59,7 +59,7 @@ def test_every_file_that_is_not_hidden_is_listed_as_a_log_names_it(stored):
     assert "inner" in found.shielded
 
 
-def test_what_is_listed_can_be_deleted(stored):
+def test_listed_files_can_be_deleted(stored):
     found = listing(stored)
     paths = sorted(visible(found, listed(found)))
     kept, doomed = paths[0], paths[1:]
@@ -75,7 +75,7 @@ def test_a_location_without_files_has_none(location):
     assert listed(listing(location)) == {}
 
 
-def test_local_files_that_nobody_wants_are_not_looked_at(tmp_path, monkeypatch):
+def test_local_files_that_are_filtered_out_are_not_inspected(tmp_path, monkeypatch):
     monkeypatch.setattr(trees, "_ENTRIES", 7)
     names = [f"{n}.parquet" for n in range(40)]
     for name in ["a b.parquet", "é.parquet", *names]:
@@ -111,7 +111,7 @@ def test_s3_deletes_many_files_with_one_request(s3_location, s3_server):
     assert listed(listing(s3_location)) == {}
 
 
-def test_of_files_that_an_object_store_does_not_delete_the_rest_is_known(memory_location, monkeypatch):
+def test_if_an_object_store_fails_to_delete_some_files_the_others_are_known(memory_location, monkeypatch):
     names = [f"f-{n}" for n in range(10)]
     for name in names:
         write_file(memory_location, name, b"")
@@ -138,7 +138,7 @@ def test_files_are_looked_up_by_name(stored):
     assert all(found["modified"].to_pylist())
 
 
-def test_tables_within_a_table_are_found_above_their_files(stored):
+def test_nested_tables_are_found_from_their_files(stored):
     paths = ["inner/z/b.parquet", "c=1/x.parquet", "a.parquet"]
     assert inner_tables(stored, paths) == ["inner"]
 

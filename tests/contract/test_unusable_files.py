@@ -1,4 +1,4 @@
-"""What is no file, or no file of a sane size, in the place of one; and what the file system may answer."""
+"""Special files and oversized files in place of regular ones, and errors of the file system."""
 
 import errno
 import os
@@ -63,7 +63,7 @@ KINDS = {
 
 
 def in_time(call, seconds=20):
-    """Return what a call raises; it must not wait for anything."""
+    """Return the error that a call raises; it must not block."""
     raised = []
 
     def run():
@@ -98,7 +98,7 @@ def test_only_regular_files_are_opened(objects, tmp_path, kind, monkeypatch):
 
 def test_a_device_is_not_opened(objects, tmp_path):
     try:
-        os.mknod(tmp_path / COMMIT, 0o20666, os.makedev(1, 5))  # /dev/zero, which never ends
+        os.mknod(tmp_path / COMMIT, 0o20666, os.makedev(1, 5))  # /dev/zero is endless
     except PermissionError:
         pytest.skip("only root makes devices")
     assert isinstance(in_time(lambda: objects.get(COMMIT)), UnusableFile)
@@ -109,7 +109,7 @@ def test_a_device_is_not_opened(objects, tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_commit_that_is_no_file_is_a_damaged_log(objects, tmp_path, kind, monkeypatch):
+def test_a_commit_that_is_not_a_regular_file_is_a_damaged_log(objects, tmp_path, kind, monkeypatch):
     monkeypatch.chdir(tmp_path)
     KINDS[kind](Path(COMMIT))
     reader = LogReader(objects, "people")
@@ -168,7 +168,7 @@ CODES = {
 
 
 @pytest.mark.parametrize("code", CODES, ids=errno.errorcode.get)
-def test_what_the_file_system_answers_has_its_type(objects, monkeypatch, code):
+def test_file_system_errors_are_typed(objects, monkeypatch, code):
     real = os.open
 
     def failing(path, flags, *args, **named):
@@ -185,7 +185,7 @@ def test_what_the_file_system_answers_has_its_type(objects, monkeypatch, code):
         assert (caught.value.status, caught.value.retryable) == (status, retryable)
 
 
-def test_no_file_has_a_name_that_is_too_long(objects):
+def test_a_file_with_too_long_a_name_does_not_exist(objects):
     name = "x" * 300
     assert objects.head(name) is None
     assert objects.list_from(name) == []
@@ -196,7 +196,7 @@ def test_no_file_has_a_name_that_is_too_long(objects):
     objects.delete(name)
 
 
-def test_the_right_to_enter_a_directory_is_enough_to_read_a_file_in_it(objects, tmp_path):
+def test_search_permission_on_a_directory_is_enough_to_read_a_file_in_it(objects, tmp_path):
     objects.put(COMMIT, b"x")
     (tmp_path / "_delta_log").chmod(0o111)
     try:

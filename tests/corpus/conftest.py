@@ -1,4 +1,4 @@
-"""The corpus of real tables: where it is, what it promises, and copies that can be changed."""
+"""The corpus of real tables: its location, its manifest, and writable copies."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture
 def location(corpus_table, tmp_path):
-    """A copy of the table, so that the corpus stays as it is; absolute paths put in where the entry says so."""
+    """A copy of the table, so that the corpus stays unchanged, with absolute paths filled in where the entry requires it."""
     copy = tmp_path / corpus_table.path.name
     shutil.copytree(corpus_table.path, copy)
     for folder in [copy, *copy.rglob("*")]:

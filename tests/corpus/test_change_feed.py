@@ -1,4 +1,4 @@
-"""The change data feed of the corpus's tables: applied to the version before, it gives the version after."""
+"""Change data feeds of corpus tables: applied to one version, each gives the next."""
 
 import shutil
 from collections import Counter
@@ -20,9 +20,9 @@ TABLES = {
     "kernel-rs__cdf-table-partitioned": (0, 12),
     "kernel-rs__cdf-table-with-dv": (0, 24),
 }
-"""By name: the first version with a feed, and how many rows the feed has."""
+"""By table: the first version with a feed, and the feed's number of rows."""
 MADE_UP = {"kernel-rs__cdf-table-backtick-column-names": 5, "kernel-rs__cdf-table-update-ops": 20}
-"""Tables whose change files tell of rows that the table never had: how many rows the feed has."""
+"""Tables whose change files hold rows that the table never had: the feed's number of rows."""
 
 
 def rows(table, names, version):
@@ -51,13 +51,13 @@ def test_the_feed_leads_from_each_version_to_the_next(lake, tmp_path, name):
 
 @pytest.mark.parametrize("name", MADE_UP)
 @pytest.mark.skipif(not CORPUS.exists(), reason=f"no corpus at {CORPUS}: set DELVEC_CORPUS to its folder")
-def test_change_files_are_read_whatever_they_say(lake, tmp_path, name):
+def test_change_files_are_read_even_if_they_contradict_the_table(lake, tmp_path, name):
     copied = shutil.copytree(CORPUS / name, tmp_path / name)
     table = lake.table(str(next(log.parent for log in copied.rglob("_delta_log"))))
     assert table.changes(0).num_rows == MADE_UP[name]
 
 
-def test_a_version_without_a_feed_is_named(lake, tmp_path):
+def test_the_error_names_a_version_without_a_feed(lake, tmp_path):
     name = "kernel-rs__cdf-column-mapping-name-mode"
     if not CORPUS.exists():
         pytest.skip(f"no corpus at {CORPUS}: set DELVEC_CORPUS to its folder")

@@ -1,4 +1,4 @@
-"""Every table of the corpus gives the expected rows on each engine, or is refused for the expected reason."""
+"""Every corpus table gives the expected rows on each engine, or is refused for the expected reason."""
 
 import hashlib
 
@@ -24,7 +24,7 @@ INTEGERS = {"byte", "short", "integer", "long"}
 
 
 def digest(column, kind):
-    """The manifest's digest of one column (see its ``fields.digest``)."""
+    """Return a column's digest as the manifest defines it (``fields.digest``)."""
     values = pa.chunked_array([column]) if isinstance(column, pa.Array) else column
     values = values.drop_null()
     found = {"type": kind, "non_null": len(values)}
@@ -43,7 +43,7 @@ def check_rows(rows, expected):
 
 
 def published_rows(corpus_table):
-    """The rows that the publisher says the table has, or None where there is no such file."""
+    """Return the rows that the publisher gives for the table, or None if there is no such file."""
     if "expected_files" not in corpus_table.entry:
         return None
     folder = corpus_table.path.parent / corpus_table.entry["expected_files"]
@@ -72,7 +72,7 @@ def test_corpus_table(lake, engine, corpus_table, location, record_property):
         table = lake.table(str(location), engine=engine)
         rows = table.to_arrow()
     except delvec.UnsupportedReaderFeature:
-        # Their newest versions are known to a catalog alone; everything else is read.
+        # Only a catalog knows their newest versions; everything else is read.
         if "catalog-managed" not in corpus_table.entry["capabilities"]:
             raise
         record_property("outcome", "refused as allowed")
@@ -81,7 +81,7 @@ def test_corpus_table(lake, engine, corpus_table, location, record_property):
     check_rows(rows, expected)
     published = published_rows(corpus_table)
     if published is not None and published.num_rows < MANY:
-        # Types differ where Parquet has no zone, or a narrower number; values do not.
+        # Types differ if Parquet has no time zone or a narrower number; values do not.
         assert in_any_order(published.select(rows.column_names).cast(rows.schema)) == in_any_order(rows)
     for version, counts in corpus_table.entry.get("history", {}).items():
         if "error" in counts:

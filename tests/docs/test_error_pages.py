@@ -1,4 +1,4 @@
-"""Each error has a page on the site: with what to do, and an example that says what the code says."""
+"""Each error has a page on the site with its remedy, and an example that matches the code."""
 
 import re
 import runpy
@@ -19,13 +19,13 @@ SAID = tomllib.loads(PAGES["ADVICE"].read_text())
 IN_THE_CODE = messages(frozenset(CLASSES))
 
 
-def test_every_error_has_a_page_and_no_page_is_of_another():
+def test_errors_and_error_pages_correspond():
     assert set(SAID) == set(CLASSES)
     assert set(error_pages()) == {f"errors/{name}.md" for name in CLASSES}
 
 
 @pytest.mark.parametrize("name", sorted(CLASSES))
-def test_the_page_says_what_the_error_is_and_what_to_do(name):
+def test_the_page_explains_the_error_and_its_remedy(name):
     cls, page = CLASSES[name], error_pages()[f"errors/{name}.md"]
 
     for fact in (f"`{cls.code}`", f"| {cls.status} |", f"`{cls.type}`", SAID[name]["do"], "```json"):
@@ -35,7 +35,7 @@ def test_the_page_says_what_the_error_is_and_what_to_do(name):
 
 
 @pytest.mark.parametrize("name", sorted(set(CLASSES) & set(IN_THE_CODE)))
-def test_the_example_is_what_the_code_says(name):
+def test_the_example_matches_the_code(name):
     templates = [re.escape(one).replace("…", ".*") for one in IN_THE_CODE[name]]
     told = SAID[name]["message"]
 
@@ -44,7 +44,7 @@ def test_the_example_is_what_the_code_says(name):
     assert any(len(one.replace(".*", "").strip()) > 10 for one in alike), f"anything looks like {alike}"
 
 
-def test_the_table_of_errors_leads_to_each_page():
+def test_the_table_of_errors_links_to_each_page():
     page = linked((ROOT / "docs" / "errors.md").read_text())
 
     assert set(re.findall(r"\]\((errors/\w+\.md)\)", page)) == set(error_pages())

@@ -1,4 +1,4 @@
-"""The documentation as a site: every link leads somewhere, and nothing is loaded from elsewhere."""
+"""The documentation site: all links work, and nothing is loaded from other hosts."""
 
 import os
 import re
@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[2]
 LOADED = re.compile(r"""<(?:script|link|img)[^>]*?(?:src|href)=["']?(https?:[^"' >]+)""")
 
 
-def test_the_site_is_built_with_strict_links_and_loads_nothing_from_elsewhere(tmp_path):
-    # Takes some seconds, and nothing else finds a heading that lost its links.
+def test_the_site_builds_with_strict_links_and_loads_nothing_from_other_hosts(tmp_path):
+    # Takes some seconds, but nothing else finds links to a renamed heading.
     done = subprocess.run(
         [Path(sys.executable).parent / "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path],
         cwd=ROOT,
@@ -34,7 +34,7 @@ def test_the_site_is_built_with_strict_links_and_loads_nothing_from_elsewhere(tm
     assert "/v1/tables/{table}/commits" in pages["reference-http.html"]
 
 
-def test_a_page_that_the_navigation_does_not_name_is_at_its_end(tmp_path):
+def test_a_page_missing_from_the_navigation_comes_last(tmp_path):
     loaded = mkdocs.config.load_config(str(ROOT / "mkdocs.yml"))
     named = re.findall(r"[\w-]+\.md", str(loaded.nav))
     assert len(named) == len(set(named))

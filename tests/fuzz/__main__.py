@@ -1,4 +1,4 @@
-"""The campaign: ``python -m tests.fuzz --cases 100000``, or one case again: ``--case corpus-17``."""
+"""The campaign: ``python -m tests.fuzz --cases 100000``, or a single case: ``--case corpus-17``."""
 
 import argparse
 import json
@@ -31,7 +31,7 @@ def _arguments():
 
 
 def names(start, count):
-    """Return ids of cases, the sources taking turns."""
+    """Return case ids, alternating between sources."""
     available = tables.sources()
     return [f"{available[number % len(available)]}-{number}" for number in range(start, start + count)]
 

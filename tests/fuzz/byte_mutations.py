@@ -1,4 +1,4 @@
-"""Damage that knows nothing of what it damages: bits, ranges and whole files."""
+"""Damage without regard to content: bits, ranges and whole files."""
 
 from tests.fuzz.draft import kind_of
 
@@ -121,7 +121,7 @@ def swap_files(rng, draft):
     return f"{first} and {second}"
 
 
-def take_another_table_s(rng, draft):
+def take_a_file_of_another_table(rng, draft):
     path = rng.choice(sorted(draft.files))
     donors = [name for name in sorted(draft.other) if kind_of(name) == kind_of(path)]
     if not donors:
@@ -131,7 +131,7 @@ def take_another_table_s(rng, draft):
     return f"{path} from {donor}"
 
 
-def take_another_kind_s(rng, draft):
+def take_a_file_of_another_kind(rng, draft):
     path, donor = rng.choice(sorted(draft.files)), rng.choice(sorted(draft.files))
     if kind_of(path) == kind_of(donor):
         return None
@@ -197,8 +197,8 @@ def add_a_commit(rng, draft):
 WHOLE_FILES = (
     delete_file,
     swap_files,
-    take_another_table_s,
-    take_another_kind_s,
+    take_a_file_of_another_table,
+    take_a_file_of_another_kind,
     link_to_the_outside,
     become_a_folder,
     rename_in_the_log,

@@ -1,4 +1,4 @@
-"""Runs many cases in watched processes, and sums up what came of them."""
+"""Runs many cases in monitored processes, and summarizes the results."""
 
 import contextlib
 import json
@@ -15,16 +15,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS_PER_CASE = 60
 _STARTING = 60
-"""Seconds more for the first case of a process, which imports everything."""
+"""Extra seconds for a process's first case, which imports everything."""
 WORKER = (sys.executable, "-m", "tests.fuzz.worker")
 
 
 class _Process:
-    """A worker, and the case that it is at."""
+    """A worker and its current case."""
 
     def __init__(self, command):
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `end`
-        # All native libraries on one thread each: workers already take all cores.
+        # One thread per native library: workers already use all cores.
         threads = {"OMP_NUM_THREADS": "1", "ARROW_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
             command,
@@ -51,10 +51,10 @@ class _Process:
             self._process.stdin.write(f"{case}\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            pass  # it is told by the end of its answers
+            pass  # noticed when its output ends
 
     def end(self):
-        """Kill it if it does not end; return what it died of."""
+        """Kill it if it does not exit; return its cause of death."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(1)
         if self._process.poll() is None:
@@ -68,7 +68,7 @@ class _Process:
         return f"{signal.Signals(-code).name if code < 0 else f'exit code {code}'}: {tail}"
 
     def finish(self):
-        """Let it end by itself."""
+        """Let it exit by itself."""
         self._process.stdin.close()
         self._process.wait(60)
         self._process.stdout.close()
@@ -76,14 +76,14 @@ class _Process:
 
 
 def run(cases, *, processes=2, seconds=None, patience=SECONDS_PER_CASE, command=WORKER):
-    """Yield the result of each case, as the worker gives it, in the order in which they end.
+    """Yield each case's result from its worker, in order of completion.
 
     Args:
-        cases: ids.
-        processes: how many run at once.
-        seconds: after so many no further case is begun.
-        patience: seconds that a case may take.
-        command: the worker.
+        cases: case ids.
+        processes: how many run concurrently.
+        seconds: start no further case after this many.
+        patience: maximum seconds per case.
+        command: the worker's command line.
     """
     campaign = _Campaign(cases, seconds, patience, command)
     try:
@@ -96,7 +96,7 @@ def run(cases, *, processes=2, seconds=None, patience=SECONDS_PER_CASE, command=
 
 
 class _Campaign:
-    """Cases that wait, and the processes that run the others."""
+    """Waiting cases, and the processes that run the others."""
 
     def __init__(self, cases, seconds, patience, command):
         self.running = selectors.DefaultSelector()
@@ -109,14 +109,14 @@ class _Campaign:
         return None if late else next(self._waiting, None)
 
     def start(self):
-        """Start a process, if there is something for it to do."""
+        """Start a process if a case is waiting."""
         if (case := self._next_case()) is not None:
             process = _Process(self._command)
             process.give(case, self._patience)
             self.running.register(process.answers, selectors.EVENT_READ, process)
 
     def results(self):
-        """Yield what ended within a second."""
+        """Yield the results that arrive within a second."""
         for key, _ in self.running.select(timeout=1):
             line = key.data.answers.readline()
             if not line:
@@ -143,7 +143,7 @@ class _Campaign:
         return {"case": process.case, "damage": [], "outcome": outcome, "detail": detail or said}
 
     def end(self):
-        """Kill what runs still."""
+        """Kill the remaining processes."""
         for key in list(self.running.get_map().values()):
             key.data.end()
         self.running.close()
@@ -185,7 +185,7 @@ class Summary:
 
 
 def describe(result):
-    """Return a failure as text, with the command that repeats it."""
+    """Return a failure as text, with the command that reproduces it."""
     damage = "; ".join(f"{kind} ({where})" for kind, where in result["damage"])
     return (
         f"{result['outcome']} in case {result['case']}, table {result.get('table', '?')}: {damage}\n"

@@ -1,4 +1,4 @@
-"""Who opens files that no table may read: what the kernel sees, whatever library opens them."""
+"""Detects opens of files that no table may read, as seen by the kernel, whichever library opens them."""
 
 import ctypes
 import os
@@ -51,7 +51,7 @@ class Canary:
 
 
 class Opens:
-    """The files that Python itself opens or lists outside of ``allowed`` while it is ``on``."""
+    """The files that Python itself opens or lists outside ``allowed`` while it is ``on``."""
 
     def __init__(self, allowed):
         self.on = False
@@ -65,8 +65,8 @@ class Opens:
         path = arguments[0]
         if isinstance(path, bytes | str | os.PathLike):
             if event == "open" and not os.path.isabs(path):  # noqa: PTH117 - a hook must be quick
-                return  # in a directory that is held open; Canary sees where that is
+                return  # relative to an open directory; Canary sees where that is
             text = os.path.normpath(os.path.join("/", os.fsdecode(path)))  # noqa: PTH118 - a hook must be quick
-            # A traceback that is written down asks for the source of "<unknown>".
+            # Formatting a traceback looks up the source of "<unknown>".
             if not (text + "/").startswith(self._allowed) and not text.startswith("/<"):
                 self.found.append(text)

@@ -1,4 +1,4 @@
-"""One case: which table, which damage, and the damaged table on disk. All of it follows from the case's id."""
+"""One case: its table, its damage, and the damaged table on disk, all determined by the case's id."""
 
 import os
 import shutil
@@ -18,9 +18,9 @@ class Case:
     """A damaged table.
 
     Attributes:
-        name: ``builtin-17``: the source of the table and a number.
-        table: what was damaged.
-        damage: kinds and places.
+        name: such as ``builtin-17``: the table's source and a number.
+        table: the damaged table.
+        damage: kinds and places of damage.
     """
 
     name: str
@@ -35,12 +35,12 @@ class Case:
         return [kind for kind, _ in self.damage]
 
     def touches(self, target):
-        """Whether some damage is of this target, ``data`` or ``files`` for example."""
+        """Whether any damage is to this target, such as ``data`` or ``files``."""
         return any(kind.startswith(f"{target}:") for kind in self.kinds)
 
 
 def make(name, outside):
-    """Return the case with this id; ``outside`` is where links and absolute paths lead."""
+    """Return the case with this id; links and absolute paths lead to ``outside``."""
     source, _, _ = name.partition("-")
     rng = Random(f"delvec {name}")
     seeds = tables.seeds(source)
@@ -63,10 +63,10 @@ def write(draft, folder):
             made.add(target.parent)
         target.write_bytes(content.replace(place, draft.outside.encode()) if place in content else content)
         if path.endswith(".json"):
-            # A commit that is cut short and new is taken for one that is still being written.
+            # A truncated new commit would be taken for one still being written.
             os.utime(target, (_WRITTEN, _WRITTEN))
     for path in draft.folders:
-        if (folder / path).is_file():  # written again after it became a folder
+        if (folder / path).is_file():  # replaced after it became a folder
             continue
         (folder / path).mkdir(parents=True, exist_ok=True)
     for path, name in draft.links.items():
@@ -76,5 +76,5 @@ def write(draft, folder):
 
 
 def erase(folder):
-    """Remove a table again."""
+    """Remove a table."""
     shutil.rmtree(folder, ignore_errors=True)

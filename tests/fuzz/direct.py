@@ -1,6 +1,6 @@
-"""Tables read without HTTP and without a database: the service's operations and the engine, called one by one.
+"""Reads tables without HTTP and a database, by calling the service's operations and the engine directly.
 
-Three times as fast as the whole way, which a share of the cases takes.
+Three times as fast as the full path, which only a share of the cases takes.
 """
 
 from delvec.engines.duckdb import DuckDBEngine
@@ -14,7 +14,7 @@ from delvec_service.store.objects import ObjectStore
 
 
 class DirectLake:
-    """Stands for a connection where only ``table`` is used."""
+    """Stands in for a connection of which only ``table`` is used."""
 
     def __init__(self, root):
         self._roots = Roots([root])
@@ -34,7 +34,7 @@ class DirectLake:
 
 
 class DirectTable:
-    """Stands for a ``DeltaTable`` of which only reading is used."""
+    """Stands in for a ``DeltaTable`` that is only read."""
 
     def __init__(self, objects, roots, loader, engine):
         self._objects, self._roots, self._loader = objects, roots, loader

@@ -1,11 +1,11 @@
-"""A table that is being damaged: its files in memory, by what they are."""
+"""A table being damaged: its files in memory, by kind."""
 
 import re
 from dataclasses import dataclass, field
 from random import Random
 
 OUTSIDE = "@OUTSIDE@"
-"""In mutated text: stands for the folder that no table may read, whose place differs by run."""
+"""Placeholder in mutated text for the folder that no table may read, whose path differs between runs."""
 
 _KINDS = (
     ("commit", re.compile(r"_delta_log/\d{20}\.json")),
@@ -23,7 +23,7 @@ _KINDS = (
 
 
 def kind_of(path):
-    """Return what a file of a table is."""
+    """Return the kind of a table's file."""
     return next((kind for kind, pattern in _KINDS if pattern.fullmatch(path)), "other")
 
 
@@ -32,8 +32,8 @@ class Draft:
     """A table being mutated.
 
     Attributes:
-        files: content by path below the table's folder.
-        other: the files of another table, to take things from.
+        files: content by path relative to the table.
+        other: another table's files, to take parts from.
         outside: the folder that no table may read.
         links: paths that become symbolic links to a file outside.
         folders: paths that become folders.
@@ -47,10 +47,10 @@ class Draft:
     folders: list[str] = field(default_factory=list)
 
     def paths(self, *kinds):
-        """Return the paths of files of these kinds, in order."""
+        """Return the sorted paths of files of these kinds."""
         return [path for path in sorted(self.files) if kind_of(path) in kinds]
 
     def pick(self, *kinds):
-        """Return one of them, or None."""
+        """Return a random one of them, or None."""
         paths = self.paths(*kinds)
         return self.rng.choice(paths) if paths else None

@@ -1,4 +1,4 @@
-"""Damage to the JSON of a log: fields, values, actions, statistics, paths and descriptors."""
+"""Damage to a log's JSON: fields, values, actions, statistics, paths and descriptors."""
 
 import json
 import re
@@ -49,18 +49,18 @@ PATHS = (
 
 
 def raw(text):
-    """Return a value that is written as ``text``, which need not be JSON."""
+    """Return a value that is written verbatim as ``text``, which need not be JSON."""
     return f"@@{text}@@"
 
 
 def dumps(document):
-    """Return a document as text, with the raw values in it."""
+    """Return a document as text, including raw values."""
     text = json.dumps(document)
     return _RAW.sub(lambda found: json.loads(f'"{found.group(1)}"'), text)
 
 
 def weird(rng, old):
-    """Return a value that should not be there."""
+    """Return an unexpected value."""
     depth = rng.choice((20, 500, 5000, 100_000))
     choices = [
         None,
@@ -327,7 +327,7 @@ AMONG_ACTIONS = (
 
 
 def _documents(data):
-    """Return the documents of a file, or None where it is damaged already."""
+    """Return a file's documents, or None if it is damaged already."""
     try:
         return [json.loads(line) for line in data.decode().splitlines() if line.strip()]
     except (ValueError, RecursionError):
@@ -335,7 +335,7 @@ def _documents(data):
 
 
 def _chosen(rng, documents):
-    """Return the position of an action; commitInfo says least, and is chosen least."""
+    """Return the position of a random action; commitInfo matters least and is chosen least often."""
     telling = [i for i, item in enumerate(documents) if not (isinstance(item, dict) and "commitInfo" in item)]
     return rng.choice(telling if telling and rng.random() < 0.95 else range(len(documents)))
 
@@ -382,7 +382,7 @@ def among_actions(kind, change):
 
 
 def repeat_a_key(kind):
-    """Return the mutation that writes one key of an object twice, with another value the first time."""
+    """Return the mutation that repeats a key of an object, with another value the first time."""
 
     def mutate(rng, draft):
         path = draft.pick(kind)

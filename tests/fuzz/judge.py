@@ -1,17 +1,17 @@
-"""Reads a damaged table with Delvec and says whether what came back is right.
+"""Reads a damaged table with Delvec and decides whether the result is right.
 
 Right is one of these:
 
-- a typed error (``DelvecError``) that is not an internal one. Where nothing but ``_last_checkpoint`` is damaged, an
+- a typed error (``DelvecError``) that is not an internal one. If only ``_last_checkpoint`` is damaged, an
   error is wrong: that file is a hint;
-- a table that the oracle reads in the same way: the same files with the same partition values and deleted rows,
-  and as many rows as they hold. If that is the undamaged table, then the same rows, value by value;
-- where data files are damaged themselves: any rows of the right files. Parquet pages have no checksum, so a
-  flipped bit may be another value;
-- with a predicate: what the predicate leaves of the whole table's rows; fewer, if statistics were changed,
-  for skipping believes them.
+- a table that the oracle reads the same way: the same files with the same partition values and deleted rows,
+  and the same number of rows. If it equals the undamaged table, also the same values;
+- if data files themselves are damaged: any rows of the right files. Parquet pages have no checksum, so a
+  flipped bit may change a value;
+- with a predicate: the matching rows of the whole table; fewer if statistics were changed,
+  because data skipping relies on them.
 
-Everything else is a failure, as are a crash, a hang, too much memory and a file opened outside of the roots.
+Everything else is a failure, as are a crash, a hang, too much memory and a file opened outside the roots.
 """
 
 import json
@@ -38,10 +38,10 @@ _COMPARABLE = (pa.types.is_integer, pa.types.is_string, pa.types.is_date, pa.typ
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a case.
+    """The result of a case.
 
     Attributes:
-        outcome: ``same rows``, ``rows``, ``other values`` or ``error``; or ``WRONG …``, which is a failure.
+        outcome: ``same rows``, ``rows``, ``other values`` or ``error``; ``WRONG …`` is a failure.
         detail: the error's code, or what is wrong.
     """
 
@@ -55,9 +55,9 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Suspicion:
-    """A verdict that holds only if the damage left the statistics as they were.
+    """A verdict that holds only if the statistics are undamaged.
 
-    The oracle has to tell, and what it opens must not count as opened by Delvec.
+    The oracle decides that, and the files it opens must not count as opened by Delvec.
     """
 
     verdict: Verdict
@@ -65,10 +65,10 @@ class Suspicion:
 
 @dataclass(frozen=True)
 class Baseline:
-    """What the undamaged table is.
+    """The undamaged table.
 
     Attributes:
-        defect: what reading it raised, if that was no DelvecError.
+        defect: an error raised by reading it that was not a DelvecError.
     """
 
     states: list
@@ -77,7 +77,7 @@ class Baseline:
 
 
 def baseline(lake, folder):
-    """Return what a table is before its damage; ``rows`` is None where Delvec refuses it."""
+    """Read a table before its damage; ``rows`` is None if Delvec refuses it."""
     states = oracle.readings(folder)
     try:
         return Baseline(states, content(lake.table(folder).to_arrow()))
@@ -88,11 +88,11 @@ def baseline(lake, folder):
 
 
 def content(rows):
-    """Return rows as a multiset; dates and times as numbers, as damaged ones may be none that Python has."""
+    """Return rows as a multiset, with dates and times as numbers: damaged ones may exceed Python's range."""
     columns = [column.cast(_NUMBERS.get(column.type, column.type)) for column in rows.columns]
     try:
         return Counter(map(repr, zip(*(column.to_pylist() for column in columns), strict=True)))
-    except (OverflowError, ValueError):  # inside other types
+    except (OverflowError, ValueError):  # nested in other types
         return Counter({"unprintable": rows.num_rows})
 
 
@@ -103,7 +103,7 @@ class Judge:
         self._case, self._before, self._folder = case, before, folder
 
     def read(self, lake):
-        """Read the table; return a verdict, or the rows with the scan that they come from."""
+        """Read the table; return a verdict, or the rows with their scan."""
         try:
             table = lake.table(self._folder)
             scan, _ = table.plan()
@@ -125,7 +125,7 @@ class Judge:
         return Verdict("error", error.code)
 
     def judge(self, scan, vectors, rows):
-        """Return the verdict on rows that came back."""
+        """Return the verdict on rows."""
         states = oracle.readings(self._folder)
         if not states:
             if self._before.rows is not None and content(rows) == self._before.rows:
@@ -139,7 +139,7 @@ class Judge:
         return self._compared(states[problems.index(None)], rows)
 
     def _compared(self, state, rows):
-        """Compare with the rows before the damage, if it left the table what it was."""
+        """Compare with the rows before the damage, if the table is still the same."""
         before = self._before
         same = before.states and all(state.looks_like(one) for one in before.states)
         if not same or before.rows is None:
@@ -156,7 +156,7 @@ class Judge:
         )
 
     def _difference(self, state, scan, vectors, rows):
-        """Return how a State differs from what Delvec read, or None."""
+        """Return how a State differs from Delvec's result, or None."""
         names = [field.get("name") for field in state.schema.get("fields", [])]
         if names != list(scan.schema.names):
             return f"columns {list(scan.schema.names)}, not {names}"[:300]
@@ -189,10 +189,10 @@ class Judge:
                 return f"deleted rows of {path}"
         return None
 
-    # --- other questions -------------------------------------------------------------------------------------
+    # --- other reads -------------------------------------------------------------------------------------
 
     def judge_others(self, table, scan, vectors, rows):
-        """Return the verdict on another question about the table; None where the answer is right or an error."""
+        """Return the verdict on another read of the table; None if the answer is right or an error."""
         rng = self._case.rng
         version = rng.randrange(scan.version + 1)
         ask = rng.choice(
@@ -216,7 +216,7 @@ class Judge:
         return None
 
     def judge_skipping(self, table, scan, vectors, rows):
-        """Return the verdict on a read with a predicate, None where it is right or there is none to try."""
+        """Return the verdict on a read with a predicate; None if it is right or no predicate applies."""
         del scan, vectors
         rng = self._case.rng
         columns = [
@@ -230,7 +230,7 @@ class Judge:
         try:
             value = rows[name][rng.randrange(rows.num_rows)].as_py()
         except (OverflowError, ValueError):
-            return None  # a damaged date that Python has not
+            return None  # a damaged date outside Python's range
         text = _predicate(rng, name, value)
         with _database().cursor() as cursor:
             cursor.register("t", rows.select(columns))
@@ -247,7 +247,7 @@ class Judge:
         return None if found == expected else Suspicion(wrong)
 
     def settled(self, suspicion):
-        """Return the verdict on a suspicion: None where it is dispelled. Opens files itself, as the oracle reads them."""
+        """Return the verdict on a suspicion, or None if it is dispelled. The oracle opens files for this."""
         return suspicion.verdict if self._statistics_hold() else None
 
     def _statistics_hold(self):
@@ -258,7 +258,7 @@ class Judge:
 
 @cache
 def _database():
-    """Return a DuckDB that has nothing to do with Delvec's."""
+    """Return a DuckDB connection separate from Delvec's."""
     return duckdb.connect(config={"threads": "1"})
 
 

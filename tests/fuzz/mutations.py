@@ -1,4 +1,4 @@
-"""Every kind of damage by name, and how a case chooses among them."""
+"""All kinds of damage by name, and how a case chooses among them."""
 
 from tests.fuzz import byte_mutations, json_mutations, parquet_mutations, vector_mutations
 from tests.fuzz.draft import Draft
@@ -42,12 +42,12 @@ _ATTEMPTS = 200
 
 
 def mutate(rng, files, other, outside):
-    """Return the damaged table, and the kinds and places of the damage.
+    """Return the damaged table, with the kinds and places of damage.
 
     Args:
-        rng: all that is left to chance.
-        files: the table.
-        other: another table, to take things from.
+        rng: the source of randomness.
+        files: the table's files.
+        other: another table's files, to take parts from.
         outside: the folder that no table may read.
     """
     draft = Draft(dict(files), dict(other), rng, outside)

@@ -1,9 +1,9 @@
-"""What the files of a table say, told by a replay that shares no code with Delvec's.
+"""A table's state according to its files, by a replay that shares no code with Delvec's.
 
-A damaged log may be read in several ways: from its first commit, from any of its checkpoints, with a compaction
-in the place of commits or without. Each way that
-works gives one :class:`State`; a reader is right if it gives one of them. Where no way works the table is
-damaged, and a reader has to say so.
+A damaged log may have several readings: from its first commit, from any of its checkpoints, with compactions
+instead of commits or without. Each one that
+works gives a :class:`State`, and a reader is right if it returns one of them. If none works, the table is
+damaged, and a reader must say so.
 """
 
 import json
@@ -28,7 +28,7 @@ _VALUES = {char: number for number, char in enumerate(_ALPHABET)}
 
 
 class Written(float):
-    """A number that knows how it is written: that is what it means where the log has to have text."""
+    """A number that remembers its spelling, which counts where the protocol requires text."""
 
     def __new__(cls, text):
         found = super().__new__(cls, text)
@@ -37,13 +37,13 @@ class Written(float):
 
 
 _DECODER = json.JSONDecoder(parse_constant=lambda _: None, parse_float=Written)
-"""NaN and Infinity are no JSON, but writers put them into metrics: null, as in Delvec."""
+"""NaN and Infinity are not JSON, but writers put them into metrics; read as null, as in Delvec."""
 _MAX_VERSION = 2**63
 _MAX_COMMITS = 10_000
 
 
 class Damaged(Exception):
-    """The files contradict the protocol, as far as this replay looks."""
+    """The files violate the protocol, as far as this replay checks."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class File:
 
     Attributes:
         values: partition values by name.
-        vector: the deletion vector's descriptor as JSON, or None.
-        stats: as they stand, to see whether they were changed.
+        vector: the deletion vector descriptor as JSON, or None.
+        stats: verbatim statistics, to detect changes.
     """
 
     path: str
@@ -64,13 +64,13 @@ class File:
 
 @dataclass(frozen=True)
 class State:
-    """The table as one way of reading it gives it.
+    """The table according to one reading.
 
     Attributes:
-        version: the newest one.
-        files: by path.
-        schema: the schema's JSON, parsed.
-        layout: partition columns and the configuration that decides how files are read.
+        version: the newest version.
+        files: files by path.
+        schema: the parsed schema JSON.
+        layout: partition columns and the configuration that affects how files are read.
     """
 
     version: int
@@ -79,7 +79,7 @@ class State:
     layout: tuple
 
     def looks_like(self, other):
-        """Whether both are the same table, statistics apart."""
+        """Whether both are the same table, ignoring statistics."""
         return self.rows_of(self) == self.rows_of(other)
 
     @staticmethod
@@ -94,7 +94,7 @@ class State:
 
 
 def readings(folder):
-    """Return every State that the log of the table in ``folder`` can be read as; none if it is damaged."""
+    """Return every State that the log of the table in ``folder`` allows; none if it is damaged."""
     log = Path(folder) / "_delta_log"
     names = sorted(path.name for path in log.iterdir() if path.is_file()) if log.is_dir() else []
     commits = {int(found[1]): found[0] for name in names if (found := _COMMIT.fullmatch(name))}
@@ -105,7 +105,7 @@ def readings(folder):
         return []
     found = []
     for version, parts in [(-1, []), *starts]:
-        # A checkpoint may be newer than every commit; the newest version is then the checkpoint's.
+        # A checkpoint newer than every commit defines the newest version.
         for newest in {max(versions), max(commits, default=-1)}:
             if newest < version or newest - version > _MAX_COMMITS:
                 continue
@@ -124,7 +124,7 @@ def _compactions(names):
 
 
 def _chains(commits, compactions, first, last):
-    """Yield the lists of files that lead from one version to another: commits, or one compaction of some of them."""
+    """Yield the lists of files that lead from one version to another: commits, or a compaction in place of some."""
     for low, high, name in [(last + 1, last, None), *compactions]:
         if name is not None and not first <= low <= high <= last:
             continue
@@ -154,7 +154,7 @@ _UNREADABLE = (
 
 
 def _checkpoints(names):
-    """Return (version, names of its files) of every complete checkpoint."""
+    """Return (version, file names) of every complete checkpoint."""
     found, parts = [], {}
     for name in names:
         if match := _CLASSIC.fullmatch(name) or _V2.fullmatch(name):
@@ -168,7 +168,7 @@ def _checkpoints(names):
 
 
 def _replayed(folder, parts, commits, newest):
-    """Return the State that the files of a checkpoint (or none) and the commits after it give."""
+    """Return the State given by a checkpoint's files (or none) and the commits after it."""
     log = folder / "_delta_log"
     state = {"files": {}}
     for name in parts:
@@ -178,7 +178,7 @@ def _replayed(folder, parts, commits, newest):
         actions = _json_actions(log / name)
         if not name.endswith(".compacted.json"):
             _check_once(actions, folder)
-        # Within a commit the order means nothing: a remove is of what was there before.
+        # Order within a commit has no meaning: a remove refers to the state before the commit.
         for key in ("remove", "add", "metaData", "protocol"):
             for action in actions:
                 if key in action:
@@ -224,7 +224,7 @@ def _checkpoint_actions(log, name):
 
 
 _NEEDED = ("add", "metaData", "protocol", "sidecar")
-"""What a checkpoint says of a version; a reader may not look at the rest, which may be damaged then."""
+"""Checkpoint columns that define a version; a reader may ignore the others, even if damaged."""
 
 
 def _parquet_actions(path):
@@ -234,10 +234,10 @@ def _parquet_actions(path):
 
 
 def key_of(folder, path):
-    """Return one spelling of a path in the log: relative to the table, decoded; absolute if it is elsewhere.
+    """Return the canonical form of a path in the log: decoded and relative to the table, or absolute if outside.
 
     Raises:
-        Damaged: it is none, or leads out of the table by dots.
+        Damaged: it is not a path, or leaves the table by ``..``.
     """
     if not isinstance(path, str) or not path or "\0" in path:
         raise Damaged("path")
@@ -250,13 +250,13 @@ def key_of(folder, path):
                 raise Damaged("host")
             text = "/" + rest
     elif re.match(r"[A-Za-z][A-Za-z0-9+.\-]*:/", text):
-        return text  # elsewhere: legal as long as nobody has to read it
+        return text  # outside the table: legal as long as nobody has to read it
     segments = [unquote(part, errors="strict") for part in text.split("/")]
     if any(part == ".." or "\0" in part or "/" in part for part in segments):
         raise Damaged("dots")
     parts = [part for part in segments if part not in ("", ".")]
     if not parts and text.startswith("/"):
-        return "/"  # elsewhere, too
+        return "/"  # outside, too
     if not parts:
         raise Damaged("empty path")
     if not text.startswith("/"):
@@ -287,14 +287,14 @@ def _descriptor(value):
 
 
 def _identity(vector):
-    """Return what tells a deletion vector from others: not its size and its cardinality."""
+    """Return a deletion vector's identity, which excludes its size and cardinality."""
     return None if vector is None else json.loads(vector)[:3]
 
 
 def _apply(action, state, folder, *, in_checkpoint=False):
     files = state["files"]
     if "remove" in action:
-        # A remove names the file with the deletion vector that it had; one that does not fit removes nothing.
+        # A remove names a file and its deletion vector; if they do not match a live file, it removes nothing.
         key, vector = (
             key_of(folder, action["remove"]["path"]),
             _descriptor(action["remove"].get("deletionVector")),
@@ -318,7 +318,7 @@ def _apply(action, state, folder, *, in_checkpoint=False):
 
 
 def deleted_rows(folder, vector):
-    """Return the rows that a descriptor (as in ``File.vector``) says are gone.
+    """Return the rows that a descriptor (as in ``File.vector``) marks as deleted.
 
     Raises:
         Damaged: it cannot be read.
@@ -368,7 +368,7 @@ def _z85(text):
     for start in range(0, len(text), 5):
         group, absent = text[start : start + 5], 0
         if group[0] == "#" and start + 5 == len(text):
-            # Rust's z85 writes one # for each byte that its last group lacks, and the others behind them.
+            # Rust's z85 pads the last group with one # per missing byte, before the others.
             absent = len(group) - len(group.lstrip("#"))
         number = 0
         for char in group[absent:]:
@@ -394,7 +394,7 @@ def _bitmap(payload):
 
 
 def number_of_rows(folder, state):
-    """Return how many rows a State has, or None where a data file does not tell.
+    """Return a State's number of rows, or None if a data file does not tell.
 
     Raises:
         Damaged: a deletion vector cannot be read.

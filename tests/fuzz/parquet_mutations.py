@@ -1,4 +1,4 @@
-"""Damage to checkpoints that are still Parquet, and to deletion vectors whose checksum is still right."""
+"""Damage to checkpoints that remain valid Parquet."""
 
 import io
 
@@ -139,7 +139,7 @@ IN_ROWS = (
 
 
 def lie_about_a_path(rng, table, outside):
-    """Let a file of a checkpoint be somewhere else."""
+    """Change the path of a file in a checkpoint."""
     rows = table.to_pylist()
     holders = [row[key] for row in rows for key in ("add", "remove", "sidecar") if row.get(key)]
     if not holders:
@@ -164,7 +164,7 @@ def in_a_checkpoint(kind, change):
                 return None
             draft.files[path] = _bytes(changed)
         except (pa.ArrowException, ValueError, TypeError, IndexError, OverflowError, OSError):
-            return None  # damaged before, or no Parquet can be like that
+            return None  # damaged before, or not expressible in Parquet
         return path
 
     return mutate

@@ -1,6 +1,6 @@
-"""Tables to mutate: those of the corpus, and a few of our own so that there is always something.
+"""Tables to mutate: those of the corpus, and a few built in, so that there are always some.
 
-Our own are written here with json, pyarrow and pyroaring alone, so that a mistake of Delvec's writer is not in them.
+Built-in tables are written with json, pyarrow and pyroaring only, so that they do not share mistakes of Delvec's writer.
 """
 
 import io
@@ -30,7 +30,7 @@ class SeedTable:
     """A table before its mutation.
 
     Attributes:
-        files: content by path below the table's folder.
+        files: content by path relative to the table.
     """
 
     name: str
@@ -43,13 +43,13 @@ def seeds(source):
 
 
 def sources():
-    """Return what there is: the corpus is not everywhere."""
+    """Return the available sources: the corpus may be missing."""
     return ["builtin", "corpus"] if (CORPUS / "MANIFEST.json").exists() else ["builtin"]
 
 
 @cache
 def corpus():
-    """Return the tables of the corpus that are small enough to be copied and read many times."""
+    """Return the corpus tables small enough to be copied and read many times."""
     entries = json.loads((CORPUS / "MANIFEST.json").read_text())["tables"]
     chosen = []
     for entry in sorted(entries, key=lambda item: item["id"]):
@@ -67,7 +67,7 @@ def corpus():
 
 @cache
 def builtin():
-    """Return our own tables."""
+    """Return the built-in tables."""
     return (
         plain(),
         with_vectors(),
@@ -79,7 +79,7 @@ def builtin():
     )
 
 
-# --- our own --------------------------------------------------------------------------------------------
+# --- built-in tables --------------------------------------------------------------------------------------------
 
 PROTOCOL = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
 FIELDS = [("id", "long"), ("name", "string"), ("score", "double"), ("day", "date")]
@@ -93,7 +93,7 @@ def features(*names):
 
 
 def metadata(partition_by=(), configuration=None, mapped=False):
-    """Return the action that gives the table its schema."""
+    """Return the table's ``metaData`` action."""
     fields = []
     for number, (name, kind) in enumerate(FIELDS, start=1):
         extra = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"col-{number}"}
@@ -130,7 +130,7 @@ def parquet(table, **options):
 
 
 class Builder:
-    """A table being put together."""
+    """Builds a table."""
 
     def __init__(self, name):
         self.name = name
@@ -212,12 +212,12 @@ def plain():
 
 
 def framed(payload):
-    """Return a deletion vector as it stands in a file."""
+    """Return a deletion vector as stored in a file."""
     return struct.pack(">I", len(payload)) + payload + struct.pack(">I", zlib.crc32(payload))
 
 
 def portable(bitmap):
-    """Return magic number and bitmap."""
+    """Return a bitmap after its magic number."""
     return struct.pack("<I", 1681511377) + bitmap.serialize()
 
 
@@ -269,7 +269,7 @@ def with_vectors():
 
 
 def partitioned():
-    """Partitioned by a column with odd values, columns mapped by name."""
+    """Partitioned by a column with unusual values; columns are mapped by name."""
     table = Builder("partitioned")
     configuration = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "4"}
     table.commit(
@@ -336,7 +336,7 @@ CHECKPOINT = pa.schema(
 
 
 def checkpoint_file(actions):
-    """Return a checkpoint in Parquet with these actions."""
+    """Return a Parquet checkpoint with these actions."""
     columns = {}
     for field in CHECKPOINT:
         values = [_as_maps(action.get(field.name)) for action in actions]

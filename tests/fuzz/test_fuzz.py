@@ -1,6 +1,6 @@
 """Damaged tables give the right rows or a typed error; 2,000 of them here, 100,000 in `make fuzz`.
 
-What counts as right is told in ``judge``; that the fuzzer would notice is tested here too.
+``judge`` defines what counts as right; tests here also show that the fuzzer would notice failures.
 """
 
 import json
@@ -32,14 +32,14 @@ def test_damaged_tables_give_the_right_rows_or_a_typed_error(source):
         summary.add(result)
     assert not summary.failures, "\n".join(map(campaign.describe, summary.failures[:10]))
     assert sum(summary.outcomes.values()) == len(names)
-    # The damage must be of all sorts: not only tables that cannot be read at all.
+    # Damage must vary: not all tables may be unreadable.
     assert min(summary.outcomes[outcome] for outcome in ("error", "same rows", "rows")) > len(names) / 100
 
 
 def test_the_oracle_reads_vectors_without_padding():
-    """Rust's z85 crate writes a last group with one # for each byte that is not there."""
+    """Rust's z85 crate pads the last group with one # per missing byte."""
     payload = tables.portable(BitMap64([1, 7]))
-    cut = len(payload) - 2  # zeros, or the last bytes would be missed
+    cut = len(payload) - 2  # the two bytes cut off are zeros
     last = int.from_bytes(payload[cut - cut % 4 : cut], "big")
     digits = "".join(oracle._ALPHABET[last // 85**power % 85] for power in (2, 1, 0))
     text = tables.z85(payload[: cut - cut % 4]) + "#" * (4 - cut % 4) + digits
@@ -47,8 +47,8 @@ def test_the_oracle_reads_vectors_without_padding():
     assert oracle._z85(text) == payload[:cut]
 
 
-def test_a_remove_fits_by_the_identity_of_its_vector(tmp_path):
-    """What it says of the size and the number of rows does not matter, as the protocol has it."""
+def test_a_remove_matches_by_its_vectors_identity(tmp_path):
+    """Size and cardinality do not matter, according to the protocol."""
     files = dict(tables.with_vectors().files)
     adds = [json.loads(line) for line in files["_delta_log/00000000000000000001.json"].splitlines()]
     remove = next(tables.removed(action) for action in adds if "add" in action)
@@ -63,7 +63,7 @@ def test_a_remove_fits_by_the_identity_of_its_vector(tmp_path):
 
 
 @pytest.mark.parametrize("elsewhere", ["/", "/other/part-1.parquet", "s3://other/part-1.parquet"])
-def test_a_remove_of_what_lies_elsewhere_removes_nothing(tmp_path, elsewhere):
+def test_a_remove_of_a_path_outside_removes_nothing(tmp_path, elsewhere):
     files = dict(tables.with_vectors().files)
     remove = {"remove": {"path": elsewhere, "deletionTimestamp": 1, "dataChange": True}}
     files["_delta_log/00000000000000000002.json"] = json.dumps(remove).encode()
@@ -75,8 +75,8 @@ def test_a_remove_of_what_lies_elsewhere_removes_nothing(tmp_path, elsewhere):
     lake.close()
 
 
-def test_a_checkpoint_is_read_as_far_as_it_is_needed(tmp_path):
-    """Its tombstones say nothing of the rows: where only they are damaged, both ways are right."""
+def test_only_needed_parts_of_a_checkpoint_are_read(tmp_path):
+    """Tombstones do not affect rows: if only they are damaged, both rows and an error are right."""
     table = tables.Builder("x")
     adds = [table.data(f"part-{number}.parquet", number * 20, number * 20 + 20) for number in range(2)]
     table.commit(tables.PROTOCOL, tables.metadata(), *adds)
@@ -98,7 +98,7 @@ def test_a_checkpoint_is_read_as_far_as_it_is_needed(tmp_path):
     assert found == [["part-0.parquet", "part-1.parquet"], ["part-0.parquet"]]
 
 
-def test_a_case_is_the_same_every_time(tmp_path):
+def test_a_case_is_reproducible(tmp_path):
     for number in range(50):
         first, second = (make(f"builtin-{number}", tmp_path) for _ in range(2))
         assert first.draft.files == second.draft.files
@@ -137,7 +137,7 @@ def test_the_oracle_counts_the_rows_of_undamaged_tables(tmp_path):
         ("import time; time.sleep(60)", "WRONG hang", "seconds"),
     ],
 )
-def test_a_worker_that_dies_or_hangs_is_told_and_replaced(behaviour, outcome, word, monkeypatch):
+def test_a_worker_that_dies_or_hangs_is_reported_and_replaced(behaviour, outcome, word, monkeypatch):
     monkeypatch.setattr(campaign, "_STARTING", 1)
     script = f"""
 import json
@@ -168,8 +168,8 @@ def test_the_canary_sees_what_native_libraries_open(tmp_path):
     canary.close()
 
 
-def test_what_the_oracle_opens_is_not_what_delvec_opens(tmp_path, monkeypatch):
-    """A compaction stands for a commit that is a link to the outside; only the oracle reads that one."""
+def test_files_opened_by_the_oracle_do_not_count(tmp_path, monkeypatch):
+    """A compaction replaces a commit that is a link to the outside, so only the oracle reads the commit."""
     outside, folder = tmp_path / "outside", tmp_path / "table"
     outside.mkdir()
     files = dict(tables.with_compaction().files)
@@ -178,12 +178,10 @@ def test_what_the_oracle_opens_is_not_what_delvec_opens(tmp_path, monkeypatch):
     draft = Draft(files, {}, Random(1), str(outside), {"_delta_log/00000000000000000001.json": "secret.json"})
     write(draft, folder)
     for file in (folder / "_delta_log" / "00000000000000000001.json", outside / "secret.json"):
-        os.utime(file, (1, 1), follow_symlinks=False)  # a young commit is looked at again
+        os.utime(file, (1, 1), follow_symlinks=False)  # a recent commit is checked again
     canary, lake = Canary(outside), DirectLake(str(folder))
     canary.start()
-    monkeypatch.setattr(
-        "tests.fuzz.judge._predicate", lambda *_: "id = 45"
-    )  # its statistics are part-4's now
+    monkeypatch.setattr("tests.fuzz.judge._predicate", lambda *_: "id = 45")  # it now has part-4's statistics
     judged = Judge(Case("x", tables.with_compaction(), draft, [], Random(1)), Baseline([], None), str(folder))
     found = judged.judge_skipping(*judged.read(lake))
     assert isinstance(found, Suspicion)
@@ -194,7 +192,7 @@ def test_what_the_oracle_opens_is_not_what_delvec_opens(tmp_path, monkeypatch):
     lake.close()
 
 
-def test_python_s_own_opens_are_seen(tmp_path):
+def test_opens_by_python_are_seen(tmp_path):
     inside, outside = tmp_path / "inside", tmp_path / "outside"
     for folder in (inside, outside):
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""Damage to deletion vectors whose checksum is still right, and vectors that no writer makes."""
+"""Damage to deletion vectors with a correct checksum, and vectors that no writer would create."""
 
 import json
 import struct
@@ -9,7 +9,7 @@ from tests.fuzz.tables import framed, portable, z85
 
 
 def _frames(data):
-    """Return start and end of each payload."""
+    """Return each payload's start and end."""
     found, position = [], 1
     while position + 4 <= len(data):
         (size,) = struct.unpack_from(">I", data, position)
@@ -22,7 +22,7 @@ def _frames(data):
 
 
 def _crafted(rng):
-    """Return bitmaps that no writer makes, in the portable layout."""
+    """Return bitmaps that no writer would create, in the portable layout."""
     far = rng.choice((2**31 - 1, 2**31, 2**32, 2**33 + 5, 2**40, 2**62, 2**63, 2**64 - 1))
     bitmap = rng.choice((BitMap64([far]), BitMap64(range(100_000)), BitMap64(), BitMap64([0, 1, far])))
     runs = bitmap.copy()
@@ -54,7 +54,7 @@ def hostile_vector(rng, draft):
 
 
 def give_another_vector(rng, draft):
-    """Give a file of a commit a deletion vector that is well formed in every way, whatever rows it names."""
+    """Give a file of a commit a well-formed deletion vector of arbitrary rows."""
     path = draft.pick("commit")
     lines = [] if path is None else draft.files[path].decode(errors="replace").split("\n")
     holders = [number for number, line in enumerate(lines) if '"add"' in line]

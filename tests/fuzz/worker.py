@@ -1,6 +1,6 @@
-"""Runs cases, one after the other, in a process of its own that may crash.
+"""Runs cases one after the other in a separate process that may crash.
 
-Reads ids of cases from standard input, one per line, and answers each with a line of JSON on standard output.
+Reads case ids from standard input, one per line, and answers each with a line of JSON on standard output.
 """
 
 import contextlib
@@ -30,16 +30,16 @@ from delvec_service.app import create_app
 from delvec_service.config import Settings
 
 MAX_MEMORY = 800 * 1024 * 1024
-"""Bytes that a case may make the process hold, at its peak; a fresh worker holds about 250 MB."""
+"""Maximum peak memory of a case in bytes; a fresh worker holds about 250 MB."""
 
 ADDRESS_SPACE = 12 * 1024 * 1024 * 1024
 _CASES_PER_SERVICE = 300
 _DIRECT = 0.7
-"""The share of cases that are read without HTTP and database."""
+"""The share of cases read without HTTP and database."""
 _WARM = 0.1
-"""The share of cases where the service has read the table before its damage.
+"""The share of cases in which the service has read the table before its damage.
 
-What it holds then may be older than the damage, as log files never change: such rows are right too.
+Its cache may then predate the damage, because log files never change; such rows are right, too.
 """
 _OPENED, _FOLDER = "WRONG file opened", "."
 _OF_BEFORE = ("WRONG table", "WRONG rows", "WRONG rows of a damaged table", "WRONG skipping")
@@ -65,10 +65,10 @@ class Worker:
         self._lake = None
 
     def run(self, name):
-        """Run a case and return what came of it."""
+        """Run a case and return its result."""
         result = self._run(name)
         if (result["outcome"], result["detail"]) == (_OPENED, _FOLDER):
-            result = self._run(name)  # whatever else runs on this machine may have listed it
+            result = self._run(name)  # other processes on this machine may have listed it
         return result
 
     def _run(self, name):
@@ -157,7 +157,7 @@ class Worker:
         return self._baselines[table.name]
 
     def close(self):
-        """End the service; a later case starts another."""
+        """Stop the service; a later case starts another."""
         if self._lake is not None:
             self._lake.close()
             self._lake = None
@@ -165,7 +165,7 @@ class Worker:
 
 
 def _fill(outside):
-    """Put files there that would be read without complaint."""
+    """Create files there that would be read without an error."""
     table = tables.with_checkpoint().files
     copies = {
         "secret.parquet": table["part-1.parquet"],
@@ -192,9 +192,9 @@ def _peak():
 
 
 def main():
-    """Answer until standard input ends."""
+    """Answer cases until standard input ends."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever else prints must not mix with the answers
+    os.dup2(2, 1)  # other output must not mix with the answers
     logging.disable(logging.CRITICAL)
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -53,7 +53,7 @@ class Script:
         self.table = TableMaker(random, self.mapping).table()
         self.first = []
         for size in [random.randint(0, 14) for _ in range(random.randint(1, 3))]:
-            # Generated columns are never keys or partition values: -0.0 would equal 0.0.
+            # Computed, not given: a given -0.0 would pass for 0.0.
             kept = [row | self._computed(row) for row in self._rows(size) if self._keeps(row)]
             self.first.append(Rows(self.table.columns, tuple(kept)))
         self.rows = [self.table.stored(row) for part in self.first for row in part.rows]
@@ -234,7 +234,7 @@ class Script:
     def _merge(self):
         random = self._random
         evolves = random.random() < 0.15
-        # `*` needs all columns in the source that have no other origin.
+        # Without schema evolution, `*` needs every column in the source.
         whole = random.random() < 0.5
         more = self._more_columns() if evolves else ()
         source = self._source(whole=whole, more=more, others=evolves)

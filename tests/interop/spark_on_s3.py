@@ -1,4 +1,4 @@
-"""What test_spark_s3 runs in a process of its own: a session that has Hadoop's connector to S3 beside delta-spark."""
+"""Run by test_spark_s3 in a separate process: a session with Hadoop's S3 connector and delta-spark."""
 
 import os
 import re
@@ -49,13 +49,13 @@ def session(folder):
 
 
 class Readers:
-    """Everyone's rows of one table."""
+    """All readers of one table."""
 
     def __init__(self, spark, lake, name):
         self._spark, self._lake, self._name = spark, lake, name
 
     def agree(self):
-        """The rows, as a sorted list of tuples, on which Delvec's engines and doors and delta-spark agree."""
+        """Return the rows as sorted tuples; Delvec's engines, its data source and delta-spark must agree."""
         url, hadoops = URL.format(self._name), HADOOPS.format(self._name)
         found = {
             "delta-spark": self._spark.read.format("delta").load(hadoops).collect(),

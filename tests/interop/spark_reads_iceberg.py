@@ -1,4 +1,4 @@
-"""What test_iceberg_spark runs in a process of its own: a session that has Iceberg's runtime, and a service beside it."""
+"""Run by test_iceberg_spark in a separate process: a session with Iceberg's runtime, beside a running service."""
 
 import os
 import sys
@@ -35,7 +35,7 @@ def session(url, token):
 
 
 class Comparison:
-    """One Delta table, and what Iceberg's reader has of it."""
+    """One Delta table, as read by Delta and by Iceberg."""
 
     def __init__(self, spark, table, name):
         self._spark, self._table, self._name = spark, table, name

@@ -1,4 +1,4 @@
-"""Table changes beside delta-spark's: the same change by both leaves the same metadata, protocol and history."""
+"""ALTER TABLE compared with delta-spark's: the same change leaves the same metadata, protocol and history."""
 
 import json
 import re
@@ -158,7 +158,7 @@ def fill(spark, location):
 
 
 def changed(location, version=1):
-    """Return what a version says: protocol, metadata, history, with what is random made equal."""
+    """Return a version's protocol, metadata and history, with random values made equal."""
     path = location / "_delta_log" / f"{version:020}.json"
     actions = {}
     for line in path.read_text().splitlines():
@@ -227,7 +227,7 @@ def test_a_feature_is_added_as_delta_spark_does(lake, delta_spark, tmp_path):
 
 
 def tombstones(location):
-    """What each version that kept deletion vectors removed, and the operations of all versions."""
+    """Return the removes of deletion vector tombstone commits, and the operations of all versions."""
     found, operations = [], []
     for path in sorted((location / "_delta_log").glob("*.json")):
         actions = [json.loads(line) for line in path.read_text().splitlines()]
@@ -238,7 +238,7 @@ def tombstones(location):
     return found, operations
 
 
-def test_deletion_vectors_leave_the_tombstones_that_those_of_delta_spark_leave(lake, delta_spark, tmp_path):
+def test_deletion_vectors_leave_the_same_tombstones_as_delta_sparks(lake, delta_spark, tmp_path):
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     left = {}
     for location in (theirs, ours):
@@ -306,7 +306,7 @@ def test_a_mapped_table_is_appended_to_and_deleted_from_by_both(lake, delta_spar
     assert sorted({row["id"] for row in spark}) == [0, 1, 4, 5, 6, 8, 9]
 
 
-def test_rows_that_break_a_constraint_are_counted_by_the_engine(lake, delta_spark, engine, tmp_path):
+def test_the_engine_counts_rows_that_violate_a_constraint(lake, delta_spark, engine, tmp_path):
     location = tmp_path / "table"
     create(delta_spark, location, DVS)
     fill(delta_spark, location)
@@ -348,7 +348,7 @@ def test_an_identity_column_is_synced_as_delta_spark_does(
     table = lake.table(str(ours), engine=engine)
     done = table.alter.sync_identity("id")
 
-    if done.version is not None:  # else delta-spark makes a version that changes nothing
+    if done.version is not None:  # otherwise delta-spark commits a version that changes nothing
         assert changed(ours, 2) == changed(theirs, 2)
     for location in (theirs, ours):
         delta_spark.sql(f"INSERT INTO delta.`{location}` (name) VALUES ('next')")

@@ -1,4 +1,4 @@
-"""The change data feed: what delta-spark wrote, row for row as delta-spark reads it; and what Delvec wrote, to delta-spark."""
+"""The change data feed: of delta-spark's tables, row for row as delta-spark reads it; of Delvec's, read by delta-spark."""
 
 import pyarrow as pa
 import pytest
@@ -13,7 +13,7 @@ FEED = {"delta.enableChangeDataFeed": "true"}
 
 
 class Scene:
-    """A table that delta-spark changes, and its feed as everyone reads it."""
+    """A table that delta-spark changes, and its feed as each reader returns it."""
 
     def __init__(self, lake, delta_spark, location):
         self.lake, self.spark, self.location = lake, delta_spark, location
@@ -52,7 +52,7 @@ class Scene:
 
 
 def plain(table):
-    """Columns, and the rows as tuples in an order of their own."""
+    """Return the columns, and the rows as sorted tuples."""
     columns = [
         column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in table.columns
     ]
@@ -87,11 +87,11 @@ def test_every_change_of_delta_spark_with_deletion_vectors(scene):
     names, rows = scene.check()
     assert names[-4:] == ["extra", "_change_type", "_commit_version", "_commit_timestamp"]
     assert len(rows) > 60
-    scene.check(1, 2, engines=["duckdb"])  # the differences of deletion vectors alone
+    scene.check(1, 2, engines=["duckdb"])  # computed only from the differences between deletion vectors
 
 
 def test_delta_spark_reads_the_feed_of_what_delvec_wrote(scene):
-    """By the commit protocol itself: deletes by vector, a whole file, and an update with change files."""
+    """Committed without the client: deletes by vector, a whole file, and an update with change files."""
     scene.create()
     table = scene.lake.table(str(scene.location))
     table.delete("id IN (3, 4)")
@@ -106,7 +106,7 @@ def test_delta_spark_reads_the_feed_of_what_delvec_wrote(scene):
 
 
 def update(table, where, name):
-    """Set a name by the parts that every engine has: rows found, new rows and both images written, one commit."""
+    """Set a name with the engine's parts: find rows, write new rows and both images, commit once."""
     with table.transaction("UPDATE", predicate=where) as change:
         scan, predicate = table.plan(predicate=where, version=change.read_version)
         target = WriteTarget(

@@ -1,4 +1,4 @@
-"""What a few rounds of chaos leave is the same table to delta-spark, deltalake and Delvec."""
+"""After a few rounds of chaos, delta-spark, deltalake and Delvec read the same table."""
 
 import pytest
 from tests.chaos.campaign import Campaign
@@ -12,7 +12,7 @@ ROUNDS = 6
 @pytest.mark.timeout(900)
 def test_readers_agree_on_a_table_after_chaos(tmp_path, agreed):
     with postgres_or_skip() as postgres, Campaign(tmp_path, postgres, seed=5) as campaign:
-        # It compares deltalake and every replica with what writers were told.
+        # The campaign compares deltalake and every replica with the answers that writers got.
         location = campaign.run(ROUNDS)
 
     assert len(agreed(location)) == campaign.report.rows

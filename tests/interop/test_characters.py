@@ -1,4 +1,4 @@
-"""Characters beyond ASCII stand as themselves in the log, where every reader takes them for what they are.
+"""Characters beyond ASCII are written to the log unescaped, and every reader understands them.
 
 deltalake (with polars, and DuckDB's ``delta``) decodes the JSON escapes of a character from U+20000 wrongly.
 """
@@ -31,7 +31,7 @@ TEXTS = [
 ]
 COLUMN = "𠜎😀"
 ESCAPED = re.compile(r"\\u(?!00[01][0-9a-f])[0-9a-fA-F]{4}")
-"""Control characters alone must be escaped."""
+"""Only control characters must be escaped."""
 
 
 def some_rows(texts=TEXTS, first=0):
@@ -46,7 +46,7 @@ def some_rows(texts=TEXTS, first=0):
 
 
 def escapes(location):
-    """Return what is escaped in the log, beside control characters."""
+    """Return the escapes in the log, apart from control characters."""
     found = {}
     for file in sorted((location / "_delta_log").rglob("*")):
         if file.suffix in (".json", ".crc") or file.name == "_last_checkpoint":
@@ -69,7 +69,7 @@ def with_deltalake(location, where="true"):
 
 @pytest.fixture
 def table(lake, tmp_path):
-    """All characters in partition values, column names, statistics, and every action that the log has for them."""
+    """All characters in partition values, column names, statistics, and every kind of action that can hold them."""
     rows = some_rows()
     table = lake.create_table(
         tmp_path / "table",
@@ -86,7 +86,7 @@ def table(lake, tmp_path):
     return table
 
 
-def test_the_log_holds_characters_and_no_escapes_of_them(table, tmp_path):
+def test_the_log_holds_characters_unescaped(table, tmp_path):
     table.overwrite(some_rows(["😀"]), replace_where="part = '😀'")
     condition = f"target.`{COLUMN}` = source.`{COLUMN}`"
     table.merge(some_rows(["𠮷 new"]), condition).when_not_matched_insert_all().execute()
@@ -163,8 +163,8 @@ def test_a_constraint_is_enforced(table):
         table.append(bad)
 
 
-def test_what_another_writer_escapes_is_read_and_written_without_escapes(lake, tmp_path):
-    """Python's own JSON, for one, and what Delvec wrote before."""
+def test_escapes_of_another_writer_are_read_and_rewritten_without(lake, tmp_path):
+    """Python's json module, for example, and earlier versions of Delvec."""
     rows = some_rows().drop_columns(["s"])
     location = tmp_path / "table"
     table = lake.create_table(location, rows.schema, partition_by=["part"])
@@ -193,8 +193,8 @@ def test_what_another_writer_escapes_is_read_and_written_without_escapes(lake, t
     assert kept == {}
 
 
-def test_new_files_whose_statistics_escape_characters_are_written_without(lake, tmp_path):
-    """An engine that posts Python's JSON."""
+def test_escapes_in_statistics_of_new_files_are_removed(lake, tmp_path):
+    """From an engine that sends JSON made by Python's json module."""
     table = lake.create_table(tmp_path / "table", "id long, name string")
     path = tmp_path / "table" / "f.parquet"
     pq.write_table(pa.table({"id": [1], "name": ["𠜎"]}), path)
@@ -213,7 +213,7 @@ def test_new_files_whose_statistics_escape_characters_are_written_without(lake, 
     assert with_deltalake(tmp_path / "table", "name = '𠜎'") == [{"id": 1, "name": "𠜎"}]
 
 
-def test_what_deltalake_writes_is_read(lake, tmp_path):
+def test_deltalakes_commits_are_read(lake, tmp_path):
     rows = some_rows()
     location = tmp_path / "table"
     properties = CommitProperties(custom_metadata={"𠜎": "😀"})

@@ -1,7 +1,7 @@
-"""Tables whose log before our checkpoint is gone, read and written on by delta-spark and deltalake.
+"""Tables whose log starts at our checkpoint, read and written by delta-spark and deltalake.
 
-deltalake reads with the Rust kernel, which is also what DuckDB's delta extension is made of; the extension itself is
-downloaded at run time, so that tests cannot rely on it.
+deltalake reads with the Rust kernel, as does DuckDB's delta extension; the extension itself is
+downloaded at run time, so tests cannot rely on it.
 """
 
 import json
@@ -68,7 +68,7 @@ def log_of(location):
 
 
 def forget_before(location, version):
-    """Delete every file of the log that belongs to an earlier version, as a clean-up would."""
+    """Delete every log file of an earlier version, as log clean-up would."""
     for path in log_of(location).iterdir():
         number = path.name.lstrip(".")[:20]
         if number.isdecimal() and int(number) < version:
@@ -76,7 +76,7 @@ def forget_before(location, version):
 
 
 def make_v2(location):
-    """Ask for V2 checkpoints from the first version on."""
+    """Request V2 checkpoints from the first version on."""
     awaited(log_of(location) / f"{0:020}.crc").unlink()
     first = log_of(location) / f"{0:020}.json"
     actions = [json.loads(line) for line in first.read_text().splitlines()]
@@ -99,7 +99,7 @@ def awaited(path):
 
 
 @pytest.mark.parametrize(("policy", "partitioned"), [("classic", False), ("v2", True)])
-def test_a_table_that_lives_on_our_checkpoint(lake, delta_spark, agreed, tmp_path, policy, partitioned):
+def test_a_table_read_from_our_checkpoint(lake, delta_spark, agreed, tmp_path, policy, partitioned):
     location = tmp_path / "table"
     table = lake.create_table(str(location), TYPES, partition_by=["part"] if partitioned else [])
     if policy == "v2":
@@ -123,7 +123,7 @@ def test_a_table_that_lives_on_our_checkpoint(lake, delta_spark, agreed, tmp_pat
     assert agreed(location) == sorted(left, key=repr)
 
 
-def test_delta_spark_skips_files_by_what_our_checkpoint_says(lake, delta_spark, tmp_path):
+def test_delta_spark_skips_files_by_our_checkpoints_statistics(lake, delta_spark, tmp_path):
     location = tmp_path / "table"
     properties = {"delta.checkpoint.writeStatsAsJson": "false"}
     table = lake.create_table(str(location), TYPES, properties=properties)
@@ -143,7 +143,7 @@ def test_delta_spark_skips_files_by_what_our_checkpoint_says(lake, delta_spark, 
 
 
 def checked(delta_spark, location):
-    """Let delta-spark compare a checksum with the state that it computes itself; return the checksum."""
+    """Have delta-spark verify a checksum against its own state; return the checksum."""
     jvm = delta_spark._jvm
     deltas = jvm.org.apache.spark.sql.delta.DeltaLog
     deltas.clearCache()
@@ -185,7 +185,7 @@ def test_our_hint_replaces_delta_sparks(lake, delta_spark, agreed, tmp_path):
     table = lake.table(str(location))
     table.delete("id = 3")
     awaited(log_of(location) / f"{2:020}.checkpoint.parquet")
-    table.checkpoint()  # whoever was first has written the hint when this returns
+    table.checkpoint()  # whichever was first has written the hint when this returns
 
     assert json.loads(hint.read_text())["version"] == 2
     jvm = delta_spark._jvm
@@ -221,7 +221,7 @@ def test_tombstones_of_delta_sparks_checkpoints_stay(lake, delta_spark, tmp_path
     assert tombstones() == before
 
 
-def test_a_table_with_deletion_vectors_that_lives_on_deltalakes_checkpoint(lake, tmp_path):
+def test_a_table_with_deletion_vectors_read_from_deltalakes_checkpoint(lake, tmp_path):
     deltalake = pytest.importorskip("deltalake")
     people = lake.create_table(str(tmp_path / "people"), pa.schema([("id", pa.int64())]))
     people.append(pa.table({"id": range(10)}))

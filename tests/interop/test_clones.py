@@ -1,4 +1,4 @@
-"""CLONE beside delta-spark's: the same log entry, and each reads, changes and vacuums what the other made."""
+"""CLONE compared with delta-spark's: the same log entry, and each reads, changes and vacuums the other's clone."""
 
 import json
 
@@ -25,7 +25,7 @@ def source(delta_spark, tmp_path):
 
 
 def said(folder):
-    """What version 0 says, without what differs between any two clones."""
+    """Return version 0 without the values that differ between any two clones."""
     lines = (folder / "_delta_log" / f"{0:020}.json").read_text().splitlines()
     found = {}
     for line in lines:
@@ -48,7 +48,7 @@ def said(folder):
     return found
 
 
-def test_the_log_says_what_that_of_delta_sparks_clone_does(lake, delta_spark, source, tmp_path):
+def test_the_log_equals_that_of_delta_sparks_clone(lake, delta_spark, source, tmp_path):
     delta_spark.sql(
         f"CREATE TABLE delta.`{tmp_path}/theirs` SHALLOW CLONE delta.`{source}` TBLPROPERTIES ('x' = 'y')"
     )
@@ -59,7 +59,9 @@ def test_the_log_says_what_that_of_delta_sparks_clone_does(lake, delta_spark, so
 @pytest.mark.parametrize(
     "shallow", [True, pytest.param(False, marks=pytest.mark.long)], ids=["shallow", "deep"]
 )
-def test_everybody_reads_a_clone_and_changes_it(lake, delta_spark, agreed, source, tmp_path, shallow):
+def test_every_reader_reads_a_clone_and_delta_spark_changes_it(
+    lake, delta_spark, agreed, source, tmp_path, shallow
+):
     clone = lake.table(source, engine=delta_spark).clone(tmp_path / "clone", shallow=shallow)
     path = f"delta.`{tmp_path}/clone`"
     delta_spark.sql(f"DELETE FROM {path} WHERE id = 3")

@@ -1,4 +1,4 @@
-"""deltalake writes while Delvec does: each sees the other's commits, and both pass them or report them."""
+"""deltalake and Delvec write concurrently: each commits past the other's commits or reports a conflict."""
 
 import threading
 from collections import Counter
@@ -30,7 +30,7 @@ def location(tmp_path):
 
 @pytest.fixture
 def table(lake, location):
-    """Four files of fifty rows, each of the ids from a multiple of fifty on; at version 4."""
+    """Four files of fifty consecutive ids each, at version 4."""
     table = lake.create_table(location, SCHEMA)
     for number in range(FILES):
         table.append(rows(range(number * ROWS, (number + 1) * ROWS)))
@@ -38,7 +38,7 @@ def table(lake, location):
 
 
 def prepared(table, predicate, operation="DELETE"):
-    """Return a DELETE that has read the newest version and is not committed yet."""
+    """Return a DELETE planned at the newest version, not yet committed."""
     scan, condition = table.plan(predicate=predicate)
     assert not pc.any(scan.files["matches_all"]).as_py()
     transaction = Transaction(table._service, table.id, operation, scan.version, predicate=predicate)
@@ -51,10 +51,10 @@ def ids_with_deltalake(location):
     return sorted(pa.table(query.execute("select id from t").read_all())["id"].to_pylist())
 
 
-# --- their commits, to us -----------------------------------------------------------------------------
+# --- our commits, after theirs -----------------------------------------------------------------------------
 
 
-def test_an_append_of_other_rows_is_passed(table, location):
+def test_an_append_of_other_rows_does_not_conflict(table, location):
     transaction = prepared(table, "id = 7")
     deltalake.write_deltalake(location, rows([1000, 1001]), mode="append")
 
@@ -64,7 +64,7 @@ def test_an_append_of_other_rows_is_passed(table, location):
     assert ids_with_deltalake(location) == sorted({*range(200), 1000, 1001} - {7})
 
 
-def test_an_append_of_rows_that_match_is_a_conflict_and_the_client_runs_again(table, location):
+def test_an_append_of_matching_rows_conflicts_and_the_client_reruns(table, location):
     transaction = prepared(table, "id = 7")
     deltalake.write_deltalake(location, rows([7, 1001]), mode="append")
 
@@ -78,7 +78,7 @@ def test_an_append_of_rows_that_match_is_a_conflict_and_the_client_runs_again(ta
     assert ids_with_deltalake(location) == sorted({*range(200), 1001} - {7})
 
 
-def test_a_file_that_they_wrote_again_is_a_conflict(table, location):
+def test_a_file_that_they_rewrote_is_a_conflict(table, location):
     transaction = prepared(table, "id = 7")
     deltalake.DeltaTable(location).delete("id = 8")
 
@@ -90,7 +90,7 @@ def test_a_file_that_they_wrote_again_is_a_conflict(table, location):
     assert ids_with_deltalake(location) == sorted({*range(200)} - {7, 8})
 
 
-def test_a_file_that_they_removed_elsewhere_is_passed(table, location):
+def test_an_unrelated_file_that_they_removed_is_no_conflict(table, location):
     transaction = prepared(table, "id = 7")
     deltalake.DeltaTable(location).delete("id >= 150")
 
@@ -98,11 +98,11 @@ def test_a_file_that_they_removed_elsewhere_is_passed(table, location):
     assert ids_with_deltalake(location) == sorted({*range(150)} - {7})
 
 
-# --- our commits, to them -----------------------------------------------------------------------------
+# --- their commits, after ours -----------------------------------------------------------------------------
 
 
-def test_their_append_after_our_delete_is_theirs_to_repeat(table, location):
-    """deltalake lets an append not pass a delete that it has not seen, its own deletes included."""
+def test_their_append_after_our_delete_must_be_repeated(table, location):
+    """For deltalake an append conflicts with any delete it has not seen, its own deletes included."""
     theirs = deltalake.DeltaTable(location)
     table.delete("id = 7")
 
@@ -123,7 +123,7 @@ def test_their_append_passes_ours(table, location):
     assert ids_with_deltalake(location) == sorted({*range(200), 1000, 1001})
 
 
-def test_their_delete_of_a_file_that_we_marked_is_a_conflict_of_theirs(table, location):
+def test_their_delete_from_a_file_that_we_deleted_from_is_a_conflict(table, location):
     theirs = deltalake.DeltaTable(location)
     table.delete("id = 7")
 
@@ -135,11 +135,11 @@ def test_their_delete_of_a_file_that_we_marked_is_a_conflict_of_theirs(table, lo
     assert ids_with_deltalake(location) == sorted({*range(200)} - {7, 8})
 
 
-# --- at once ------------------------------------------------------------------------------------------
+# --- concurrently ------------------------------------------------------------------------------------------
 
 
 class Crowd:
-    """Writers of both kinds, each a thread, and how often each had to run again."""
+    """Writers of both kinds, each a thread, and how often each had to retry."""
 
     def __init__(self, lake, location):
         self.lake, self.location = lake, location
@@ -194,8 +194,8 @@ class Crowd:
 
 @pytest.mark.jars
 @pytest.mark.spark
-def test_all_at_once_no_row_is_lost_or_there_again(table, location, lake, agreed):
-    """Three threads delete with Delvec and one appends; two append with deltalake, and one deletes."""
+def test_all_at_once_no_row_is_lost_or_back(table, location, lake, agreed):
+    """With Delvec three threads delete and one appends; with deltalake two append and one deletes."""
     crowd = Crowd(lake, location)
     gone = [[step * 37 + number for step in range(STEPS - 1)] for number in range(3)]
     added = [range(10_000 * number, 10_000 * number + STEPS) for number in range(1, 4)]
@@ -240,7 +240,7 @@ def test_delta_spark_takes_turns_with_deletes_by_vector(table, location, delta_s
 
 @pytest.mark.jars
 @pytest.mark.spark
-def test_a_delete_of_delta_spark_in_between_is_passed_row_by_row(table, location, delta_spark, agreed):
+def test_a_concurrent_delete_of_delta_spark_is_resolved_row_by_row(table, location, delta_spark, agreed):
     transaction = prepared(table, "id = 7")
     delta_spark.sql(f"DELETE FROM delta.`{location}` WHERE id = 8")
 

@@ -1,4 +1,4 @@
-"""Tables of delta-spark that ask something of their rows: Delvec refuses what delta-spark refuses, and nothing else."""
+"""delta-spark tables with constraints: Delvec refuses what delta-spark refuses, and nothing else."""
 
 import datetime as dt
 
@@ -69,7 +69,7 @@ def version(location):
     return len(list((location / "_delta_log").glob("*.json"))) - 1
 
 
-def test_delvec_takes_what_is_right_and_refuses_what_is_wrong(lake, delta_spark, engine, tmp_path):
+def test_delvec_accepts_valid_rows_and_refuses_invalid_ones(lake, delta_spark, engine, tmp_path):
     location = tmp_path / "table"
     create(delta_spark, location)
     table = lake.table(str(location), engine=engine)
@@ -85,7 +85,7 @@ def test_delvec_takes_what_is_right_and_refuses_what_is_wrong(lake, delta_spark,
     assert delta_spark.read.format("delta").load(str(location)).count() == 5
 
 
-def test_delta_spark_takes_and_refuses_the_same(delta_spark, tmp_path):
+def test_delta_spark_accepts_and_refuses_the_same(delta_spark, tmp_path):
     location = tmp_path / "table"
     create(delta_spark, location)
 
@@ -103,7 +103,7 @@ def test_delta_spark_takes_and_refuses_the_same(delta_spark, tmp_path):
         assert version(location) == before, what
 
 
-def test_what_delvec_wrote_stands_up_to_delta_spark(lake, delta_spark, engine, agreed, tmp_path):
+def test_rows_written_by_delvec_pass_delta_sparks_checks(lake, delta_spark, engine, agreed, tmp_path):
     location = tmp_path / "table"
     create(delta_spark, location)
     table = lake.table(str(location), engine=engine)
@@ -115,14 +115,14 @@ def test_what_delvec_wrote_stands_up_to_delta_spark(lake, delta_spark, engine, a
     found = agreed(location)
 
     assert {(row["at"] is None, row["day"]) for row in found} == {(True, None), (False, DAY)}
-    # delta-spark looks at all rows before it takes a constraint.
+    # delta-spark checks all rows before it adds a constraint.
     rules = ("id > 0", "day <=> CAST(at AS DATE)", "length(name) <= 3", "home.zip IS NOT NULL")
     delta_spark.sql(f"ALTER TABLE delta.`{location}` ADD CONSTRAINT again CHECK ({' AND '.join(rules)})")
     assert table.delete("id > 40")["numDeletedRows"] == 9
     assert delta_spark.read.format("delta").load(str(location)).where("day = '2024-01-02'").count() == 13
 
 
-def test_texts_of_fixed_length_are_stored_as_delta_spark_stores_them(lake, delta_spark, engine, tmp_path):
+def test_char_values_are_stored_as_by_delta_spark(lake, delta_spark, engine, tmp_path):
     location = tmp_path / "table"
     delta_spark.sql(f"CREATE TABLE delta.`{location}` (c CHAR(5)) USING delta")
     delta_spark.sql(f"INSERT INTO delta.`{location}` VALUES ('ab')").collect()
@@ -135,7 +135,7 @@ def test_texts_of_fixed_length_are_stored_as_delta_spark_stores_them(lake, delta
     assert [(row.c, row.same) for row in found] == [("ab   ", True)] * 2
 
 
-def test_spaces_at_the_end_of_a_fixed_length_are_not_compared_in_silence(lake, delta_spark, engine, tmp_path):
+def test_comparisons_that_depend_on_char_padding_are_refused(lake, delta_spark, engine, tmp_path):
     location = tmp_path / "table"
     delta_spark.sql(f"CREATE TABLE delta.`{location}` (c CHAR(5), v VARCHAR(5)) USING delta")
     delta_spark.sql(f"INSERT INTO delta.`{location}` VALUES ('ab', 'ab'), ('ab ', 'ab ')").collect()
@@ -162,7 +162,7 @@ def test_spaces_at_the_end_of_a_fixed_length_are_not_compared_in_silence(lake, d
 
 
 def ids_of(spark, location):
-    """Return each row's id and the version that it is from, by the row's key."""
+    """Return each row's row id and commit version, by key."""
     frame = spark.read.format("delta").load(str(location))
     found = frame.selectExpr("k", "_metadata.row_id AS id", "_metadata.row_commit_version AS since").collect()
     assert len({row.id for row in found}) == len(found)

@@ -1,4 +1,4 @@
-"""CONVERT TO DELTA beside delta-spark's: the same columns, files, partition values and statistics."""
+"""CONVERT TO DELTA compared with delta-spark's: the same columns, files, partition values and statistics."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ def said(folder):
         if name == "add":
             value["stats"] = json.loads(value["stats"])
             value["stats"].pop("tightBounds", None)
-            # A footer's bounds leave NaN out, and there are none of Spark's INT96: Delvec takes none of these from there.
+            # Footer bounds ignore NaN and are missing for INT96, so Delvec takes none of either from there.
             for key in ("minValues", "maxValues"):
                 for column in ("f", "ts"):
                     value["stats"][key].pop(column, None)
@@ -32,7 +32,7 @@ def said(folder):
     return found
 
 
-def test_the_log_says_what_that_of_delta_spark_does(lake, delta_spark, agreed, tmp_path):
+def test_the_log_equals_that_of_delta_spark(lake, delta_spark, agreed, tmp_path):
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     delta_spark.sql(
         "SELECT id, cast(id as int) n, cast(id as decimal(10,2)) d, timestamp'2020-01-01 00:00:00.123456' ts, "
@@ -46,7 +46,7 @@ def test_the_log_says_what_that_of_delta_spark_does(lake, delta_spark, agreed, t
 
     ours_said, theirs_said = said(ours), said(theirs)
     for path, add in theirs_said["add"].items():
-        # Delta-spark's has no null counts of structs' fields and lists, or another writer's.
+        # delta-spark's has no null counts for struct fields and lists, or another writer's
         add["modificationTime"] = ours_said["add"][path]["modificationTime"]
         for key in ("nullCount", "minValues", "maxValues"):
             for column in ("st", "li"):

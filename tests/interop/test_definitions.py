@@ -1,4 +1,4 @@
-"""Tables that Delvec creates with properties of every kind: what delta-spark would have made, and can read."""
+"""Tables created by Delvec with properties of every kind: as delta-spark creates them, and readable by it."""
 
 import json
 
@@ -40,7 +40,7 @@ def features(protocol):
 
 
 @pytest.mark.parametrize("properties", DEFINITIONS.values(), ids=DEFINITIONS)
-def test_a_new_table_is_as_delta_spark_makes_it(lake, delta_spark, tmp_path, agreed_by_spark, properties):
+def test_a_new_table_is_as_delta_spark_creates_it(lake, delta_spark, tmp_path, agreed_by_spark, properties):
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     wanted = {"delta.enableDeletionVectors": "true", **properties}
     listed = ", ".join(f"'{name}' = '{value}'" for name, value in wanted.items())
@@ -79,7 +79,7 @@ def test_a_new_table_is_as_delta_spark_makes_it(lake, delta_spark, tmp_path, agr
 
 @pytest.fixture
 def agreed_by_spark(lake, delta_spark):
-    """The rows of a table, on which delta-spark and Delvec agree."""
+    """Return a function from a folder to the table's rows, on which delta-spark and Delvec must agree."""
 
     def rows(folder):
         theirs = delta_spark.read.format("delta").load(str(folder)).toArrow().to_pylist()
@@ -160,7 +160,7 @@ def test_a_replaced_table_is_as_delta_spark_replaces_it(
         delta_spark.sql(f"DELETE FROM delta.`{folder}` WHERE id = 2")
     use(lake)
     define(getattr(DeltaTable, begin)(delta_spark).location(str(ours))).execute()
-    # Its CREATE OR REPLACE takes a path that no catalog knows for a table that has to be as it is.
+    # Its CREATE OR REPLACE of a path without a catalog entry requires the existing definition.
     delta_spark.sql(f"REPLACE TABLE delta.`{theirs}` {statement}")
 
     found, expected = (protocol_and_metadata(folder, 3) for folder in (ours, theirs))
@@ -189,5 +189,5 @@ def test_a_replaced_table_is_as_delta_spark_replaces_it(
 
 
 def _plain(properties):
-    """Properties without the numbers that differ from table to table."""
+    """Return the properties without values that differ from table to table."""
     return {name: value for name, value in properties.items() if "maxColumnId" not in name}

@@ -1,4 +1,4 @@
-"""Random DML: Delvec on both engines, delta-spark and a plain model have the same rows and the same changes after every statement."""
+"""Random DML: after every statement, Delvec on both engines and delta-spark match a plain model's rows and changes."""
 
 import pytest
 from tests.interop.dml_campaign import Campaign
@@ -6,7 +6,7 @@ from tests.interop.dml_campaign import Campaign
 SEEDS = (1, 2)
 
 
-def test_scripts_on_duckdb_do_what_the_model_does(lake, tmp_path):
+def test_scripts_on_duckdb_match_the_model(lake, tmp_path):
     campaign = Campaign(lake, tmp_path)
     for seed in range(12):
         campaign.run(seed, 5)
@@ -17,7 +17,7 @@ def test_scripts_on_duckdb_do_what_the_model_does(lake, tmp_path):
 @pytest.mark.jars
 @pytest.mark.spark
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_writer_does_what_the_model_does(lake, delta_spark, tmp_path, seed):
+def test_every_writer_matches_the_model(lake, delta_spark, tmp_path, seed):
     campaign = Campaign(lake, tmp_path, delta_spark)
     campaign.run(seed, 3)
     assert campaign.counts["statements"] == 3

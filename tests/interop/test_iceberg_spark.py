@@ -1,4 +1,4 @@
-"""Converted tables as Iceberg's own reader on Spark has them, by path and through the catalog that the service is."""
+"""Converted tables read by Iceberg on Spark, by path and through the service's REST catalog."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ TOKEN = "s3cret"
 
 
 @pytest.mark.timeout(900)
-def test_iceberg_on_spark_reads_what_delta_has(tmp_path):
+def test_iceberg_on_spark_reads_the_rows_of_delta(tmp_path):
     if not os.environ.get("DELVEC_TEST_JARS"):
         pytest.skip("no JARs of Iceberg: `make test` fetches them where Maven is installed")
     script = Path(__file__).with_name("spark_reads_iceberg.py")

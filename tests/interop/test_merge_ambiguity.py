@@ -1,4 +1,4 @@
-"""A MERGE whose source has several rows for one row of the table: who refuses it, and what becomes of the table if nobody does."""
+"""A MERGE with several source rows for one target row: which writers refuse it, and the result if they do not."""
 
 import shutil
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ TWICE = ((1, 10), (1, 11))
 
 @dataclass(frozen=True)
 class Scene:
-    """A MERGE into :data:`ROWS`, whose columns are k and v.
+    """A MERGE into :data:`ROWS`, with columns k and v.
 
     Attributes:
-        source: its rows.
-        clauses: the WHENs.
-        left: the rows that are left, or that it is refused.
-        on: which rows belong together.
+        source: the source rows.
+        clauses: the WHEN clauses.
+        left: the resulting rows, or that it is refused.
+        on: the join condition.
     """
 
     source: tuple
@@ -107,7 +107,7 @@ SCENES = {
 
 @pytest.fixture(scope="module")
 def made(lake, tmp_path_factory):
-    """A table of the rows, to be copied."""
+    """A table of the rows, as a template to copy."""
     location = tmp_path_factory.mktemp("made") / "table"
     properties = {"delta.enableChangeDataFeed": "true"}
     table = lake.create_table(str(location), "k int, v int", properties=properties)
@@ -117,7 +117,7 @@ def made(lake, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_what_several_rows_of_the_source_do(lake, delta_spark, made, tmp_path, name):
+def test_several_source_rows_for_one_target_row(lake, delta_spark, made, tmp_path, name):
     scene = SCENES[name]
 
     def outcome(who, run):

@@ -1,4 +1,4 @@
-"""Names of Spark's catalog in a session with delta-spark: tables of Delta are found, wherever they lie, and others are told."""
+"""Names in Spark's catalog, in a session with delta-spark: Delta tables are found anywhere, others are reported."""
 
 import pytest
 

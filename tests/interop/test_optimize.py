@@ -1,4 +1,4 @@
-"""OPTIMIZE beside delta-spark's: each reads what the other compacted, and may compact it again."""
+"""OPTIMIZE and delta-spark's: each reads what the other compacted, and can compact it again."""
 
 import deltalake
 import pyarrow as pa
@@ -16,7 +16,7 @@ def table_with_vectors(lake, location):
     return table
 
 
-def test_compacted_files_are_read_by_everybody_and_compacted_by_delta_spark(
+def test_compacted_files_are_read_by_every_reader_and_compacted_by_delta_spark(
     lake, delta_spark, agreed, tmp_path
 ):
     table = table_with_vectors(lake, tmp_path / "table")
@@ -33,7 +33,7 @@ def test_compacted_files_are_read_by_everybody_and_compacted_by_delta_spark(
     assert table.check()["num-errors"] == 0
 
 
-def test_compacted_deletion_vectors_are_read_by_everybody(lake, delta_spark, agreed, tmp_path):
+def test_compacted_deletion_vectors_are_read_by_every_reader(lake, delta_spark, agreed, tmp_path):
     table = table_with_vectors(lake, tmp_path / "table")
     table.delete("id % 50 = 2")
     before = agreed(tmp_path / "table")
@@ -46,7 +46,7 @@ def test_compacted_deletion_vectors_are_read_by_everybody(lake, delta_spark, agr
     assert table.to_arrow().num_rows == len(before) - 1
 
 
-def test_what_delta_spark_wrote_is_compacted(lake, delta_spark, agreed, tmp_path):
+def test_delta_sparks_files_are_compacted(lake, delta_spark, agreed, tmp_path):
     location = tmp_path / "table"
     name = f"delta.`{location}`"
     delta_spark.sql(
@@ -68,8 +68,8 @@ def test_what_delta_spark_wrote_is_compacted(lake, delta_spark, agreed, tmp_path
     assert deltalake.DeltaTable(str(location)).version() == done.version
 
 
-def test_clustered_files_are_known_to_both(lake, delta_spark, agreed, tmp_path):
-    """What one has sorted, the other does not sort again; each reads what the other sorted."""
+def test_both_recognise_each_others_clustered_files(lake, delta_spark, agreed, tmp_path):
+    """Neither clusters again what the other has clustered, and each reads the other's files."""
     table = lake.create_table(tmp_path / "ours", "id long, x int", cluster_by=["x", "id"])
     for number in range(3):
         ids = range(number * 50, number * 50 + 50)

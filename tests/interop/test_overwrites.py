@@ -1,4 +1,4 @@
-"""Rows that Delvec put in the place of others, with columns that they brought, are ordinary to delta-spark and deltalake."""
+"""Overwrites by Delvec, with schema evolution, are ordinary commits to delta-spark and deltalake."""
 
 import pyarrow as pa
 import pytest
@@ -14,7 +14,7 @@ def ids(rows):
     return sorted(row["id"] for row in rows)
 
 
-def test_what_replaces_rows_is_read_alike(lake, agreed, tmp_path):
+def test_overwritten_rows_are_read_alike(lake, agreed, tmp_path):
     location = tmp_path / "table"
     table = lake.create_table(str(location), "country string, id long", partition_by=["country"])
     table.append(of("NZ", 1, 2, 3))

@@ -1,7 +1,7 @@
-"""A commit that delta-spark replaces is found: what its default LogStore does on local disk, at the worst moment.
+"""Commits overwritten by delta-spark are detected: its default LogStore on local disk, at the worst moment.
 
-It looks whether a version is there, writes a temporary file and renames it. Here it looks before Delvec commits and
-renames after: its commit is a real one, made on a copy of the table, with the data file that it added.
+It checks whether a version exists, writes a temporary file and renames it. Here it checks before Delvec commits and
+renames afterwards: its commit is a real one, made on a copy of the table, with the data file that it added.
 """
 
 import shutil
@@ -29,7 +29,7 @@ def rows(*ids):
 
 
 class Renaming:
-    """delta-spark between its look at a version and its rename to it."""
+    """delta-spark between its existence check and its rename."""
 
     def __init__(self, spark, location, copy, statement):
         shutil.copytree(location, copy)
@@ -38,10 +38,10 @@ class Renaming:
         self.new = sorted({path.relative_to(copy) for path in copy.rglob("*.*")} - before)
         self.version = deltalake.DeltaTable(str(copy)).version()
         self._location, self._copy = location, copy
-        assert not self._entry(location).exists()  # the look
+        assert not self._entry(location).exists()  # the existence check
 
     def rename(self):
-        """Put its files there, and its log entry over whatever is there now."""
+        """Copy its data files, and put its log entry over the existing one."""
         for path in self.new:
             if path.suffix in (".parquet", ".bin") and "_delta_log" not in path.parts:
                 shutil.copy(self._copy / path, self._location / path)
@@ -55,7 +55,7 @@ class Renaming:
 
 @pytest.fixture
 def service():
-    """A service that nobody else uses, with its database in memory."""
+    """A separate service with its database in memory."""
     return create_app(Settings.embedded("sqlite://"))
 
 
@@ -67,7 +67,7 @@ def own_lake(service):
 
 @pytest.fixture
 def look(service):
-    """Have the service compare its commits with the log now, and wait until it has."""
+    """Return a function that makes the service compare its commits with the log, and waits for it."""
 
     def look():
         assert service.state.service.overwrite_watch.wait(SECONDS)
@@ -75,7 +75,7 @@ def look(service):
     return look
 
 
-def test_a_replaced_append_is_found_told_of_and_can_be_run_again(
+def test_an_overwritten_append_is_detected_reported_and_can_be_rerun(
     own_lake, look, delta_spark, agreed, tmp_path
 ):
     location = tmp_path / "table"
@@ -91,7 +91,7 @@ def test_a_replaced_append_is_found_told_of_and_can_be_run_again(
     renaming.rename()
 
     look()
-    assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 2, 3, 10]  # what all readers see
+    assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 2, 3, 10]  # as all readers see it
     assert sorted(row["id"] for row in agreed(location)) == [1, 2, 3, 10]
     (found,) = table.health()["overwritten-commits"]
     assert (found["version"], found["by-operation"]) == (renaming.version, "WRITE")
@@ -106,7 +106,7 @@ def test_a_replaced_append_is_found_told_of_and_can_be_run_again(
     assert "own-commit" in {one["invariant"] for one in checked["findings"]}
 
 
-def test_commits_after_the_one_that_was_replaced_stay(own_lake, look, delta_spark, agreed, tmp_path):
+def test_commits_after_the_overwritten_one_stay(own_lake, look, delta_spark, agreed, tmp_path):
     location = tmp_path / "table"
     table = own_lake.create_table(str(location), SCHEMA)
     table.append(rows(1, 2, 3))

@@ -1,4 +1,4 @@
-"""What docs/readers.md says of other readers is what they do."""
+"""Other readers behave as docs/readers.md says."""
 
 import deltalake
 import duckdb
@@ -14,7 +14,7 @@ LEFT = list(range(3, 10))
 
 @pytest.fixture(params=[True, False], ids=["deletion vectors", "without"])
 def written(request, tmp_path):
-    """Yields a table of which three of ten rows are deleted, and whether it has deletion vectors."""
+    """Yield a table with three of ten rows deleted, and whether it has deletion vectors."""
     with delvec.connect(tmp_path, database_url="sqlite://") as lake:
         vectors = {"delta.enableDeletionVectors": request.param}
         table = lake.create_table("t", "id long, name string", properties=vectors)
@@ -23,7 +23,7 @@ def written(request, tmp_path):
         yield table, str(tmp_path / "t"), request.param
 
 
-def test_deltalakes_queries_and_scans_leave_deleted_rows_out(written):
+def test_deltalakes_queries_and_scans_omit_deleted_rows(written):
     _, path, _ = written
     table = deltalake.DeltaTable(path)
     query = deltalake.QueryBuilder().register("t", table)
@@ -73,7 +73,7 @@ def test_parquet_files_alone_are_not_the_table(written):
     assert found > len(LEFT)
 
 
-def test_delvec_reads_for_those_that_refuse(written):
+def test_delvec_reads_for_readers_that_refuse(written):
     table, _, _ = written
     assert sorted(table.to_pandas()["id"]) == LEFT
     assert table.to_polars()["id"].sort().to_list() == LEFT

@@ -1,4 +1,4 @@
-"""Repairs of tables that delta-spark wrote: afterwards it reads the rows that are right, goes on writing, and its feed has no change."""
+"""Repaired delta-spark tables: delta-spark then reads the right rows and can write, and its feed shows no change."""
 
 import pytest
 from tests.damaged_logs import adds, foreign, marking, newest, only_add, removing, vector_file
@@ -60,7 +60,7 @@ def test_delta_spark_reads_and_writes_a_repaired_table(delta_spark, table, damag
     assert table.check()["num-errors"] == 0
 
 
-def test_a_lost_vector_is_told_by_the_feed_that_delta_spark_wrote(delta_spark, table):
+def test_a_lost_vector_is_rebuilt_from_delta_sparks_change_feed(delta_spark, table):
     delta_spark.sql(f"UPDATE delta.`{table.location}` SET v = 'b' WHERE id > 7")
     (marked,) = [add for add in adds(table).values() if "deletionVector" in add]
     vector_file(table, marked).unlink()

@@ -1,4 +1,4 @@
-"""RESTORE beside delta-spark's: of the same table both leave the same files, metadata, metrics and change feed."""
+"""RESTORE compared with delta-spark's: both leave the same files, metadata, metrics and change feed."""
 
 import json
 import shutil
@@ -66,7 +66,7 @@ def newest(location):
 
 
 def said(location):
-    """What the newest version says, without what differs between any two commits."""
+    """Return the newest version without the values that differ between any two commits."""
     version, actions = newest(location)
     found = {"version": version, "add": set(), "remove": set()}
     for action in actions:
@@ -86,7 +86,7 @@ def said(location):
             found["stamped"] = "inCommitTimestamp" in value
         elif name == "metaData":
             value["schemaString"] = json.loads(value["schemaString"])
-            # The moment of the commit that turned them on.
+            # The timestamp of the commit that enabled them.
             value["configuration"].pop("delta.inCommitTimestampEnablementTimestamp", None)
             found[name] = value
         elif name == "domainMetadata":
@@ -108,7 +108,7 @@ def read(spark, location, **options):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_ours_and_theirs_restore_the_same(lake, delta_spark, tmp_path, case):
+def test_both_restore_the_same(lake, delta_spark, tmp_path, case):
     columns, properties, statements, version = CASES[case]
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     delta_spark.sql(f"CREATE TABLE delta.`{theirs}` ({columns}) USING delta TBLPROPERTIES ({properties})")
@@ -134,7 +134,7 @@ def test_ours_and_theirs_restore_the_same(lake, delta_spark, tmp_path, case):
         own = [sorted((tuple(row.values()) for row in feed), key=repr) for feed in feeds]
         options = {"readChangeFeed": "true", "startingVersion": str(before + 1)}
         assert own[0] == own[1] == rows_of(read(delta_spark, ours, **options).select(*FEED))
-    # And each goes on with what the other left.
+    # And each continues from the other's result.
     delta_spark.sql(f"RESTORE TABLE delta.`{ours}` TO VERSION AS OF {before}")
     other.restore(before)
     assert said(ours) == said(theirs)

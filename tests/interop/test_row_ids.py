@@ -1,4 +1,4 @@
-"""Row ids and dropped features beside delta-spark: both read the same ids, and leave the same table behind."""
+"""Row ids and dropped features compared with delta-spark: both read the same ids, and leave the same table."""
 
 import json
 
@@ -9,14 +9,14 @@ pytestmark = [pytest.mark.jars, pytest.mark.spark]
 
 
 def theirs(spark, location):
-    """Return (row id, commit version) by key, as delta-spark reads them."""
+    """Return (row id, row commit version) by key, as delta-spark reads them."""
     frame = spark.read.format("delta").load(str(location))
     rows = frame.select("id", "_metadata.row_id", "_metadata.row_commit_version").collect()
     return {row.id: (row.row_id, row.row_commit_version) for row in rows}
 
 
 @pytest.mark.parametrize("vectors", ["true", "false"])
-def test_both_read_the_ids_that_either_kept(lake, delta_spark, tmp_path, vectors):
+def test_both_read_ids_kept_by_the_other(lake, delta_spark, tmp_path, vectors):
     location = tmp_path / "t"
     delta_spark.sql(
         f"CREATE TABLE delta.`{location}` (id bigint, name string) USING delta "
@@ -36,7 +36,7 @@ def test_both_read_the_ids_that_either_kept(lake, delta_spark, tmp_path, vectors
     merge.when_matched_update_all().when_not_matched_insert_all().execute()
     kept = ids(table)
     assert kept == theirs(delta_spark, location)
-    # Which file got which ids is nobody's promise.
+    # Which file got which ids is not guaranteed.
     assert [kept[key][0] for key in (3, 4, 5)] == [before[key][0] for key in (3, 4, 5)]
 
     delta_spark.sql(f"UPDATE delta.`{location}` SET name = 'w' WHERE id IN (5, 6)")
@@ -75,7 +75,7 @@ def test_a_dropped_feature_leaves_the_table_that_delta_spark_leaves(lake, delta_
         table = lake.table(str(location))
         assert table.to_arrow().num_rows == 4
         snapshot = table.snapshot()
-        # delta-spark leaves some properties at false that Delvec takes away.
+        # delta-spark sets some properties to false that Delvec removes.
         configuration = {name: value for name, value in snapshot.configuration.items() if value != "false"}
         protected = int(configuration.pop("delta.requireCheckpointProtectionBeforeVersion", "-1"))
         assert protected in (-1, snapshot.version - 1)

@@ -1,4 +1,4 @@
-"""Tables on S3, changed and read by Spark through Hadoop's connector, and read by delta-spark beside it."""
+"""Tables on S3, changed and read by Spark through Hadoop's connector, and read by delta-spark, too."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture
 def s3():
-    """The settings of a bucket on a server of its own, as environment variables."""
+    """Environment variables for a bucket on a dedicated server."""
     with running_or_skip(VersitygwServer) as server:
         create_bucket(server.endpoint, ACCESS_KEY, SECRET_KEY)
         yield settings(server.endpoint, ACCESS_KEY, SECRET_KEY)

@@ -1,4 +1,4 @@
-"""Streams beside delta-spark's: the same tables read by both, what Delvec's sink wrote read by delta-spark, and chains of both."""
+"""Streams compared with delta-spark's: both read the same tables, delta-spark reads Delvec's sink, and chains of both."""
 
 import datetime as dt
 import json
@@ -15,7 +15,7 @@ VECTORS = {"delta.enableDeletionVectors": "true"}
 
 
 class Query:
-    """A query that is started again and again with one checkpoint, and keeps what its batches had."""
+    """A query that is restarted repeatedly with one checkpoint, and keeps the rows of its batches."""
 
     def __init__(self, spark, kind, location, checkpoint, options):
         self.spark, self.kind, self.location, self.options = spark, kind, str(location), options
@@ -23,14 +23,14 @@ class Query:
         self.batches = {}
 
     def run(self):
-        """Read what there is now; return it as sorted rows."""
+        """Read all available rows; return them sorted."""
         known = set(self.batches)
         finish(lambda: self._started().start())
         found = [row for number in set(self.batches) - known for row in self.batches[number]]
         return sorted(found, key=repr)
 
     def position(self):
-        """Return where the last batch ended, as the checkpoint has it."""
+        """Return the last batch's end offset from the checkpoint."""
         offsets = {int(file.name): file for file in (Path(self.checkpoint) / "offsets").glob("[0-9]*")}
         return json.loads(offsets[max(offsets)].read_text().splitlines()[-1])
 
@@ -58,14 +58,14 @@ def finish(start):
 
 
 class Both:
-    """A table as a stream of delta-spark's and one of Delvec's, with the same options."""
+    """The same table and options as a stream of delta-spark's and one of Delvec's."""
 
     def __init__(self, spark, location, folder, options):
         self.theirs = Query(spark, "delta", location, folder / "theirs", options)
         self.ours = Query(spark, "delvec", location, folder / "ours", options)
 
     def run(self):
-        """Read what there is now, with both; return the rows, on which they agree."""
+        """Read all available rows with both, which must agree; return them."""
         theirs, ours = self.theirs.run(), self.ours.run()
         assert ours == theirs
         return theirs
@@ -74,7 +74,7 @@ class Both:
         return sorted(row["id"] for row in self.run())
 
     def refuse(self, theirs, ours):
-        """Both end with an error."""
+        """Check that both fail with an error."""
         with pytest.raises(StreamingQueryException, match=theirs):
             self.theirs.run()
         with pytest.raises(StreamingQueryException, match=ours):
@@ -82,7 +82,7 @@ class Both:
 
 
 class Scene:
-    """A table that delta-spark makes."""
+    """A table created by delta-spark."""
 
     def __init__(self, lake, spark, folder):
         self.lake, self.spark, self.folder = lake, spark, folder
@@ -122,7 +122,7 @@ def scene(lake, delta_spark, tmp_path):
     return Scene(lake, delta_spark, tmp_path)
 
 
-def test_first_the_table_then_what_is_added(scene):
+def test_the_snapshot_comes_first_then_appends(scene):
     """Partitions with NULL and odd characters, deletion vectors of both; appends of both."""
     scene.create()
     scene.sql("DELETE FROM $t WHERE id IN (3, 4)")
@@ -150,13 +150,13 @@ def test_where_a_stream_begins(scene):
     assert scene.streams(startingTimestamp="2024-01-03 00:00:00").ids() == [200, 201, 300, 301]
     assert scene.streams(startingTimestamp="2024-01-02 12:00:00").ids() == [200, 201, 300, 301]
     scene.append(400, 401)
-    # Delvec's query has noted where it began; delta-spark's has not, as there was nothing to read, and begins again.
+    # Delvec's query recorded its start; with nothing to read, delta-spark's did not, and starts over.
     assert [row["id"] for row in latest.ours.run()] == [400]
     assert latest.theirs.run() == []
 
 
-def test_versions_that_take_rows_away(scene):
-    """Whole files: as delta-spark. By deletion vectors: delta-spark takes that for a change, which Delvec does not."""
+def test_versions_that_delete_rows(scene):
+    """Whole files: as delta-spark. By deletion vector: a change to delta-spark, but not to Delvec."""
     scene.create()
     plain, deletes = scene.streams(), scene.streams(ignoreDeletes="true")
     for streams in (plain, deletes):
@@ -172,8 +172,8 @@ def test_versions_that_take_rows_away(scene):
     assert [row["id"] for row in deletes.ours.run()] == [200, 201]
 
 
-def test_positions_pass_versions_that_add_nothing(scene):
-    """As delta-spark's do: the log may be cleaned up behind the newest version."""
+def test_positions_move_past_versions_that_add_nothing(scene):
+    """As delta-spark's do, so that log clean-up does not overtake them."""
     scene.create()
     streams = scene.streams(ignoreDeletes="true")
     assert len(streams.run()) == 20
@@ -240,14 +240,14 @@ def test_mapped_columns(scene):
     assert streams.ids() == [100, 101]
     scene.sql("ALTER TABLE $t RENAME COLUMN `called so` TO name")
     scene.sql("INSERT INTO $t (id, name) VALUES (200, 'after')")
-    # Started again both go on with the new name, except that delta-spark wants to be told that it may.
+    # Restarted, both continue with the new name, but delta-spark must be allowed to by an option.
     assert [row["name"] for row in streams.ours.run()] == ["after"]
     with pytest.raises(StreamingQueryException, match="DELTA_STREAMING"):
         streams.theirs.run()
 
 
 def hop(spark, kind, source, target, checkpoint, *, mode="append", change=None, **options):
-    """Write the rows that a table got into another one, by Delvec."""
+    """Write a table's new rows into another one with Delvec."""
 
     def start():
         frame = spark.readStream.format(kind).options(**options).load(str(source))
@@ -259,7 +259,7 @@ def hop(spark, kind, source, target, checkpoint, *, mode="append", change=None, 
 
 
 def test_a_chain_of_streams_has_every_row_once(scene, agreed, tmp_path):
-    """A delta table, read by delta-spark, into a table of Delvec's sink, which Delvec reads into the next."""
+    """delta-spark reads a Delta table into Delvec's sink, whose table Delvec reads into the next one."""
     scene.create()
     spark, first, second = scene.spark, tmp_path / "first", tmp_path / "second"
 

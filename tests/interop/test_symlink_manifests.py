@@ -1,4 +1,4 @@
-"""Manifests beside delta-spark's: the same folders and lines, and each brings the other's up to date."""
+"""Manifests compared with delta-spark's: the same folders and lines, and each updates the other's."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def listed(folder):
     }
 
 
-def test_folders_and_lines_are_those_of_delta_spark(lake, delta_spark, tmp_path):
+def test_folders_and_lines_equal_delta_sparks(lake, delta_spark, tmp_path):
     folder = tmp_path / "a table"
     delta_spark.sql(
         f"CREATE TABLE delta.`{folder}` (id int, p string, q date) USING delta PARTITIONED BY (p, q) "
@@ -33,7 +33,7 @@ def test_folders_and_lines_are_those_of_delta_spark(lake, delta_spark, tmp_path)
 
     assert listed(folder) == theirs
     assert len(theirs) == 4
-    # Its checksums of the local files are gone, or it would refuse to read what Delvec wrote.
+    # Delvec has removed Hadoop's checksum files; with stale ones this read would fail.
     assert delta_spark.read.text(f"{folder}/_symlink_format_manifest/p=a b/*/manifest").count() == 1
 
     table.append([{"id": 5, "p": "a b", "q": None}])

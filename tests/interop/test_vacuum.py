@@ -1,4 +1,4 @@
-"""VACUUM of one table by Delvec and by delta-spark: the same files, and both read what is left."""
+"""VACUUM by Delvec and by delta-spark: both delete the same files and read the table afterwards."""
 
 import os
 from urllib.parse import unquote
@@ -26,12 +26,12 @@ CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 
 @pytest.fixture
 def unchecked(delta_spark):
-    """Sets whether delta-spark checks the retention; afterwards it does."""
+    """Yield a function that turns delta-spark's retention check off or on; afterwards it is on."""
     yield lambda is_unchecked: delta_spark.conf.set(CHECK, str(not is_unchecked).lower())
     delta_spark.conf.unset(CHECK)
 
 
-def test_delta_spark_would_delete_the_same_files_and_reads_what_is_left(
+def test_delta_spark_would_delete_the_same_files_and_reads_the_rest(
     lake, delta_spark, unchecked, agreed, tmp_path
 ):
     location = tmp_path / "table"
@@ -84,7 +84,7 @@ def test_delta_spark_would_delete_the_same_files_and_reads_what_is_left(
     assert [row.operation for row in history] == ["VACUUM END", "VACUUM START"]
     assert history[0].operationParameters == {"status": "COMPLETED"}
     assert history[1].operationParameters["specifiedRetentionMillis"] == "0"
-    # What delta-spark deletes afterwards is nothing that Delvec needs.
+    # delta-spark then deletes nothing that Delvec needs.
     delta_spark.sql(f"VACUUM delta.`{location}` RETAIN 0 HOURS")
     assert table.to_arrow().num_rows == len(rows)
     assert table.check()["num-errors"] == 0

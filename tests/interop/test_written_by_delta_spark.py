@@ -1,4 +1,4 @@
-"""Tables that delta-spark wrote are read, deleted from, and read again by everyone."""
+"""Tables written by delta-spark are read, deleted from, and read again by every reader."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def test_deletion_vectors_and_checkpoints_of_delta_spark(
     assert not [row for row in agreed(location) if row["id"] % 50 < 8]
 
 
-def test_delta_spark_deletes_from_what_delvec_deleted_from(lake, delta_spark, engine, agreed, tmp_path):
+def test_delta_spark_deletes_after_delvec(lake, delta_spark, engine, agreed, tmp_path):
     location = tmp_path / "table"
     create(delta_spark, location, partitioned=False, properties={"delta.enableDeletionVectors": "true"})
     lake.table(str(location), engine=engine).delete("id < 100")

@@ -98,7 +98,7 @@ def test_partitions_deleted_without_reading(lake, engine, agreed, tmp_path):
     assert not list(location.rglob("deletion_vector_*.bin"))
 
 
-def test_history_reads_as_delta_sparks_own(lake, delta_spark, tmp_path):
+def test_history_reads_like_delta_sparks_own(lake, delta_spark, tmp_path):
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     table = lake.create_table(str(ours), SCHEMA, engine="duckdb")
     table.append(some_rows(0, 100))

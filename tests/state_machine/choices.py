@@ -1,4 +1,4 @@
-"""Where a history's decisions come from: hypothesis, which can make a failing one smaller, or a seeded generator."""
+"""The source of a history's decisions: hypothesis, which can shrink a failing one, or a seeded generator."""
 
 import random
 
@@ -8,21 +8,21 @@ __all__ = ["Drawn", "Seeded"]
 
 
 class Choices:
-    """Decisions, all made of :meth:`integer`."""
+    """Decisions, all derived from :meth:`integer`."""
 
     def integer(self, low, high):
-        """Return a number, both ends among them."""
+        """Return an integer between both ends, inclusive."""
         raise NotImplementedError
 
     def flag(self, percent=50):
-        # Hypothesis prefers small numbers: false is the simpler answer.
+        # Hypothesis shrinks towards small numbers, so false is the simpler answer.
         return self.integer(0, 99) >= 100 - percent
 
     def pick(self, options):
         return options[self.integer(0, len(options) - 1)]
 
     def some(self, options, most=None):
-        """Return at least one of them, in their order."""
+        """Return one or more of the options, in order."""
         count = self.integer(1, min(len(options), most or len(options)))
         first = self.integer(0, len(options) - 1)
         chosen = {(first + step) % len(options) for step in range(count)}

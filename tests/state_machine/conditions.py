@@ -1,4 +1,4 @@
-"""Conditions on rows, as SQL and as what SQL means by it: null is not true."""
+"""Conditions on rows, as SQL and as Python with SQL's three-valued logic."""
 
 import operator
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ _COMPARISONS = {"=": operator.eq, "<": operator.lt, ">=": operator.ge, "<>": ope
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition; ``truth`` of a row is True, False or None.
+    """A condition; ``truth`` maps a row to True, False or None.
 
     Attributes:
-        parts: partitions that it is confined to.
+        parts: the partitions that it is limited to.
     """
 
     sql: str

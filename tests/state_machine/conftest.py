@@ -1,4 +1,4 @@
-"""Storage that loses an answer is asked again at once."""
+"""Retries of storage requests do not pause."""
 
 import pytest
 

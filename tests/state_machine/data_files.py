@@ -1,4 +1,4 @@
-"""Data files, and vectors that engines write: tiny Parquet files, encoded once per content and stored under a new name each time."""
+"""Data files and engine-written vectors: tiny Parquet files, encoded once per content and stored under a new name each time."""
 
 import io
 import json
@@ -38,11 +38,11 @@ def write_file(location, name, rows, part, *, statistics, data_change=True):
     """Write one file.
 
     Args:
-        location: of the table.
-        name: of the file.
-        rows: in order.
-        part: the partition, None where the table has none.
-        statistics: whether bounds are told, or only how many rows there are.
+        location: the table's.
+        name: the file's.
+        rows: the rows, in order.
+        part: the partition; None in an unpartitioned table.
+        statistics: whether the statistics have bounds, or only the number of rows.
         data_change: as in the action.
     """
     content = _encoded(tuple(rows), part is None)
@@ -59,7 +59,7 @@ def write_file(location, name, rows, part, *, statistics, data_change=True):
 
 
 def write_vector(location, rows):
-    """Write a deletion vector to a file of its own; return its descriptor."""
+    """Write a deletion vector to its own file; return its descriptor."""
     identifier, payload = uuid.uuid4(), encode(rows)
     storage.write_file(location, file_name(identifier), FILE_VERSION + frame(payload))
     return Descriptor("u", encode_uuid("", identifier), 1, len(payload), len(rows))

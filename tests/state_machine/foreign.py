@@ -1,4 +1,4 @@
-"""Another writer: it knows nothing of the service, and creates versions by put-if-absent like any other."""
+"""A foreign writer that knows nothing of the service and creates versions by put-if-absent."""
 
 import json
 import uuid
@@ -17,12 +17,12 @@ __all__ = ["ForeignWriter"]
 
 
 class ForeignWriter:
-    """Commits at once, to the newest version: what it does is serial by itself.
+    """Commits immediately to the newest version, so its own commits are serial.
 
     Args:
-        reader: of the table.
-        planner: gives it rows and files.
-        effects: by transaction id; it adds its own.
+        reader: reads the table.
+        planner: supplies rows and files.
+        effects: effects by transaction id; it adds its own.
     """
 
     def __init__(self, reader, planner, effects):
@@ -32,7 +32,7 @@ class ForeignWriter:
         self._time = 0
 
     def commit(self, choices):
-        """Make one commit of some kind; return the kind, None where there was nothing to do."""
+        """Make a random commit; return its kind, or None if there was nothing to do."""
         kind = choices.pick(
             (
                 "append",
@@ -85,7 +85,7 @@ class ForeignWriter:
         return "WRITE", self._planner.write(rows), Appends(tuple(rows), blind=says is True), says
 
     def _delete(self, choices, version):
-        """Delete rows by deletion vector, which it keeps inline or in a file of its own."""
+        """Delete rows by deletion vector, inline or in its own file."""
         condition = any_condition(choices, self._planner.next_id)
         actions = []
         for file in version.files.values():
@@ -98,7 +98,7 @@ class ForeignWriter:
         return ("DELETE", actions, Replaces(condition), False) if actions else None
 
     def _copy(self, choices, version):
-        """Update rows the old way: files are written again."""
+        """Update rows by copy-on-write."""
         condition, value = any_condition(choices, self._planner.next_id), choices.integer(0, 9)
         removes, rows = [], []
         for file in version.files.values():
@@ -110,7 +110,7 @@ class ForeignWriter:
         return "UPDATE", [*removes, *self._planner.write(rows)], Updates(condition, value), False
 
     def _compact(self, choices, version):
-        """Put live rows of some files into new ones, in another order, and say nothing of it."""
+        """Compact the live rows of some files in another order, without recording where rows went."""
         files = sorted((file for file in version.files.values() if file.live), key=lambda file: file.path)
         if not files:
             return None
@@ -120,7 +120,7 @@ class ForeignWriter:
         return "OPTIMIZE", [*removes, *self._planner.write(rows, data_change=False)], Nothing(), False
 
     def _restore(self, choices, version):
-        """Go back to an earlier version, as RESTORE does: files come back with the deletion vectors that they had."""
+        """Restore an earlier version: files come back with their deletion vectors of that time."""
         number = choices.integer(max(0, version.number - 6), max(0, version.number - 1))
         old = self._reader.versions[number]
         actions = [_remove(file) for key, file in version.files.items() if key not in old.files]
@@ -145,7 +145,7 @@ class ForeignWriter:
         return "STREAMING UPDATE", actions, Appends(tuple(rows)), True
 
     def _analyze(self, choices, version):
-        """Add a live file again as it is, with its statistics computed anew: no row changes."""
+        """Add a live file again with recomputed statistics: no row changes."""
         files = sorted(version.files.values(), key=lambda file: file.path)
         if not files:
             return None

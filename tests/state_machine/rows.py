@@ -1,4 +1,4 @@
-"""The oracle: what rows a table has, and what each transaction makes of them, by its definition."""
+"""The oracle: a table's rows, and each transaction's effect on them by definition."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ __all__ = [
 
 @dataclass(frozen=True, order=True)
 class Row:
-    """One row; ``value`` may be null. Among the rows of a table ``id`` is unique."""
+    """One row; ``value`` may be null, and ``id`` is unique within a table."""
 
     id: int
     value: int | None
@@ -38,10 +38,10 @@ class Stored:
     """A row in the table.
 
     Attributes:
-        birth: the version that inserted it: a row that was deleted and inserted again is another one.
+        birth: the version that inserted it: a row deleted and inserted again is a different one.
         origin: the version that gave it its values; RESTORE can bring back an earlier one.
         written: the version that wrote it last.
-        blind: whether that was a blind append.
+        blind: whether ``written`` was a blind append.
     """
 
     row: Row
@@ -66,15 +66,15 @@ Condition = Callable[[Row], bool]
 
 @dataclass(frozen=True)
 class Moment:
-    """When a transaction takes effect.
+    """The point at which a transaction takes effect.
 
     Attributes:
-        version: that it becomes.
-        read_version: that it was planned at.
-        skips_blind: whether it comes, in the serial order, before the blind appends that it did not see.
-        restored: whether a RESTORE came in between.
-        states: of each version before.
-        ids_in: ids of the rows that are live in these files in the version before, by path.
+        version: the version that it commits.
+        read_version: the version that it was planned at.
+        skips_blind: whether it precedes, in the serial order, the blind appends that it did not see.
+        restored: whether a RESTORE happened in between.
+        states: the state of each earlier version.
+        ids_in: ids of the live rows in these files in the version before, by path.
     """
 
     version: int
@@ -85,12 +85,12 @@ class Moment:
     ids_in: Callable[[str], set]
 
     def sees(self, stored):
-        """Whether a row is there for the transaction, by its place in the serial order."""
+        """Whether the transaction sees a row, by its place in the serial order."""
         return not (self.skips_blind and stored.blind and stored.written > self.read_version)
 
 
 class Effect:
-    """What a transaction makes of the rows before it."""
+    """A transaction's effect on the rows before it."""
 
     def on(self, state, now):
         raise NotImplementedError
@@ -98,7 +98,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class Nothing(Effect):
-    """Rows are arranged another way, or not touched."""
+    """Rows are rearranged, or not touched."""
 
     def on(self, state, _now):
         return state
@@ -119,7 +119,7 @@ class Appends(Effect):
 
 @dataclass(frozen=True)
 class Replaces(Effect):
-    """The rows of a condition go, and others come: DELETE where none do, replaceWhere, overwrite."""
+    """Replaces the rows that meet a condition: DELETE if by none, replaceWhere, overwrite."""
 
     condition: Condition
     rows: tuple = ()
@@ -135,9 +135,9 @@ class Replaces(Effect):
 
 @dataclass(frozen=True)
 class RemovesRows(Effect):
-    """Certain rows go: ``rows`` has, of each, id, birth and origin.
+    """Removes specific rows: ``rows`` has the id, birth and origin of each.
 
-    Only a RESTORE in between may leave an earlier state of such a row in another file: that is none of them.
+    A RESTORE in between may leave an earlier state of such a row in another file, which does not count.
     """
 
     rows: frozenset
@@ -153,7 +153,7 @@ class RemovesRows(Effect):
 
 @dataclass(frozen=True)
 class RemovesFiles(RemovesRows):
-    """Certain files go, and with them whatever they hold."""
+    """Removes specific files, with all rows in them."""
 
     paths: tuple = ()
 
@@ -178,7 +178,7 @@ class Updates(Effect):
 
 @dataclass(frozen=True)
 class Merges(Effect):
-    """MERGE on id: rows that match both get the source's value, rows of the source that match none are inserted."""
+    """MERGE on id: matching rows get the source's value, and source rows without a match are inserted."""
 
     source: tuple
     matched: Condition

@@ -1,4 +1,4 @@
-"""Histories from a seeded generator: longer than hypothesis makes them, and quick to run again by their seed."""
+"""Histories from a seeded generator: longer than hypothesis's, and easy to repeat from the seed."""
 
 from tests.state_machine.choices import Seeded
 from tests.state_machine.world import World
@@ -16,7 +16,7 @@ STEPS = (
 
 
 def run(seed, steps, location=None):
-    """Run one history of so many steps; return its world, finished."""
+    """Run one history of this many steps; return its finished world."""
     choices = Seeded(seed)
     world = World(choices, location)
     for _ in range(steps):

@@ -1,4 +1,4 @@
-"""A small reader of its own: the log by PROTOCOL.md, data files by pyarrow; of Delvec only the vectors' codec."""
+"""An independent small reader: the log by PROTOCOL.md, data files by pyarrow; it shares only Delvec's vector codec."""
 
 import io
 import json
@@ -17,12 +17,12 @@ __all__ = ["LiveFile", "SmallReader", "Version", "physical_names"]
 
 @dataclass(frozen=True)
 class LiveFile:
-    """A data file with a deletion vector or none.
+    """A data file with or without a deletion vector.
 
     Attributes:
         add: the action.
-        rows: all of them, in order.
-        deleted: row indexes.
+        rows: all rows, in order.
+        deleted: deleted row indexes.
     """
 
     add: dict
@@ -35,7 +35,7 @@ class LiveFile:
 
     @property
     def live(self):
-        """Pairs of index and row."""
+        """Return pairs of row index and row."""
         return [(index, row) for index, row in enumerate(self.rows) if index not in self.deleted]
 
 
@@ -44,7 +44,7 @@ class Version:
     """One version.
 
     Attributes:
-        files: the live ones, by path and id of the deletion vector: of one path there should be one.
+        files: live files by path and deletion vector id; each path should occur once.
     """
 
     number: int
@@ -89,7 +89,7 @@ class SmallReader:
         return self.versions[-1]
 
     def catch_up(self):
-        """Read and return the versions that are new."""
+        """Read and return new versions."""
         new = []
         while (data := self._read(f"_delta_log/{len(self.versions):020}.json")) is not None:
             self.versions.append(self._follow([json.loads(line) for line in data.decode().splitlines()]))
@@ -136,7 +136,7 @@ class SmallReader:
         return LiveFile(add, known.rows, known.deleted)
 
     def column(self, path, name):
-        """Return the values of a column that a data file may have, by its name there; None where it has it not."""
+        """Return a column's values by its name in the data file; None if the file lacks it."""
         table = self._tables[path]
         return table[name].to_pylist() if name in table.column_names else None
 
@@ -159,7 +159,7 @@ class SmallReader:
 
 
 def physical_names(metadata):
-    """Return what columns are called in data files, by their names (PROTOCOL.md, "Column Mapping")."""
+    """Return columns' physical names by name (PROTOCOL.md, "Column Mapping")."""
     fields = json.loads(metadata["schemaString"])["fields"]
     return {
         field["name"]: field["metadata"].get("delta.columnMapping.physicalName", field["name"])

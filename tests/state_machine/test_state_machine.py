@@ -1,4 +1,4 @@
-"""Random concurrent histories: every committed one equals the serial order of its versions, row by row."""
+"""Random concurrent histories: each equals the serial execution of its versions, row by row."""
 
 from collections import Counter
 
@@ -19,12 +19,12 @@ from tests.state_machine.world import World
 
 STEPS = 50_000
 TOTALS = Counter()
-"""Of all histories of this process that ended well."""
+"""Counts of all successful histories in this process."""
 QUIRKS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 
 class Histories(RuleBasedStateMachine):
-    """What clients, replicas and a foreign writer do to one table, in any order."""
+    """Operations of clients, replicas and a foreign writer on one table, in any order."""
 
     def __init__(self):
         super().__init__()

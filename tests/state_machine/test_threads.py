@@ -1,4 +1,4 @@
-"""Transactions that are planned at one version and committed by as many threads at once, through two replicas."""
+"""Transactions planned at one version and committed concurrently, one thread each, through two replicas."""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
@@ -13,7 +13,7 @@ MIXED = (*DELETES, Planner.append, Planner.update, Planner.merge, Planner.optimi
 
 
 def at_once(world, count):
-    """Commit all that is pending, each on a thread of its own; return the answers in the order of planning."""
+    """Commit all pending transactions, one thread each; return the answers in planning order."""
     members, world.pending = world.pending, []
     start = Barrier(len(members))
 
@@ -31,7 +31,7 @@ def at_once(world, count):
 
 @pytest.mark.parametrize("plans", [DELETES, MIXED], ids=["deletes", "mixed"])
 @pytest.mark.parametrize("seed", range(3))
-def test_what_is_committed_at_once_equals_some_order(plans, seed):
+def test_transactions_committed_at_once_equal_a_serial_order(plans, seed):
     choices = Seeded(seed)
     world = World(choices)
     for _ in range(6):

@@ -1,4 +1,4 @@
-"""Transactions as a client plans them: what they read, what they ask for, and what they mean."""
+"""Transactions as clients plan them: their reads, requests and effects."""
 
 import uuid
 from dataclasses import dataclass, field
@@ -29,11 +29,11 @@ ENGINE = "state-machine"
 
 @dataclass
 class Pending:
-    """A transaction that was planned and not yet committed.
+    """A planned transaction that is not committed yet.
 
     Attributes:
-        kind: the plan that made it.
-        by_rows: it takes rows by deletion vector, or files whole, and copies nothing.
+        kind: the plan that created it.
+        by_rows: whether it removes rows by deletion vector, or whole files, and copies nothing.
         parts: the partitions that it reads or writes.
     """
 
@@ -54,7 +54,7 @@ class Pending:
 
     @property
     def in_partitions(self):
-        """Whether what happens in partitions other than ``parts`` cannot matter."""
+        """Whether changes in partitions other than ``parts`` cannot affect it."""
         rests_on_predicate = self.kind in (
             "delete",
             "update",
@@ -70,11 +70,11 @@ class Pending:
 
 
 class Planner:
-    """Plans transactions at a version, as clients do.
+    """Plans transactions at a version as clients do.
 
     Args:
-        location: of the table.
-        partitioned: by ``part``.
+        location: the table's.
+        partitioned: whether the table is partitioned by ``part``.
         statistics: whether files have bounds.
     """
 
@@ -83,7 +83,7 @@ class Planner:
         self._partitioned = partitioned
         self._statistics = statistics
         self.next_id = 0
-        # Not random, so that hypothesis meets files in the same order again.
+        # Not random, so that hypothesis replays files in the same order.
         self._names = map("f{:06}".format, count())
 
     def new_rows(self, choices, most=6, part=None):
@@ -116,7 +116,7 @@ class Planner:
         return Pending("append", changes, Appends(tuple(rows)))
 
     def stream_append(self, choices, version, _states):
-        """Plan a micro-batch of an application: its number is one higher than the one that it has read."""
+        """Plan an application's micro-batch, numbered one above the last it has read."""
         rows = self.new_rows(choices, 3)
         application = choices.pick(("s1", "s2"))
         txn = Txn(application, version.txns.get(application, 0) + choices.integer(1, 2))
@@ -139,7 +139,7 @@ class Planner:
             return None
         vectors = {}
         if writes_vectors:
-            # An engine that writes a deletion vector itself puts all rows into it that are gone.
+            # A deletion vector written by an engine includes the rows deleted before.
             marks = {path: rows | version.by_path[path].deleted for path, rows in marks.items()}
             vectors = {path: write_vector(self._location, rows) for path, rows in marks.items()}
         changes = self._changes(
@@ -153,7 +153,7 @@ class Planner:
         return Pending(kind, changes, Replaces(condition), parts=condition.parts)
 
     def delete_rows(self, choices, version, states):
-        """Plan a DELETE of rows that the client names by file and index, without a condition."""
+        """Plan a DELETE of rows given by file and index, without a condition."""
         files = self._some_files(choices, version)
         if not files:
             return None
@@ -195,7 +195,7 @@ class Planner:
 
     def update(self, choices, version, _states):
         condition, value = any_condition(choices, self.next_id), choices.integer(0, 9)
-        # Files that go whole stand for copies: whoever updates rows in place names rows.
+        # Whole-file removals stand for copies; an in-place update names rows.
         _, marks = self._taken(choices, version, condition, whole=False)
         if not marks:
             return None
@@ -222,12 +222,12 @@ class Planner:
         return Pending("update by copy", changes, effect, by_rows=False, parts=condition.parts)
 
     def merge(self, choices, version, _states):
-        """Plan a MERGE whose source has ids of the table and ids that several MERGEs may bring."""
+        """Plan a MERGE whose source has ids of the table, and new ids that several MERGEs may insert."""
         present = sorted(row.id for row in version.rows)
         inserts = choices.flag(60)
         ids = set(choices.some(present, 4)) if present else set()
         if inserts:
-            # Ids below zero come by MERGE only, so that two of them may bring the same.
+            # Only MERGE inserts negative ids, so that two MERGEs may insert the same one.
             ids |= {-choices.integer(1, 6) for _ in range(choices.integer(1, 3))}
         if not ids:
             return None
@@ -285,7 +285,7 @@ class Planner:
         return Pending(kind, changes, Replaces(condition, tuple(rows)), parts=condition.parts)
 
     def optimize(self, choices, version, _states):
-        """Plan a compaction that keeps the order of rows, with the record of where each row went or without it."""
+        """Plan a compaction that keeps row order, with or without a record of where each row went."""
         part = choices.pick(("a", "b", "c")) if self._partitioned else None
         files = [
             file
@@ -342,7 +342,7 @@ class Planner:
             "set property", self._changes(version, "SET TBLPROPERTIES", metadata=changed), Nothing()
         )
 
-    # --- what plans share ---------------------------------------------------------------------------------
+    # --- shared by plans ---------------------------------------------------------------------------------
 
     def _changes(self, version, operation, **given):
         return Changes(
@@ -364,20 +364,20 @@ class Planner:
 
     @staticmethod
     def _taken(choices, version, condition: Condition, *, whole=True):
-        """Return the files that go whole, and by path the rows of others that go."""
+        """Return the files removed whole, and the rows removed from others, by path."""
         removes, marks = [], {}
         for file in version.files.values():
             found = [index for index, row in file.live if condition(row)]
             if whole and found and len(found) == len(file.live) and choices.flag(70):
                 removes.append(file.path)
             elif found:
-                # A client may send again what the file's deletion vector already holds.
+                # A client may also send rows that the file's deletion vector already holds.
                 marks[file.path] = BitMap64(found) | (file.deleted if choices.flag(20) else BitMap64())
         return removes, marks
 
     @staticmethod
     def _rewritten(version, condition):
-        """Return the files that hold matching rows, and their other rows."""
+        """Return the files with matching rows, and their other rows."""
         removes, copied = [], []
         for file in version.files.values():
             rest = [row for _, row in file.live if not condition(row)]
@@ -393,7 +393,7 @@ def _named(state, rows):
 
 
 def _within(runs, first, last):
-    """Return the runs of the output rows from ``first`` to ``last``, as rows of an output of their own."""
+    """Return the runs of output rows ``first`` to ``last``, renumbered as a separate output."""
     found = []
     for run in runs:
         start = max(first, run.first_output_row)
@@ -405,14 +405,14 @@ def _within(runs, first, last):
 
 
 FAMILIES = (
-    # What is planned at the same version and sent together: some of it may share a version, some is in the way.
+    # Plans made at the same version and sent together: some may share a version, others conflict.
     (Planner.delete, Planner.delete_rows),
     (Planner.append,),
     (Planner.merge, Planner.delete, Planner.delete_rows),
     (Planner.update, Planner.optimize, Planner.delete_rows),
 )
 PLANS = (
-    # A plan, and how often it comes.
+    # plans and their weights
     *[Planner.delete] * 6,
     *[Planner.delete_rows] * 4,
     *[Planner.append] * 4,

@@ -1,4 +1,4 @@
-"""A small table, two replicas that commit to it, a foreign writer, and the oracle that watches the log."""
+"""A small table, two replicas that commit to it, a foreign writer, and the oracle that follows the log."""
 
 import json
 import uuid
@@ -41,12 +41,12 @@ _REPLICAS = 2
 _MOST_PENDING = 8
 _OLDEST_READ = 6
 _STATISTICS_ARE_QUIRKS = ("vector-loosens-bounds", "application-version")
-"""What the foreign writer leaves behind."""
+"""Commits by the foreign writer."""
 
 
 @cache
 def _replica(number):
-    """Return a service of its own, with a database of its own."""
+    """Return a separate service with its own database."""
     settings = Settings(
         database_url="sqlite://", log_maintenance=False, snapshot_store_bytes=0, snapshot_cache_bytes=32 << 20
     )
@@ -56,11 +56,11 @@ def _replica(number):
 
 
 class RacingStore(ObjectStore):
-    """Storage in which somebody may be first, or an answer may get lost, when a version is created.
+    """Storage where creating a version may lose a race, or its answer may be lost.
 
     Attributes:
         before_put: called once, before the next version is created.
-        lose_answer: whether the answer to that gets lost.
+        lose_answer: whether the answer to that is lost.
     """
 
     before_put = None
@@ -81,11 +81,11 @@ class World:
     """One history.
 
     Args:
-        choices: where its decisions come from.
-        location: of the new table; in memory unless told otherwise.
+        choices: the source of its decisions.
+        location: the new table's; in memory by default.
 
     Attributes:
-        counts: of what happened.
+        counts: how often each thing happened.
         states: the oracle's rows by version.
     """
 
@@ -124,10 +124,10 @@ class World:
         new = NewTable(SCHEMA, ["part"] if self.partitioned else [], properties)
         self.replicas[0].tables.create(self.location, None, new)
 
-    # --- what may happen ----------------------------------------------------------------------------------
+    # --- steps ----------------------------------------------------------------------------------
 
     def begin(self, choices, plan=None):
-        """Plan a transaction, at the newest version or at an earlier one."""
+        """Plan a transaction at the newest or an earlier version."""
         if len(self.pending) >= _MOST_PENDING:
             return
         plan = plan or choices.pick(PLANS)
@@ -148,13 +148,13 @@ class World:
             self.counts["planned"] += 1
 
     def commit(self, choices):
-        """Commit one of the pending transactions, through one of the replicas."""
+        """Commit a pending transaction through one of the replicas."""
         if self.pending:
             pending = self.pending.pop(choices.integer(0, len(self.pending) - 1))
             self._submit(choices, [pending])
 
     def commit_together(self, choices):
-        """Submit several pending transactions as the members of one group."""
+        """Submit several pending transactions as members of one group."""
         if not self.pending:
             return
         chosen = choices.some(self.pending)
@@ -162,7 +162,7 @@ class World:
         self._submit(choices, chosen)
 
     def burst(self, choices):
-        """Plan transactions of one family at the newest version, and submit them together."""
+        """Plan transactions of one family at the newest version and submit them together."""
         family = choices.pick(FAMILIES)
         waiting = len(self.pending)
         for _ in range(choices.integer(2, 5)):
@@ -172,7 +172,7 @@ class World:
             self._submit(choices, chosen)
 
     def repeat(self, choices):
-        """Send a request again that was answered: it gets the same answer, and nothing happens."""
+        """Repeat an answered request: it gets the same answer and has no effect."""
         if not self.done:
             return
         pending, answered = self.done[choices.integer(max(0, len(self.done) - 12), len(self.done) - 1)]
@@ -183,7 +183,7 @@ class World:
         self.counts["repeated"] += 1
 
     def commit_foreign(self, choices):
-        self.catch_up()  # it may come in the middle of another commit
+        self.catch_up()  # may happen in the middle of another commit
         kind = self.foreign.commit(choices)
         if kind is not None:
             self.counts[kind] += 1
@@ -197,12 +197,12 @@ class World:
     # --- committing ---------------------------------------------------------------------------------------
 
     def _run(self, choices, members, beside=None):
-        """Return what the members are answered; groups that may share a version do.
+        """Commit the members, sharing versions where possible; return their answers.
 
         Args:
-            choices: decide.
-            members: transactions.
-            beside: the replica in the middle of whose commit this is: another one does it.
+            choices: the source of decisions.
+            members: the transactions.
+            beside: the replica in the middle of whose commit this happens; another one is used.
         """
         number = choices.integer(0, _REPLICAS - 1) if beside is None else (beside + 1) % _REPLICAS
         store = self.stores[number]
@@ -229,7 +229,7 @@ class World:
         return [request.answer() for request in requests]
 
     def _interloper(self, choices, beside):
-        """Return what somebody does while another is about to create a version."""
+        """Return an action that runs when another writer is about to create a version."""
 
         def act():
             if self.pending and choices.flag(70):
@@ -247,10 +247,10 @@ class World:
         self.note(members, results, before)
 
     def note(self, members, results, before):
-        """Compare answers with the log, which was followed already.
+        """Compare answers with the log, which has been followed already.
 
         Args:
-            members: transactions.
+            members: the transactions.
             results: their answers.
             before: the newest version before they were sent.
         """
@@ -280,7 +280,7 @@ class World:
             )
 
     def _check_nothing(self, pending, before):
-        """Whoever is told that there was nothing to do must not have wanted any row changed, at some moment."""
+        """Check that a transaction answered with "nothing to do" had no effect at some version in its window."""
         for version in range(before, self.reader.newest.number + 1):
             state = self.states[version]
             properties = self.reader.versions[version].metadata["configuration"]
@@ -317,7 +317,7 @@ class World:
         return {file["partitionValues"]["part"] for file in files}
 
     def _kind_of(self, version):
-        """Return the kind of winner, as far as promises are made about it."""
+        """Return the kind of winning commit, if any promise is made about it."""
         pendings = [self.transactions.get(key) for key in self._keys(version)]
         if any(pending is None for pending in pendings):
             return "foreign"
@@ -327,7 +327,7 @@ class World:
             return "blind append"
         return pendings[0].kind
 
-    # --- watching the log ---------------------------------------------------------------------------------
+    # --- following the log ---------------------------------------------------------------------------------
 
     @staticmethod
     def _keys(version):
@@ -350,7 +350,7 @@ class World:
         )
 
     def catch_up(self):
-        """Follow the log: each new version must hold the rows that the oracle says."""
+        """Follow the log: each new version must hold the oracle's rows."""
         for version in self.reader.catch_up():
             keys = self._keys(version)
             if version.number == 0:
@@ -386,7 +386,7 @@ class World:
     # --- the end ------------------------------------------------------------------------------------------
 
     def finish(self):
-        """Check all invariants, and what a service that starts now reads; return the counts."""
+        """Check all invariants, and what a freshly started service reads; return the counts."""
         self.catch_up()
         assert_sound(ObjectStore(self.location), allow=_STATISTICS_ARE_QUIRKS)
         for replica, table in zip(self.replicas, self.tables, strict=True):
@@ -397,7 +397,7 @@ class World:
         return self.counts
 
     def rows(self):
-        """Return the rows of the newest version, by the oracle."""
+        """Return the oracle's rows of the newest version."""
         return _rows(self.states[-1])
 
     def copy_to(self, folder):
