@@ -11,15 +11,15 @@ __all__ = ["commits"]
 
 _MIB = 2**20
 _HOW = f"""\
-Delvec is `delvec serve` with its default settings and an SQLite store, in a process of its own on the same cores as its
-{CLIENTS} clients; every acknowledged commit is synced to disk. Each client sends its next request when it has the answer to the one before, with
-the version of that answer as its read version. "Row known" is a DELETE of one row
-whose index the client holds: what is measured is HTTP, conflict check, deletion vector and log. "Row found" is
-`DeltaTable.delete("id = ...")` in Python with DuckDB as the engine: plan, scan, commit. delta-spark ran in one session with a thread
-per client, snapshotPartitions and shuffle partitions at the number of cores, after ten untimed deletes; "tried again" repeats
-a delete until it succeeds, and a latency then includes the tries before. The table of all of these is one file of a million rows, with deletion
-vectors on. An append adds one file that lies there already. On large tables (`python -m benchmarks.large_table`) one client deletes a row
-of another file each time, or appends. `make bench-commits` measures this part."""
+Delvec is `delvec serve` with default settings and an SQLite store, in a separate process on the same cores as its
+{CLIENTS} clients; every acknowledged commit is synced to disk. Each client sends its next request as soon as the previous one is answered, with
+that answer's version as its read version. "Row known" is a DELETE of one row
+whose index the client already has: it measures HTTP, conflict check, deletion vector and log. "Row found" is
+`DeltaTable.delete("id = ...")` in Python on the DuckDB engine: plan, scan, commit. delta-spark ran in one session with a thread
+per client, snapshotPartitions and shuffle partitions set to the number of cores, after ten untimed deletes; "tried again" repeats
+a delete until it succeeds, and its latency includes the failed attempts. All of these use one table: a single file of a million rows, with deletion
+vectors enabled. An append adds one existing file. On large tables (`python -m benchmarks.large_table`) one client deletes a row
+of a different file each time, or appends. `make bench-commits` runs this part."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def commits(figures: Sequence[Figure]) -> list[str]:
         return []
     lines = ["", "## Commits", "", " ".join(_HOW.split("\n")), ""]
     lines += [measured_in(figure.run for figure in figures), ""]
-    lines += [f"{CLIENTS} writers delete {TURNS} rows each of one file, every row another one:", ""]
+    lines += [f"{CLIENTS} writers each delete {TURNS} different rows of one file:", ""]
     lines += ["| contender | succeeded | of tries | seconds | slowest delete |", "|---|---:|---:|---:|---:|"]
     for job, contender in (
         ("five rows each", DELVEC),
@@ -107,7 +107,7 @@ def _by_size(by: dict[tuple[str, str, int | None], Figure]) -> list[str]:
         return []
     lines = [
         "",
-        "One client, by the number of live files; median and 99th percentile, then the median beside that of",
+        "One client, by the number of live files; median and 99th percentile, then the median compared with that of",
     ]
     lines[-1] += f" {sizes[0]:,} files (goal: within 20 %):"
     lines += ["", "| commit | " + " | ".join(f"{files:,}" for files in sizes) + " |"]
@@ -134,7 +134,7 @@ def _long(figure: Figure | None) -> list[str]:
         (
             f"Memory of the service under the first of these loads for {figure.elapsed / 60:.0f} minutes and "
             f"{len(figure.seconds):,} commits ({figure.rate:.0f} a second): {_mib(figure.samples[1])} after ten seconds, "
-            f"{_mib(figure.samples[middle])} half-way, {_mib(figure.samples[-1])} at the end, {_mib(figure.peak or 0)} at most."
+            f"{_mib(figure.samples[middle])} half-way, {_mib(figure.samples[-1])} at the end, with a peak of {_mib(figure.peak or 0)}."
         ),
     ]
 

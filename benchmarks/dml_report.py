@@ -19,21 +19,21 @@ STARTS = "## Starts"
 SLOW_STORAGE = "## Commits on slow storage"
 _MIB = 2**20
 _HOW = """\
-Every contender has a process of its own, with a Spark session of its own where it needs one, and the jobs go from one contender to
-the next. The table is people10m-like: {rows:,} rows, 8 columns, ids in order, in one file and in 32, written by delta-spark; the rows of a job
-are spread over the whole table, but for the single one. Each run is on a copy at a path of its own, which was looked at before. Commands that change one row
-have {warm} untimed runs first, merges one, the others {untimed}; then come up to {runs} measured ones, as many as begin within {limit:.0f} seconds, and at
-least one. The median is given, then the fastest and the slowest run and their number. Contenders that rewrite files had their untimed runs on a table of {small:,} rows. After each job the tables of all
-contenders held the same rows: equal counts, and equal sums of a hash over all columns of each row. `x` is how many times faster than delta-spark with DVs in the same run; it is left out where the two were measured in different runs. All
-contenders write Parquet with {codec}. "Objects" are what a run put into the table's storage, found by
-listing it before and after: on an object store each is a PUT or more. Memory is the most that the processes of a contender had together during a job, sampled ten times
-a second: for Spark the JVM, Python and its workers (heap limit 6 GiB, collected before each job). MERGE updates all columns, or inserts. A stream is a Spark query with `availableNow` that takes one Parquet file of {batch:,} rows
-for each batch; in one process it is a loop of appends with `txn`. Streaming out of a table takes one file for each batch. delta-spark ran with `snapshotPartitions` and
-shuffle partitions at the number of cores. `make bench-dml` measures this part, `--quick` in a minute or two with small tables."""
+Every contender runs in its own process, with its own Spark session if it needs one, and each job runs on one contender after
+the other. The table is people10m-like: {rows:,} rows, 8 columns, ids in order, in one file and in 32, written by delta-spark; except for single-row jobs,
+the affected rows are spread over the whole table. Each run uses a fresh copy at its own path, which the contender has opened before. Single-row commands
+have {warm} untimed runs first, merges one, the others {untimed}; then come up to {runs} measured runs, as many as start within {limit:.0f} seconds, and at
+least one. Figures are the median, then the fastest and slowest run, and the number of runs. Contenders that rewrite files had their untimed runs on a table of {small:,} rows. After each job the tables of all
+contenders held the same rows: equal counts, and equal sums of a hash over all columns of each row. `x` is the speedup over delta-spark with DVs in the same run; it is left out if the two were measured in different runs. All
+contenders write Parquet with {codec}. "Objects" are the files that a run added to the table's storage, found by
+listing it before and after: on an object store each takes at least one PUT. Memory is the peak of all of a contender's processes together during a job, sampled ten times
+a second: for Spark the JVM, Python and its workers (heap limit 6 GiB, collected before each job). MERGE updates all columns, or inserts. A stream is a Spark query with `availableNow` that reads one Parquet file of {batch:,} rows
+per batch; in one process it is a loop of appends with `txn`. Streaming out of a table reads one file per batch. delta-spark ran with `snapshotPartitions` and
+shuffle partitions set to the number of cores. `make bench-dml` runs this part; `--quick` takes a minute or two with small tables."""
 _SWEEP = """\
-Delvec on DuckDB, on tables of {files} files that differ in `delta.enableDeletionVectors` alone. "No slower" is at most 5 % and 3 ms more than rewriting, the medians of up to three runs in turn; "no
-more objects" is at most one more for UPDATE and MERGE. {count} cells: {sizes} rows in each file, {operations}, and {shares} of the
-rows of each file, or one row. Vectors were no slower in {fast} cells, put no more objects in {few}, and both in {both}."""
+Delvec on DuckDB, on tables of {files} files that differ only in `delta.enableDeletionVectors`. "No slower" means at most 5 % plus 3 ms more than rewriting, comparing medians of up to three alternating runs; "no
+more objects" allows one more for UPDATE and MERGE. {count} cells: {sizes} rows per file, {operations}, and {shares} of the
+rows of each file, or one row. Vectors were no slower in {fast} cells, added no more objects in {few}, and both in {both}."""
 
 
 def write_page(out: Path, figures: Figures, cells: Sequence[Mapping[str, Any]], effort: DmlEffort) -> None:
@@ -88,7 +88,7 @@ def _section(figures: Figures, cells: Sequence[Cell], effort: DmlEffort) -> list
     if worn:
         lines += [
             "",
-            f"Reading after ten deletes of 1 %, in terms of the same rows written afresh: {', '.join(worn)}.",
+            f"Reading after ten deletes of 1 %, relative to a freshly written table of the same rows: {', '.join(worn)}.",
         ]
     if cells:
         lines += ["", " ".join(_swept(cells).split("\n")), "", f"![Vectors against rewriting]({SWEEP_PLOT})"]

@@ -20,20 +20,20 @@ _NAMES = {
     "concurrent": f"warm plan of 3 files, {CLIENTS} clients at once",
 }
 _HOW = f"""\
-Every contender has a process of its own and reads the same log from local disk; the operating system has the log
-cached for all of them. Delvec is `delvec serve` with its default settings and an SQLite store, asked over HTTP with the
-Python client; a time ends when the client has the files as an Arrow table. "Nothing cached" is a service that has just
-started with an empty store, and the time includes making the table known to it. deltalake loads the
+Every contender runs in its own process and reads the same log from local disk; the operating system has cached the
+log for all of them. Delvec is `delvec serve` with default settings and an SQLite store, called over HTTP by the
+Python client; a measurement ends when the client has the files as an Arrow table. "Nothing cached" is a service that has just
+started with an empty store, and the time includes registering the table. deltalake loads the
 `DeltaTable`, and each warm plan is `update_incremental()` and `file_uris(file_pruning_predicate=...)`. delta-spark
-makes a DataFrame with a filter and asks the JVM for its `inputFiles`, in a session with snapshotPartitions and shuffle
-partitions at the number of cores that has answered five questions about another table before. DuckDB's delta extension
-lists files while it scans, so that it also reads three files of one row; it is that of DuckDB 1.5.5, the newest that has it as a
-package. Every contender looks for new commits in each plan, and each question is a new one. Each warm job had
+builds a DataFrame with a filter and asks the JVM for its `inputFiles`, in a session with snapshotPartitions and shuffle
+partitions set to the number of cores that has planned five queries on another table before. DuckDB's delta extension
+lists files only while it scans, so it also reads three files of one row each; it is the one of DuckDB 1.5.5, the newest version that offers it as a
+package. Every contender checks for new commits in each plan, and no query is repeated. Each warm job had
 untimed runs first (Delvec 20, or 5 for partitions; the others 5, or 1). The {CLIENTS} clients are processes on the same cores as the
-service, each asking without a pause. Memory is that of the process, of the JVM for delta-spark (its heap limit
-is 6 GiB): "resident" after the warm jobs, "peak" over its life. `python -m benchmarks.large_table` makes the table:
+service, each sending requests without a pause. Memory is that of the process, or of the JVM for delta-spark (its heap limit
+is 6 GiB): "resident" after the warm jobs, "peak" over its lifetime. `python -m benchmarks.large_table` creates the table:
 11 statistics columns, 29 partitions, a checkpoint as delta-spark writes it by default (statistics as JSON and as columns, files in
-no order), and 20 commits after it. `make bench` measures everything, `make bench-reading` this part."""
+no particular order), and 20 commits after it. `make bench` measures everything, `make bench-reading` this part."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def reading(figures: Sequence[Figure]) -> list[str]:
         lines.append(f"| {goal.name} | {goal.text(goal.limit)} ({met}) | {cells} |")
     lines += ["", *_restarted(by, sizes[-1]), "", f"![Cost by the number of files]({PLOT})", ""]
     lines += [
-        "By the number of files; the median, then the fastest and the slowest run, then how many runs:",
+        "By the number of files; the median, then the fastest and the slowest run, then the number of runs:",
         "",
     ]
     lines += ["| job | contender | " + " | ".join(f"{files:,}" for files in sizes) + " |"]

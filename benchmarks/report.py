@@ -19,8 +19,8 @@ def _of_vectors(figures: Sequence[Figure]) -> str:
     if not files:
         return ""
     return (
-        f"The scan of files with deletion vectors is of a table of {files} files of 1,000 rows, of which delta-spark "
-        "deleted a tenth in three files of ten; both contenders read rows of equal sums. "
+        f"The scan of files with deletion vectors reads a table of {files} files of 1,000 rows, in which delta-spark "
+        "deleted a tenth of the rows in three of ten files; both contenders read rows with equal sums. "
     )
 
 
@@ -62,10 +62,10 @@ def markdown(
         (
             f"The table is people10m-like: {rows:,} rows in one file, 8 columns. All contenders ran in one process and "
             f"one Spark session, in turn. Each job had {warm} untimed runs first (a third for scans), then {runs} measured ones; the "
-            "median is given, then the fastest and the slowest run. `x` is how many times faster than delta-spark with DVs in the same run. Before scans, all contenders counted the same number of rows; each scan decodes all columns and folds them into one hash. All write Parquet with "
+            "median is given, then the fastest and the slowest run. `x` is the speedup over delta-spark with DVs in the same run. Before scans, all contenders counted the same number of rows; each scan decodes all columns and folds them into one hash. All write Parquet with "
             f"{CODEC}. delta-spark ran with "
-            f"`snapshotPartitions` and shuffle partitions at the number of cores. {_of_vectors(figures)}"
-            "Parts of the page can be measured apart, but a job always with all its contenders. "
+            f"`snapshotPartitions` and shuffle partitions set to the number of cores. {_of_vectors(figures)}"
+            "Parts of the page can be measured separately, but a job always with all its contenders. "
             "`make bench` writes this page."
         ),
         "",

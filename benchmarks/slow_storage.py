@@ -22,11 +22,11 @@ from benchmarks.tables import many_files
 
 _UNTIMED = 3.0
 _ROWS = 1_000_000
-_HOW = """Delvec is `delvec serve` with its default settings and an SQLite store on local disk, in a process of its own. Before it
-writes a file of deletion vectors, and before it creates a version, it waits as long as the column says: these are the two writes
-of a commit, and object stores answer one in 10 to 100 ms. "503" is a share of the versions that storage refuses, and the
-service tries again. Each client is a process that deletes one row whose index it holds, and has its next request ready.
-"Alone" is `delvec.groupCommit=false`. `make bench-storage` measures this part."""
+_HOW = """Delvec is `delvec serve` with default settings and an SQLite store on local disk, in a separate process. Before it
+writes a deletion vector file and before it creates a version, it waits for the delay in the table: these are the two writes
+of a commit, and an object store takes 10 to 100 ms for each. "503" is the share of versions that storage refuses at first; the
+service retries them. Each client is a process that deletes one row at a time whose index it has, without a pause.
+"Alone" is `delvec.groupCommit=false`. `make bench-storage` runs this part."""
 
 
 @dataclass(frozen=True)

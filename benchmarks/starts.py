@@ -39,12 +39,12 @@ with delvec.connect(warehouse=sys.argv[1]) as lake:
         taken.append(time.process_time() - began)
 print(statistics.median(taken))
 """
-_HOW = """Each start is a process of its own, with compiled bytecode and files that the system has cached. The figures are
-processor time (user and system), because other work on the machine changes it least: medians, then the fastest and the
-slowest run. "Ready" is `delvec serve` with an SQLite store that is there already, until `GET /readyz` answers; the warm-up that
-goes on beside the first requests is left out as far as it comes later. "Before" is the checkout that was measured in turn
-with this one. The machine was shared, and busy, so that single runs are up to half slower than on a quiet one.
-`make bench-starts` measures this part."""
+_HOW = """Each start is a separate process, with compiled bytecode and files cached by the system. Figures are
+CPU time (user and system), because other work on the machine affects it least: the median, then the fastest and the
+slowest run. "Ready" is `delvec serve` with an existing SQLite store, until `GET /readyz` answers; any warm-up that
+continues after that is excluded. "Before" is the checkout that was measured alternately
+with this one. The machine was shared and busy, so single runs are up to 50 % slower than on an idle one.
+`make bench-starts` runs this part."""
 
 
 def main() -> None:
