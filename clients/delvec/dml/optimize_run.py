@@ -58,13 +58,13 @@ __all__ = [
 ]
 
 COMMIT_BYTES: Final = 4 << 30
-"""A commit covers about so many bytes of files."""
+"""Approximate bytes of files per commit."""
 
 _PATHS_SHOWN: Final = 3
 _ROW_GROUPS_IN_MEMORY: Final = 20
-"""Of ``max_memory``: five are held during writes, and DuckDB gets three quarters."""
+"""``max_memory`` in row groups: five are held during writes, and DuckDB gets three quarters."""
 _LOOKS: Final = 1000
-"""Files of which a dry run reads the footers."""
+"""The number of files whose footers a dry run reads."""
 _NOT_LOOKED_AT: Final = Decision("whether row groups are copied is decided when it runs")
 _TARGET_SIZE: Final = "delta.targetFileSize"
 _METRICS: Final = dict.fromkeys(
@@ -103,15 +103,15 @@ class Optimize:
         zorder_by: columns to sort rows by; if empty, the clustering columns of a clustered table.
         full: also recluster files that were clustered by other columns.
         target_size: bytes of new files; None for the table's setting.
-        max_deleted_ratio: files with a larger share of deleted rows are rewritten, whatever their size.
+        max_deleted_ratio: files with a larger share of deleted rows are rewritten regardless of size.
         commit_bytes: split the work into independent commits of about this many bytes.
         user_metadata: text for the table's history.
-        progress: is called while it runs; see :class:`~delvec.dml.rewrite_progress.RewriteProgress`.
+        progress: called while it runs; see :class:`~delvec.dml.rewrite_progress.RewriteProgress`.
         min_deleted_ratio: purge only files with a larger share of deleted rows.
         max_bytes: rewrite at most this many bytes, by gain per byte; None for no limit.
         auto: only these partitions, by the rules of auto compaction; None for a command.
         max_memory: bytes of rows held in memory; None for the engine's default.
-        rewrite: whether rows are decoded and encoded again: see :meth:`Optimizer.__call__`.
+        rewrite: whether to decode and re-encode rows: see :meth:`Optimizer.__call__`.
     """
 
     where: str | None = None
@@ -149,12 +149,12 @@ class Optimize:
 
 
 class PlannedCompaction(Metrics):
-    """What OPTIMIZE would do, from its ``dry_run``; nothing was committed. ``str()`` describes it.
+    """The result of an OPTIMIZE with ``dry_run``: what it would do. Nothing was committed. ``str()`` describes it.
 
     Attributes:
         bins: the paths that would be rewritten together.
-        reasons: of each bin, why.
-        sizes: of each bin, the bytes that would be read and written, approximately.
+        reasons: why each bin would be rewritten.
+        sizes: the approximate bytes read and written for each bin.
         read_version: the version of the plan.
         gain_bytes: estimated bytes by which the new files are smaller than the old ones.
         num_new_files: approximate number of new files.
@@ -193,8 +193,8 @@ class OptimizeRun:
     """One OPTIMIZE. Commits before a conflict are counted, and not repeated.
 
     Args:
-        service: commits.
-        table: what is rewritten.
+        service: commits the changes.
+        table: the table to rewrite.
         wanted: what to rewrite, and how.
     """
 
@@ -215,7 +215,7 @@ class OptimizeRun:
         """Return what would be done."""
         scan, packed = self._plan()
         parts = list(self._parts(scan, packed, _LOOKS))
-        # What is copied keeps its deleted rows.
+        # Copied files keep their deleted rows.
         bins = [
             replace(each.bin, live_size=each.bin.size) if each.sources is not None else each.bin
             for each in parts
@@ -274,12 +274,12 @@ class OptimizeRun:
         return Metrics({**self._counts, **self._elapsed()}, self._version)
 
     def _parts(self, scan: Scan, bins: Sequence[Bin], looks: int | None = None) -> Iterator[Part]:
-        """Yield what is copied or rewritten; footers are read when a bin's turn comes, and once.
+        """Yield the parts to copy or rewrite; each footer is read once, when its bin's turn comes.
 
         Args:
             scan: the plan.
-            bins: files to put together.
-            looks: how many files' footers are read at most; None for all.
+            bins: files to combine.
+            looks: the maximum number of footers to read; None for no limit.
         """
         copies = self._copies
         if copies is None:
@@ -297,7 +297,7 @@ class OptimizeRun:
             yield from self._written(part for part in parts if not part.is_rest)
         if not rest:
             return
-        # What did not fit into the copies of several bins is put together.
+        # Files left over from several bins' copies are combined.
         places = np.concatenate(rest)
         facts = scan.files.take(pa.array(places))
         self.progress.skip(len(facts), int(facts["size"].to_numpy().sum()))
@@ -309,7 +309,7 @@ class OptimizeRun:
             yield from self._written(parts)
 
     def _written(self, parts: Iterable[Part]) -> Iterator[Part]:
-        """Leave out what stays as it is."""
+        """Leave out parts whose files stay unchanged."""
         for each in parts:
             if self._wanted.rewrite == "never" and each.sources is None:
                 self.progress.skip(len(each.bin.files), each.bin.size)
@@ -367,7 +367,7 @@ class OptimizeRun:
         return scan, bins
 
     def _copy_plan(self, scan: Scan) -> CopyPlan | None:
-        """Return what decides which bins are copied; None where rows are always written again."""
+        """Return the plan that decides which bins are copied; None if rows are always rewritten."""
         wanted = self._wanted
         if wanted.rewrite == "never":
             self._check_copies(scan)
@@ -390,7 +390,7 @@ class OptimizeRun:
 
     @property
     def _copier(self) -> RowGroupCopier | None:
-        """What copies row groups; None for an engine that always rewrites."""
+        """Return the copier of row groups; None for an engine that always rewrites."""
         return getattr(self._table.engine, "copier", None)
 
     def _check_copies(self, scan: Scan) -> None:
@@ -404,7 +404,7 @@ class OptimizeRun:
             )
 
     def _statistics(self, scan: Scan) -> Mapping[str, str | None]:
-        """Return the statistics of the files of a scan, by path."""
+        """Return the statistics of a scan's files, by path."""
         found, _ = self._table.plan(predicate=self._wanted.where, version=scan.version, stats=True)
         wanted = found.only(scan.files["path"].to_pylist()).files
         return dict(zip(wanted["path"].to_pylist(), wanted["stats"].to_pylist(), strict=True))
@@ -493,7 +493,7 @@ class OptimizeRun:
         copied: Mapping[int, Sequence[SourceFile]],
         target: WriteTarget,
     ) -> Compacted:
-        """Copy some bins, and have the rows of the others written again."""
+        """Copy some bins, and rewrite the others."""
         done: dict[int, Compacted | None] = {}
         if copied and self._copies is not None:
             done = self._copies.copy(list(copied.items()), target)
@@ -572,7 +572,7 @@ def _paths(scan: Scan, found: Bin) -> list[str]:
 
 
 def _sorted_as_before(scan: Scan, compacted: Compacted) -> Compacted:
-    """Return new files with the tags of the ZCubes that their rows came from, each of one, whose order they keep."""
+    """Return the new files tagged with the ZCube that each one's rows came from, because they keep its order."""
     facts = scan.files.select(["path", "tags", "clustering_provider"]).to_pylist()
     sources = {row["path"]: row for row in facts}
     adds = []
@@ -592,7 +592,7 @@ def check_partitions_only(scan: Scan, predicate: Predicate) -> None:
     """Refuse a predicate over other columns: files are rewritten whole.
 
     Raises:
-        InvalidPredicate: it names some; the message lists them.
+        InvalidPredicate: it uses other columns; the message lists them.
     """
     partitioned = {name.lower() for name in scan.partition_columns}
     others = sorted(name for name in predicate.columns if name.lower() not in partitioned)

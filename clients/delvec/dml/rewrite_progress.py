@@ -1,4 +1,4 @@
-"""Progress of a rewrite, for the caller and for the service, which shows it to others."""
+"""Progress of a rewrite, reported to the caller and to the service, which shows it to other users."""
 
 import threading
 import time
@@ -27,7 +27,7 @@ _REPORT_SECONDS: Final = 1.0
 
 @dataclass(frozen=True)
 class Done:
-    """What is done, and of how much; bytes are those of the old files."""
+    """Work done, out of the total; bytes are those of the old files."""
 
     files: int = 0
     num_files: int = 0
@@ -54,7 +54,7 @@ class RewriteProgress:
         self._read = 0
 
     def plan(self, num_files: int, size: int) -> None:
-        """Set how many files and bytes are still to be rewritten; commits before count as done."""
+        """Set how many files and bytes remain to be rewritten; earlier commits count as done."""
         with self._lock:
             self._num_files = self._committed.files + num_files
             self._size = self._committed.bytes + size
@@ -62,7 +62,7 @@ class RewriteProgress:
             self._read = 0
 
     def skip(self, num_files: int, size: int) -> None:
-        """Take planned files out that stay as they are; negative numbers put files back."""
+        """Remove planned files that stay unchanged; negative numbers add files back."""
         with self._lock:
             self._num_files -= num_files
             self._size -= size
@@ -71,8 +71,8 @@ class RewriteProgress:
         """Set the files of the next commit.
 
         Args:
-            files: in order, with the columns of ``Scan.files``.
-            passes: how often each row is reported.
+            files: the files in order, with the columns of ``Scan.files``.
+            passes: how many times each row is reported.
         """
         with self._lock:
             self._rows = _sums(_live_rows(files)) * passes
@@ -80,7 +80,7 @@ class RewriteProgress:
             self._read = 0
 
     def advance(self, rows: int) -> None:
-        """Count rows that were read or written."""
+        """Count rows as read or written."""
         now = time.monotonic()
         with self._lock:
             self._read += rows
@@ -100,7 +100,7 @@ class RewriteProgress:
 
     @property
     def done(self) -> Done:
-        """How much is done now, uncommitted work included."""
+        """The work done so far, including uncommitted work."""
         with self._lock:
             files = int(np.searchsorted(self._rows, self._read, "right")) - 1 if self._read else 0
             size = int(self._bytes[files])

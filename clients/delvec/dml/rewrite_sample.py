@@ -1,7 +1,7 @@
-"""How large files will be once they are written again, measured on a sample of them.
+"""Predicts the size of rewritten files from a sample.
 
-The share of the rows that stay says it only where a file was written as Delvec writes, and its rows are alike: a footer, a
-dictionary, another codec or wide rows among those deleted make it wrong by half.
+The share of live rows predicts it only if the file was written with Delvec's settings and its rows are alike: a footer, a
+dictionary, another codec or wide deleted rows can make it wrong by half.
 """
 
 import tempfile
@@ -24,11 +24,11 @@ from delvec_kernel.errors import DelvecError
 __all__ = ["SAMPLE_BYTES", "with_measured_sizes"]
 
 SAMPLE_BYTES: Final = 32 << 20
-"""Of the files of all bins, about: a second of processor time. Much smaller parts would have dictionaries of their own."""
+"""Approximate bytes to sample from all bins: a second of CPU time. Much smaller parts would compress differently."""
 _BINS: Final = 4
 _FILES_OF_BIN: Final = 16
 _LARGEST: Final = 1 << 30
-"""A file of which only some rows are wanted is read as a whole."""
+"""A file is read whole even if only some of its rows are sampled."""
 _STRETCHES: Final = 4
 _MOST_ROWS: Final = 1 << 32
 """Of a file: the log may claim any number, and a bitmap of that many rows is made."""
@@ -42,8 +42,8 @@ class _Sample:
     """Files of one bin.
 
     Attributes:
-        files: their places in the table of files.
-        share: of their rows.
+        files: their indexes in the scan's table of files.
+        share: the share of their rows to sample.
     """
 
     files: npt.NDArray[np.int64]
@@ -51,15 +51,15 @@ class _Sample:
 
 
 def with_measured_sizes(scan: Scan, bins: Sequence[Bin], write: Write) -> list[Bin]:
-    """Return the bins with what will be left of them: written, where they are small, else estimated by a sample.
+    """Return the bins with the sizes of their new files: measured by writing small bins, estimated from a sample for others.
 
     Args:
         scan: the plan; nothing below its location is written.
-        bins: of its files.
-        write: as the command will.
+        bins: bins of its files.
+        write: writes files as the command will.
 
     Returns:
-        The bins as they were where a sample cannot be read, or holds no rows that stay.
+        The bins; unchanged if a sample cannot be read or has no live rows.
     """
     sizes = scan.files["size"].to_numpy()
     ratios = deleted_ratios(scan.files)
@@ -75,12 +75,12 @@ def with_measured_sizes(scan: Scan, bins: Sequence[Bin], write: Write) -> list[B
         with tempfile.TemporaryDirectory(prefix="delvec-sample-") as folder:
             written = _written(scan, samples, write, Path(folder).as_uri())
     except (DelvecError, OSError):
-        return list(bins)  # the command itself will say what is wrong
+        return list(bins)  # the command itself will raise this error
     return [replace(each, live_size=round(each.live_size * written / expected)) for each in bins]
 
 
 def _samples(bins: Sequence[Bin], sizes: npt.NDArray[np.int64]) -> list[_Sample]:
-    """Return all of the bins where they are few and small; else some of their files, or some of the rows of these."""
+    """Return whole bins if they are few and small; otherwise some of their files, or some rows of those."""
     if sum(each.size for each in bins) <= SAMPLE_BYTES and sum(len(each.files) for each in bins) <= (
         _BINS * _FILES_OF_BIN
     ):
@@ -98,7 +98,7 @@ def _samples(bins: Sequence[Bin], sizes: npt.NDArray[np.int64]) -> list[_Sample]
 
 
 def _evenly(count: int, wanted: int) -> npt.NDArray[np.int64]:
-    """Return places among so many, from each part of them one."""
+    """Return ``wanted`` evenly spaced indexes below ``count``."""
     wanted = min(count, wanted)
     return ((np.arange(wanted) + 0.5) * count / max(1, wanted)).astype(np.int64)
 
@@ -116,7 +116,7 @@ def _written(scan: Scan, samples: Sequence[_Sample], write: Write, location: str
 
 
 def _left_out(scan: Scan, share: float) -> dict[str, BitMap64]:
-    """Return the rows of each file that are deleted, or in none of the stretches that make up a share of its rows."""
+    """Return each file's rows that are deleted or outside the sampled stretches."""
     deleted = scan.deletion_vectors if scan.has_deletion_vectors else {}
     counts = scan.files.select(["path", "num_records"]).to_pylist()
     found = {}
@@ -131,7 +131,7 @@ def _left_out(scan: Scan, share: float) -> dict[str, BitMap64]:
 
 
 def _without(scan: Scan, masks: Mapping[str, BitMap64]) -> Scan:
-    """Return the scan as if these rows of its files were deleted."""
+    """Return the scan with these rows treated as deleted."""
     files = scan.files
     if not masks:
         return scan
@@ -150,5 +150,5 @@ def _without(scan: Scan, masks: Mapping[str, BitMap64]) -> Scan:
 
 
 def _descriptor(mask: BitMap64) -> Mapping[str, object]:
-    """Return a descriptor of a vector that only this process has."""
+    """Return the descriptor of a vector that exists only in this process."""
     return Descriptor("i", "", None, 0, len(mask)).to_json()

@@ -1,4 +1,4 @@
-"""Copies of row groups as jobs: what one process or task needs to copy the files of a bin into one, and who runs them."""
+"""Row group copies as jobs: what a process or task needs to copy a bin's files into one, and what runs them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,9 +27,9 @@ class CopiedFile:
     """A new file.
 
     Attributes:
-        path: as in the log.
-        size: in bytes.
-        modified: in milliseconds since the epoch.
+        path: the path as in the log.
+        size: its size in bytes.
+        modified: its modification time in milliseconds since the epoch.
     """
 
     path: str
@@ -39,16 +39,16 @@ class CopiedFile:
 
 @dataclass(frozen=True)
 class CopyJob:
-    """The files of a bin, to be copied into one; can be sent to a task.
+    """A bin's files, to be copied into one; can be pickled for a task.
 
     Attributes:
         location: the table's canonical location.
-        roots: where the files may lie.
+        roots: where the files may be.
         sources: the files, in order.
         partition: their partition values by physical name, in the table's order.
-        transaction_id: of the commit to be.
-        number: of the job in its transaction.
-        codec: for the new file's name.
+        transaction_id: the id of the commit to come.
+        number: the job's number within its transaction.
+        codec: the codec in the new file's name.
     """
 
     location: str
@@ -60,14 +60,14 @@ class CopyJob:
     codec: str
 
     def run(self) -> CopiedFile:
-        """Copy, and check what storage has then; a copy that fails leaves no file as far as storage lets it.
+        """Copy, and verify the stored file; a failed copy is deleted if storage allows it.
 
         Raises:
-            CorruptTable: a source is not what its footer says.
+            CorruptTable: a source contradicts its footer.
             MissingDataFile: a source does not exist.
             StorageError: storage did not answer.
         """
-        # Made here: a task that is run again must not write to the same path.
+        # Named here, because a rerun task must not write to the same path.
         path = data_file_path(
             self.partition, self.transaction_id, task=self.number, number=0, codec=self.codec
         )
@@ -81,7 +81,7 @@ class CopyJob:
             raise
 
     def _check(self, path: str, size: int) -> int:
-        """Check size and footer of the new file; return its modification time in milliseconds."""
+        """Check the new file's size and footer; return its modification time in milliseconds."""
         found = storage.stat(self.location, path)
         if found is None or found.size != size:
             raise StorageError(
@@ -109,7 +109,7 @@ def outcome(job: CopyJob) -> CopiedFile | DelvecError:
 
 
 class RowGroupCopier(Protocol):
-    """Reads footers and copies row groups: this process, or the tasks of a cluster."""
+    """Reads footers and copies row groups, in this process or in a cluster's tasks."""
 
     def footers(self, scan: Scan) -> Sequence[SourceFile]:
         """Return the footers of a scan's files, in its order.
@@ -117,17 +117,17 @@ class RowGroupCopier(Protocol):
         Raises:
             MissingDataFile: a file does not exist.
             CorruptTable: a file is no Parquet file, or its footer is damaged.
-            UnusableFile: a footer has more than 256 MiB.
+            UnusableFile: a footer is larger than 256 MiB.
             StorageError: storage did not answer.
         """
         ...
 
     def copy(self, scan: Scan, jobs: Sequence[CopyJob]) -> Iterable[CopiedFile | DelvecError]:
-        """Run the jobs, and yield the result of each in their order: the new file, or the error.
+        """Run the jobs, and yield each result in order: the new file, or the error.
 
         Args:
             scan: the files of all jobs.
-            jobs: in any order.
+            jobs: the jobs, in any order.
         """
         ...
 
@@ -153,5 +153,5 @@ class LocalCopier:
 
 
 def named_sizes(scan: Scan) -> list[tuple[str, int]]:
-    """Return path and size of a scan's files, in its order."""
+    """Return the path and size of each of a scan's files, in order."""
     return list(zip(scan.files["path"].to_pylist(), scan.files["size"].to_pylist(), strict=True))

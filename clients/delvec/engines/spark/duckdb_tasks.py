@@ -1,9 +1,9 @@
 """Row changes that Spark distributes and DuckDB computes: each task runs the DuckDB engine over its share of the files.
 
-A share is a number of files, or a range of the rows of a large one: DuckDB decodes the other columns only of rows that a
-condition selects, and does not read what is outside a range. Between JVM and Python goes nothing but what a task is to
-do and what it did: bitmaps, the actions of new files, and new rows that are few. So it is only for commands that mean the
-same on that engine (:mod:`~delvec.engines.spark.engine_equivalence`); Spark plans all others, and those that fail here.
+A share is a set of files, or a row range of a large one: DuckDB decodes the other columns only for rows that the
+condition selects, and reads nothing outside a range. Only a task's input and result pass
+between JVM and Python: bitmaps, the actions of new files, and small numbers of new rows. This is only for commands that mean the
+same on DuckDB (:mod:`~delvec.engines.spark.engine_equivalence`); Spark plans all others, and those that fail here.
 """
 
 import json
@@ -58,17 +58,17 @@ ENABLED: Final = "spark.delvec.duckdbTasks.enabled"
 
 _LOGGER: Final = logging.getLogger(__name__)
 _CANCELLED: Final = re.compile(r"\bJob \S+ cancelled\b|SparkContext was shut down")
-"""How Spark says that somebody stopped a job, which is not to be run again."""
+"""Spark's messages for a cancelled job, which must not be rerun."""
 _SCHEMES: Final = ("file:", *OBJECT_STORES)
 _LEAST_BYTES: Final = 8 << 20
-"""Bytes of files that are worth a task of their own, and below which no file is divided."""
+"""Bytes that are worth a task; smaller files are not divided."""
 _MOST_BYTES: Final = 128 << 20
 _MOST_SHARES: Final = 1 << 14
 """Tasks of a command; sizes are the log's word, and a false one must not make millions of them."""
 _LARGEST_FILE: Final = 1 << 44
 """Bytes above which a size is taken for false: the sum of all must be a number of 64 bits."""
 _MEMORY: Final = 512 << 20
-"""Bytes that DuckDB holds in a task, at most; it spills the others."""
+"""DuckDB's memory limit per task, in bytes; beyond it DuckDB spills."""
 _MOST_FILES: Final = 1 << 17
 _BEYOND: Final = 1 << 62
 _Answer = dict[str, Any]
@@ -76,11 +76,11 @@ _Answer = dict[str, Any]
 
 @dataclass(frozen=True)
 class Share:
-    """What one task reads.
+    """The files and rows that one task reads.
 
     Attributes:
         scan: files.
-        within: by path, the rows that are the task's, of files that several tasks share.
+        within: the task's row range by path, for files that several tasks share.
     """
 
     scan: Scan
@@ -89,16 +89,16 @@ class Share:
 
 @dataclass(frozen=True)
 class _Work:
-    """What all tasks of a job have in common; travels to executors.
+    """What all tasks of a job share; sent to executors.
 
     Attributes:
-        predicate: what rows are looked for, or None where they are changed.
-        change: without its source.
-        source: its rows, as a stream of Arrow's.
-        source_schema: of these rows.
-        target: the table as it will be.
-        sends_few: whether few new rows are sent, and not written.
-        threads: of each task.
+        predicate: the rows to find; None for a row change.
+        change: the row change, without its source.
+        source: the source's rows as an Arrow IPC stream.
+        source_schema: the source's schema.
+        target: the table after the change.
+        sends_few: whether a few new rows are sent to the driver instead of written.
+        threads: threads per task.
     """
 
     threads: int
@@ -111,10 +111,10 @@ class _Work:
 
 
 class DuckDBTasks:
-    """Runs commands of a session in tasks that use the DuckDB engine.
+    """Runs a session's commands on the DuckDB engine, in Spark tasks.
 
     Args:
-        spark: classic or Connect.
+        spark: a classic or Spark Connect session.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -122,10 +122,10 @@ class DuckDBTasks:
         self._refused: str | None = None
 
     def find_rows(self, scan: Scan, predicate: Predicate) -> Mapping[str, BitMap64] | None:
-        """Return what :meth:`delvec.engines.protocol.Engine.find_rows` does; None: Spark is to plan it.
+        """Return the result of :meth:`delvec.engines.protocol.Engine.find_rows`, or None if Spark must plan it.
 
         Raises:
-            BadRequest: a setting is not understood.
+            BadRequest: a setting is invalid.
         """
         reason = self._unsuitable(scan) or difference(self._spark, [UsedExpression.of(predicate)])
         answers = None
@@ -136,10 +136,10 @@ class DuckDBTasks:
         return None if answers is None else _bitmaps(answers, "changed")
 
     def change_rows(self, scan: Scan, change: RowChange, target: WriteTarget) -> ChangedRows | None:
-        """Return what :meth:`delvec.engines.protocol.Engine.change_rows` does; None: Spark is to plan it.
+        """Return the result of :meth:`delvec.engines.protocol.Engine.change_rows`, or None if Spark must plan it.
 
         Raises:
-            BadRequest: a setting is not understood, or Spark cannot read the source.
+            BadRequest: a setting is invalid, or Spark cannot read the source.
         """
         reason = self._unsuitable(scan) or _unsuitable_change(change, target)
         reason = reason or difference(self._spark, list(expressions_of(change, target)), target)
@@ -157,7 +157,7 @@ class DuckDBTasks:
             source=None if rows is None else _stream(rows),
             source_schema=None if change.source is None else change.source.schema,
             target=target,
-            # Files of many partitions are better written by many tasks.
+            # Rows of many partitions are better written by the tasks in parallel.
             sends_few=not target.partition_columns,
         )
         answers = self._run(scan, work, "change rows")
@@ -170,7 +170,7 @@ class DuckDBTasks:
             return None
 
     def _unsuitable(self, scan: Scan) -> str | None:
-        """Return why these tasks are not to work on a scan, in words; None where they are."""
+        """Return why these tasks cannot run a scan, in words; None if they can."""
         reason = _turned_off(self._spark) or self._refused
         if reason is not None:
             return reason
@@ -195,7 +195,7 @@ class DuckDBTasks:
         except Exception as error:
             if _CANCELLED.search(str(error)):
                 raise
-            # Executors may lack a package: the next command need not find that out again.
+            # Executors may lack a package; later commands need not find that out again.
             self._refused = (
                 f"tasks failed before: {type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
             )
@@ -239,11 +239,11 @@ class DuckDBTasks:
 
 
 def shares(scan: Scan, parallel: int) -> list[Share]:
-    """Divide a scan by the bytes of its files, in their order, for that many tasks at once.
+    """Divide a scan's files, in order, into shares of similar size.
 
     Args:
-        scan: not empty.
-        parallel: how many tasks run at the same time.
+        scan: a scan with at least one file.
+        parallel: how many tasks run concurrently.
     """
     sizes = np.clip(scan.files["size"].to_numpy().astype(np.int64), 1, _LARGEST_FILE)
     counts = scan.files["num_records"].to_pylist()
@@ -262,7 +262,7 @@ def shares(scan: Scan, parallel: int) -> list[Share]:
             continue
         cuts = [0, *(count * (at * share - start) // size for at in range(first + 1, last + 1)), None]
         for task, (row, stop) in enumerate(pairwise(cuts), first):
-            # The last has all that follows: statistics may say too little.
+            # The last range is open-ended, because statistics may undercount the rows.
             rows = range(row or 0, _BEYOND if stop is None else stop)
             if rows:
                 files[task].append(number)
@@ -299,7 +299,7 @@ def _unsuitable_change(change: RowChange, target: WriteTarget) -> str | None:
         asked += [clause.condition, *clause.values]
     for each in asked:
         if each is not None and not each.is_deterministic:
-            # Each task would have its own moment.
+            # Each task would have its own current time.
             return f"the expression {each.text[:200]!r} has another value in each task"
     return None
 
@@ -330,13 +330,13 @@ def _bitmaps(answers: Sequence[_Answer], kind: str) -> dict[str, BitMap64]:
 
 @dataclass(frozen=True)
 class _Changed:
-    """What tasks did, to be completed by what needs all of their answers."""
+    """The tasks' results, and the work that needs all of them."""
 
     work: _Work
     answers: Sequence[_Answer]
 
     def complete(self, scan: Scan, engine: Any) -> ChangedRows:
-        """Insert what matches nothing, write rows that tasks sent, and add all up."""
+        """Insert unmatched source rows, write the rows that tasks sent, and sum up."""
         change, target = _change(self.work), self.work.target
         assert target is not None  # noqa: S101 - rows are changed
         answers = self.answers
@@ -383,7 +383,7 @@ class _Changed:
 
 
 def _change(work: _Work) -> RowChange:
-    """Return the change with its source, which came as bytes."""
+    """Return the change with its source decoded."""
     assert work.change is not None  # noqa: S101 - rows are changed
     if work.source is None or work.source_schema is None:
         return work.change
@@ -405,7 +405,7 @@ def _sinks(rows: Any, changes: Any) -> Any:
 
 @lru_cache(maxsize=1)
 def _engine(threads: int) -> Any:
-    """Return the engine of this worker: making a database takes longer than a small share."""
+    """Return this worker's engine, cached because creating a database takes longer than a small share."""
     from delvec.engines.duckdb import DuckDBEngine
 
     # A directory of the executor's: on disks made for it, closed to others, and removed with it, which may be killed.
@@ -439,7 +439,7 @@ def _changed(engine: Any, work: _Work, part: Share, number: int) -> _Answer:
     assert target is not None  # noqa: S101 - rows are changed
     limit = 0
     if work.sends_few:
-        # Of what tasks send, the feed has its share.
+        # The budget for rows sent to the driver includes those of the change feed.
         limit = sendable_bytes(number) // (3 if change.change_feed else 1)
     with (
         BufferedWriter(limit, lambda: DataFileWriter(target, task=number)) as writer,

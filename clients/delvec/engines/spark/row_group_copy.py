@@ -1,6 +1,6 @@
-"""Row groups copied by executors, a task for each new file, or in the driver where the files are few bytes.
+"""Copies row groups on executors, one task per new file, or in the driver if the files are small.
 
-No row goes through Spark: a task is told which files it copies, and answers with the path of the new one.
+No rows pass through Spark: a task receives the files to copy, and returns the new file's path.
 """
 
 import json
@@ -30,11 +30,11 @@ _Work = Callable[[int], Any]
 
 
 class TaskCopier:
-    """Reads footers and copies row groups in tasks; see :class:`~delvec.engines.copy_jobs.RowGroupCopier`.
+    """Reads footers and copies row groups in Spark tasks; see :class:`~delvec.engines.copy_jobs.RowGroupCopier`.
 
     Args:
-        spark: classic or Connect.
-        local: says which files the driver may copy itself.
+        spark: a classic or Spark Connect session.
+        local: decides which files the driver copies itself.
     """
 
     def __init__(self, spark: SparkSession, local: LocalExecution) -> None:
@@ -66,12 +66,12 @@ class TaskCopier:
         return self._run(scan, "copy row groups", partial(_copy, jobs), jobs)
 
     def _run(self, scan: Scan, step: str, work: _Work, parts: Sequence[Any]) -> list[Any]:
-        """Run a task for each part; return what it gave, or its error."""
+        """Run a task for each part; return each result or error."""
         count = len(parts)
         with described(self._spark, scan.name, step):
             numbers = self._spark.range(0, count, 1, count)
             answers = in_tasks(numbers, partial(_task, work), _ANSWER).toArrow()
-        # Written by this package's own tasks, as what Spark itself sends is.
+        # Trusted: pickled by this package's own tasks.
         found = {
             each["number"]: from_wire(json.loads(each["error"]))
             if each["error"]
