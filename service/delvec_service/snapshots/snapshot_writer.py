@@ -146,7 +146,7 @@ class SnapshotWriter:
     def _run(self, noted: tuple[Snapshot, LogMark]) -> None:
         snapshot, file = noted
         try:
-            self._write(snapshot, file)
+            is_dropped = self._write(snapshot, file)
         except SegmentsLost as error:
             self._lost(snapshot, error)
         except ServiceUnavailable as error:
@@ -154,16 +154,19 @@ class SnapshotWriter:
             self._complete(snapshot)
         else:
             self._worked()
+            if not is_dropped:
+                self._complete(snapshot)
 
     def _complete(self, snapshot: Snapshot) -> None:
-        """Read statistics that are not saved: what is not read yet makes commits slower."""
+        """Read statistics that were not saved: nobody else does, and until then commits are slower and a checkpoint is open."""
         try:
             for source in _incomplete(snapshot.live.segments):
                 source.complete(self._stopping)
         except SegmentsLost as error:
             self._lost(snapshot, error)
 
-    def _write(self, snapshot: Snapshot, file: LogMark) -> None:
+    def _write(self, snapshot: Snapshot, file: LogMark) -> bool:
+        """Save a snapshot, if it should be; return whether it was dropped from memory instead."""
         location = snapshot.location
         with self._lock:
             known = self._of(location)
@@ -173,24 +176,25 @@ class SnapshotWriter:
             if time.monotonic() - known.touched_at > _TOUCH_SECONDS:
                 self._store.touch(location)
                 known.touched_at = time.monotonic()
-            return
+            return False
         head = self._store.head(location)
         mine = frozenset(segment.id for segment in segments)
         if mine & known.lost:
-            return
-        if (
-            head is not None
-            and _is_foreign(head, known.generation)
-            and not self._may_replace(head, snapshot, mine)
-        ):
-            return
+            return False
+        if head is not None and _is_foreign(head, known.generation):
+            if mine and not head.segments & mine:
+                self._discard(location)
+                return True
+            if head.version > snapshot.version:
+                return False
         generation = self._save(snapshot, file, head)
         if generation is None:
-            return
+            return False
         if mine & known.lost:  # found out just now
             self._store.forget(location, generation)
         known.generation, known.done, known.touched_at = generation, weakref.ref(snapshot), time.monotonic()
         self._make_room()
+        return False
 
     def _save(self, snapshot: Snapshot, file: LogMark, head: Head | None) -> str | None:
         """Return the generation of the saved snapshot, or None if there is none."""
@@ -225,13 +229,6 @@ class SnapshotWriter:
         if needed > _MUCH_MEMORY:
             give_back()
         return generation
-
-    def _may_replace(self, head: Head, snapshot: Snapshot, mine: frozenset[str]) -> bool:
-        """Whether to overwrite the snapshot of another replica."""
-        if mine and not head.segments & mine:
-            self._discard(snapshot.location)
-            return False
-        return head.version <= snapshot.version
 
     def _make_room(self) -> None:
         self._store.evict(self._max_bytes, self._stopping)

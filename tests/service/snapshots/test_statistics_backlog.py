@@ -496,9 +496,10 @@ def test_a_database_that_fails_meanwhile_does_not_leave_statistics_unread(log, t
     database.close()
 
 
-def test_statistics_of_a_table_that_is_too_large_for_the_database_are_not_saved(
+def test_statistics_of_a_table_that_is_too_large_for_the_database_are_read_but_not_saved(
     log, tmp_path, backlog, monkeypatch
 ):
+    """Its checkpoint would stay open, in the room of the tables after it, and each of its commits would be slower."""
     monkeypatch.setattr(packed_files, "SEGMENT_ROWS", 500)
     expected = files(log.write().read())
     bare = sum(segment.nbytes for segment in log.read(backlog).live.segments)
@@ -508,7 +509,7 @@ def test_statistics_of_a_table_that_is_too_large_for_the_database_are_not_saved(
     snapshot = loader.load(log.store, "t")
     assert loader.flush()
     assert loader.store.head(log.store.location) is None
-    assert lacking(snapshot)
+    assert lacking(snapshot) == 0
     assert files(snapshot) == expected
     loader.close()
     database.close()
