@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from delvec_kernel.errors import MaintenanceUnderWay, PolicyNotFound
 from delvec_kernel.wire import MaintenanceRun, Policy, PolicyContent, TaskReport
@@ -198,3 +198,22 @@ def test_the_task_of_a_dead_process_is_lost_and_deleted_after_a_day(store, datab
     store.report("t", report("t2"), None)
     with database.read() as session:
         assert session.query(row).count() == 1
+
+
+def test_a_task_that_runs_is_listed_however_many_began_and_ended_after_it(store):
+    store.report("t", report("long", elapsed_seconds=3600.0), None)
+    for number in range(25):
+        store.report("t", report(f"t{number:02}", state="done", elapsed_seconds=0.0), None)
+    found = store.tasks("t")
+    assert (len(found), found[-1].id, found[-1].state) == (20, "long", "running")
+    assert [task.started_at for task in found] == sorted((task.started_at for task in found), reverse=True)
+
+
+def test_reports_of_ever_new_tasks_do_not_fill_the_database(store, database, monkeypatch):
+    monkeypatch.setattr("delvec_service.store.maintenance._MOST_TASKS_KEPT", 5)
+    store.report("other", report("kept"), None)
+    for number in range(9):
+        store.report("t", report(f"t{number}", state="done"), None)
+    with database.read() as session:
+        left = session.execute(select(MaintenanceTaskRow.table_id, MaintenanceTaskRow.id)).all()
+    assert sorted(map(tuple, left)) == [("other", "kept"), *(("t", f"t{number}") for number in range(4, 9))]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import delete, or_, select
+from sqlalchemy import and_, delete, or_, select
 
 from delvec_kernel.errors import MaintenanceUnderWay, PolicyNotFound
 from delvec_kernel.wire import (
@@ -38,6 +38,8 @@ _TASKS_KEPT: Final = timedelta(days=1)
 _SILENCE: Final = timedelta(minutes=1)
 """Reports come every second or two; after this long without one a task is lost."""
 _MOST_TASKS: Final = 20
+_MOST_TASKS_KEPT: Final = 200
+"""Of a table: anybody who writes it may report tasks."""
 _TASK: Final = tuple(
     name for name in MaintenanceTask.model_fields if name not in ("bytes_per_second", "seconds_left")
 )
@@ -144,7 +146,7 @@ class MaintenanceStore:
             )
 
     def report(self, table_id: str, report: TaskReport, principal: str | None) -> None:
-        """Store how far a task is; those that ended more than a day ago are deleted.
+        """Store how far a task is; those not heard of for a day are deleted, and all but the newest 200 of the table.
 
         A report that arrives after the one of the task's end has no effect.
         """
@@ -173,14 +175,27 @@ class MaintenanceStore:
                 )
             )
             session.execute(delete(row).where(row.table_id == table_id, row.updated_at < now - _TASKS_KEPT))
+        newest = select(row.id).where(row.table_id == table_id).order_by(row.updated_at.desc(), row.id)
+        surplus = newest.offset(_MOST_TASKS_KEPT)
+        with self._database.read() as session:
+            gone = list(session.scalars(surplus))
+        if gone:
+            # In a transaction of its own, or two that report at once could wait for each other.
+            with self._database.write() as session:
+                session.execute(delete(row).where(row.table_id == table_id, row.id.in_(gone)))
 
     def tasks(self, table_id: str, limit: int = _MOST_TASKS) -> Sequence[MaintenanceTask]:
-        """Return the tasks of a table, newest first: those that run, and those that ended less than a day ago."""
+        """Return the tasks of a table, newest first: those that run, and those that ended less than a day ago.
+
+        If there are more than ``limit``, those that run come before those that ended.
+        """
         row, now = MaintenanceTaskRow, datetime.now(UTC)
         query = select(row).where(row.table_id == table_id, row.updated_at >= now - _TASKS_KEPT)
+        runs = and_(row.state == "running", row.updated_at >= now - _SILENCE)
+        query = query.order_by(runs.desc(), row.started_at.desc(), row.id).limit(limit)
         with self._database.read() as session:
-            found = session.scalars(query.order_by(row.started_at.desc(), row.id).limit(limit))
-            return [_task(one, now) for one in found]
+            found = [_task(one, now) for one in session.scalars(query)]
+        return sorted(found, key=lambda task: task.started_at, reverse=True)
 
     def runs(
         self,
