@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Final, Literal
 
 from delvec_kernel.errors import AtomicCreateUnsupported, DelvecError
@@ -111,10 +112,17 @@ def _configuration(settings: Settings) -> Iterator[Finding]:
 
 
 def _variables() -> Iterator[Finding]:
-    """Report variables that look like settings, but are none: a misspelled one has no effect."""
+    """Report an old name, and variables that look like settings, but are none: a misspelled one has no effect."""
     known = {name.upper() for name in Settings.model_fields} | _OTHER_VARIABLES
-    given = (name.removeprefix("DELVEC_") for name in os.environ if _SETTING.match(name))
-    for name in sorted(set(given) - known):
+    given = {name.removeprefix("DELVEC_") for name in os.environ if _SETTING.match(name)}
+    if "LOG_UPKEEP" in given:
+        yield Finding(
+            "variables",
+            "warning",
+            "DELVEC_LOG_UPKEEP is the old name of DELVEC_LOG_MAINTENANCE, and has no effect beside it",
+            "set DELVEC_LOG_MAINTENANCE, and unset DELVEC_LOG_UPKEEP",
+        )
+    for name in sorted(given - known):
         close = difflib.get_close_matches(name, known, 1, _ALIKE)
         meant = f"; did you mean DELVEC_{close[0]}?" if close else ""
         yield Finding(
@@ -208,9 +216,20 @@ def _database(settings: Settings) -> Finding:
     return Finding("database", "ok", found)
 
 
+def _is_missing(directory: Path) -> bool:
+    """Whether nothing is there; False if that cannot be found out, for which writing to it has an error."""
+    try:
+        directory.stat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def _storage(root: str, roots: Roots) -> Iterator[Finding]:
     local = local_path(root)
-    if local is not None and not local.exists():
+    if local is not None and _is_missing(local):
         yield Finding(
             "storage",
             "warning",

@@ -92,6 +92,7 @@ def test_a_root_that_is_a_file_is_a_finding(doctor, tmp_path):
         ({"host": "203.0.113.7"}, "address", "cannot listen on '203.0.113.7'"),
         ({"host": "nowhere.invalid"}, "address", "cannot listen on 'nowhere.invalid'"),
         ({"roots": "/nowhere/lake"}, "storage", "the directory /nowhere/lake does not exist"),
+        ({"roots": "/tmp/" + "x" * 300}, "storage", "File name too long"),
         ({"roots": '["/data"'}, "configuration", "DELVEC_ROOTS: must be a JSON list"),
         ({"namespace_roots": "sales=/x"}, "configuration", "DELVEC_NAMESPACE_ROOTS: must be a JSON object"),
         (
@@ -136,6 +137,14 @@ def test_what_is_wrong_is_said_in_words_of_the_settings(doctor, settings, check,
     assert found[check]["state"] in ("warning", "failed")
     assert found[check]["advice"]
     assert "s\u00e9cret" not in str(found)
+
+
+@pytest.mark.filterwarnings("ignore:DELVEC_LOG_UPKEEP:DeprecationWarning")
+def test_an_old_name_of_a_setting_is_told(doctor):
+    code, found = doctor(log_upkeep="false")
+
+    assert (code, found["variables"]["state"]) == (0, "warning")
+    assert "is the old name of DELVEC_LOG_MAINTENANCE" in found["variables"]["found"]
 
 
 def test_a_root_that_does_not_exist_is_not_created(doctor, tmp_path):
