@@ -125,6 +125,7 @@ def test_a_recreated_table_inherits_only_runs(store, database):
         store.set_policy(catalog, policy("all"))
     store.lease(a, "a", "somebody", 600)
     store.record(a, run("1"))
+    store.report(a, report(), "ann")
     samples.count(a, CommitCounts(5))
     samples.record(a, SAMPLE)
 
@@ -133,6 +134,7 @@ def test_a_recreated_table_inherits_only_runs(store, database):
     assert [one.name for one in store.policies(mine.catalog)] == ["all"]
     assert [one.name for one in store.policies(other.catalog)] == ["all", "own"]
     assert (len(samples.series(a, None, 10)), samples.counts(a).commits) == (1, 5)
+    assert len(store.tasks(a)) == 1
     with pytest.raises(MaintenanceUnderWay):
         store.lease(a, "a", "somebody else", 600)
 
@@ -141,6 +143,7 @@ def test_a_recreated_table_inherits_only_runs(store, database):
 
     assert [one.name for one in store.policies(other.catalog)] == ["all"]
     assert (samples.series(a, None, 10), samples.counts(a)) == ([], CommitCounts())
+    assert store.tasks(a) == []
     assert store.lease(a, "a", "somebody else", 600).owner == "somebody else"
     assert [one.id for one in store.runs(mine.catalog)] == ["1"]
 

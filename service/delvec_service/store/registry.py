@@ -20,6 +20,7 @@ from delvec_service.store.models import (
     IcebergConversionRow,
     MaintenanceLeaseRow,
     MaintenancePolicyRow,
+    MaintenanceTaskRow,
     TableRow,
 )
 
@@ -266,6 +267,7 @@ class Registry:
                     CommitConflictRow,
                     IcebergConversionRow,
                     MaintenanceLeaseRow,
+                    MaintenanceTaskRow,
                 ):
                     session.execute(delete(row).where(row.table_id == identifier))
                 forget_grants(session, identifier)
