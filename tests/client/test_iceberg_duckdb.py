@@ -59,6 +59,38 @@ def test_rows_are_deltas_after_every_statement(lake, tmp_path, rows, parted, for
     check()
 
 
+@pytest.mark.parametrize("parted", [[], ["p"]])
+def test_delete_files_shared_by_a_partition(lake, tmp_path, rows, parted):
+    table = lake.create_table(
+        tmp_path / "a b%20c",
+        "id long, p string, x double",
+        partition_by=parted,
+        properties={"delvec.iceberg.deleteGranularity": "partition"},
+    )
+    for start in (0, 40, 80):
+        table.append([{"id": n, "p": [None, "a b%1"][n % 2], "x": n / 3} for n in range(start, start + 40)])
+
+    def check():
+        done = table.to_iceberg()
+        assert rows(done) == delta_rows(table)
+        return done
+
+    table.delete("id % 7 = 0")
+    first = check()
+    table.delete("id in (41, 43)")
+    table.update({"x": "-1.0"}, "id % 5 = 0")
+    check()
+    table.delete("id < 40")
+    check()
+    table.restore(4)
+    check()
+    table.optimize.purge()
+    check()
+    table.overwrite([{"id": 1, "p": "x", "x": 0.5}])
+    done = check()
+    assert rows(done, first["snapshot-id"]) == delta_rows(table, version=4)
+
+
 @BOTH
 @pytest.mark.parametrize(
     ("kind", "values"),

@@ -214,6 +214,38 @@ def test_plans_of_the_service(url, lake, warehouse):
     assert sorted(read.scan(row_filter="id < 6").to_arrow()["id"].to_pylist()) == [0, 1, 2, 3, 5]
 
 
+def test_a_plan_names_a_shared_delete_file_once(url, http, lake):
+    table = lake.create_table(
+        "planned.shared",
+        "id long, p string",
+        partition_by=["p"],
+        properties={"delvec.iceberg.deleteGranularity": "partition"},
+    )
+    for start in (0, 20, 40):
+        table.append([{"id": n, "p": "ab"[n % 2]} for n in range(start, start + 20)])
+    table.append([{"id": 110, "p": "a"}])
+    table.delete("id % 20 < 4")
+    first = http.post("/namespaces/planned/tables/shared/plan", json={}).json()
+    parts = [first] if "file-scan-tasks" in first else []
+    parts += [
+        http.post("/namespaces/planned/tables/shared/tasks", json={"plan-task": each}).json()
+        for each in first.get("plan-tasks", [])
+    ]
+    references = []
+    for part in parts:
+        for task in part["file-scan-tasks"]:
+            its = [part["delete-files"][at] for at in task.get("delete-file-references", [])]
+            assert all(one["partition"] == task["data-file"]["partition"] for one in its)
+            assert not any("referenced-data-file" in one for one in its)
+            references += [one["file-path"] for one in its]
+        assert len({one["file-path"] for one in part["delete-files"]}) == len(part["delete-files"]) == 2
+    assert (len(references), len(set(references))) == (6, 2)
+    found = (
+        catalog(url, "v2", **{"scan-planning-mode": "server"}).load_table("planned.shared").scan().to_arrow()
+    )
+    assert sorted(found["id"].to_pylist()) == [*(n for n in range(60) if n % 20 >= 4), 110]
+
+
 def test_the_forms_of_a_plan(http, lake):
     schema = pa.schema([("id", pa.int64()), ("day", pa.date32())])
     table = lake.create_table("planned.days", schema, partition_by=["day"])

@@ -22,6 +22,7 @@ from delvec_kernel.iceberg.manifests import (
     ManifestEntry,
     ManifestFile,
 )
+from delvec_kernel.iceberg.position_deletes import FILE_PATH_ID
 from delvec_kernel.iceberg.schema import V3
 
 __all__ = [
@@ -53,9 +54,11 @@ ENTRIES_SCHEMA: Final = pa.schema(
         "referenced": _TEXT,
         "offset": pa.int64(),
         "length": pa.int64(),
+        "first_path": _TEXT,
+        "last_path": _TEXT,
     }
 )
-"""Live manifest entries of data files or deletes."""
+"""Live manifest entries of data files or deletes; the bounds of ``file_path`` only for position deletes."""
 
 LIVE_SCHEMA: Final = pa.schema(
     {
@@ -127,12 +130,21 @@ def columns_of(entries: Iterable[ManifestEntry], manifest: ManifestFile) -> pa.R
             "referenced": file.get("referenced_data_file"),
             "offset": file.get("content_offset"),
             "length": file.get("content_size_in_bytes"),
+            "first_path": _path_bound(file, "lower_bounds"),
+            "last_path": _path_bound(file, "upper_bounds"),
         }
         for entry in entries
         if entry["status"] != DELETED
         for file in (entry["data_file"],)
     ]
     return pa.RecordBatch.from_pylist(rows, ENTRIES_SCHEMA)
+
+
+def _path_bound(file: Mapping[str, Any], side: str) -> str | None:
+    if file["content"] == DATA:
+        return None
+    bounds = {one["key"]: one["value"] for one in file.get(side) or ()}
+    return bounds[FILE_PATH_ID].decode() if FILE_PATH_ID in bounds else None
 
 
 def partition_key(values: Mapping[str, Any]) -> str:
@@ -246,7 +258,7 @@ def delete_findings(
 
     Args:
         data: ENTRIES_SCHEMA.
-        deletes: ENTRIES_SCHEMA.
+        deletes: ENTRIES_SCHEMA, a row for each data file that a delete file is for.
         live: LIVE_SCHEMA; None if the Delta version is no longer available.
         of: the snapshot.
     """
@@ -266,11 +278,22 @@ def delete_findings(
         )
     at = pc.index_in(deletes["referenced"], value_set=data["path"])
     for row in deletes.filter(pc.is_null(at)).to_pylist():
+        refers = (
+            "names no data file"
+            if row["referenced"] is None
+            else f"refers to '{row['referenced']}', which is not a data file of the snapshot"
+        )
+        yield of.finding("iceberg-dangling-delete", row["path"], f"Delete file '{row['path']}' {refers}")
+    outside = pc.or_(
+        pc.less(deletes["referenced"], deletes["first_path"]),
+        pc.greater(deletes["referenced"], deletes["last_path"]),
+    )
+    for row in deletes.filter(pc.fill_null(outside, False)).to_pylist():
         yield of.finding(
             "iceberg-dangling-delete",
             row["path"],
-            f"Delete file '{row['path']}' refers to '{row['referenced']}', which is not a data file of the "
-            "snapshot",
+            f"The bounds of delete file '{row['path']}' in its manifest do not include '{row['referenced']}', so "
+            "readers do not apply it",
         )
     both, files = deletes.filter(pc.is_valid(at)), data.take(at.drop_null())
     differ = pc.or_(

@@ -127,32 +127,32 @@ def deletion_vector(data_file: dict[str, Any], path: str, size: int, blob: Blob)
 
 
 def position_deletes(
-    data_file: dict[str, Any], path: str, size: int, count: int, ends: tuple[int, int]
+    of: Sequence[dict[str, Any]], path: str, size: int, count: int, ends: tuple[int, int]
 ) -> dict[str, Any]:
-    """Return the ``data_file`` of a position delete file for one data file.
+    """Return the ``data_file`` of a position delete file for one data file, or for several of one partition.
 
     Args:
-        data_file: the file with the deleted rows.
+        of: the files with the deleted rows, sorted by path.
         path: the position delete file's URI.
         size: the position delete file's, in bytes.
         count: deleted rows.
-        ends: the first and the last deleted row.
+        ends: the lowest and the highest deleted row.
     """
-    name = data_file["file_path"]
+    first, last = of[0]["file_path"], of[-1]["file_path"]
     # Readers ignore referenced_data_file, and recognize a single-file delete by equal bounds of the path.
     bounds = [
         [{"key": FILE_PATH_ID, "value": name.encode()}, {"key": POS_ID, "value": _POS.pack(end)}]
-        for end in ends
+        for name, end in zip((first, last), ends, strict=True)
     ]
     return _data_file(
         DELETES,
         path,
-        data_file["partition"],
+        of[0]["partition"],
         count,
         size,
         lower_bounds=bounds[0],
         upper_bounds=bounds[1],
-        referenced_data_file=name,
+        referenced_data_file=first if len(of) == 1 else None,
     )
 
 

@@ -265,12 +265,15 @@ def _plan(
 
 def _files(found: list[tuple[dict[str, Any], list[dict[str, Any]]]], row_filter: Any) -> dict[str, Any]:
     deletes: list[dict[str, Any]] = []
+    places: dict[int, int] = {}  # of objects that several data files share
     tasks = []
     for data, its in found:
         task: dict[str, Any] = {"data-file": data}
         if its:
-            task["delete-file-references"] = list(range(len(deletes), len(deletes) + len(its)))
-            deletes += its
+            for one in its:
+                if places.setdefault(id(one), len(deletes)) == len(deletes):
+                    deletes.append(one)
+            task["delete-file-references"] = [places[id(one)] for one in its]
         if row_filter is not None:
             task["residual-filter"] = row_filter
         tasks.append(task)

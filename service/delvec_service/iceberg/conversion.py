@@ -14,8 +14,10 @@ from typing import Any, Final
 
 from delvec_kernel.actions.actions import CommitInfo, Metadata
 from delvec_kernel.errors import (
+    CorruptDeletionVector,
     CorruptIcebergMetadata,
     IcebergUnsupported,
+    MissingDataFile,
     MissingLogFile,
     ServiceUnavailable,
     VersionNotFound,
@@ -61,6 +63,8 @@ AUTOMATIC: Final = "delvec.iceberg.formatVersions"
 """Property: convert after each commit, to these format versions; ``2``, ``3`` or ``2,3``."""
 TAGGED: Final = "delvec.iceberg.tagVersions"
 """Property: ``true`` gives each converted version a tag such as ``delta-7``."""
+DELETE_GRANULARITY: Final = "delvec.iceberg.deleteGranularity"
+"""Property: ``partition`` lets the data files of a partition share position delete files, otherwise each has its own."""
 _ATTEMPTS: Final = 10
 _MOST_SNAPSHOTS: Final = 100
 """How many versions one conversion publishes individually; if there are more, only the newest is."""
@@ -285,7 +289,15 @@ class IcebergConversion:
             shown = ShownVersion(found.version, found.timestamp, self._operation(table, found.version))
             if not found.num_files and current_snapshot(start) is None:
                 return with_version(start, found.version, found.timestamp)
-            writer = SnapshotWriter(table, directory, manifests, start, definition, shown)
+            writer = SnapshotWriter(
+                table,
+                directory,
+                manifests,
+                start,
+                definition,
+                shown,
+                shared_deletes=_shares_deletes(found.configuration),
+            )
             return _tagged(writer.whole(found.live.batches()), found.configuration)
 
         return self._loader.reading(table.objects, table.name, work, version=snapshot.version)
@@ -385,11 +397,24 @@ class _Increment:
         if not changes:
             return with_version(base, version, timestamp)
         shown = ShownVersion(version, timestamp, operation_of(group[-1]))
-        writer = SnapshotWriter(self._table, self._directory, self._manifests, base, definition, shown)
+        writer = SnapshotWriter(
+            self._table,
+            self._directory,
+            self._manifests,
+            base,
+            definition,
+            shown,
+            shared_deletes=_shares_deletes(metadata.configuration),
+        )
         try:
             return writer.changed(changes)
         except FilesNotFound as error:
             raise _ConvertWhole("files that changed are not in the Iceberg metadata") from error
+        except (CorruptDeletionVector, MissingDataFile) as error:
+            if version == self._snapshot.version:
+                raise
+            # VACUUM may have deleted what only this version needs; the newest needs all of its files.
+            raise _ConvertWhole("files of a version since the last conversion are gone") from error
 
     def _timestamp(self, commit: Commit, version: int) -> int:
         if version == self._snapshot.version:
@@ -458,6 +483,10 @@ def operation_of(commit: Commit) -> str | None:
 
 def _tagged(metadata: dict[str, Any], configuration: Mapping[str, str]) -> dict[str, Any]:
     return with_version_tag(metadata) if is_true(configuration, TAGGED) else metadata
+
+
+def _shares_deletes(configuration: Mapping[str, str]) -> bool:
+    return configuration.get(DELETE_GRANULARITY, "").strip().lower() == "partition"
 
 
 def _retention(snapshot: Snapshot) -> int:

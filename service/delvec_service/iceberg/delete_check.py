@@ -66,7 +66,7 @@ class DeletesCheck:
         """Yield what is wrong with delete files.
 
         Args:
-            deletes: manifest entries, ENTRIES_SCHEMA.
+            deletes: manifest entries, ENTRIES_SCHEMA, a row for each data file that a delete file is for.
             vectors: Delta's deletion vectors, by the data file's path in Iceberg; None if unknown.
 
         Raises:
@@ -228,9 +228,13 @@ class DeletesCheck:
         except (OSError, ValueError, pa.ArrowException, UnusableFile) as error:
             yield self._unusable(path, str(error)[:200])
             return
+        listed = {row["referenced"] for row in rows}
+        if None in listed:
+            return  # it is reported for that
+        stated = "manifest" if len(rows) == 1 else "footer"
         for row in rows:
             referenced = row["referenced"]
-            if found.keys() - {referenced} or len(found[referenced]) != row["records"]:
+            if found.keys() - listed or len(found[referenced]) != row["records"]:
                 counted = ", ".join(
                     f"{len(each)} of '{name}'" for name, each in list(found.items())[:3] if each
                 )
@@ -238,7 +242,7 @@ class DeletesCheck:
                     "iceberg-delete-file",
                     path,
                     f"The delete file '{path}' has {row['records']} rows of '{referenced}' according to its "
-                    f"manifest, but contains {counted or 'none'}",
+                    f"{stated}, but contains {counted or 'none'}",
                 )
             elif referenced in deleted:
                 yield from self._difference(path, referenced, found[referenced], deleted[referenced])

@@ -1,8 +1,9 @@
 """The deletes of data files: Puffin files with copied deletion vectors (v3), or Parquet files of positions (v2).
 
-Only some of the deletion vectors are in memory at a time, and never more than about a million positions of one.
+A Parquet file holds the deletes of one data file or, where asked, those of several of a partition. Only some of the deletion vectors are in memory at a time, and never more than about a million positions of one.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from pyroaring import BitMap64
 from delvec_kernel.deletion_vectors.deletion_vector import FRAME_OVERHEAD, Descriptor, Where
 from delvec_kernel.errors import IcebergUnsupported
 from delvec_kernel.iceberg.data_files import deletion_vector, position_deletes
-from delvec_kernel.iceberg.position_deletes import write_position_deletes
+from delvec_kernel.iceberg.position_deletes import CoveredFile, write_position_deletes
 from delvec_kernel.iceberg.puffin import PuffinWriter
 from delvec_kernel.iceberg.schema import V3
 from delvec_kernel.storage import files as storage
@@ -24,6 +25,9 @@ __all__ = ["DeletedRows", "write_deletes"]
 
 _PUFFIN_BYTES: Final = 16 * 1024 * 1024
 """Readers load a Puffin file as a whole."""
+_SHARED_FILES: Final = 100
+_SHARED_ROWS: Final = 1_000_000
+"""Limits of a shared delete file: a change of one of its data files rewrites all of it."""
 _AT_ONCE: Final = 8
 _MAX_BLOB: Final = 2**31 - 1
 
@@ -34,7 +38,7 @@ class DeletedRows:
 
     Attributes:
         path: the data file, as in the log.
-        data_file: its entry in the manifest.
+        data_file: its entry in the manifest; at least ``file_path`` and ``partition``.
         descriptor: of the Delta deletion vector, with size, count, file and offset.
     """
 
@@ -44,9 +48,15 @@ class DeletedRows:
 
 
 def write_deletes(
-    table: OpenTable, directory: IcebergDirectory, wanted: Iterable[DeletedRows], version: int, tag: str
-) -> Iterator[dict[str, Any]]:
-    """Write the deletes of data files; yield the ``data_file`` of each in the form of manifests.
+    table: OpenTable,
+    directory: IcebergDirectory,
+    wanted: Iterable[DeletedRows],
+    version: int,
+    tag: str,
+    *,
+    shared: bool = False,
+) -> Iterator[tuple[dict[str, Any], Sequence[DeletedRows]]]:
+    """Write the deletes of data files; yield the ``data_file`` of each in the form of manifests, and what it covers.
 
     Args:
         table: the Delta table.
@@ -54,6 +64,7 @@ def write_deletes(
         wanted: the deletion vectors; empty ones produce no deletes.
         version: the Delta version, for errors.
         tag: a unique part of the file names.
+        shared: whether data files of a partition share delete files; format version 2 only.
 
     Raises:
         CorruptDeletionVector: or a subclass: one cannot be read.
@@ -61,20 +72,43 @@ def write_deletes(
         LocationNotAllowed: a descriptor points outside the table.
         StorageError: storage did not answer.
     """
-    write = _write_puffin if directory.format_version >= V3 else _write_parquet
-    for number, part in enumerate(_parts(one for one in wanted if one.descriptor.cardinality)):
+    found = (one for one in wanted if one.descriptor.cardinality)
+    puffin = directory.format_version >= V3
+    groups = _by_partition(found) if shared and not puffin else ([one] for one in found)
+    write = _write_puffin if puffin else _write_parquet
+    for number, part in enumerate(_parts(groups)):
         yield from write(table, directory, part, version, f"deletes/{tag}-{number:05d}")
 
 
-def _parts(wanted: Iterable[DeletedRows]) -> Iterator[list[DeletedRows]]:
-    part: list[DeletedRows] = []
-    size = 0
+def _by_partition(wanted: Iterable[DeletedRows]) -> Iterator[list[DeletedRows]]:
+    """Yield the data files that share a delete file, sorted by path."""
+    partitions: defaultdict[str, list[DeletedRows]] = defaultdict(list)
     for one in wanted:
-        if part and size + one.descriptor.size_in_bytes > _PUFFIN_BYTES:
+        partitions[repr(sorted(one.data_file["partition"].items()))].append(one)
+    for files in partitions.values():
+        group: list[DeletedRows] = []
+        rows = size = 0
+        for one in sorted(files, key=lambda one: one.data_file["file_path"].encode()):
+            rows += one.descriptor.cardinality
+            size += one.descriptor.size_in_bytes
+            if group and (len(group) == _SHARED_FILES or rows > _SHARED_ROWS or size > _PUFFIN_BYTES):
+                yield group
+                group, rows, size = [], one.descriptor.cardinality, one.descriptor.size_in_bytes
+            group.append(one)
+        yield group
+
+
+def _parts(groups: Iterable[list[DeletedRows]]) -> Iterator[list[list[DeletedRows]]]:
+    """Yield groups whose deletion vectors fit into memory together."""
+    part: list[list[DeletedRows]] = []
+    size = 0
+    for group in groups:
+        more = sum(one.descriptor.size_in_bytes + FRAME_OVERHEAD for one in group)
+        if part and size + more > _PUFFIN_BYTES:
             yield part
             part, size = [], 0
-        part.append(one)
-        size += one.descriptor.size_in_bytes + FRAME_OVERHEAD
+        part.append(group)
+        size += more
     if part:
         yield part
 
@@ -83,8 +117,13 @@ def _parts(wanted: Iterable[DeletedRows]) -> Iterator[list[DeletedRows]]:
 
 
 def _write_puffin(
-    table: OpenTable, directory: IcebergDirectory, part: Sequence[DeletedRows], version: int, name: str
-) -> list[dict[str, Any]]:
+    table: OpenTable,
+    directory: IcebergDirectory,
+    groups: Sequence[Sequence[DeletedRows]],
+    version: int,
+    name: str,
+) -> list[tuple[dict[str, Any], Sequence[DeletedRows]]]:
+    part = [one for group in groups for one in group]
     blobs = []
     with directory.stage(f"{name}.puffin") as staged:
         writer = PuffinWriter(staged.file)
@@ -95,7 +134,7 @@ def _write_puffin(
         size = writer.finish({"created-by": "delvec"})
         staged.publish()
     uri = directory.uri(f"{name}.puffin")
-    return [deletion_vector(one.data_file, uri, size, blob) for one, blob in blobs]
+    return [(deletion_vector(one.data_file, uri, size, blob), [one]) for one, blob in blobs]
 
 
 def _records(table: OpenTable, part: Sequence[DeletedRows], version: int) -> Mapping[str, bytes | memoryview]:
@@ -120,25 +159,36 @@ def _records(table: OpenTable, part: Sequence[DeletedRows], version: int) -> Map
 
 
 def _write_parquet(
-    table: OpenTable, directory: IcebergDirectory, part: Sequence[DeletedRows], version: int, name: str
-) -> list[dict[str, Any]]:
-    vectors = [(one.path, one.descriptor) for one in part]
+    table: OpenTable,
+    directory: IcebergDirectory,
+    groups: Sequence[Sequence[DeletedRows]],
+    version: int,
+    name: str,
+) -> list[tuple[dict[str, Any], Sequence[DeletedRows]]]:
+    vectors = [(one.path, one.descriptor) for group in groups for one in group]
     rows = storage.read_deletion_vectors(
         table.location, vectors, table=table.name, version=version, allowed=table.roots.allows
     )
 
-    def write(numbered: tuple[int, DeletedRows]) -> dict[str, Any]:
-        number, one = numbered
-        return _write_one(directory, one, rows[one.path], f"{name}-{number:05d}.parquet")
+    def write(
+        numbered: tuple[int, Sequence[DeletedRows]],
+    ) -> tuple[dict[str, Any], Sequence[DeletedRows]]:
+        number, group = numbered
+        return _write_one(directory, group, rows, f"{name}-{number:05d}.parquet"), group
 
     with ThreadPoolExecutor(_AT_ONCE, "delvec-iceberg") as pool:
-        return list(pool.map(write, enumerate(part)))
+        return list(pool.map(write, enumerate(groups)))
 
 
-def _write_one(directory: IcebergDirectory, one: DeletedRows, rows: BitMap64, name: str) -> dict[str, Any]:
+def _write_one(
+    directory: IcebergDirectory, group: Sequence[DeletedRows], rows: Mapping[str, BitMap64], name: str
+) -> dict[str, Any]:
+    deleted = {one.data_file["file_path"]: rows[one.path] for one in group}
+    covered = [CoveredFile(one.data_file["file_path"], one.path, one.descriptor) for one in group]
     with directory.stage(name) as staged:
-        write_position_deletes(staged.file, one.data_file["file_path"], rows)
+        write_position_deletes(staged.file, deleted, covered if len(group) > 1 else ())
         size = staged.size
         staged.publish()
-    ends = (rows.min(), rows.max())
-    return position_deletes(one.data_file, directory.uri(name), size, len(rows), ends)
+    ends = (min(each.min() for each in deleted.values()), max(each.max() for each in deleted.values()))
+    count = sum(map(len, deleted.values()))
+    return position_deletes([one.data_file for one in group], directory.uri(name), size, count, ends)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from delvec_kernel.checks.findings import Finding, Severity
 from delvec_kernel.checks.iceberg_files import (
@@ -163,12 +164,13 @@ class _Check:
             files, vectors, differences = live
             found += differences
             found += file_findings(data, files, self._metadata["default-spec-id"], self._of)
-        found += delete_findings(data, deletes, None if live is None else live[0], self._of)
+        by_data_file = self._by_data_file(deletes)
+        found += delete_findings(data, by_data_file, None if live is None else live[0], self._of)
         if self._has_snapshot:
             found += count_findings(data, deletes, self._of)
             found += sequence_findings(data, deletes, self._of)
             found += row_id_findings(data, self._of)
-        found += DeletesCheck(self._table, self._directory, self._of).findings(deletes, vectors)
+        found += DeletesCheck(self._table, self._directory, self._of).findings(by_data_file, vectors)
         found += self._history()
 
     # --- the metadata -----------------------------------------------------------------------------------
@@ -252,6 +254,32 @@ class _Check:
                 )
             )
         return read_manifest(data, manifest)
+
+    def _by_data_file(self, deletes: pa.Table) -> pa.Table:
+        """Return the deletes with one row for each data file: a shared delete file has several."""
+        mask = pc.and_(pc.is_null(deletes["referenced"]), pc.equal(deletes["format"], "PARQUET"))
+        rows: list[dict[str, Any]] = []
+        for row in deletes.filter(mask).to_pylist():
+            try:
+                covered = self._manifests.covered(row["path"])
+            except CorruptIcebergMetadata:
+                rows.append(row)  # reported as a file that names no data file, or as unreadable
+                continue
+            count = sum(one.descriptor.cardinality for one in covered)
+            if count != row["records"]:
+                self._done.findings.append(
+                    self._of.finding(
+                        "iceberg-delete-file",
+                        row["path"],
+                        f"The delete file '{row['path']}' has {row['records']} rows according to its manifest, but "
+                        f"{count} according to its footer",
+                    )
+                )
+            rows += [
+                {**row, "referenced": one.file_path, "records": one.descriptor.cardinality} for one in covered
+            ]
+        others = deletes.filter(pc.invert(mask))
+        return pa.concat_tables([others, pa.Table.from_pylist(rows, ENTRIES_SCHEMA)]).combine_chunks()
 
     # --- Delta's files ----------------------------------------------------------------------------------
 

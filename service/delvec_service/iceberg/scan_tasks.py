@@ -17,7 +17,7 @@ from delvec_kernel.iceberg.partitions import PartitionSpec, decimal_of
 from delvec_kernel.iceberg.table_metadata import current_snapshot, partition_spec_of
 from delvec_service.iceberg.conversion import IcebergTable
 from delvec_service.iceberg.directory import IcebergDirectory
-from delvec_service.iceberg.manifest_files import ManifestFiles, ManifestIndex
+from delvec_service.iceberg.manifest_files import ManifestFiles, ManifestIndex, is_shared
 from delvec_service.store.open_table import OpenTable
 
 __all__ = ["ScanTasks"]
@@ -58,7 +58,7 @@ class ScanTasks:
         return [_name(manifest) for manifest in self._manifests if manifest["content"] == DATA]
 
     def of(self, manifest: str) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
-        """Return the data files of a manifest, each with its deletes.
+        """Return the data files of a manifest, each with its deletes; shared ones are the same object.
 
         Raises:
             NotFound: the snapshot has no such manifest.
@@ -102,12 +102,10 @@ class ScanTasks:
     def _deletes(self, paths: set[str]) -> dict[str, list[dict[str, Any]]]:
         found: dict[str, list[dict[str, Any]]] = defaultdict(list)
         of_deletes = [each for each in self._manifests if each["content"] == DELETES]
-        for manifest in self._files.about(of_deletes, paths):
-            for entry in self._files.live(manifest):
-                file = entry["data_file"]
-                referenced = file.get("referenced_data_file")
-                if referenced in paths:
-                    found[referenced].append(self._delete_file(entry, manifest["partition_spec_id"]))
+        for manifest, entry, its in self._files.deletes_of(of_deletes, paths):
+            delete_file = self._delete_file(entry, manifest["partition_spec_id"])
+            for path in its:
+                found[path].append(delete_file)
         return found
 
     def _data_file(self, entry: ManifestEntry, spec_id: int) -> dict[str, Any]:
@@ -118,7 +116,8 @@ class ScanTasks:
     def _delete_file(self, entry: ManifestEntry, spec_id: int) -> dict[str, Any]:
         file = entry["data_file"]
         found = self._file(entry, spec_id, "position-deletes")
-        found["referenced-data-file"] = file["referenced_data_file"]
+        if not is_shared(entry):
+            found["referenced-data-file"] = file["referenced_data_file"]
         if file.get("content_offset") is not None:
             found["content-offset"] = file["content_offset"]
             found["content-size-in-bytes"] = file["content_size_in_bytes"]

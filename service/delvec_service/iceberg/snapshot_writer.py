@@ -40,7 +40,7 @@ from delvec_kernel.locations import canonical_log_paths
 from delvec_kernel.storage.parquet_footers import check_footer
 from delvec_service.iceberg.delete_files import DeletedRows, write_deletes
 from delvec_service.iceberg.directory import IcebergDirectory
-from delvec_service.iceberg.manifest_files import ENTRIES, ManifestFiles, key_of
+from delvec_service.iceberg.manifest_files import ENTRIES, ManifestFiles, is_shared, key_of
 from delvec_service.store.open_table import OpenTable
 
 __all__ = ["FilesNotFound", "ShownVersion", "SnapshotWriter"]
@@ -79,6 +79,7 @@ class SnapshotWriter:
         metadata: the metadata that the snapshot follows; the snapshot has its current schema and spec.
         definition: the table's definition.
         shown: the Delta version.
+        shared_deletes: whether data files of a partition share position delete files; format version 2 only.
     """
 
     def __init__(
@@ -89,6 +90,8 @@ class SnapshotWriter:
         metadata: Mapping[str, Any],
         definition: Definition,
         shown: ShownVersion,
+        *,
+        shared_deletes: bool = False,
     ) -> None:
         self._table = table
         self._directory = directory
@@ -96,6 +99,7 @@ class SnapshotWriter:
         self._metadata = metadata
         self._definition = definition
         self._shown = shown
+        self._shared_deletes = shared_deletes
         self._parent = current_snapshot(metadata)
         last = int(metadata["last-sequence-number"])
         self._sequence_number = max(shown.version, last + 1)
@@ -125,7 +129,7 @@ class SnapshotWriter:
             files.sort(key=lambda one: repr(sorted(one[0]["data_file"]["partition"].items())))
             pending += [entry for entry, _ in files]
             manifests += self._write_full(pending, DATA)
-            deletes += self._deletes(files)
+            deletes += self._deletes(rows for _, rows in files)
             manifests += self._write_full(deletes, DELETES)
         manifests += self._write_rest(pending, DATA)
         manifests += self._write_rest(deletes, DELETES)
@@ -157,11 +161,16 @@ class SnapshotWriter:
         adds = [*changes.added.values()]
         batch = batch_from_adds([*adds, *changes.vectors.values()])
         files = self._entries(batch, count=len(adds))
-        new = {DATA: [entry for entry, _ in files[: len(adds)]], DELETES: self._deletes(files)}
+        of_deletes = [one for one in before if one["content"] == DELETES]
+        superseded, kept = self._superseded(of_deletes, removed | vectors)
+        new = {
+            DATA: [entry for entry, _ in files[: len(adds)]],
+            DELETES: self._deletes([*(rows for _, rows in files), *kept]),
+        }
         manifests: list[ManifestFile] = []
         for content, gone in ((DATA, removed), (DELETES, removed | vectors)):
             of_content = [one for one in before if one["content"] == content]
-            manifests += self._replaced(of_content, gone, new[content], content)
+            manifests += self._replaced(of_content, gone, superseded, new[content], content)
         if self._counts["deleted-data-files"] != len(removed):
             raise FilesNotFound
         return self._finish(manifests, changes.operation, self._totals())
@@ -204,15 +213,51 @@ class SnapshotWriter:
             found.append((entry, rows))
         return found
 
-    def _deletes(self, files: Sequence[tuple[ManifestEntry, DeletedRows | None]]) -> list[ManifestEntry]:
+    def _deletes(self, files: Iterable[DeletedRows | None]) -> list[ManifestEntry]:
         self._written += 1
-        tag = f"{self._tag}-{self._written:05d}"
-        wanted = (rows for _, rows in files if rows is not None)
-        written = write_deletes(self._table, self._directory, wanted, self._shown.version, tag)
-        entries = [added(data_file, self._snapshot_id) for data_file in written]
-        for entry in entries:
+        written = write_deletes(
+            self._table,
+            self._directory,
+            (rows for rows in files if rows is not None),
+            self._shown.version,
+            f"{self._tag}-{self._written:05d}",
+            shared=self._shared_deletes,
+        )
+        entries = []
+        for data_file, covered in written:
+            entry = added(data_file, self._snapshot_id)
+            if is_shared(entry):
+                self._manifests.note_covered(
+                    data_file["file_path"], (one.data_file["file_path"] for one in covered)
+                )
             self._count("added", entry)
+            entries.append(entry)
         return entries
+
+    def _superseded(
+        self, manifests: Sequence[ManifestFile], gone: set[str]
+    ) -> tuple[set[str], list[DeletedRows]]:
+        """Return the shared delete files that cover one of these data files, and their other data files.
+
+        Raises:
+            FilesNotFound: one has another partition spec than the snapshot.
+        """
+        superseded: set[str] = set()
+        kept: list[DeletedRows] = []
+        for manifest, entry in self._manifests.shared_about(manifests, gone):
+            path, partition = entry["data_file"]["file_path"], entry["data_file"]["partition"]
+            covered = self._manifests.covered(path)
+            rest = [one for one in covered if one.file_path not in gone]
+            if len(rest) == len(covered):
+                continue
+            if manifest["partition_spec_id"] != self._metadata["default-spec-id"]:
+                raise FilesNotFound
+            superseded.add(path)
+            kept += [
+                DeletedRows(one.path, {"file_path": one.file_path, "partition": partition}, one.descriptor)
+                for one in rest
+            ]
+        return superseded, kept
 
     def _check_roots(self, batch: pa.RecordBatch) -> None:
         keys = canonical_log_paths(batch.column("path"), self._table.location)
@@ -254,9 +299,14 @@ class SnapshotWriter:
     # --- manifests --------------------------------------------------------------------------------------
 
     def _replaced(
-        self, manifests: Sequence[ManifestFile], gone: set[str], new: list[ManifestEntry], content: int
+        self,
+        manifests: Sequence[ManifestFile],
+        gone: set[str],
+        superseded: set[str],
+        new: list[ManifestEntry],
+        content: int,
     ) -> Iterator[ManifestFile]:
-        """Yield the manifests of a content without the entries of some data files, and with new ones."""
+        """Yield the manifests of a content without the entries of some data files and delete files, and with new ones."""
         touched = {one["manifest_path"] for one in self._manifests.about(manifests, gone)}
         merged = self._to_merge([one for one in manifests if one["manifest_path"] not in touched])
         ours = self._metadata["default-spec-id"]
@@ -264,7 +314,13 @@ class SnapshotWriter:
             path = manifest["manifest_path"]
             if path in touched:
                 entries = [
-                    self._kept(entry, key_of(entry) in gone) for entry in self._manifests.live(manifest)
+                    self._kept(
+                        entry,
+                        entry["data_file"]["file_path"] in superseded
+                        if is_shared(entry)
+                        else key_of(entry) in gone,
+                    )
+                    for entry in self._manifests.live(manifest)
                 ]
                 if manifest["partition_spec_id"] == ours and len(entries) + len(new) <= ENTRIES:
                     entries += new

@@ -3,14 +3,21 @@
 import io
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 
-from delvec_kernel.deletion_vectors.deletion_vector import encode, frame
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, encode, frame
 from delvec_kernel.errors import CorruptIcebergMetadata
 from delvec_kernel.iceberg import puffin
-from delvec_kernel.iceberg.position_deletes import ordinals, write_position_deletes
+from delvec_kernel.iceberg.position_deletes import (
+    CoveredFile,
+    ordinals,
+    read_covered_files,
+    read_position_deletes,
+    write_position_deletes,
+)
 
 
 @pytest.mark.parametrize(
@@ -51,10 +58,47 @@ def test_invalid_puffin_files_are_refused_by_name():
 
 def test_position_deletes_are_sorted_and_have_the_field_ids():
     file = io.BytesIO()
-    write_position_deletes(file, "file:///a b.parquet", BitMap64([5, 1, 2**33]))
+    write_position_deletes(file, {"file:///a b.parquet": BitMap64([5, 1, 2**33])})
     found = pq.ParquetFile(io.BytesIO(file.getvalue()))
     table = found.read()
     assert table["pos"].to_pylist() == [1, 5, 2**33]
     assert np.unique(table["file_path"].to_pylist()).tolist() == ["file:///a b.parquet"]
     ids = [field.metadata[b"PARQUET:field_id"] for field in found.schema_arrow]
     assert ids == [b"2147483546", b"2147483545"]
+
+
+def test_shared_position_deletes_are_sorted_and_list_their_data_files():
+    rows = {
+        "file:///ä": BitMap64([2**33, 0]),
+        "file:///a": BitMap64(range(1_500_000)),
+        "file:///b": BitMap64([7]),
+    }
+    covered = [
+        CoveredFile(name, name[-1], Descriptor("u", "ab^-aqEH.-t@S}K{vb[*k^", 4, 40, len(rows[name])))
+        for name in rows
+    ]
+    file = io.BytesIO()
+    write_position_deletes(file, rows, covered)
+    found = pq.ParquetFile(io.BytesIO(file.getvalue()))
+    groups = [found.metadata.row_group(at).num_rows for at in range(found.num_row_groups)]
+    assert sum(groups) == 1_500_003
+    assert max(groups) <= 1 << 20
+    table = found.read()
+    assert table.equals(table.sort_by([("file_path", "ascending"), ("pos", "ascending")]))
+    source = pa.BufferReader(file.getvalue())
+    assert read_covered_files(source) == covered
+    read = {name: BitMap64() for name in rows}
+    for name, positions in read_position_deletes(source):
+        read[name].update(positions)
+    assert read == rows
+
+
+@pytest.mark.parametrize(
+    "text", [None, "{", "[[1, 2, 3]]", '[["a", "b"]]', '[["a", "b", {}]]', "[" * 100_000, "7"]
+)
+def test_a_malformed_list_of_data_files_is_refused(text):
+    file = io.BytesIO()
+    metadata = None if text is None else {"delvec.data-files": text}
+    pq.write_table(pa.table({"pos": [1]}).replace_schema_metadata(metadata), file)
+    with pytest.raises(ValueError, match="data files"):
+        read_covered_files(pa.BufferReader(file.getvalue()))

@@ -5,6 +5,8 @@ import json
 from types import SimpleNamespace
 
 import fastavro
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from tests.iceberg_tables import assert_sound
 
@@ -338,6 +340,103 @@ def test_a_vector_whose_rows_are_others_is_found_by_them(people):
     assert before != after
     log.write_text(after)
     assert people.invariants == {"iceberg-deleted-rows"}
+
+
+# --- delete files shared by a partition -------------------------------------------------------------------
+
+
+@pytest.fixture
+def shared(tmp_path, monkeypatch):
+    """A converted table of two partitions, each with three data files, whose deleted rows share a delete file."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with delvec.connect() as lake:
+        table = lake.create_table(
+            tmp_path / "people",
+            "id long, p string",
+            partition_by=["p"],
+            properties={"delvec.iceberg.deleteGranularity": "partition"},
+        )
+        for start in (0, 20, 40):
+            table.append([{"id": n, "p": "ab"[n % 2]} for n in range(start, start + 20)])
+        table.delete("id % 20 < 6")
+        table.to_iceberg()
+        yield Converted(table, tmp_path / "people", 2)
+
+
+def test_shared_delete_files_are_sound(shared):
+    assert len(shared.delete_files()) == 2
+    assert shared.found() == set()
+
+
+def test_a_shared_delete_file_that_is_gone(shared):
+    lost = shared.delete_files()[0]
+    lost.unlink()
+    assert ("iceberg-delete-file", lost.name) in shared.found()
+
+
+def test_a_shared_delete_file_that_is_cut_off(shared):
+    cut = shared.delete_files()[0]
+    cut.write_bytes(cut.read_bytes()[:-3])
+    assert ("iceberg-delete-file", cut.name) in shared.found()
+
+
+@pytest.mark.parametrize(
+    ("values", "invariant"),
+    [
+        ({"file_size_in_bytes": 1}, "iceberg-delete-file"),
+        ({"record_count": 1}, "iceberg-delete-file"),
+        ({"partition": {"p": "c"}}, "iceberg-dangling-delete"),
+        ({"referenced_data_file": "file:///ghost.parquet"}, "iceberg-dangling-delete"),
+        ({"lower_bounds": [{"key": 2147483546, "value": b"file:///~"}]}, "iceberg-dangling-delete"),
+        ({"upper_bounds": [{"key": 2147483546, "value": b"file:///"}]}, "iceberg-dangling-delete"),
+    ],
+)
+def test_shared_deletes_that_are_described_wrong(shared, values, invariant):
+    shared.change_file(DELETES, **values)
+    assert invariant in shared.invariants
+
+
+def test_a_data_file_in_two_shared_delete_files(shared):
+    def twice(entries):
+        entries.append(entries[0])
+
+    shared.change_manifest(DELETES, twice)
+    assert "iceberg-one-delete-per-file" in shared.invariants
+
+
+@pytest.mark.parametrize("change", ["rows", "files", "footer"])
+def test_a_shared_delete_file_of_other_rows(shared, change):
+    path = shared.delete_files()[0]
+    size = path.stat().st_size
+    before = pq.read_table(path)
+    listed = before.schema.metadata
+    if change == "rows":
+        before = before.set_column(1, "pos", pc.add(before["pos"], 4))
+    elif change == "files":
+        before = before.filter(pc.not_equal(before["file_path"], before["file_path"][0]))
+    else:
+        listed = {b"delvec.data-files": b"[[1]]"}
+    pq.write_table(before.replace_schema_metadata(listed), path, compression="zstd")
+
+    def resize(entries):
+        for entry in entries:
+            if entry["data_file"]["file_path"].endswith(path.name):
+                entry["data_file"]["file_size_in_bytes"] = path.stat().st_size
+
+    assert path.stat().st_size != size
+    shared.change_manifest(DELETES, resize)
+    [invariant] = {"rows": ["iceberg-deleted-rows"], "files": ["iceberg-delete-file"]}.get(
+        change, ["iceberg-dangling-delete"]
+    )
+    assert (invariant, path.name) in shared.found()
+
+
+def test_a_damaged_shared_delete_file_is_replaced_by_the_next_conversion(shared):
+    for path in shared.delete_files():
+        path.write_bytes(path.read_bytes()[:-3])
+    shared.table.delete("id % 20 < 8")
+    shared.table.to_iceberg()
+    assert shared.found() == set()
 
 
 # --- format version 3 -----------------------------------------------------------------------------------
