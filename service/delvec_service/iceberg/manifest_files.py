@@ -69,7 +69,8 @@ class _Indexed:
         if not len(self.hashes):
             return np.zeros(len(wanted), np.bool_)
         at = np.minimum(np.searchsorted(self.hashes, wanted), len(self.hashes) - 1)
-        return self.hashes[at] == wanted
+        found: npt.NDArray[np.bool_] = self.hashes[at] == wanted
+        return found
 
 
 class ManifestIndex:
