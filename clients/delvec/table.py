@@ -344,10 +344,12 @@ class DeltaTable(CheckedTable):
                 ``"prod.sales.orders"``.
 
         Returns:
-            ``metadata-location``, ``delta-version``, ``catalog``, and ``snapshot-id``, None for a table without files.
+            ``metadata-location``, ``delta-version``, ``catalog``, ``snapshot-id``, None for a table without files, and
+            ``warning``, for a directory (property ``delvec.iceberg.location``) from which a VACUUM may delete it.
 
         Raises:
             IcebergUnsupported: Iceberg cannot express a column, or another Iceberg table is in the directory.
+            LocationNotAllowed: the property ``delvec.iceberg.location`` leads out of the roots, or into another table.
             CorruptTable: earlier published metadata, or a deletion vector, cannot be read.
             IcebergCatalogError: the catalog refused it; it is still published in the table's directory.
             EngineUnavailable: catalogs need PyIceberg, which is not installed where the service runs.

@@ -96,3 +96,5 @@ def convert(
     print(done["metadata-location"])
     if done["catalog"]:
         say(f"registered in the catalog as {done['catalog']}")
+    if done["warning"]:
+        say(f"warning: {done['warning']}")

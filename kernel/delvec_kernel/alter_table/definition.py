@@ -15,6 +15,7 @@ from delvec_kernel.constraints import computed_columns
 from delvec_kernel.constraints.declared import mentioned
 from delvec_kernel.errors import DelvecError, InvalidTableChange
 from delvec_kernel.features.protocol_upgrade import supported
+from delvec_kernel.iceberg.metadata_location import check_metadata_location
 from delvec_kernel.row_tracking import MATERIALIZED
 from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, MODE
 from delvec_kernel.schema.column_paths import ColumnPath, parse_path, path_text, physical_path
@@ -172,6 +173,7 @@ def _partition_properties(
     for name, value in properties.items():
         lower = name.lower()
         if not lower.startswith("delta."):
+            check_metadata_location(name, value)
             own[name] = value
         elif lower.startswith(CONSTRAINT_PREFIX):
             constraint = name[len(CONSTRAINT_PREFIX) :]

@@ -11,6 +11,7 @@ from delvec_kernel.alter_table.table_update import Recorded, Requirement, TableU
 from delvec_kernel.errors import BadRequest, InvalidTableChange
 from delvec_kernel.features.protocol_upgrade import feature_named
 from delvec_kernel.features.table_features import WRITABLE
+from delvec_kernel.iceberg.metadata_location import check_metadata_location
 from delvec_kernel.schema.column_mapping import MODE, all_fields
 from delvec_kernel.schema.column_paths import parse_path, physical_path, spelled
 from delvec_kernel.schema.types import FIELD_ID, PHYSICAL_NAME, DataType, StructType
@@ -61,6 +62,7 @@ def set_properties(update: TableUpdate, change: SetProperties) -> Recorded:
             continue
         known = _checked_name(name, allow_unknown=change.allow_unknown, what="set")
         if known is None:
+            check_metadata_location(name, value)
             update.configuration[name] = value
         elif known == MODE:
             _set_mode(update, parsed_value(known, value))

@@ -105,8 +105,8 @@ class IcebergSnapshot:
             severity,
             self.version,
             file,
-            f"{what} (Iceberg format version {self.format_version} of version {self.version}): delete '{self.location}', and "
-            f"convert the table again with format version {self.format_version}.",
+            f"{what} (Iceberg format version {self.format_version} of version {self.version}): delete "
+            f"'{self.location}/metadata', and convert the table again with format version {self.format_version}.",
         )
 
 

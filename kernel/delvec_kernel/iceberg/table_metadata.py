@@ -25,6 +25,7 @@ from delvec_kernel.row_tracking import MATERIALIZED
 from delvec_kernel.schema.column_mapping import is_mapped
 
 __all__ = [
+    "DELTA_LOCATION",
     "DELTA_OPERATION",
     "DELTA_TABLE_ID",
     "DELTA_TIMESTAMP",
@@ -53,6 +54,7 @@ __all__ = [
 DELTA_VERSION: Final = "delta-version"
 DELTA_TIMESTAMP: Final = "delta-timestamp"
 DELTA_TABLE_ID: Final = "delta-table-id"
+DELTA_LOCATION: Final = "delta-location"
 DELTA_MAPPED: Final = "delta-column-mapping"
 DELTA_OPERATION: Final = "delta-operation"
 MAX_SNAPSHOT_AGE: Final = "history.expire.max-snapshot-age-ms"
@@ -100,11 +102,14 @@ class SnapshotSummary:
         return found | ({} if self.delta_operation is None else {DELTA_OPERATION: self.delta_operation})
 
 
-def new_metadata(delta_table_id: str, location: str, format_version: int) -> dict[str, Any]:
+def new_metadata(
+    delta_table_id: str, delta_location: str, location: str, format_version: int
+) -> dict[str, Any]:
     """Return the metadata of a new, empty table.
 
     Args:
         delta_table_id: the ``id`` in the Delta metadata.
+        delta_location: the Delta table's canonical location.
         location: of the Iceberg table, without a trailing slash.
         format_version: 2 or 3.
     """
@@ -126,7 +131,7 @@ def new_metadata(delta_table_id: str, location: str, format_version: int) -> dic
         "last-partition-id": FIRST_FIELD_ID - 1,
         "default-sort-order-id": 0,
         "sort-orders": [{"order-id": 0, "fields": []}],
-        "properties": {DELTA_TABLE_ID: delta_table_id},
+        "properties": {DELTA_TABLE_ID: delta_table_id, DELTA_LOCATION: delta_location},
         "current-snapshot-id": _NO_SNAPSHOT,
         "refs": {},
         "snapshots": [],
@@ -162,14 +167,14 @@ def read_metadata(data: bytes, path: str) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptIcebergMetadata(
             f"The file '{path}' is not the metadata of an Iceberg table ({error!r}); restore it from a "
-            "backup, or delete the directory of the Iceberg metadata to convert from scratch.",
+            "backup, or delete the directory 'metadata' that it is in to convert from scratch.",
             file=path,
         ) from error
     if not ours:
         raise IcebergUnsupported(
             f"The Iceberg table at '{path}' was not converted from a Delta table: it does not have the "
             f"properties {DELTA_VERSION} and {DELTA_TABLE_ID}. It was left unchanged; convert into another "
-            "directory.",
+            "directory (property delvec.iceberg.location).",
             file=path,
         )
     return dict(found)

@@ -431,6 +431,11 @@ class IcebergResponse(Answer):
         default=None,
         description="The table in an Iceberg catalog in which it is registered, such as `prod.sales.orders`.",
     )
+    warning: str | None = Field(
+        default=None,
+        description="What may happen to the metadata where the property `delvec.iceberg.location` puts it; absent for "
+        "a directory that no VACUUM of a Delta writer deletes.",
+    )
 
 
 class RepackRequest(Envelope):

@@ -49,4 +49,5 @@ def convert_to_iceberg(
         delta_version=done.delta_version,
         snapshot_id=done.snapshot_id,
         catalog=done.catalog,
+        warning=done.directory.warning,
     )

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from delvec_kernel.actions.actions import CommitInfo, Metadata
@@ -80,6 +80,7 @@ class IcebergTable:
         format_version: 2 or 3.
         delta_version: the Delta version that it shows.
         snapshot_id: of the current snapshot; None for a table that never had a file.
+        directory: its directory.
         catalog: the table in an external catalog that also shows it, or None.
     """
 
@@ -88,6 +89,7 @@ class IcebergTable:
     format_version: int
     delta_version: int
     snapshot_id: int | None
+    directory: IcebergDirectory = field(repr=False, compare=False)
     catalog: str | None = None
 
 
@@ -134,6 +136,8 @@ class IcebergConversion:
 
         Raises:
             IcebergUnsupported: Iceberg does not support the table, or its directory contains another Iceberg table.
+            LocationNotAllowed: that directory is outside the roots, or inside another Delta table.
+            CorruptTable: the property with that directory is invalid.
             CorruptIcebergMetadata: the published metadata cannot be read.
             CorruptLog: the log cannot be read.
             CorruptDeletionVector: or a subclass: a deletion vector cannot be read.
@@ -141,11 +145,16 @@ class IcebergConversion:
             StorageError: storage did not answer. Nothing is published then.
             ServiceUnavailable: other converters were repeatedly faster.
         """
-        directory = IcebergDirectory(table, format_version)
-        with self._locks[directory.location]:
-            for _ in range(_ATTEMPTS):
+        for _ in range(_ATTEMPTS):
+            known = self._loader.known(table.location) or self._loader.load(table.objects, table.name)
+            directory = IcebergDirectory(table, format_version, known.configuration)
+            with self._locks[directory.location]:
                 before = directory.newest()
                 snapshot = self._loader.load(table.objects, table.name)
+                if not directory.is_of(snapshot.configuration):
+                    continue
+                if before is None:
+                    directory.check_usable()
                 if before is not None and self._is_shown(before, snapshot, directory):
                     directory.point_to(before.number)
                     return _table(before, directory)
@@ -154,6 +163,10 @@ class IcebergConversion:
                 after = Published(1 if before is None else before.number + 1, metadata)
                 if directory.publish(after.number, metadata):
                     self._note(table, format_version, delta_version(metadata))
+                    if before is None and directory.warning is not None:
+                        logger.warning(
+                            "Iceberg metadata may be deleted", table=table.name, reason=directory.warning
+                        )
                     return _table(after, directory)
         raise ServiceUnavailable(
             f"Other converters of table '{table.name}' published Iceberg metadata first, {_ATTEMPTS} times; try "
@@ -189,8 +202,7 @@ class IcebergConversion:
             catalog = configuration.get(CATALOG)
         if not catalog:
             return done
-        directory = IcebergDirectory(table, format_version)
-        return replace(done, catalog=self._catalogs.point(catalog, directory, table.name))
+        return replace(done, catalog=self._catalogs.point(catalog, done.directory, table.name))
 
     def published(self, table: OpenTable, format_version: int) -> IcebergTable | None:
         """Return the published metadata without converting anything, or None.
@@ -200,7 +212,8 @@ class IcebergConversion:
             CorruptIcebergMetadata: it cannot be read.
             StorageError: storage did not answer.
         """
-        directory = IcebergDirectory(table, format_version)
+        configuration = self._loader.load(table.objects, table.name).configuration
+        directory = IcebergDirectory(table, format_version, configuration)
         found = directory.newest()
         return None if found is None else _table(found, directory)
 
@@ -232,7 +245,9 @@ class IcebergConversion:
         squash: bool,
     ) -> dict[str, Any]:
         manifests = ManifestFiles(directory, self.index)
-        fresh = new_metadata(snapshot.metadata.id, directory.location, directory.format_version)
+        fresh = new_metadata(
+            snapshot.metadata.id, table.location, directory.location, directory.format_version
+        )
         if before is None:
             return self._whole(table, directory, manifests, fresh, snapshot)
         base = with_previous_file(
@@ -278,7 +293,9 @@ class IcebergConversion:
             start = base
             if base["schemas"] and not is_continued_by(base, definition.schema, found.configuration):
                 log = base["metadata-log"]
-                start = new_metadata(found.metadata.id, directory.location, directory.format_version)
+                start = new_metadata(
+                    found.metadata.id, table.location, directory.location, directory.format_version
+                )
                 start = {**start, "metadata-log": log}
                 definition = definition_of(
                     found.metadata, start, directory.format_version, table, found.version
@@ -503,6 +520,7 @@ def _table(found: Published, directory: IcebergDirectory) -> IcebergTable:
         format_version=directory.format_version,
         delta_version=delta_version(found.metadata),
         snapshot_id=None if current is None else int(current["snapshot-id"]),
+        directory=directory,
     )
 
 

@@ -4,6 +4,7 @@ A version is published by creating ``vN.metadata.json`` if it does not exist: of
 hint, ``version-hint.text``, follows; a reader that sees an old hint reads an older version, which is complete.
 """
 
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,16 +13,30 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from delvec_kernel.actions.action_json import json_text
-from delvec_kernel.errors import CorruptIcebergMetadata
+from delvec_kernel.errors import (
+    CorruptIcebergMetadata,
+    IcebergUnsupported,
+    InvalidLocation,
+    LocationNotAllowed,
+)
 from delvec_kernel.iceberg.data_files import file_path
-from delvec_kernel.iceberg.table_metadata import read_metadata
+from delvec_kernel.iceberg.metadata_location import (
+    DEFAULT_METADATA_LOCATION,
+    METADATA_LOCATION,
+    is_taken_by_vacuum,
+    metadata_location,
+)
+from delvec_kernel.iceberg.table_metadata import DELTA_LOCATION, read_metadata
+from delvec_kernel.locations import within
 from delvec_kernel.storage.files import StagedFile
+from delvec_kernel.storage.trees import inner_tables
+from delvec_service.store.objects import ObjectStore
 from delvec_service.store.open_table import OpenTable
 
-__all__ = ["DIRECTORY", "IcebergDirectory", "Published"]
+__all__ = ["DIRECTORIES", "IcebergDirectory", "Published"]
 
-DIRECTORY: Final = "_iceberg"
-"""Inside the table's directory. No VACUUM of a Delta writer looks into names that begin with an underscore."""
+DIRECTORIES: Final = ("metadata", "deletes")
+"""The directories with the files of an Iceberg table."""
 _HINT: Final = "version-hint.text"
 _SUFFIX: Final = ".metadata.json"
 _MOST_DIGITS: Final = 12
@@ -42,23 +57,99 @@ class Published:
 
 
 class IcebergDirectory:
-    """The Iceberg files of one table in one format version.
+    """The Iceberg files of one table in one format version; the only place that knows where they are.
 
     Args:
         table: the Delta table.
         format_version: 2 or 3.
+        configuration: the Delta table's properties.
 
     Attributes:
+        format_version: 2 or 3.
         location: of the Iceberg table, as in its metadata.
-        path: of the directory, relative to the table.
+        url: the canonical URL of the directory.
+        path: of the directory, relative to the table; empty for the table's own directory, None if it is elsewhere.
+
+    Raises:
+        CorruptTable: the property with the location is invalid.
+        LocationNotAllowed: the directory is outside the roots.
     """
 
-    def __init__(self, table: OpenTable, format_version: int) -> None:
+    def __init__(self, table: OpenTable, format_version: int, configuration: Mapping[str, str]) -> None:
         self._table = table
-        self._objects = table.objects
         self.format_version = format_version
-        self._base = self.path = f"{DIRECTORY}/v{format_version}"
-        self.location = file_path(table.location, self._base)
+        self._given = configuration.get(METADATA_LOCATION, DEFAULT_METADATA_LOCATION)
+        below, elsewhere = _place(table, self._given)
+        self._top = below
+        self.path: str | None
+        if elsewhere is not None:
+            self.path, self._base, self.url = None, "", f"{elsewhere}/v{format_version}"
+            self._objects = ObjectStore(
+                self.url,
+                allowed=table.roots.allows,
+                max_commit_bytes=table.max_commit_bytes,
+                observer=table.observer,
+            )
+        else:
+            self.path = f"{below}/v{format_version}" if below else ""
+            self._base = f"{self.path}/" if below else ""
+            self.url = f"{table.location}/{self.path}" if below else table.location
+            self._objects = table.objects
+        self.location = file_path(self.url, "_")[:-2]
+
+    def is_of(self, configuration: Mapping[str, str]) -> bool:
+        """Whether properties of the table still say that this is the directory."""
+        return configuration.get(METADATA_LOCATION, DEFAULT_METADATA_LOCATION) == self._given
+
+    @property
+    def warning(self) -> str | None:
+        """What may happen to files in the directory, or None."""
+        if self.path is None or not is_taken_by_vacuum(self._top):
+            return None
+        return (
+            f"The Iceberg metadata of table '{self._table.name}' is in '{self.location}', where a full VACUUM by "
+            "deltalake or another Delta writer deletes it, although Iceberg readers need it; Delvec's VACUUM keeps "
+            f"it. To keep it from all of them, set {METADATA_LOCATION} to a name that begins with '_'."
+        )
+
+    def check_usable(self) -> None:
+        """Raise if an Iceberg table cannot start in the directory.
+
+        Raises:
+            IcebergUnsupported: the directory has the Iceberg table of the other format version.
+            LocationNotAllowed: it is inside another Delta table, whose VACUUM would delete the files.
+            StorageError: storage did not answer.
+        """
+        found = self._newest()
+        if found is not None and not self._is_ours(found):
+            raise IcebergUnsupported(
+                f"'{self.location}' has the Iceberg table of format version "
+                f"{found.metadata.get('format-version')} of table '{self._table.name}', so it cannot have one of format "
+                f"version {self.format_version}, too. Convert to that format version, or set {METADATA_LOCATION} to a "
+                "directory below the table, such as '_ice', which has one for each.",
+                table=self._table.name,
+                file=self.metadata_location(found.number),
+            )
+        for inner in self._other_tables():
+            raise LocationNotAllowed(
+                f"The Iceberg metadata of table '{self._table.name}' cannot be in '{self.location}': '{inner}' is "
+                f"another Delta table, whose VACUUM would delete it. Set {METADATA_LOCATION} to another directory.",
+                table=self._table.name,
+                location=inner,
+            )
+
+    def _other_tables(self) -> Iterator[str]:
+        allowed = self._table.roots.allows
+        if self.path is not None:
+            if self.path:
+                for inner in inner_tables(self._table.location, [f"{self.path}/_"], allowed=allowed):
+                    yield f"{self._table.location}/{inner}"
+            return
+        above = self.url
+        while above.partition("://")[2].strip("/") and allowed(above):
+            if ObjectStore(above, allowed=allowed).list_from("_delta_log"):
+                yield above
+            above = above.rpartition("/")[0]
 
     def uri(self, name: str) -> str:
         """Return the URI of a file in the directory."""
@@ -76,15 +167,34 @@ class IcebergDirectory:
             IcebergUnsupported: it belongs to another table.
             StorageError: storage did not answer.
         """
+        found = self._newest()
+        return found if found is not None and self._is_ours(found) else None
+
+    def _is_ours(self, found: Published) -> bool:
+        """Whether metadata has the format version; the table's own directory may have that of another."""
+        return self.path != "" or found.metadata.get("format-version") == self.format_version
+
+    def _newest(self) -> Published | None:
         number = self._number()
         while number:
+            name = self.metadata_location(number)
             try:
-                data = self._objects.get(f"{self._base}/{_metadata_name(number)}")
+                data = self._objects.get(f"{self._base}{_metadata_name(number)}")
             except FileNotFoundError:
                 # Cleaned up in the meantime by a converter that published many more.
                 number = self._listed()
                 continue
-            return Published(number, read_metadata(data, self.metadata_location(number)))
+            metadata = read_metadata(data, name)
+            of = metadata["properties"].get(DELTA_LOCATION)
+            if self.path is None and of != self._table.location:
+                raise IcebergUnsupported(
+                    f"The Iceberg table at '{name}' shows the Delta table at '{of}', not table "
+                    f"'{self._table.name}' at '{self._table.location}'. It was left unchanged; set "
+                    f"{METADATA_LOCATION} to another directory, or delete that metadata if the table was moved.",
+                    table=self._table.name,
+                    file=name,
+                )
+            return Published(number, metadata)
         return None
 
     def publish(self, number: int, metadata: dict[str, Any]) -> bool:
@@ -97,30 +207,30 @@ class IcebergDirectory:
             StorageError: storage did not answer, and it may or may not be published.
         """
         data = json_text(metadata).encode()
-        if not self._objects.put_if_absent(f"{self._base}/{_metadata_name(number)}", data):
+        if not self._objects.put_if_absent(f"{self._base}{_metadata_name(number)}", data):
             return False
         self.point_to(number)
         if number > _METADATA_FILES_KEPT:
-            self._objects.delete(f"{self._base}/{_metadata_name(number - _METADATA_FILES_KEPT)}")
+            self._objects.delete(f"{self._base}{_metadata_name(number - _METADATA_FILES_KEPT)}")
         return True
 
     def point_to(self, number: int) -> None:
         """Point the hint to a metadata file, if it points to an earlier one."""
         while self._hint() < number:
-            self._objects.put(f"{self._base}/metadata/{_HINT}", str(number).encode())
+            self._objects.put(f"{self._base}metadata/{_HINT}", str(number).encode())
             # Another converter may have published the next one, and written the hint, in between.
-            if self._objects.head(f"{self._base}/{_metadata_name(number + 1)}") is None:
+            if self._objects.head(f"{self._base}{_metadata_name(number + 1)}") is None:
                 return
             number = self._after(number)
 
     def put(self, name: str, data: bytes) -> str:
         """Write a new file, durably, and return its URI."""
-        self._objects.put(f"{self._base}/{name}", data)
+        self._objects.put(f"{self._base}{name}", data)
         return self.uri(name)
 
     def stage(self, name: str) -> AbstractContextManager[StagedFile]:
         """Start a large file; see :class:`~delvec_kernel.storage.files.StagedFile`."""
-        return self._objects.stage(f"{self._base}/{name}")
+        return self._objects.stage(f"{self._base}{name}")
 
     def get(self, uri: str) -> bytes:
         """Return a file of the directory.
@@ -131,11 +241,11 @@ class IcebergDirectory:
         """
         name = self.name_of(uri)
         try:
-            return self._objects.get(f"{self._base}/{name}")
+            return self._objects.get(f"{self._base}{name}")
         except FileNotFoundError:
             raise CorruptIcebergMetadata(
                 f"The file '{uri}' of the Iceberg metadata of table '{self._table.name}' is missing; delete "
-                f"'{self.location}' to convert the table from scratch.",
+                f"'{self.location}/metadata' to convert the table from scratch.",
                 table=self._table.name,
                 file=uri,
             ) from None
@@ -148,7 +258,7 @@ class IcebergDirectory:
             CorruptIcebergMetadata: the URI is outside the directory.
             StorageError: storage did not answer.
         """
-        return self._objects.open(f"{self._base}/{self.name_of(uri)}")
+        return self._objects.open(f"{self._base}{self.name_of(uri)}")
 
     def has(self, uri: str) -> bool:
         """Whether a file of the directory exists.
@@ -157,11 +267,11 @@ class IcebergDirectory:
             CorruptIcebergMetadata: the URI is outside the directory.
             StorageError: storage did not answer.
         """
-        return self._objects.head(f"{self._base}/{self.name_of(uri)}") is not None
+        return self._objects.head(f"{self._base}{self.name_of(uri)}") is not None
 
     def delete(self, uri: str) -> None:
         """Delete a file of the directory."""
-        self._objects.delete(f"{self._base}/{self.name_of(uri)}")
+        self._objects.delete(f"{self._base}{self.name_of(uri)}")
 
     def name_of(self, uri: str) -> str:
         """Return a file's path relative to the directory.
@@ -170,35 +280,92 @@ class IcebergDirectory:
             CorruptIcebergMetadata: it is outside the directory.
         """
         name = uri.removeprefix(f"{self.location}/")
-        if name == uri or unquote(name) != name or any(part in {"", ".", ".."} for part in name.split("/")):
+        parts = name.split("/")
+        if (
+            name == uri
+            or unquote(name) != name
+            or any(part in {"", ".", ".."} for part in parts)
+            or (self.path == "" and parts[0] not in DIRECTORIES)
+        ):
             raise CorruptIcebergMetadata(
                 f"The Iceberg metadata of table '{self._table.name}' refers to '{uri}', which is outside its "
-                f"directory '{self.location}'; delete the directory to convert the table from scratch.",
+                f"directory '{self.location}'; delete '{self.location}/metadata' to convert the table from scratch.",
                 table=self._table.name,
                 file=uri,
             )
         return name
+
+    def holds(self, uri: str) -> bool:
+        """Whether a URI is that of a file in the directory."""
+        try:
+            return bool(self.name_of(uri))
+        except CorruptIcebergMetadata:
+            return False
+
+    def check_only_ours(self) -> None:
+        """Raise if another software writes metadata here, too.
+
+        Raises:
+            IcebergUnsupported: the message has the name of the metadata file.
+            StorageError: storage did not answer.
+        """
+        self._listed()
 
     def _number(self) -> int:
         hint = self._hint()
         return self._after(hint) if hint else self._listed()
 
     def _after(self, number: int) -> int:
-        while self._objects.head(f"{self._base}/{_metadata_name(number + 1)}") is not None:
+        while self._objects.head(f"{self._base}{_metadata_name(number + 1)}") is not None:
             number += 1
         return number
 
     def _hint(self) -> int:
         try:
-            text = self._objects.get(f"{self._base}/metadata/{_HINT}")
+            text = self._objects.get(f"{self._base}metadata/{_HINT}")
         except FileNotFoundError:
             return 0
         return _digits(text.decode(errors="replace").strip())
 
     def _listed(self) -> int:
-        found = self._objects.list_from(f"{self._base}/metadata", "")
-        numbers = (_digits(one.name[1 : -len(_SUFFIX)]) for one in found if one.name.endswith(_SUFFIX))
-        return max(numbers, default=0)
+        found = self._objects.list_from(f"{self._base}metadata", "")
+        newest = 0
+        for name in (one.name for one in found if one.name.endswith(_SUFFIX)):
+            number = _digits(name[1 : -len(_SUFFIX)]) if name.startswith("v") else 0
+            if not number:
+                location = self.uri(f"metadata/{name}")
+                raise IcebergUnsupported(
+                    f"'{location}' is not a metadata file of Delvec: another Iceberg table is in the directory. It was "
+                    f"left unchanged; set the property {METADATA_LOCATION} of table '{self._table.name}' to another "
+                    "directory.",
+                    table=self._table.name,
+                    file=location,
+                )
+            newest = max(newest, number)
+        return newest
+
+
+def _place(table: OpenTable, value: str) -> tuple[str, str | None]:
+    """Return the directory below the table, or the URL of one elsewhere.
+
+    Raises:
+        CorruptTable: it is invalid.
+        LocationNotAllowed: it is outside the roots.
+    """
+    found = metadata_location(value, table.name)
+    if "://" not in found:
+        return found, None
+    try:
+        url = table.roots.canonical(found)
+    except (InvalidLocation, LocationNotAllowed) as error:
+        raise LocationNotAllowed(
+            f"The property {METADATA_LOCATION} of table '{table.name}' is refused: {error.message}",
+            table=table.name,
+            location=found,
+        ) from error
+    if not within(url, table.location):
+        return "", url
+    return metadata_location(url[len(table.location) + 1 :] or ".", table.name), None
 
 
 def _metadata_name(number: int) -> str:

@@ -186,7 +186,7 @@ class _SqlCatalog:
             except TableAlreadyExistsError:
                 return False
             return True
-        if not before.startswith(f"{directory.location}/"):
+        if not directory.holds(before):
             raise _another(self._name, identifier, f"is at '{before}'")
         return exchange_metadata(catalog, identifier, before, after)
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from delvec_kernel.actions.actions import CommitInfo
-from delvec_kernel.errors import CorruptIcebergMetadata, CorruptTable, IcebergUnsupported
+from delvec_kernel.errors import CorruptTable, IcebergUnsupported, LocationNotAllowed
 from delvec_kernel.iceberg.table_metadata import delta_version
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_service.iceberg.conversion import FORMAT_VERSIONS, asked_formats
@@ -52,10 +52,10 @@ def iceberg_lags(loader: SnapshotLoader, table: OpenTable, snapshot: Snapshot) -
     asked = asked_formats(snapshot.configuration)
     found = []
     for format_version in FORMAT_VERSIONS:
-        directory = IcebergDirectory(table, format_version)
         try:
+            directory = IcebergDirectory(table, format_version, snapshot.configuration)
             published = directory.newest()
-        except (CorruptIcebergMetadata, IcebergUnsupported) as error:
+        except (CorruptTable, IcebergUnsupported, LocationNotAllowed) as error:
             logger.warning("Iceberg lag unknown", table=table.name, error=error.message)
             continue
         if published is not None:

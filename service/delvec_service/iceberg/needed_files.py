@@ -1,6 +1,6 @@
 """The files that unexpired Iceberg snapshots of a table need, for VACUUM."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import pyarrow as pa
@@ -13,13 +13,15 @@ from delvec_kernel.locations import canonical_relative
 from delvec_kernel.storage.trees import TreeListing
 from delvec_kernel.vacuum.references import References
 from delvec_service.iceberg.conversion import FORMAT_VERSIONS
-from delvec_service.iceberg.directory import IcebergDirectory, Published
+from delvec_service.iceberg.directory import DIRECTORIES, IcebergDirectory, Published
 from delvec_service.iceberg.manifest_files import ManifestFiles, ManifestIndex
+from delvec_service.logs import logger
 from delvec_service.store.open_table import OpenTable
 
 __all__ = ["IcebergFiles"]
 
-_PUBLISHED: Final = (".metadata.json", "version-hint.text")
+_WRITTEN: Final = (".avro", ".parquet", ".puffin", ".tmp")
+"""Ends of the names of files that a conversion writes before it publishes the metadata, or leaves when it crashes."""
 
 
 class IcebergFiles:
@@ -27,51 +29,87 @@ class IcebergFiles:
 
     Args:
         table: the Delta table.
+        configuration: its properties.
         now: milliseconds since the epoch.
 
     Raises:
         CorruptIcebergMetadata: it is unknown what they need, so nothing may be deleted.
+        CorruptTable: the property with the location of the metadata is invalid.
+        LocationNotAllowed: that location is outside the roots.
         StorageError: storage did not answer.
     """
 
-    def __init__(self, table: OpenTable, now: int) -> None:
+    def __init__(self, table: OpenTable, configuration: Mapping[str, str], now: int) -> None:
         self._table = table
         self._prefix = f"{file_path(table.location, '_')[:-1]}"
         self._data: set[str] = set()
-        self._own: dict[int, set[str]] = {}
+        self._own: list[tuple[IcebergDirectory, set[str]]] = []
+        self._all: list[IcebergDirectory] = []
         for format_version in FORMAT_VERSIONS:
-            directory = IcebergDirectory(table, format_version)
+            directory = IcebergDirectory(table, format_version, configuration)
+            self._all.append(directory)
             try:
                 published = directory.newest()
-            except IcebergUnsupported:
-                continue  # a different table, which is not ours to clean
-            if published is not None:
-                self._read(directory, published, now)
+                if published is not None:
+                    needed = self._read(directory, published, now)
+                    directory.check_only_ours()
+                    self._own.append((directory, needed))
+            except IcebergUnsupported as error:
+                # A different table, which is not ours to clean.
+                logger.info("Iceberg directory left alone", table=table.name, reason=error.message)
 
     def keep(self, kept: References) -> None:
         """Keep the data files inside the table's directory."""
         kept.add_paths(pa.array(sorted(self._data), pa.string()))
 
+    @property
+    def paths(self) -> list[str]:
+        """The directories of Iceberg's files below the table, relative to it, which :meth:`unneeded` is about."""
+        return sorted(
+            {
+                f"{each.path}/{name}".lstrip("/")
+                for each in self._all
+                if each.path is not None
+                for name in DIRECTORIES
+            }
+        )
+
+    def without_elsewhere(self, files: Iterable[str]) -> list[str]:
+        """Return the paths that are not URLs of files in a directory outside the table, as dry runs have."""
+        urls = tuple(f"{each.url}/" for each in self._all if each.path is None)
+        return [path for path in files if not (urls and path.startswith(urls))]
+
     def unneeded(self) -> Iterator[pa.RecordBatch]:
-        """Yield the files in the Iceberg directories that no unexpired snapshot needs, LISTED, by relative path."""
-        for format_version, needed in self._own.items():
-            directory = IcebergDirectory(self._table, format_version)
-            listing = TreeListing(
-                f"{self._table.location}/{directory.path}", lambda _name: False, self._table.roots.allows
-            )
+        """Yield the files below the table that no unexpired snapshot needs, LISTED, by path relative to the table."""
+        for directory, needed in self._own:
+            if directory.path is not None:
+                yield from self._unneeded(directory, needed, f"{directory.path}/".lstrip("/"))
+
+    def unneeded_elsewhere(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield such files outside the table: the URL of a directory, and LISTED, by path relative to it."""
+        for directory, needed in self._own:
+            if directory.path is None:
+                for batch in self._unneeded(directory, needed, ""):
+                    yield directory.url, batch
+
+    def _unneeded(
+        self, directory: IcebergDirectory, needed: set[str], prefix: str
+    ) -> Iterator[pa.RecordBatch]:
+        for name in DIRECTORIES:
+            listing = TreeListing(f"{directory.url}/{name}", lambda _name: False, self._table.roots.allows)
             listing.hides_metadata = False
             for batch in listing.batches():
-                paths = batch.column("path").to_pylist()
-                mask = [path not in needed and not path.endswith(_PUBLISHED) for path in paths]
-                old = batch.filter(pa.array(mask, pa.bool_()))
-                below = [f"{directory.path}/{path}" for path in old.column("path").to_pylist()]
-                yield old.set_column(
-                    old.schema.get_field_index("path"), old.schema.field("path"), pa.array(below, pa.string())
+                paths = [f"{name}/{path}" for path in batch.column("path").to_pylist()]
+                mask = [path not in needed and path.endswith(_WRITTEN) for path in paths]
+                below = pa.array([prefix + path for path in paths], pa.string())
+                old = batch.set_column(
+                    batch.schema.get_field_index("path"), batch.schema.field("path"), below
                 )
+                yield old.filter(pa.array(mask, pa.bool_()))
 
-    def _read(self, directory: IcebergDirectory, published: Published, now: int) -> None:
+    def _read(self, directory: IcebergDirectory, published: Published, now: int) -> set[str]:
         expired = set(expired_snapshots(published.metadata, now))
-        needed = self._own.setdefault(directory.format_version, set())
+        needed: set[str] = set()
         manifests = ManifestFiles(directory, ManifestIndex(0))
         for snapshot in published.metadata["snapshots"]:
             if snapshot["snapshot-id"] in expired:
@@ -90,6 +128,7 @@ class IcebergFiles:
                         self._data.add(canonical_relative(path[len(self._prefix) :]))
                     else:
                         self._data.update(self._spelled_otherwise(path))
+        return needed
 
     def _spelled_otherwise(self, path: str) -> Iterator[str]:
         """Yield the file inside the table's directory that a plain path refers to; see :func:`file_path`."""

@@ -31,6 +31,7 @@ from delvec_kernel.errors import (
     CorruptTable,
     DelvecError,
     IcebergUnsupported,
+    LocationNotAllowed,
     NotFound,
     StorageError,
     UnsupportedTable,
@@ -92,12 +93,23 @@ def check_published(loader: SnapshotLoader, table: OpenTable) -> list[PublishedC
     Raises:
         StorageError: storage did not answer.
     """
-    return [done for version in FORMAT_VERSIONS if (done := _checked(loader, table, version)) is not None]
+    configuration = loader.load(table.objects, table.name).configuration
+    found = []
+    for version in FORMAT_VERSIONS:
+        try:
+            directory = IcebergDirectory(table, version, configuration)
+        except (CorruptTable, LocationNotAllowed) as error:
+            done = PublishedCheck(version)
+            done.findings.append(Finding("iceberg-metadata", "error", None, None, error.message))
+            return [done]  # the other format version would have the same finding
+        one = _checked(loader, table, directory)
+        if one is not None:
+            found.append(one)
+    return found
 
 
-def _checked(loader: SnapshotLoader, table: OpenTable, format_version: int) -> PublishedCheck | None:
-    directory = IcebergDirectory(table, format_version)
-    done = PublishedCheck(format_version)
+def _checked(loader: SnapshotLoader, table: OpenTable, directory: IcebergDirectory) -> PublishedCheck | None:
+    done = PublishedCheck(directory.format_version)
     try:
         published = directory.newest()
     except (CorruptIcebergMetadata, IcebergUnsupported) as error:
@@ -121,7 +133,7 @@ def _checked(loader: SnapshotLoader, table: OpenTable, format_version: int) -> P
         )
         message = (
             f"'{done.metadata_location}' violates Iceberg's specification ({said.rstrip('.')}): delete "
-            f"'{directory.location}', and convert the table again."
+            f"'{directory.location}/metadata', and convert the table again."
         )
         done.findings.append(
             Finding("iceberg-metadata", "error", done.delta_version, done.metadata_location, message)

@@ -16,7 +16,6 @@ from delvec_kernel.iceberg.manifests import DATA, DELETES, ManifestEntry, Manife
 from delvec_kernel.iceberg.partitions import PartitionSpec, decimal_of
 from delvec_kernel.iceberg.table_metadata import current_snapshot, partition_spec_of
 from delvec_service.iceberg.conversion import IcebergTable
-from delvec_service.iceberg.directory import IcebergDirectory
 from delvec_service.iceberg.manifest_files import ManifestFiles, ManifestIndex, is_shared
 from delvec_service.store.open_table import OpenTable
 
@@ -44,7 +43,7 @@ class ScanTasks:
     ) -> None:
         self._table = table
         self._metadata = iceberg.metadata
-        self._files = ManifestFiles(IcebergDirectory(table, iceberg.format_version), index)
+        self._files = ManifestFiles(iceberg.directory, index)
         self._snapshot = self._snapshot_of(snapshot_id)
         self._specs: dict[int, PartitionSpec] = {}
 

@@ -1,9 +1,10 @@
 """What a VACUUM would delete: old files in storage that no version, tombstone or transaction needs."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -55,6 +56,7 @@ class VacuumPlan:
         directories: empty directories that may be deleted.
         num_directories: number of directories listed.
         reaches: for a VACUUM LITE, the last version whose removed files may be deleted, or None.
+        elsewhere: superseded Iceberg files outside the table: URLs of directories, and LISTED, relative to them.
     """
 
     version: int
@@ -64,10 +66,11 @@ class VacuumPlan:
     directories: Sequence[str] = field(default=())
     num_directories: int = 1
     reaches: int | None = None
+    elsewhere: Mapping[str, pa.Table] = field(default_factory=dict)
 
     @property
     def size_in_bytes(self) -> int:
-        """The total size of the files."""
+        """The total size of the files in the table's directory."""
         return pc.sum(self.files["size"], min_count=0).as_py() or 0
 
 
@@ -114,7 +117,7 @@ def make_plan(
         _keep_version(table, loader, version, kept)
         _keep_change_files(table, loader, version, kept)
     clones.keep(kept)
-    iceberg = IcebergFiles(table, now)
+    iceberg = IcebergFiles(table, snapshot.configuration, now)
     iceberg.keep(kept)
     announced = ledger.in_flight(table.record.id, datetime.now(UTC) - _IN_FLIGHT)
     kept.add_paths(pa.array(announced, pa.string()))
@@ -122,12 +125,15 @@ def make_plan(
     physical = {snapshot.schema.field(name).physical_name for name in snapshot.partition_columns}
     hidden = hidden_names({*snapshot.partition_columns, *physical})
     if request.files is not None:
-        return _given_plan(table, snapshot, retention, before, request.files, kept, hidden)
+        given = iceberg.without_elsewhere(request.files)
+        plan = _given_plan(table, snapshot, retention, before, given, kept, hidden)
+        return _without_iceberg(plan, iceberg)
     if request.mode == "lite":
-        return _lite_plan(table, snapshot, retention, now, kept, hidden)
+        return _without_iceberg(_lite_plan(table, snapshot, retention, now, kept, hidden), iceberg)
     listing = TreeListing(table.location, hidden, table.roots.allows, wanted=lambda paths: ~kept.has(paths))
     found = pa.Table.from_batches(old_and_unreferenced(listing.batches(), kept, before), LISTED)
-    found = pa.concat_tables([found, _old_row_maps(table, before), _old(iceberg.unneeded(), before)])
+    superseded = pa.Table.from_batches(old_and_unreferenced(iceberg.unneeded(), kept, before), LISTED)
+    found = pa.concat_tables([outside(found, iceberg.paths), _old_row_maps(table, before), superseded])
     return VacuumPlan(
         version=snapshot.version,
         retention=retention,
@@ -135,7 +141,13 @@ def make_plan(
         files=outside(found, listing.shielded).sort_by("path"),
         directories=[path for path, changed in listing.empty if changed < before],
         num_directories=listing.directories,
+        elsewhere={} if request.quarantine else _old_elsewhere(iceberg, before),
     )
+
+
+def _without_iceberg(plan: VacuumPlan, iceberg: IcebergFiles) -> VacuumPlan:
+    """Return a plan without files of Iceberg metadata: only a listing shows which are superseded."""
+    return replace(plan, files=outside(plan.files, iceberg.paths))
 
 
 def _given_plan(
@@ -256,10 +268,11 @@ def keep_tombstones(
     )
 
 
-def _old(batches: Iterable[pa.RecordBatch], before: int) -> pa.Table:
-    return pa.Table.from_batches(
-        (batch.filter(pc.less(batch.column("modified"), before)) for batch in batches), LISTED
-    )
+def _old_elsewhere(iceberg: IcebergFiles, before: int) -> dict[str, pa.Table]:
+    found: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)
+    for url, batch in iceberg.unneeded_elsewhere():
+        found[url].append(batch.filter(pc.less(batch.column("modified"), before)))
+    return {url: pa.Table.from_batches(batches, LISTED) for url, batches in found.items()}
 
 
 def _old_row_maps(table: OpenTable, before: int) -> pa.Table:

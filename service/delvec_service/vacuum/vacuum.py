@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -110,7 +110,7 @@ def vacuum(
         plan = make_plan(table, loader, ledger, clones, request, now)
         done = Vacuumed(plan, False, plan.files["path"].to_pylist(), plan.size_in_bytes, plan.directories)
         if request.dry_run:
-            return done
+            return _with_elsewhere(done, plan.elsewhere)
         if not plan.files.num_rows and not plan.directories:
             break
         run = _Run(table, loader, commits, locks, clones, plan, now, request.quarantine)
@@ -122,9 +122,45 @@ def vacuum(
     else:
         assert lost is not None  # noqa: S101 - the loop ran
         raise lost.error(table.name)
+    if plan.elsewhere:
+        done = _delete_elsewhere(table, done)
     if plan.reaches is not None and not request.keep_versions:
         write_reach(table, plan.reaches)
     return done
+
+
+def _delete_elsewhere(table: OpenTable, done: Vacuumed) -> Vacuumed:
+    """Delete superseded Iceberg files outside the table; no Delta log refers to them.
+
+    Raises:
+        VacuumIncomplete: storage did not delete all of them.
+    """
+    plan, gone = done.plan, {}
+    for url, files in plan.elsewhere.items():
+        paths = files["path"].to_pylist()
+        outcome = delete_files(url, paths, plan.before, allowed=table.roots.allows)
+        if outcome.error is not None:
+            raise VacuumIncomplete(
+                f"VACUUM of table '{table.name}' could not delete {len(outcome.failed)} superseded files of its "
+                f"Iceberg metadata at '{url}': {outcome.error.message} Nothing refers to them. Remove the cause and "
+                "run VACUUM again.",
+                table=table.name,
+                version=done.end_version or plan.version,
+                deleted=len(done.files) + len(outcome.deleted),
+                remaining=len(outcome.failed),
+                failed=[f"{url}/{path}" for path in outcome.failed[:_NAMED]],
+                cause=outcome.error.type,
+            ) from outcome.error
+        gone[url] = files.filter(pc.is_in(files["path"], value_set=pa.array(outcome.deleted, pa.string())))
+    done = _with_elsewhere(done, gone)
+    return replace(done, deleted=done.deleted or any(files.num_rows for files in gone.values()))
+
+
+def _with_elsewhere(done: Vacuumed, elsewhere: Mapping[str, pa.Table]) -> Vacuumed:
+    """Return a result that includes files outside the table, by URL."""
+    paths = [f"{url}/{path}" for url, files in elsewhere.items() for path in files["path"].to_pylist()]
+    size = sum(pc.sum(files["size"], min_count=0).as_py() or 0 for files in elsewhere.values())
+    return replace(done, files=[*done.files, *paths], size_in_bytes=done.size_in_bytes + size)
 
 
 @dataclass

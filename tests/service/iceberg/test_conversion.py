@@ -87,7 +87,7 @@ def test_a_crash_before_any_write_publishes_nothing_and_the_next_goes_on(
     assert writes > 3
     assert done.delta_version == 3
     assert rows(done) == delta_rows(people)
-    assert IcebergDirectory(opened, format_version).newest().metadata == done.metadata
+    assert IcebergDirectory(opened, format_version, {}).newest().metadata == done.metadata
 
 
 @BOTH
