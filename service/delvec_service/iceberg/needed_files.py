@@ -1,7 +1,7 @@
 """The files that unexpired Iceberg snapshots of a table need, for VACUUM."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
 
 import pyarrow as pa
 
@@ -20,8 +20,10 @@ from delvec_service.store.open_table import OpenTable
 
 __all__ = ["IcebergFiles"]
 
-_WRITTEN: Final = (".avro", ".parquet", ".puffin", ".tmp")
-"""Ends of the names of files that a conversion writes before it publishes the metadata, or leaves when it crashes."""
+_is_written_by_us = re.compile(
+    r"(?:.*/)?(?:(?:snap-\d+-)?[0-9a-f]{32}(?:-[^/]*)?\.(?:avro|parquet|puffin)|\.[^/]+\.[0-9a-f]{32}\.tmp)"
+).fullmatch
+"""Whether a path has the name of a file that a conversion writes before the metadata, or leaves when it crashes."""
 
 
 class IcebergFiles:
@@ -100,7 +102,7 @@ class IcebergFiles:
             listing.hides_metadata = False
             for batch in listing.batches():
                 paths = [f"{name}/{path}" for path in batch.column("path").to_pylist()]
-                mask = [path not in needed and path.endswith(_WRITTEN) for path in paths]
+                mask = [path not in needed and _is_written_by_us(path) is not None for path in paths]
                 below = pa.array([prefix + path for path in paths], pa.string())
                 old = batch.set_column(
                     batch.schema.get_field_index("path"), batch.schema.field("path"), below

@@ -18,6 +18,7 @@ from delvec.cli import main
 
 BOTH = pytest.mark.parametrize("format_version", [2, 3])
 LOCATION = "delvec.iceberg.location"
+LEFT = f"{'0a' * 16}-00001-00000"
 NOW = {"retention_hours": 0, "enforce_retention_duration": False}
 
 
@@ -102,8 +103,9 @@ def test_conversions_checks_lag_and_vacuum_follow_the_property(people, root, pla
     assert iceberg_rows(done) == delta_rows(people)
     assert [one["metadata-location"] for one in people.health()["iceberg"]] == [done["metadata-location"]]
     assert_sound(people)
-    orphan = folder / "deletes" / ("left.parquet" if format_version == 2 else "left.puffin")
+    orphan = folder / "deletes" / f"{LEFT}.{'parquet' if format_version == 2 else 'puffin'}"
     orphan.write_bytes(b"PAR1")
+    (folder / "deletes" / "not-ours.parquet").write_bytes(b"PAR1")
     needed = files(folder) - {str(orphan.relative_to(folder))}
     aged(root)
     listed = people.vacuum(dry_run=True, **NOW)["files"]
@@ -126,11 +128,11 @@ def test_lite_and_approved_vacuums_leave_iceberg_files(people, root, place):
     before = files(root)
     people.vacuum(mode="lite", **NOW)
     folder = root / "iceberg" if place == "elsewhere" else root / "people" / place
-    orphan = folder / ("" if place == "." else "v3") / "deletes" / "left.puffin"
+    orphan = folder / ("" if place == "." else "v3") / "deletes" / f"{LEFT}.puffin"
     orphan.write_bytes(b"PFA1")
     aged(root)
     plan = people.plan_vacuum(**NOW)
-    [listed] = [path for path in plan.files if path.endswith("left.puffin")]
+    [listed] = [path for path in plan.files if path.endswith(f"{LEFT}.puffin")]
     if place != "elsewhere":
         names = [path.removeprefix("people/") for path in before if "/_delta_log/" not in path]
         plan = dataclasses.replace(plan, files=[listed, *names])
@@ -281,10 +283,10 @@ def test_metadata_that_another_software_adds_stops_the_cleaning(people, root):
     done = people.to_iceberg()
     folder = root / "people" / "metadata"
     (folder / "00000-5d1c.metadata.json").write_text("{}")
-    (folder / "theirs.avro").write_bytes(b"Obj")
+    (folder / f"{LEFT}.avro").write_bytes(b"Obj")
     aged(root)
     people.vacuum(**NOW)
-    assert (folder / "theirs.avro").exists()
+    assert (folder / f"{LEFT}.avro").exists()
     assert iceberg_rows(done) == delta_rows(people)
 
 
@@ -294,7 +296,7 @@ def test_a_live_data_file_in_the_directory_is_never_taken(people, root):
     [found, *_] = (root / "people" / "p=a").glob("*.parquet")
     live = f"p=a/{found.name}"
     log = root / "people" / "_delta_log"
-    moved = "ice/v2/deletes/live.parquet"
+    moved = f"ice/v2/deletes/{LEFT}.parquet"
     (root / "people" / live).rename(root / "people" / moved)
     for commit in log.glob("*.json"):
         commit.write_text(commit.read_text().replace(live, moved))
