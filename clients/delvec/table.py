@@ -349,7 +349,6 @@ class DeltaTable(CheckedTable):
 
         Raises:
             IcebergUnsupported: Iceberg cannot express a column, or another Iceberg table is in the directory.
-            LocationNotAllowed: the property ``delvec.iceberg.location`` leads out of the roots, or into another table.
             CorruptTable: earlier published metadata, or a deletion vector, cannot be read.
             IcebergCatalogError: the catalog refused it; it is still published in the table's directory.
             EngineUnavailable: catalogs need PyIceberg, which is not installed where the service runs.
