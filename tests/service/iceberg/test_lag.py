@@ -1,6 +1,7 @@
 """The lag of Iceberg metadata in health, for every kind of conversion."""
 
 import json
+import re
 
 import pytest
 
@@ -81,4 +82,5 @@ def test_the_shell_says_it(people, tmp_path, capsys):
     people.append([{"id": 30}])
     with pytest.raises(SystemExit):
         main(["health", str(tmp_path / "people")])
-    assert "Iceberg format version 3: version 1, 1 versions and 0 s behind" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert re.search(r"Iceberg format version 3: version 1, 1 versions and \d+ s behind", printed)
