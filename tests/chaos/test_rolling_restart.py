@@ -132,5 +132,5 @@ def test_workers_share_a_port_and_are_replaced_under_load(tmp_path, replica):
 def test_workers_without_a_shared_store_are_refused_at_startup(tmp_path):
     service = Replica(0, tmp_path, str(tmp_path), "sqlite://", DELVEC_WORKERS="2")
     service.start()
-    assert service.ended() == 1
+    assert service.ended() == 2
     assert "cannot share an in-memory database" in service.tail()

@@ -298,35 +298,35 @@ class MaintenanceRun(Envelope):
 
 
 class TaskReport(Envelope):
-    """How far a task is: sent again and again while it runs, and once when it ends."""
+    """Progress of a task: sent every second while it runs, and once when it ends."""
 
-    id: TransactionId = Field(description="Of the task.")
+    id: TransactionId = Field(description="The task's id.")
     operation: TaskOperation = Field(description="What it does.")
     engine: TaskEngine = Field(description="What runs it.")
     state: Literal["running", "done", "failed"] = Field(description="Whether it runs, or how it ended.")
-    elapsed_seconds: float = Field(ge=0, le=1e8, allow_inf_nan=False, description="Since it began.")
+    elapsed_seconds: float = Field(ge=0, le=1e8, allow_inf_nan=False, description="Seconds since it started.")
     num_files: Long = Field(description="Files to rewrite.")
-    files_done: Long = Field(description="Those of them that were rewritten.")
+    files_done: Long = Field(description="How many of them were rewritten.")
     size_in_bytes: Long = Field(description="Bytes of the files to rewrite.")
-    bytes_done: Long = Field(description="Those of them that were rewritten.")
+    bytes_done: Long = Field(description="How many of them were rewritten.")
 
 
 class MaintenanceTask(Answer):
     """Maintenance that is running, or ended less than a day ago."""
 
-    id: str = Field(description="Of the task.")
+    id: str = Field(description="The task's id.")
     operation: str = Field(description="What it does.")
     engine: str = Field(description="What runs it.")
     principal: str | None = Field(description="Who started it; absent if the service requires no tokens.")
     state: TaskState = Field(
-        description="`lost`: nothing was heard of it for a minute; its process may be dead. Its commits stay."
+        description="`lost`: it has not reported for a minute; its process may be dead. Its commits stay."
     )
     started_at: datetime = Field(description="ISO 8601.")
-    updated_at: datetime = Field(description="When it was last heard of; ISO 8601.")
+    updated_at: datetime = Field(description="When it last reported; ISO 8601.")
     num_files: int = Field(description="Files to rewrite.")
-    files_done: int = Field(description="Those of them that were rewritten.")
+    files_done: int = Field(description="How many of them were rewritten.")
     size_in_bytes: int = Field(description="Bytes of the files to rewrite.")
-    bytes_done: int = Field(description="Those of them that were rewritten.")
+    bytes_done: int = Field(description="How many of them were rewritten.")
     bytes_per_second: float | None = Field(description="On average; absent before the first byte.")
     seconds_left: float | None = Field(
         description="At that rate; absent before the first byte, and if it does not run."
@@ -336,7 +336,9 @@ class MaintenanceTask(Answer):
 class MaintenanceTasksResponse(Answer):
     """Tasks, newest first."""
 
-    tasks: list[MaintenanceTask]
+    tasks: list[MaintenanceTask] = Field(
+        description="The running tasks, and those that ended less than a day ago."
+    )
 
 
 class PlannedMaintenance(Answer):

@@ -171,6 +171,17 @@ TAGS: Final[Mapping[str, str]] = {
 _COLUMN: Final = {"name": "id", "type": "long", "nullable": True, "metadata": {}}
 
 EXAMPLES: Final[Mapping[str, Any]] = {
+    "TaskReport": {
+        "id": "5a1f0c9e-2f5d-4a8e-9a3e-0d6b7c1e2f34",
+        "operation": "OPTIMIZE",
+        "engine": "delvec-duckdb",
+        "state": "running",
+        "elapsed-seconds": 12.5,
+        "num-files": 40,
+        "files-done": 11,
+        "size-in-bytes": 4294967296,
+        "bytes-done": 1181116006,
+    },
     "AdditionsRequest": {"start": {"version": 3, "index": 0}, "max-files": 1000},
     "AllocateRequest": {"sizes": [34, 1290]},
     "AlterRequest": {"changes": [{"change": "set-properties", "properties": {"delta.appendOnly": "true"}}]},
