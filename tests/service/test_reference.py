@@ -1,8 +1,10 @@
 """The API reference: complete, consistent with the routes, and self-contained."""
 
 import base64
+import gc
 import hashlib
 import re
+import weakref
 from html.parser import HTMLParser
 
 import pytest
@@ -164,3 +166,13 @@ def test_page_can_be_read_without_the_token(running):
     with running(token="secret") as client:
         assert client.get("/docs").status_code == 200
         assert client.get("/v1/tables").status_code == 401
+
+
+def test_an_application_is_freed_after_use(running):
+    """Endpoints that refer to it would keep it: FastAPI caches them for the life of the process."""
+    with running() as client:
+        assert client.get("/docs").status_code == 200
+        application = weakref.ref(client.app)
+    del client
+    gc.collect()
+    assert application() is None

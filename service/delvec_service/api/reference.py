@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any, Final
 
-from fastapi import FastAPI, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 
 from delvec_service.api.glossary import EXAMPLES, FIELDS, PARAMETERS, RESPONSES, TAGS
@@ -47,12 +47,14 @@ def install(app: FastAPI) -> None:
             described.append(_document(app))
         return described[0]
 
-    async def page() -> Response:
-        headers = {"Content-Security-Policy": _POLICY, "X-Content-Type-Options": "nosniff"}
-        return Response(_page(document()), media_type="text/html", headers=headers)
-
     app.openapi = document  # type: ignore[method-assign]
-    app.add_api_route("/docs", page, include_in_schema=False)
+    app.add_api_route("/docs", _docs, include_in_schema=False)
+
+
+async def _docs(request: Request) -> Response:
+    # Not a closure over the application: FastAPI caches every endpoint for the life of the process.
+    headers = {"Content-Security-Policy": _POLICY, "X-Content-Type-Options": "nosniff"}
+    return Response(_page(request.app.openapi()), media_type="text/html", headers=headers)
 
 
 def _document(app: FastAPI) -> dict[str, Any]:
