@@ -38,8 +38,8 @@ FOLDER_SCHEMA = {
 
 
 @contextmanager
-def serving(folder, **settings):
-    """Yield the address of a service."""
+def serving(page, folder, **settings):
+    """Yield the address of a service, which ends when the page has left it: pages poll."""
     app = create_app(Settings(database_url=f"sqlite:///{folder / 'store.db'}", **settings))
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
@@ -50,6 +50,7 @@ def serving(folder, **settings):
         try:
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         finally:
+            page.goto("about:blank")
             server.should_exit = True
             thread.join()
 
@@ -78,8 +79,8 @@ def page(chromium):
 
 
 @pytest.fixture
-def address(tmp_path):
-    with serving(tmp_path) as address:
+def address(page, tmp_path):
+    with serving(page, tmp_path) as address:
         for name in ("people", "orders", "events"):
             body = {"location": str(tmp_path / name), "name": name, "schema": FOLDER_SCHEMA}
             post(f"{address}/v1/tables", json=body).raise_for_status()
@@ -126,7 +127,7 @@ def test_a_task_is_run_without_leaving_the_page(page, address):
 
 
 def test_sign_in_by_keyboard(page, tmp_path):
-    with serving(tmp_path, token="secret") as address:
+    with serving(page, tmp_path, token="secret") as address:
         page.goto(address)
         assert page.url.endswith("/dashboard/sign-in")
         page.keyboard.type("secret")  # the field is focused
@@ -269,7 +270,7 @@ def test_text_has_enough_contrast(page, address, scheme):
 
 
 def test_a_thousand_tables_and_none(page, tmp_path):
-    with serving(tmp_path) as address:
+    with serving(page, tmp_path) as address:
         page.goto(address)
         assert "There are no registered tables" in page.locator("main").inner_text()
     database = Database(f"sqlite:///{tmp_path / 'store.db'}")
@@ -282,7 +283,7 @@ def test_a_thousand_tables_and_none(page, tmp_path):
             session.add(TableRow(location=f"file:///t/{number}", **row))
             session.add(HealthSampleRow(table_id=id_, **sample | {"score": number / 20, "actions": HOSTILE}))
     database.close()
-    with serving(tmp_path) as address:
+    with serving(page, tmp_path) as address:
         page.goto(address)
         rows = page.locator("#tables tbody tr")
         assert rows.count() == 50
@@ -299,7 +300,7 @@ def test_a_thousand_tables_and_none(page, tmp_path):
 
 
 def test_a_reader_sees_no_actions(page, tmp_path):
-    with serving(tmp_path, token="root") as address:
+    with serving(page, tmp_path, token="root") as address:
         root = {"Authorization": "Bearer root"}
         for name in ("people", "salaries"):
             body = {"location": str(tmp_path / name), "name": name, "schema": FOLDER_SCHEMA}
