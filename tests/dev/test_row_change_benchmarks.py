@@ -137,7 +137,7 @@ def test_memory_is_that_of_a_process_and_its_children() -> None:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_cpu_is_that_of_children_of_children_too() -> None:
-    """Also once they have ended, if whoever started them waited for them."""
+    """Also after they ended, if their parent waited for them."""
     work = "import time\nwhile time.process_time() < 0.5: pass"
     child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {work!r}], check=True)"
     program = f"{child}; print(1, flush=True); sys.stdin.read()"

@@ -37,7 +37,7 @@ class WritableTable(ReadableTable):
 def self_read_version(table: ReadableTable, data: Any) -> int | None:
     """Return the version of a table that lazy rows read; None if they do not read it, or it cannot be determined.
 
-    Time travel does not count: whoever asks for a version wants its rows, regardless of later commits.
+    Reads with time travel are exempt: they name a version, so later commits do not matter.
 
     Raises:
         UnsupportedOperation: they read the table in a way that does not show the version.

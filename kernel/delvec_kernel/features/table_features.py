@@ -121,7 +121,7 @@ def _check_not_geospatial(metadata: Metadata, table: str) -> None:
     try:
         schema = StructType.from_json(metadata.schema_string)
     except InvalidSchema:
-        # Whoever parses the schema reports the error.
+        # The schema's parser reports the error.
         return
     names = [item.name for item in schema.fields if has_geospatial(item.type)]
     if names:

@@ -1,4 +1,4 @@
-"""What PURGE and OPTIMIZE are said to gain is what they gain, whoever wrote the files and whichever rows are deleted."""
+"""PURGE and OPTIMIZE gain what their dry runs predict, for files of any writer and any deleted rows."""
 
 from dataclasses import replace
 
