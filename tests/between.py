@@ -1,9 +1,10 @@
-"""Runs another service's commands in the middle of a commit, without waiting for threads."""
+"""Runs commands in the middle of another: of a commit, or of a VACUUM."""
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
 
+import delvec_service.vacuum.vacuum as vacuuming
 from delvec_service.commits import fault_points
 
 
@@ -26,3 +27,18 @@ def in_between(running, table, *actions, point="before_put"):
             yield answers
     assert waiting == []
     assert [answer.status_code for answer in answers] == [200] * len(answers), answers
+
+
+@contextmanager
+def during_deletes(monkeypatch, command, *, seconds):
+    """Start ``command`` on another thread when VACUUM is about to delete files, and give it some seconds; yields its future in a list."""
+    delete, started = vacuuming.delete_files, []
+    with ThreadPoolExecutor(1) as pool:
+
+        def late(*arguments, **options):
+            started.append(pool.submit(command))
+            wait(started, seconds)
+            return delete(*arguments, **options)
+
+        monkeypatch.setattr(vacuuming, "delete_files", late)
+        yield started

@@ -13,6 +13,7 @@ __all__ = [
     "PROPERTIES",
     "SYMLINK_MANIFESTS",
     "Property",
+    "byte_size_text",
     "is_true",
     "known_property",
     "parse_byte_size",
@@ -206,7 +207,17 @@ def is_true(configuration: Mapping[str, str], name: str) -> bool:
     return configuration.get(name, "").strip().lower() == "true"
 
 
+_BYTE_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_BYTE_UNIT: Final = 1024
 _BYTE_SIZE: Final = re.compile(r"\s*(\d{1,15})\s*(?:([kmgtp])i?)?b?\s*", re.IGNORECASE | re.ASCII)
+
+
+def byte_size_text(size: float) -> str:
+    """Return a number of bytes in the largest unit that fits, such as ``12.3 MiB``."""
+    number, unit = float(size), 0
+    while abs(number) >= _BYTE_UNIT and unit < len(_BYTE_UNITS) - 1:
+        number, unit = number / _BYTE_UNIT, unit + 1
+    return f"{number:.1f} {_BYTE_UNITS[unit]}" if unit else f"{number:.0f} {_BYTE_UNITS[unit]}"
 
 
 def parse_byte_size(text: str) -> int | None:

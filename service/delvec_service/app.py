@@ -240,15 +240,12 @@ def _limits(settings: Settings, observer: Observer) -> RequestLimits | None:
 
 
 def _provider(settings: Settings) -> "IdentityProvider | None":
-    if settings.oidc_issuer is None or settings.oidc_audience is None:
+    if settings.oidc_issuer is None:
         return None
     from delvec_service.auth.oidc import IdentityProvider, OidcSettings  # with cryptography
 
-    return IdentityProvider(
-        OidcSettings(
-            settings.oidc_issuer, settings.oidc_audience, settings.oidc_jwks_url, settings.oidc_groups_claim
-        )
-    )
+    wanted = OidcSettings.of(settings)
+    return None if wanted is None else IdentityProvider(wanted)
 
 
 def _internal_app(service: Service) -> FastAPI:

@@ -150,20 +150,15 @@ def _address(settings: Settings) -> Iterator[Finding]:
 
 
 def _identity_provider(settings: Settings) -> Iterator[Finding]:
-    if settings.oidc_issuer is None or settings.oidc_audience is None:
+    if settings.oidc_issuer is None:
         return
-    from delvec_service.auth.oidc import IdentityProvider, OidcSettings
+    from delvec_service.auth.oidc import IdentityProvider, OidcSettings  # with cryptography
 
-    provider = IdentityProvider(
-        OidcSettings(
-            settings.oidc_issuer,
-            settings.oidc_audience,
-            settings.oidc_jwks_url,
-            settings.oidc_groups_claim,
-        )
-    )
+    wanted = OidcSettings.of(settings)
+    if wanted is None:
+        return
     try:
-        count = provider.check()
+        count = IdentityProvider(wanted).check()
     except DelvecError as error:
         yield Finding(
             "identity-provider",

@@ -1,12 +1,13 @@
 """RESTORE and a running VACUUM in two service processes on one store: neither deletes or restores the other's files."""
 
 from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 
 import pytest
+from tests.between import during_deletes
 from tests.chaos.replica import Replica
 
 import delvec
-import delvec_service.vacuum.vacuum as vacuuming
 from delvec_service.commits.commit import Commits
 
 START_SECONDS = 300
@@ -43,15 +44,7 @@ def ids(table):
 def test_a_restore_waits_for_a_vacuum_that_another_process_runs(lakes, monkeypatch):
     """Between VACUUM's read of the log and its deletes, the RESTORE would find all files and commit them."""
     here, there = lakes
-    delete, restores = vacuuming.delete_files, []
-    with ThreadPoolExecutor(1) as pool:
-
-        def late(*arguments, **options):
-            restores.append(pool.submit(there.restore, 1))
-            wait(restores, 3)
-            return delete(*arguments, **options)
-
-        monkeypatch.setattr(vacuuming, "delete_files", late)
+    with during_deletes(monkeypatch, partial(there.restore, 1), seconds=3) as restores:
         assert here.vacuum(0, enforce_retention_duration=False)["num-files"] == 1
         with pytest.raises(delvec.MissingRestoreFiles):
             restores[0].result(START_SECONDS)

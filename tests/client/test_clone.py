@@ -3,11 +3,12 @@
 import json
 import os
 import shutil
-from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.between import during_deletes
 from tests.checked import assert_sound
 
 import delvec
@@ -208,15 +209,7 @@ def test_a_restore_of_a_clone_before_files_of_its_source_go_keeps_them(marked, f
 
 
 def test_a_restore_of_a_clone_waits_while_files_of_its_source_go(marked, forgetful, monkeypatch):
-    delete, restores = vacuuming.delete_files, []
-    with ThreadPoolExecutor(1) as pool:
-
-        def late(*given, **options):
-            restores.append(pool.submit(forgetful.restore, 0))
-            wait(restores, 3)
-            return delete(*given, **options)
-
-        monkeypatch.setattr(vacuuming, "delete_files", late)
+    with during_deletes(monkeypatch, partial(forgetful.restore, 0), seconds=3) as restores:
         assert marked.vacuum(0, enforce_retention_duration=False)["num-files"] > 1
         with pytest.raises(delvec.MissingRestoreFiles):
             restores[0].result(300)

@@ -4,16 +4,17 @@ import json
 import random
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 
 import deltalake
 import pyarrow as pa
 import pytest
+from tests.between import during_deletes
 from tests.checked import assert_sound
 
 import delvec
-import delvec_service.vacuum.vacuum as vacuuming
 from delvec.cli import main
 from delvec_service.commits.commit import Commits
 
@@ -346,15 +347,7 @@ def test_a_vacuum_that_others_run_meanwhile_is_noticed(replaced, tmp_path, monke
 
 def test_a_vacuum_that_deletes_by_now_is_waited_for(replaced, monkeypatch):
     """Between VACUUM's read of the log and its deletes."""
-    delete, restores = vacuuming.delete_files, []
-    with ThreadPoolExecutor(1) as pool:
-
-        def late(*arguments, **options):
-            restores.append(pool.submit(replaced.restore, 1))
-            wait(restores, 0.5)
-            return delete(*arguments, **options)
-
-        monkeypatch.setattr(vacuuming, "delete_files", late)
+    with during_deletes(monkeypatch, partial(replaced.restore, 1), seconds=0.5) as restores:
         assert replaced.vacuum(0, enforce_retention_duration=False)["num-files"] == 1
         with pytest.raises(delvec.MissingRestoreFiles):
             restores[0].result(60)

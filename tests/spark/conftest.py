@@ -9,7 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 
+import delvec
 from delvec.scan import Scan
+from delvec.spark import use
 from delvec_kernel.deletion_vectors.deletion_vector import inline, serialize_bitmap
 from delvec_kernel.expressions import predicate as predicates
 from delvec_kernel.schema.types import StructType, schema_from
@@ -99,3 +101,13 @@ def numbers_scan(tmp_path_factory):
 def where():
     """Parse a predicate against a scan's schema."""
     return lambda scan, text: predicates.parse(text, scan.schema)
+
+
+@pytest.fixture(scope="module")
+def used_connection(tmp_path_factory):
+    """The connection that ``delvec.spark.DeltaTable`` uses."""
+    database = tmp_path_factory.mktemp("state") / "delvec.db"
+    with delvec.connect(database_url=f"sqlite:///{database}") as connection:
+        use(connection)
+        yield connection
+        use(None)

@@ -17,12 +17,8 @@ SCHEMA = "id long, name string, age int, place struct<city: string, zip: int>"
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory):
-    database = tmp_path_factory.mktemp("state") / "delvec.db"
-    with delvec.connect(database_url=f"sqlite:///{database}") as connection:
-        use(connection)
-        yield connection
-        use(None)
+def lake(used_connection):
+    return used_connection
 
 
 @pytest.fixture

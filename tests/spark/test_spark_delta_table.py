@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
 import delvec
-from delvec.spark import DeltaTable, use
+from delvec.spark import DeltaTable
 from delvec.spark.columns import to_sql, without_alias
 
 pytestmark = pytest.mark.spark
@@ -19,12 +19,8 @@ SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("country", pa.st
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory):
-    database = tmp_path_factory.mktemp("state") / "delvec.db"
-    with delvec.connect(database_url=f"sqlite:///{database}") as connection:
-        use(connection)
-        yield connection
-        use(None)
+def lake(used_connection):
+    return used_connection
 
 
 @pytest.fixture

@@ -17,6 +17,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 from rich.text import Text
 
+from delvec_kernel.table_properties import byte_size_text
+
 __all__ = [
     "instant",
     "number",
@@ -33,7 +35,6 @@ __all__ = [
 
 _QUICK_SECONDS: Final = 1.0
 _LOOK_SECONDS: Final = 0.2
-_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 @contextmanager
@@ -166,13 +167,8 @@ def number(value: float | None) -> str:
 
 
 def size_of(count: float | None) -> str:
-    """Return a number of bytes in the largest unit that fits: ``12.3 MiB``."""
-    if count is None:
-        return ""
-    left, unit = float(count), 0
-    while left >= 1024 and unit < len(_UNITS) - 1:  # noqa: PLR2004 - the next unit
-        left, unit = left / 1024, unit + 1
-    return f"{left:.1f} {_UNITS[unit]}" if unit else f"{left:.0f} B"
+    """Return a number of bytes in the largest unit that fits, ``12.3 MiB``; nothing for None."""
+    return "" if count is None else byte_size_text(count)
 
 
 def span_of(seconds: float | None) -> str:

@@ -205,7 +205,6 @@ class OptimizeRun:
         self._clock = Clock()
         self._counts: dict[str, int | None] = {**_METRICS}
         self._version: int | None = None
-        self._done_bytes = 0
         self._cubes: ZCubeRules | None = None
         self._rules = CompactionRules()
         self._copies: CopyPlan | None = None
@@ -265,7 +264,6 @@ class OptimizeRun:
                 self.progress.begin(scan.files.take(pa.array(places)), passes)
                 self._commit(engine, scan, batch)
                 partitions |= {self._partition(scan, each.bin) for each in batch}
-                self._done_bytes += sum(each.bin.size for each in batch)
                 self._add("totalFilesSkipped", -sum(len(each.bin.files) for each in batch))
                 self._add("numBins", len(batch))
                 self._add("numBatches", 1)
@@ -361,7 +359,7 @@ class OptimizeRun:
                 size, wanted.max_deleted_ratio, wanted.purge, wanted.min_deleted_ratio
             )
             bins = pack(scan.files, keys, self._rules)
-        left = None if wanted.max_bytes is None else max(0, wanted.max_bytes - self._done_bytes)
+        left = None if wanted.max_bytes is None else max(0, wanted.max_bytes - self.progress.committed_bytes)
         bins = within(bins, left)
         self._copies = self._copy_plan(scan)
         return scan, bins

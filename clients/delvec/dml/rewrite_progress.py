@@ -99,6 +99,11 @@ class RewriteProgress:
         self._call()
 
     @property
+    def committed_bytes(self) -> int:
+        """Bytes of the old files whose rewrite is committed."""
+        return self._committed.bytes
+
+    @property
     def done(self) -> Done:
         """The work done so far, including uncommitted work."""
         with self._lock:

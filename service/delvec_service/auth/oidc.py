@@ -5,13 +5,14 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import httpx
 import jwt
 
 from delvec_kernel.errors import IdentityProviderUnavailable, Unauthorized
 from delvec_service.auth.principals import Principal
+from delvec_service.config import Settings
 from delvec_service.logs import logger
 
 __all__ = ["IdentityProvider", "OidcSettings"]
@@ -56,6 +57,15 @@ class OidcSettings:
     audience: str
     jwks_url: str | None = None
     groups_claim: str = "groups"
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self | None:
+        """Return those of the service; None if it has no identity provider."""
+        if settings.oidc_issuer is None or settings.oidc_audience is None:
+            return None
+        return cls(
+            settings.oidc_issuer, settings.oidc_audience, settings.oidc_jwks_url, settings.oidc_groups_claim
+        )
 
 
 class IdentityProvider:

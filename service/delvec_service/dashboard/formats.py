@@ -7,11 +7,10 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from delvec_kernel.health.health import SCORE_BANDS
+from delvec_kernel.table_properties import byte_size_text
 
 __all__ = ["FILTERS", "charts", "columns", "commit_charts"]
 
-_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-_STEP: Final = 1024
 _HOUR: Final = 3600
 _SIZE: Final = re.compile("bytes|size", re.IGNORECASE)
 _NOTHING: Final = "-"
@@ -21,12 +20,7 @@ _SPANS: Final = ((86_400 * 365, "y"), (86_400, "d"), (3600, "h"), (60, "min"))
 
 def size(value: float | None) -> str:
     """Return a number of bytes with a unit."""
-    if value is None:
-        return _NOTHING
-    number, unit = float(value), 0
-    while abs(number) >= _STEP and unit < len(_UNITS) - 1:
-        number, unit = number / _STEP, unit + 1
-    return f"{number:.0f} {_UNITS[unit]}" if not unit else f"{number:.1f} {_UNITS[unit]}"
+    return _NOTHING if value is None else byte_size_text(value)
 
 
 def count(value: float | None) -> str:

@@ -155,7 +155,7 @@ class IcebergConversion:
                     continue
                 if before is None:
                     directory.check_usable()
-                if before is not None and self._is_shown(before, snapshot, directory):
+                elif self._is_shown(before, snapshot, directory):
                     directory.point_to(before.number)
                     return _table(before, directory)
                 metadata = self._next(table, directory, before, snapshot, squash=squash)

@@ -38,7 +38,9 @@ from delvec.engines.spark.local_execution import (
     OBJECT_STORES,
     SOURCE_BYTES,
     driver_engine,
+    is_enabled,
     is_out_of_reach,
+    local_source,
     note_out_of_reach,
 )
 from delvec.engines.spark.row_sets import drop_zip_importers
@@ -46,7 +48,7 @@ from delvec.engines.spark.session import is_remote
 from delvec.engines.spark.task_rows import BufferedWriter, batches_in, sendable_bytes
 from delvec.scan import Scan
 from delvec_kernel.deletion_vectors.deletion_vector import deserialize_bitmap, serialize_bitmap
-from delvec_kernel.errors import BadRequest, DelvecError, StorageError, from_wire
+from delvec_kernel.errors import DelvecError, StorageError, from_wire
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.types import StructType, has_variant
 from delvec_kernel.wire import AddFile, ChangeFile
@@ -281,10 +283,7 @@ def shares(scan: Scan, parallel: int) -> list[Share]:
 def _turned_off(spark: SparkSession) -> str | None:
     if is_remote(spark):
         return "with Spark Connect, tasks cannot be given work of their own"
-    enabled = str(spark.conf.get(ENABLED, "false")).strip().lower()
-    if enabled not in {"true", "false"}:
-        raise BadRequest(f"{ENABLED} must be true or false, not {enabled!r}")
-    if enabled == "false":
+    if not is_enabled(spark, ENABLED, default=False):
         return f"{ENABLED} is not true"
     return None if find_spec("duckdb") else "DuckDB is not installed"
 
@@ -387,11 +386,9 @@ def _change(work: _Work) -> RowChange:
     assert work.change is not None  # noqa: S101 - rows are changed
     if work.source is None or work.source_schema is None:
         return work.change
-    from delvec.engines.duckdb.merge_source import merge_source
-
     with pa.ipc.open_stream(pa.py_buffer(work.source)) as stream:
         rows = stream.read_all()
-    return replace(work.change, source=replace(merge_source(rows), schema=work.source_schema))
+    return replace(work.change, source=local_source(rows, work.source_schema))
 
 
 def _sinks(rows: Any, changes: Any) -> Any:

@@ -14,19 +14,20 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any, Final, TypeVar
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
 from delvec.engines.operation import operation
 from delvec.engines.protocol import WriteTarget
-from delvec.engines.row_changes import ChangedRows, RowChange
+from delvec.engines.row_changes import ChangedRows, MergeSource, RowChange
 from delvec.engines.spark.engine_equivalence import UsedExpression, difference, expressions_of
 from delvec.engines.spark.session import is_remote
 from delvec.scan import Scan
 from delvec_kernel.errors import BadRequest, DelvecError, StorageError
 from delvec_kernel.expressions.predicate import Predicate
-from delvec_kernel.schema.types import has_variant
+from delvec_kernel.schema.types import StructType, has_variant
 from delvec_kernel.table_properties import parse_byte_size
 
 __all__ = [
@@ -36,7 +37,9 @@ __all__ = [
     "SOURCE_BYTES",
     "LocalExecution",
     "driver_engine",
+    "is_enabled",
     "is_out_of_reach",
+    "local_source",
     "note_out_of_reach",
 ]
 
@@ -96,9 +99,7 @@ class LocalExecution:
             if rows is None:
                 self._log_reason(scan, f"the source is larger than {SOURCE_BYTES:,} bytes")
                 return None
-            from delvec.engines.duckdb.merge_source import merge_source
-
-            change = replace(change, source=replace(merge_source(rows), schema=source.schema))
+            change = replace(change, source=local_source(rows, source.schema))
         return self._try(scan, lambda engine: engine.change_rows(scan, change, target))
 
     def copies(self, scan: Scan) -> bool:
@@ -181,6 +182,25 @@ class LocalExecution:
         )
 
 
+def is_enabled(spark: SparkSession, setting: str, *, default: bool) -> bool:
+    """Whether a setting of the session is true.
+
+    Raises:
+        BadRequest: it is neither true nor false.
+    """
+    value = str(spark.conf.get(setting, str(default))).strip().lower()
+    if value not in {"true", "false"}:
+        raise BadRequest(f"{setting} must be true or false, not {value!r}")
+    return value == "true"
+
+
+def local_source(rows: pa.Table, schema: StructType) -> MergeSource:
+    """Return the rows of a Spark source, which has this schema, as a source for the DuckDB engine."""
+    from delvec.engines.duckdb.merge_source import merge_source
+
+    return replace(merge_source(rows), schema=schema)
+
+
 def is_out_of_reach(scan: Scan) -> bool:
     """Whether storage did not respond a few minutes ago."""
     return time.monotonic() - _unreachable.get(_store_of(scan), -_PATIENCE) < _PATIENCE
@@ -208,10 +228,7 @@ def _turned_off(spark: SparkSession) -> str | None:
     """Return why local execution is off for this session, for logs; None if it is on."""
     if is_remote(spark):
         return "with Spark Connect, the driver is another process"
-    enabled = str(spark.conf.get(ENABLED, "true")).strip().lower()
-    if enabled not in {"true", "false"}:
-        raise BadRequest(f"{ENABLED} must be true or false, not {enabled!r}")
-    if enabled == "false":
+    if not is_enabled(spark, ENABLED, default=True):
         return f"{ENABLED} is false"
     return None if find_spec("duckdb") else "DuckDB is not installed"
 
