@@ -57,14 +57,16 @@ INVARIANTS: Final = {
     "iceberg-record-counts": (
         "The manifests have the right number of rows for each data file, deleted rows included."
     ),
-    "iceberg-one-delete-per-file": "A data file has at most one delete file or Iceberg deletion vector.",
+    "iceberg-one-delete-per-file": (
+        "A data file has at most one delete file, shared or not, or Iceberg deletion vector."
+    ),
     "iceberg-dangling-delete": (
         "Delete files are of the format version's kind, and refer to a data file of the snapshot with the "
-        "same partition and spec."
+        "same partition and spec, which is inside their bounds."
     ),
     "iceberg-delete-file": (
         "Each delete file and Puffin file is in storage, with the size, offsets and data files in the "
-        "manifests."
+        "manifests; a shared one has as many rows as its footer says."
     ),
     "iceberg-deleted-rows": "Iceberg and Delta delete the same rows.",
     "iceberg-sequence-numbers": (
