@@ -1,5 +1,6 @@
 """The compared systems: one class each, with the same four jobs."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -119,11 +120,11 @@ class DeltaSpark:
         return sums(self.spark.read.format("delta").load(str(table)))
 
 
-def spark_session(jars: Path, scratch: Path, cores: int) -> Any:
-    """Return a session with delta-spark, tuned for ``cores`` cores."""
+def spark_session(jars: Path, scratch: Path, cores: int, more: Sequence[str] = ()) -> Any:
+    """Return a session with delta-spark and ``more`` JARs, by the beginnings of their names, tuned for ``cores`` cores."""
     from pyspark.sql import SparkSession
 
-    wanted = ("delta-spark", "delta-storage", "delta-kernel", "unitycatalog", "jts-core")
+    wanted = ("delta-spark", "delta-storage", "delta-kernel", "unitycatalog", "jts-core", *more)
     found = [str(jar) for jar in sorted(jars.glob("*.jar")) if jar.name.startswith(wanted)]
     session = (
         SparkSession.builder.master(f"local[{cores}]")

@@ -10,6 +10,7 @@ from typing import Final
 from delvec_kernel.errors import BadRequest, CorruptTable
 
 __all__ = [
+    "ICEBERG_FORMAT_VERSIONS",
     "PROPERTIES",
     "SYMLINK_MANIFESTS",
     "Property",
@@ -99,6 +100,8 @@ _NOT_YET: Final = "needs a feature that Delvec does not implement yet"
 
 SYMLINK_MANIFESTS: Final = "delta.compatibility.symlinkFormatManifest.enabled"
 """Whether symlink manifests are kept up to date."""
+ICEBERG_FORMAT_VERSIONS: Final = "delvec.iceberg.formatVersions"
+"""Convert to Iceberg after each commit, to these format versions: ``2``, ``3`` or ``2,3``."""
 
 PROPERTIES: Final[Mapping[str, Property]] = {
     "delta.appendOnly": _flag("appendOnly"),

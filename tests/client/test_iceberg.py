@@ -6,6 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.iceberg_tables import assert_sound, delta_rows, iceberg_rows, iceberg_table, summary
 
@@ -203,6 +204,31 @@ def test_every_type_with_and_without_column_mapping(lake, tmp_path, mapping, for
         ("i", "3"),
     ):
         assert len(found.scan(row_filter=f"{name} = {literal}").to_arrow()) == 1, name
+
+
+@pytest.mark.parametrize("mapping", ["name", "id"])
+def test_files_have_the_ids_of_elements_keys_and_values(lake, tmp_path, mapping):
+    """Where files have ids at all, Iceberg's readers for Java need them all."""
+    properties = {"delta.columnMapping.mode": mapping, "delvec.iceberg.formatVersions": "2"}
+    table = lake.create_table(tmp_path / "t", TYPES, properties=properties)
+    table.append(pa.Table.from_pylist([ROW, {**ROW, "id": 2}], TYPES))
+    table.update({"text": "'x'"}, "id = 2")
+    done = table.to_iceberg()
+
+    wanted = {field.name: field.field_type for field in iceberg_table(done).schema().fields}
+    files = table.scan().files()
+    assert len(files) == 2
+    for file in files:
+        in_file = pq.read_schema(file.removeprefix("file://"))
+        of_list, of_map = (in_file.field(TYPES.get_field_index(name)).type for name in ("list", "map"))
+        assert number(of_list.value_field) == wanted["list"].element_id
+        assert number(of_map.key_field) == wanted["map"].key_id
+        assert number(of_map.item_field) == wanted["map"].value_id
+        assert number(of_map.item_type.value_field) == wanted["map"].value_type.element_id
+
+
+def number(field):
+    return int(field.metadata[b"PARQUET:field_id"])
 
 
 @BOTH

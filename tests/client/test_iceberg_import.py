@@ -13,6 +13,7 @@ import pytest
 from pyiceberg.types import DoubleType, LongType, StringType
 from tests import iceberg_by_hand as iceberg
 from tests.checked import assert_sound
+from tests.iceberg_tables import iceberg_table
 
 import delvec
 from delvec.cli import main
@@ -221,6 +222,28 @@ def test_columns_that_changed(lake, tmp_path):
     table.delete("label = 'a'")
     assert table.to_arrow().sort_by("id")["label"].to_pylist() == ["b", "c"]
     assert_sound(folder)
+
+
+def test_elements_keys_and_values_keep_their_ids(lake, tmp_path):
+    """Iceberg's readers for Java find them by id in files that have ids."""
+    schema = pa.schema(
+        [("id", pa.int64()), ("l", pa.list_(pa.int64())), ("m", pa.map_(pa.string(), pa.list_(pa.int32())))]
+    )
+    rows = [{"id": 1, "l": [1, None], "m": [("k", [7])]}]
+    written = iceberg.create(tmp_path / "t", schema)
+    written.append(pa.Table.from_pylist(rows, schema))
+    before = {each.name: each.field_type for each in written.schema().fields}
+
+    table = lake.import_iceberg(iceberg.publish(written))
+    table.append(pa.Table.from_pylist([{"id": 2, "l": [3], "m": []}], schema))
+    table.alter.add_columns("later string")
+
+    after = {each.name: each.field_type for each in iceberg_table(table.to_iceberg()).schema().fields}
+    assert after["l"].element_id == before["l"].element_id
+    assert (after["m"].key_id, after["m"].value_id) == (before["m"].key_id, before["m"].value_id)
+    assert after["m"].value_type.element_id == before["m"].value_type.element_id
+    assert table.to_arrow(columns=["id", "l"]).sort_by("id")["l"].to_pylist() == [[1, None], [3]]
+    assert_sound(tmp_path / "t")
 
 
 def test_files_without_field_ids_go_by_the_name_mapping(lake, tmp_path):

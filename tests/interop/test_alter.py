@@ -357,3 +357,41 @@ def test_an_identity_column_is_synced_as_delta_spark_does(
         for location in (theirs, ours)
     ]
     assert rows[0] == rows[1]
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_delta_spark_works_with_ids_of_elements_keys_and_values(lake, delta_spark, tmp_path, mode):
+    """Tables that are converted to Iceberg have them, and delta-spark keeps them only for ``icebergCompatV2``."""
+    location = tmp_path / "table"
+    properties = {"delta.columnMapping.mode": mode, "delvec.iceberg.formatVersions": "2"}
+    columns = "id long, tags array<int>, m map<string, array<string>>, s struct<l: array<int>>"
+    table = lake.create_table(location, columns, properties=properties)
+    row = {"tags": [1, None], "m": [("k", ["v"])], "s": {"l": [2]}}
+    table.append([{"id": number, **row} for number in range(4)])
+    name = f"delta.`{location}`"
+
+    delta_spark.sql(f"INSERT INTO {name} SELECT id + 10, tags, m, s FROM {name}")
+    delta_spark.sql(f"UPDATE {name} SET tags = array(7) WHERE id = 11")
+    delta_spark.sql(f"ALTER TABLE {name} ADD COLUMNS (later array<string>)")
+    table.delete("id = 0")
+    table.update({"tags": "NULL"}, "id = 1")
+
+    rows = [
+        row.asDict(recursive=True) for row in delta_spark.sql(f"SELECT * FROM {name} ORDER BY id").collect()
+    ]
+    found = lake.table(location).to_arrow().sort_by("id").to_pylist()
+    assert [{**each, "m": dict(each["m"])} for each in found] == rows
+    assert {row["id"]: row["tags"] for row in rows if row["id"] % 10 == 1} == {1: None, 11: [7]}
+    fields = {field["name"]: field["metadata"] for field in metadata(location)["fields"]}
+    assert len(fields["m"]["delta.columnMapping.nested.ids"]) == 3
+    ids = [row[0] for row in delta_spark.sql(f"SELECT count(*) FROM {name} WHERE m['k'][0] = 'v'").collect()]
+    assert ids == [7]
+
+
+def metadata(location):
+    """Return the newest schema in the log."""
+    for path in sorted((location / "_delta_log").glob("*.json"), reverse=True):
+        for line in path.read_text().splitlines():
+            if "metaData" in (action := json.loads(line)):
+                return json.loads(action["metaData"]["schemaString"])
+    raise AssertionError(location)

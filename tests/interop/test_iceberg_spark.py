@@ -19,4 +19,4 @@ def test_iceberg_on_spark_reads_the_rows_of_delta(tmp_path):
     script = Path(__file__).with_name("spark_reads_iceberg.py")
     root = str(Path(__file__).parents[2])
     with served(tmp_path, TOKEN) as url:
-        spark_script.run(script, url, TOKEN, folder=tmp_path, timeout=880, PYTHONPATH=root)
+        spark_script.run(script, url, TOKEN, tmp_path, folder=tmp_path, timeout=880, PYTHONPATH=root)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec_kernel.errors import ConstraintViolation, SchemaMismatch
+from delvec_kernel.schema.column_mapping import NestedIds
 from delvec_kernel.schema.types import (
     PARQUET_FIELD_ID,
     ArrayType,
@@ -44,21 +45,36 @@ def physical_schema(schema: StructType, *, mapped: bool) -> pa.Schema:
 
 def _physical_field(item: StructField, *, mapped: bool) -> pa.Field:
     if not mapped:
-        return pa.field(item.name, _physical_type(item.type, mapped=False), item.nullable)
-    metadata = {} if item.field_id is None else {PARQUET_FIELD_ID: str(item.field_id).encode()}
-    return pa.field(item.physical_name, _physical_type(item.type, mapped=True), item.nullable, metadata)
+        return pa.field(item.name, _physical_type(item.type, None), item.nullable)
+    return pa.field(
+        item.physical_name,
+        _physical_type(item.type, NestedIds.of(item)),
+        item.nullable,
+        _parquet_id(item.field_id),
+    )
 
 
-def _physical_type(kind: DataType, *, mapped: bool) -> pa.DataType:
+def _physical_type(kind: DataType, nested: NestedIds | None) -> pa.DataType:
+    """Return the Arrow type in files; ``nested`` is None without column mapping."""
+
+    def inside(part: str, kind: DataType, *, nullable: bool) -> pa.Field:
+        ids = None if nested is None else nested.child(part)
+        return pa.field(
+            part, _physical_type(kind, ids), nullable, None if ids is None else _parquet_id(ids.id)
+        )
+
     if isinstance(kind, StructType):
-        return pa.struct([_physical_field(item, mapped=mapped) for item in kind.fields])
+        return pa.struct([_physical_field(item, mapped=nested is not None) for item in kind.fields])
     if isinstance(kind, ArrayType):
-        return pa.list_(pa.field("element", _physical_type(kind.element, mapped=mapped), kind.contains_null))
+        return pa.list_(inside("element", kind.element, nullable=kind.contains_null))
     if isinstance(kind, MapType):
-        key = pa.field("key", _physical_type(kind.key, mapped=mapped), nullable=False)
-        value = pa.field("value", _physical_type(kind.value, mapped=mapped), kind.value_contains_null)
-        return pa.map_(key, value)
+        key = inside("key", kind.key, nullable=False)
+        return pa.map_(key, inside("value", kind.value, nullable=kind.value_contains_null))
     return kind.to_arrow()
+
+
+def _parquet_id(field_id: int | None) -> dict[bytes, bytes] | None:
+    return None if field_id is None else {PARQUET_FIELD_ID: str(field_id).encode()}
 
 
 def bytes_in(rows: pa.RecordBatch) -> int:

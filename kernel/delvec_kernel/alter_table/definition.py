@@ -17,7 +17,7 @@ from delvec_kernel.errors import DelvecError, InvalidTableChange
 from delvec_kernel.features.protocol_upgrade import supported
 from delvec_kernel.iceberg.metadata_location import check_metadata_location
 from delvec_kernel.row_tracking import MATERIALIZED
-from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, MODE
+from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, MODE, NESTED_IDS
 from delvec_kernel.schema.column_paths import ColumnPath, parse_path, path_text, physical_path
 from delvec_kernel.schema.types import (
     FIELD_ID,
@@ -41,7 +41,7 @@ _TIMESTAMPS_SINCE: Final = (
 )
 _KEPT_PROPERTIES: Final = (*MATERIALIZED, "delta.requireCheckpointProtectionBeforeVersion")
 """Properties that REPLACE TABLE keeps: they describe older versions, or the column names in existing files."""
-_MAPPING: Final = (FIELD_ID, PHYSICAL_NAME, "delta.columnMapping.nested.ids")
+_MAPPING: Final = (FIELD_ID, PHYSICAL_NAME, NESTED_IDS)
 
 NO_FILES: Final = TableState(0, 0, 0, 0, 0)
 """The state of a table that has, or will have, no files."""

@@ -15,7 +15,13 @@ from delvec_kernel.iceberg.metadata_location import check_metadata_location
 from delvec_kernel.schema.column_mapping import MODE, all_fields
 from delvec_kernel.schema.column_paths import parse_path, physical_path, spelled
 from delvec_kernel.schema.types import FIELD_ID, PHYSICAL_NAME, DataType, StructType
-from delvec_kernel.table_properties import PROPERTIES, known_property, parsed_value, suggestion
+from delvec_kernel.table_properties import (
+    ICEBERG_FORMAT_VERSIONS,
+    PROPERTIES,
+    known_property,
+    parsed_value,
+    suggestion,
+)
 from delvec_kernel.wire import (
     AddConstraint,
     AddFeature,
@@ -72,6 +78,8 @@ def set_properties(update: TableUpdate, change: SetProperties) -> Recorded:
                 check_stats_columns(update.configuration[known], update.schema)
             if known == _CHANGE_FEED and update.configuration[known] == "true":
                 _check_feed_columns(update)
+    if ICEBERG_FORMAT_VERSIONS in change.properties:
+        update.assign_ids()
     return Recorded("SET TBLPROPERTIES", {"properties": dict(change.properties)}, listed="properties")
 
 

@@ -19,7 +19,12 @@ from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, is_mapped, mapped
 from delvec_kernel.schema.column_paths import ColumnPath
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_kernel.table_properties import PROPERTIES, SYMLINK_MANIFESTS, is_true
+from delvec_kernel.table_properties import (
+    ICEBERG_FORMAT_VERSIONS,
+    PROPERTIES,
+    SYMLINK_MANIFESTS,
+    is_true,
+)
 
 __all__ = ["Recorded", "Requirement", "TableState", "TableUpdate", "files_by_row_ids"]
 
@@ -164,8 +169,13 @@ class TableUpdate:
     def assign_ids(self, *, enabling: bool = False) -> None:
         """Give an id and a physical name to every field that lacks them."""
         if self.is_mapped:
-            highest = int(self.configuration.get(MAX_COLUMN_ID, "0"))
-            self.schema, highest = mapped(self.schema, highest, enabling=enabling, new_name=self._new_name)
+            self.schema, highest = mapped(
+                self.schema,
+                int(self.configuration.get(MAX_COLUMN_ID, "0")),
+                enabling=enabling,
+                nested=ICEBERG_FORMAT_VERSIONS in self.configuration,
+                new_name=self._new_name,
+            )
             self.configuration[MAX_COLUMN_ID] = str(highest)
 
     def need(self, feature: str) -> None:

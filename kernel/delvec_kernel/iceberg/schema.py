@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from delvec_kernel.errors import IcebergUnsupported
-from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, is_mapped
+from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, NestedIds, is_mapped, known_ids
 from delvec_kernel.schema.type_widening import TYPE_CHANGES
 from delvec_kernel.schema.types import (
     ArrayType,
@@ -37,7 +37,6 @@ Path: TypeAlias = tuple[str, ...]
 
 V3: Final = 3
 """The format version with deletion vectors, row lineage and variants."""
-NESTED_IDS: Final = "delta.columnMapping.nested.ids"
 _FIRST_RESERVED: Final = 2147483440
 """Field ids from here on are reserved."""
 _TYPES: Final[Mapping[str, str]] = {
@@ -125,7 +124,7 @@ def iceberg_schema(
     highest = last_column_id
     if mapped:
         most = configuration.get(MAX_COLUMN_ID, "0")
-        highest = max(highest, int(most) if most.isascii() and most.isdigit() else 0, *_delta_ids(schema), 0)
+        highest = max(highest, int(most) if most.isascii() and most.isdigit() else 0, *known_ids(schema), 0)
     work = _Conversion(mapped=mapped, known=known, highest=highest, format_version=format_version)
     fields, mapping = work.struct(schema, (), ())
     return IcebergSchema(fields, work.highest, work.leaves, mapping)
@@ -151,9 +150,7 @@ class _Conversion:
             where = (*path, field.name)
             here = None if physical is None else (*physical, field.physical_name)
             _check_changes(field, where)
-            nested = field.metadata.get(NESTED_IDS)
-            inside = _Nested(field.physical_name, nested if isinstance(nested, dict) else {})
-            json_type, names = self._type(field.type, where, here, inside)
+            json_type, names = self._type(field.type, where, here, NestedIds.of(field))
             if here is not None and not isinstance(field.type, StructType | ArrayType | MapType):
                 self.leaves.append(Leaf(field_id, here, field.type))
             document = {
@@ -171,7 +168,7 @@ class _Conversion:
         return fields, mapping
 
     def _type(
-        self, kind: DataType, where: Path, here: Path | None, nested: "_Nested"
+        self, kind: DataType, where: Path, here: Path | None, nested: NestedIds
     ) -> tuple[Any, list[dict[str, Any]]]:
         if isinstance(kind, StructType):
             fields, names = self.struct(kind, where, here)
@@ -244,7 +241,7 @@ class _Conversion:
             return self._take(field.field_id, where)
         return self._take(self._known.get(where), where)
 
-    def _inner_id(self, nested: "_Nested", where: Path) -> int:
+    def _inner_id(self, nested: NestedIds, where: Path) -> int:
         return self._take(
             nested.id if self._mapped and nested.id is not None else self._known.get(where), where
         )
@@ -265,40 +262,8 @@ class _Conversion:
         return wanted
 
 
-class _Nested:
-    """Delta's ids of elements, keys and values, by the field's physical name and the path inside it."""
-
-    def __init__(self, name: str, ids: Mapping[str, Any]) -> None:
-        self._name = name
-        self._ids = ids
-
-    def child(self, part: str) -> "_Nested":
-        return _Nested(f"{self._name}.{part}", self._ids)
-
-    @property
-    def id(self) -> int | None:
-        found = self._ids.get(self._name)
-        return found if isinstance(found, int) and not isinstance(found, bool) else None
-
-
 def _mapped_name(field_id: int, name: str, inside: list[dict[str, Any]]) -> dict[str, Any]:
     return {"field-id": field_id, "names": [name]} | ({"fields": inside} if inside else {})
-
-
-def _delta_ids(kind: DataType) -> Iterator[int]:
-    if isinstance(kind, StructType):
-        for field in kind.fields:
-            if field.field_id is not None:
-                yield field.field_id
-            nested = field.metadata.get(NESTED_IDS)
-            if isinstance(nested, dict):
-                yield from (found for found in nested.values() if isinstance(found, int))
-            yield from _delta_ids(field.type)
-    elif isinstance(kind, ArrayType):
-        yield from _delta_ids(kind.element)
-    elif isinstance(kind, MapType):
-        yield from _delta_ids(kind.key)
-        yield from _delta_ids(kind.value)
 
 
 def _check_changes(field: StructField, where: Path) -> None:

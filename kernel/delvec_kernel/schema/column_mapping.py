@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from delvec_kernel.schema.types import (
     FIELD_ID,
@@ -14,10 +14,22 @@ from delvec_kernel.schema.types import (
     StructType,
 )
 
-__all__ = ["MAX_COLUMN_ID", "MODE", "all_fields", "is_mapped", "mapped", "without_physical_names"]
+__all__ = [
+    "MAX_COLUMN_ID",
+    "MODE",
+    "NESTED_IDS",
+    "NestedIds",
+    "all_fields",
+    "is_mapped",
+    "known_ids",
+    "mapped",
+    "without_physical_names",
+]
 
 MODE: Final = "delta.columnMapping.mode"
 MAX_COLUMN_ID: Final = "delta.columnMapping.maxColumnId"
+NESTED_IDS: Final = "delta.columnMapping.nested.ids"
+"""Ids of list elements, map keys and map values (PROTOCOL.md, "IcebergCompatV2"): Iceberg's readers for Java need them."""
 
 
 def is_mapped(configuration: Mapping[str, str]) -> bool:
@@ -51,7 +63,7 @@ def _with_fields(kind: DataType, change: Callable[[StructField], StructField]) -
 
 
 def mapped(
-    schema: StructType, max_id: int, *, enabling: bool, new_name: Callable[[], str]
+    schema: StructType, max_id: int, *, enabling: bool, nested: bool, new_name: Callable[[], str]
 ) -> tuple[StructType, int]:
     """Return a schema in which every field has an id and a physical name, and the highest id ever assigned.
 
@@ -59,10 +71,10 @@ def mapped(
         schema: fields without id or physical name are new.
         max_id: the highest id so far, including those of dropped columns.
         enabling: whether mapping is being enabled, so that existing files use the schema's names.
+        nested: whether elements, keys and values get ids, too; they also do if some have.
         new_name: returns a new physical name.
     """
-    known = [int(field.metadata[FIELD_ID]) for field in all_fields(schema) if FIELD_ID in field.metadata]
-    numbers = _Numbers(max([max_id, *known]))
+    numbers = _Numbers(max([max_id, *known_ids(schema)]))
 
     def assign(field: StructField) -> StructField:
         metadata = dict(field.metadata)
@@ -73,8 +85,75 @@ def mapped(
         return replace(field, metadata=metadata)
 
     result = _with_fields(schema, assign)
+    if nested or any(NESTED_IDS in field.metadata for field in all_fields(schema)):
+        # After all others, as in delta-spark.
+        result = _with_fields(result, lambda field: _with_nested_ids(field, numbers.next))
     assert isinstance(result, StructType)  # noqa: S101 - changing fields keeps the struct
     return result, numbers.last
+
+
+def known_ids(kind: DataType) -> Iterator[int]:
+    """Yield all ids in a schema, nested ones included; what is not an integer is left out."""
+    for field in all_fields(kind):
+        if field.field_id is not None:
+            yield field.field_id
+        yield from NestedIds.of(field).all()
+
+
+def _with_nested_ids(field: StructField, new_id: Callable[[], int]) -> StructField:
+    """Return the field with ids for the elements, keys and values of its type, except inside nested fields."""
+    known = NestedIds.of(field)
+    ids = {path: known.get(path) or new_id() for path in _nested_paths(field.type, field.physical_name)}
+    return replace(field, metadata={**field.metadata, NESTED_IDS: ids}) if ids else field
+
+
+def _nested_paths(kind: DataType, path: str) -> Iterator[str]:
+    """Yield paths such as ``c.key`` and ``c.value.element``, in which ``c`` is the physical name."""
+    if isinstance(kind, ArrayType):
+        yield f"{path}.element"
+        yield from _nested_paths(kind.element, f"{path}.element")
+    elif isinstance(kind, MapType):
+        yield f"{path}.key"
+        yield from _nested_paths(kind.key, f"{path}.key")
+        yield f"{path}.value"
+        yield from _nested_paths(kind.value, f"{path}.value")
+
+
+class NestedIds:
+    """The ids of a field's elements, keys and values, at one path inside its type (PROTOCOL.md, "IcebergCompatV2").
+
+    Args:
+        path: the field's physical name, then ``element``, ``key`` or ``value``.
+        ids: by path; anything but integers counts as absent.
+    """
+
+    def __init__(self, path: str, ids: Mapping[str, Any]) -> None:
+        self._path = path
+        self._ids = ids
+
+    @classmethod
+    def of(cls, field: StructField) -> "NestedIds":
+        """Return the ids of a field, at its root."""
+        found = field.metadata.get(NESTED_IDS)
+        return cls(field.physical_name, found if isinstance(found, dict) else {})
+
+    def child(self, part: str) -> "NestedIds":
+        """Return the ids inside ``element``, ``key`` or ``value``."""
+        return NestedIds(f"{self._path}.{part}", self._ids)
+
+    @property
+    def id(self) -> int | None:
+        """The id of this path."""
+        return self.get(self._path)
+
+    def get(self, path: str) -> int | None:
+        """Return the id of a path."""
+        found = self._ids.get(path)
+        return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+    def all(self) -> Iterator[int]:
+        """Yield all ids of the field."""
+        yield from (one for one in self._ids.values() if isinstance(one, int) and not isinstance(one, bool))
 
 
 def without_physical_names(schema: StructType) -> StructType:

@@ -19,6 +19,8 @@ from delvec_kernel.errors import (
     ProtocolChanged,
 )
 from delvec_kernel.features.table_features import reader_features, writer_features
+from delvec_kernel.schema.column_mapping import NESTED_IDS
+from delvec_kernel.schema.types import FIELD_ID, PHYSICAL_NAME
 from delvec_kernel.table_properties import is_true
 from delvec_kernel.transaction.current_transaction import ROW_TRACKING, CurrentTransaction
 from delvec_kernel.transaction.verdict import Conflict
@@ -27,9 +29,7 @@ from delvec_kernel.transaction.winning_commit import WinningCommit
 __all__ = ["TableRules", "conflicting_changes", "enables_row_tracking"]
 
 _MODE: Final = "delta.columnMapping.mode"
-_COLUMN_MAPPING: Final = frozenset(
-    {"delta.columnMapping.id", "delta.columnMapping.physicalName", "delta.columnMapping.nested.ids"}
-)
+_COLUMN_MAPPING: Final = frozenset({FIELD_ID, PHYSICAL_NAME, NESTED_IDS})
 _HIGH_WATER_MARK: Final = "delta.identity.highWaterMark"
 _FEATURES_OF_FILES: Final[Mapping[str, Callable[[AddFile], bool]]] = {
     "deletionVectors": lambda add: add.deletion_vector is not None,

@@ -1,7 +1,7 @@
 """The columns of an Iceberg table as those of a Delta table, and their names in its files."""
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from delvec_kernel.errors import InvalidSchema
+from delvec_kernel.schema.column_mapping import NESTED_IDS
 from delvec_kernel.schema.type_widening import widens, with_type_change
 from delvec_kernel.schema.types import (
     FIELD_ID,
@@ -54,7 +55,7 @@ def delta_schema(table: IcebergSource) -> StructType:
     """
     try:
         found = _type(table, table.schema, "")
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise refusal(
             table.location,
             f"the schema in {table.metadata} is damaged ({error!r}). Use an older metadata file.",
@@ -92,9 +93,19 @@ def _field(table: IcebergSource, each: Mapping[str, Any], above: str) -> StructF
             column=column,
         )
     metadata: dict[str, Any] = {FIELD_ID: int(each["id"])}
+    if nested := dict(_nested_ids(each["type"], name)):
+        metadata[NESTED_IDS] = nested
     if each.get("doc"):
         metadata["comment"] = str(each["doc"])
     return StructField(name, _type(table, each["type"], column), not each["required"], metadata)
+
+
+def _nested_ids(kind: Any, path: str) -> Iterator[tuple[str, int]]:
+    """Yield the ids of elements, keys and values outside nested structs, by a path such as ``c.value.element``."""
+    inside = {"list": ("element",), "map": ("key", "value")}
+    for part in inside.get(kind["type"], ()) if isinstance(kind, dict) else ():
+        yield f"{path}.{part}", int(kind[f"{part}-id"])
+        yield from _nested_ids(kind[part], f"{path}.{part}")
 
 
 def _primitive(table: IcebergSource, kind: str, column: str) -> DataType:
@@ -221,11 +232,13 @@ class ColumnsInFiles:
 
     def _named_field(self, each: StructField, parent: _Parent) -> StructField:
         number = each.metadata[FIELD_ID]
-        found = replace(
-            each,
-            type=self._named(each.type, (number,)),
-            metadata={**each.metadata, PHYSICAL_NAME: self._physical_name(parent, each)},
-        )
+        physical_name = self._physical_name(parent, each)
+        metadata = {**each.metadata, PHYSICAL_NAME: physical_name}
+        if nested := each.metadata.get(NESTED_IDS):
+            metadata[NESTED_IDS] = {
+                physical_name + path.removeprefix(each.name): nested_id for path, nested_id in nested.items()
+            }
+        found = replace(each, type=self._named(each.type, (number,)), metadata=metadata)
         for inside, narrower in self._narrower.get(number, {}).items():
             kind = each.type
             for step in inside:

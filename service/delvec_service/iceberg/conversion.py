@@ -46,7 +46,7 @@ from delvec_kernel.schema.column_mapping import is_mapped, without_physical_name
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.snapshot.replay import Commit
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_kernel.table_properties import is_true
+from delvec_kernel.table_properties import ICEBERG_FORMAT_VERSIONS, is_true
 from delvec_service.iceberg.directory import IcebergDirectory, Published
 from delvec_service.iceberg.external_catalogs import CATALOG, ExternalCatalogs
 from delvec_service.iceberg.manifest_files import ManifestFiles, ManifestIndex
@@ -56,11 +56,9 @@ from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.iceberg_conversions import IcebergConversionStore
 from delvec_service.store.open_table import OpenTable
 
-__all__ = ["AUTOMATIC", "FORMAT_VERSIONS", "IcebergConversion", "IcebergTable", "asked_formats"]
+__all__ = ["FORMAT_VERSIONS", "IcebergConversion", "IcebergTable", "asked_formats"]
 
 FORMAT_VERSIONS: Final = (2, 3)
-AUTOMATIC: Final = "delvec.iceberg.formatVersions"
-"""Property: convert after each commit, to these format versions; ``2``, ``3`` or ``2,3``."""
 TAGGED: Final = "delvec.iceberg.tagVersions"
 """Property: ``true`` gives each converted version a tag such as ``delta-7``."""
 DELETE_GRANULARITY: Final = "delvec.iceberg.deleteGranularity"
@@ -455,7 +453,7 @@ class _Increment:
 
 def asked_formats(configuration: Mapping[str, str]) -> tuple[int, ...]:
     """Return the format versions to convert a table to after each commit, ignoring invalid ones."""
-    asked = {part.strip() for part in configuration.get(AUTOMATIC, "").split(",")}
+    asked = {part.strip() for part in configuration.get(ICEBERG_FORMAT_VERSIONS, "").split(",")}
     return tuple(version for version in FORMAT_VERSIONS if str(version) in asked)
 
 
