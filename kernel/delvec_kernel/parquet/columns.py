@@ -1,0 +1,248 @@
+"""The primitive top-level columns of a Parquet file, with the types by which their bounds can be understood.
+
+parquet.thrift, SchemaElement; https://github.com/apache/parquet-format/blob/master/LogicalTypes.md
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from delvec_kernel.parquet.footer import Footer
+from delvec_kernel.parquet.thrift import BINARY, INTEGERS, STRUCT, CompactReader
+
+__all__ = ["Column", "ColumnKind", "Physical", "flat_columns"]
+
+_SCHEMA, _COLUMN_ORDERS = 2, 7
+_TRUE, _FALSE, _BYTE = 1, 2, 3
+_MOST: Final = 100_000
+"""Maximum elements of a schema."""
+
+Physical = Literal["int32", "int64", "binary", "fixed", "other"]
+_PHYSICAL: Final[dict[int, Physical]] = {1: "int32", 2: "int64", 6: "binary", 7: "fixed"}
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnKind:
+    """What a column's annotation says about its values.
+
+    Attributes:
+        name: ``integer`` (signed; also without annotation), ``string``, ``date``, ``decimal``, ``timestamp``, ``none``
+            (binary values without annotation), or ``other``.
+        bits: of an integer, if annotated.
+        precision: of a decimal.
+        scale: likewise.
+        unit: of a timestamp: ``ms``, ``us`` or ``ns``.
+        is_utc: whether a timestamp is an instant.
+    """
+
+    name: str
+    bits: int = 0
+    precision: int = 0
+    scale: int = 0
+    unit: str = ""
+    is_utc: bool = False
+
+
+_OTHER: Final = ColumnKind("other")
+_CONVERTED: Final = {
+    0: ColumnKind("string"),
+    6: ColumnKind("date"),
+    9: ColumnKind("timestamp", unit="ms", is_utc=True),
+    10: ColumnKind("timestamp", unit="us", is_utc=True),
+    15: ColumnKind("integer", bits=8),
+    16: ColumnKind("integer", bits=16),
+    17: ColumnKind("integer", bits=32),
+    18: ColumnKind("integer", bits=64),
+}
+_CONVERTED_DECIMAL: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A top-level column that is neither a group nor repeated.
+
+    Attributes:
+        name: in the file.
+        number: of its chunk in a row group.
+        field_id: or None.
+        physical: its physical type.
+        length: of fixed-size values in bytes.
+        kind: what its annotation says.
+        is_ordered: whether the footer says that bounds follow the order of its type.
+    """
+
+    name: str
+    number: int
+    field_id: int | None
+    physical: Physical
+    length: int
+    kind: ColumnKind
+    is_ordered: bool
+
+
+@dataclass(slots=True)
+class _Element:
+    name: str = ""
+    physical: int | None = None
+    length: int = 0
+    repetition: int = 0
+    children: int = 0
+    converted: int | None = None
+    scale: int = 0
+    precision: int = 0
+    field_id: int | None = None
+    logical: ColumnKind | None = None
+
+
+_NUMBERS: Final = {
+    1: "physical",
+    2: "length",
+    3: "repetition",
+    5: "children",
+    6: "converted",
+    7: "scale",
+    8: "precision",
+    9: "field_id",
+}
+_REPEATED: Final = 2
+
+
+def flat_columns(footer: Footer) -> tuple[list[Column], list[str]]:
+    """Return a file's primitive top-level columns, and the names of all top-level columns.
+
+    Raises:
+        ValueError: the schema is missing or contradicts itself.
+        IndexError: it is truncated.
+    """
+    parts = dict(footer.same)
+    if _SCHEMA not in parts:
+        raise ValueError("the footer has no schema")
+    reader = CompactReader(parts[_SCHEMA])
+    count, inner = reader.list_header()
+    if inner != STRUCT or not 0 < count <= _MOST:
+        raise ValueError("the schema is malformed")
+    elements = [_element(reader) for _ in reader.items(count)]
+    orders = _orders(parts.get(_COLUMN_ORDERS))
+    found: list[Column] = []
+    names: list[str] = []
+    place, number = 1, 0
+    for _ in range(elements[0].children):
+        element = elements[place]
+        names.append(element.name)
+        end, leaves = _end(elements, place)
+        is_flat = not element.children and element.physical is not None and element.repetition != _REPEATED
+        if is_flat:
+            ordered = number < len(orders) and orders[number]
+            found.append(_column(element, number, is_ordered=ordered))
+        place, number = end, number + leaves
+    if place != len(elements) or (orders and len(orders) != number):
+        raise ValueError("the schema's groups do not add up")
+    return found, names
+
+
+def _end(elements: Sequence[_Element], start: int) -> tuple[int, int]:
+    """Return the place after an element and all below it, and the number of leaves."""
+    place, left, leaves = start, 1, 0
+    while left:
+        children = elements[place].children
+        if children < 0:
+            raise ValueError("a group has a negative number of fields")
+        leaves += not children
+        left += children - 1
+        place += 1
+    return place, leaves
+
+
+def _column(element: _Element, number: int, *, is_ordered: bool) -> Column:
+    physical: Physical = _PHYSICAL.get(element.physical or 0, "other")
+    return Column(
+        element.name, number, element.field_id, physical, element.length, _kind(element, physical), is_ordered
+    )
+
+
+def _kind(element: _Element, physical: Physical) -> ColumnKind:
+    if element.logical is not None:
+        return element.logical
+    if element.converted is None:
+        return ColumnKind("integer" if physical in {"int32", "int64"} else "none")
+    if element.converted == _CONVERTED_DECIMAL:
+        return ColumnKind("decimal", precision=element.precision, scale=element.scale)
+    return _CONVERTED.get(element.converted, _OTHER)
+
+
+def _element(reader: CompactReader) -> _Element:
+    found = _Element()
+    for number, kind in reader.fields():
+        if number == 4 and kind == BINARY:  # noqa: PLR2004 - numbers of parquet.thrift
+            found.name = reader.take(reader.varint()).decode()
+        elif number in _NUMBERS and kind in INTEGERS:
+            setattr(found, _NUMBERS[number], reader.integer())
+        elif number == 10 and kind == STRUCT:  # noqa: PLR2004
+            found.logical = _logical(reader)
+        else:
+            reader.skip(kind)
+    return found
+
+
+def _logical(reader: CompactReader) -> ColumnKind:
+    found: list[ColumnKind] = []
+    for number, kind in reader.fields():
+        if kind != STRUCT:
+            raise ValueError("a logical type is malformed")
+        facts = _facts(reader)
+        found.append(_annotated(number, facts))
+    return found[0] if len(found) == 1 else _OTHER
+
+
+def _annotated(number: int, facts: dict[int, int]) -> ColumnKind:
+    match number:
+        case 1:
+            return ColumnKind("string")
+        case 5:
+            return ColumnKind("decimal", precision=facts.get(2, 0), scale=facts.get(1, 0))
+        case 6:
+            return ColumnKind("date")
+        case 8:
+            unit = {1: "ms", 2: "us", 3: "ns"}.get(facts.get(2, 0), "")
+            return ColumnKind("timestamp", unit=unit, is_utc=facts.get(1, 0) == 1)
+        case 10:
+            return ColumnKind("integer", bits=facts.get(1, 0)) if facts.get(2, 0) == 1 else _OTHER
+        case _:
+            return _OTHER
+
+
+def _facts(reader: CompactReader) -> dict[int, int]:
+    """Read a logical type's parameters: numbers, Booleans as 0 or 1, and of a union the number of its member."""
+    found: dict[int, int] = {}
+    for number, kind in reader.fields():
+        if kind in {_TRUE, _FALSE}:
+            found[number] = int(kind == _TRUE)
+        elif kind == _BYTE:
+            found[number] = reader.byte()
+        elif kind in INTEGERS:
+            found[number] = reader.integer()
+        elif kind == STRUCT:
+            for member, inner in reader.fields():
+                found[number] = member
+                reader.skip(inner)
+        else:
+            reader.skip(kind)
+    return found
+
+
+def _orders(data: bytes | None) -> list[bool]:
+    """Return for each leaf whether its order is that of its type."""
+    if data is None:
+        return []
+    reader = CompactReader(data)
+    count, inner = reader.list_header()
+    if inner != STRUCT and count:
+        raise ValueError("the column orders are malformed")
+    found = []
+    for _ in reader.items(count):
+        members = []
+        for number, kind in reader.fields():
+            members.append(number)
+            reader.skip(kind)
+        found.append(members == [1])
+    return found
