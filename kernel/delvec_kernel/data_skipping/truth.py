@@ -8,7 +8,7 @@ file is dropped only if TRUE cannot occur, and fully matches only if nothing els
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,7 @@ from delvec_kernel.schema.types import ArrayType, DataType, MapType, PrimitiveTy
 from delvec_kernel.statistics.bounds import Bounds, Path, partition_bounds, statistics_bounds
 from delvec_kernel.statistics.literal_bounds import in_equals_comparisons, literal_bounds
 
-__all__ = ["Pruned", "columns_of", "prune", "truth_of"]
+__all__ = ["Folded", "Pruned", "columns_of", "prune", "truth_of"]
 
 _WORK: Final = 200_000_000
 """Limit of comparisons (terms times files) for one AND or OR chain: about a second."""
@@ -78,12 +78,20 @@ def prune(
     return Pruned(pa.array(may_match), pa.array(matches_all))
 
 
-def truth_of(predicate: Predicate, schema: StructType, known: Mapping[Path, Bounds], count: int) -> Truth:
+class Folded(Protocol):
+    """A predicate, or a Boolean expression over relations."""
+
+    @property
+    def folded(self) -> exp.Expr:
+        """The expression after constant folding."""
+
+
+def truth_of(predicate: Folded, schema: StructType, known: Mapping[Path, Bounds], count: int) -> Truth:
     """Return the possible truth values of a predicate in each of ``count`` files, given the known bounds."""
     return _Evaluation(schema, known, count).truth(predicate.folded)
 
 
-def columns_of(predicate: Predicate) -> list[Path]:
+def columns_of(predicate: Folded) -> list[Path]:
     """Return the columns and struct fields that occur, full paths only."""
     paths: dict[Path, None] = {}
     for node in predicate.folded.find_all(exp.Column):

@@ -40,6 +40,11 @@ class Expression:
         return self._predicate.sql()
 
     @property
+    def folded(self) -> exp.Expr:
+        """The expression after constant folding, used for data skipping. Do not modify it."""
+        return self._predicate.folded
+
+    @property
     def kind(self) -> str | None:
         """The kind of its value (see ``kind_of``), or None if unknown."""
         return kind_of(self.root, self.relations)

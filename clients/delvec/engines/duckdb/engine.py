@@ -20,9 +20,10 @@ from delvec.engines.duckdb.dialect import filter_sql
 from delvec.engines.duckdb.find_rows import find_rows
 from delvec.engines.duckdb.merge_source import merge_source
 from delvec.engines.duckdb.row_changes import PartOfChange, change_part, change_rows, insert_rows
-from delvec.engines.duckdb.scan import ScanSource, quoted, sources
+from delvec.engines.duckdb.scan import ScanSource, quoted, ranges, sources
 from delvec.engines.duckdb.statements import Session
 from delvec.engines.duckdb.write import RowSinks, append, compact, copy_rows
+from delvec.engines.page_pruning import RowRanges, row_ranges
 from delvec.engines.protocol import WriteTarget
 from delvec.engines.row_changes import ChangedRows, MergeSource, RowChange
 from delvec.scan import Scan
@@ -145,13 +146,13 @@ class DuckDBEngine:
         self, scan: Scan, predicate: Predicate, within: Mapping[str, range]
     ) -> Mapping[str, BitMap64]:
         """Return what :meth:`find_rows` does, of files of which ``within`` has the path only rows in that range."""
-        return find_rows(self._session, scan, predicate, within=within)
+        return find_rows(self._session, scan, predicate, within=_each(within))
 
     def change_part(
         self, scan: Scan, change: RowChange, target: WriteTarget, within: Mapping[str, range], into: RowSinks
     ) -> PartOfChange:
         """Do a part of :meth:`change_rows`; see :func:`delvec.engines.duckdb.row_changes.change_part`."""
-        return change_part(self._session, scan, change, target, within, into)
+        return change_part(self._session, scan, change, target, _each(within), into)
 
     def insert_rows(
         self, scan: Scan, change: RowChange, target: WriteTarget, matched: np.ndarray, into: RowSinks
@@ -263,6 +264,10 @@ class DuckDBEngine:
         return total
 
 
+def _each(within: Mapping[str, range]) -> Mapping[str, RowRanges]:
+    return {path: (rows,) for path, rows in within.items()}
+
+
 def _selected(scan: Scan, columns: Sequence[str] | None) -> StructType:
     """Return the schema of the columns read, in the table's order."""
     if columns is None:
@@ -280,5 +285,6 @@ def _statements(
 ) -> Iterator[tuple[ScanSource, str]]:
     condition, reads = (None, ()) if predicate is None else (filter_sql(predicate), predicate.columns)
     listed = ", ".join(quoted(name) for name in schema.names) or "NULL AS nothing"
-    for source in sources(scan, schema.names, predicate):
-        yield source, source.select(listed, condition, reads, strictly=strictly)
+    for part, rows in ranges(scan, row_ranges(scan, predicate)):
+        for source in sources(part, schema.names, predicate, rows=rows):
+            yield source, source.select(listed, condition, reads, strictly=strictly)

@@ -15,6 +15,7 @@ from delvec.engines.duckdb.dialect import filter_sql
 from delvec.engines.duckdb.scan import FILE_HASH, FILE_INDEX, ROW_INDEX, ScanSource, ranges, sources
 from delvec.engines.duckdb.statements import Session
 from delvec.engines.found_rows import FoundRows, RowCollector
+from delvec.engines.page_pruning import RowRanges, row_ranges
 from delvec.scan import Scan
 from delvec_kernel.errors import InternalError, InvalidPredicate
 from delvec_kernel.expressions.predicate import Predicate
@@ -29,7 +30,7 @@ def find_rows(
     scan: Scan,
     predicate: Predicate,
     dv_files: DeletionVectorFiles | None = None,
-    within: Mapping[str, range] | None = None,
+    within: Mapping[str, RowRanges] | None = None,
 ) -> FoundRows:
     """Return the matching rows by path; may include rows that are already deleted.
 
@@ -38,20 +39,21 @@ def find_rows(
         scan: the files.
         predicate: of the rows to find.
         dv_files: target for deletion vectors if there are too many rows to hold in memory.
-        within: physical row ranges by path, of files that are not searched as a whole.
+        within: physical row ranges by path, of files that are not searched as a whole. None: by page indexes.
 
     Raises:
         InvalidPredicate: evaluating the predicate fails for a live row.
         MissingDataFile: or another CorruptTable: a file cannot be read.
     """
+    within = row_ranges(scan, predicate) if within is None else within
     try:
         # The service ignores rows that are already deleted; checking each row here would cost more.
-        return _find_rows(session, scan, predicate, dv_files, within or {}, strictly=False)
+        return _find_rows(session, scan, predicate, dv_files, within, strictly=False)
     except InvalidPredicate:
         if not scan.has_deletion_vectors:
             raise
         # The predicate may fail for deleted rows only: try again on live rows.
-        return _find_rows(session, scan, predicate, dv_files, within or {}, strictly=True)
+        return _find_rows(session, scan, predicate, dv_files, within, strictly=True)
 
 
 def _find_rows(
@@ -59,7 +61,7 @@ def _find_rows(
     scan: Scan,
     predicate: Predicate,
     dv_files: DeletionVectorFiles | None,
-    within: Mapping[str, range],
+    within: Mapping[str, RowRanges],
     *,
     strictly: bool,
 ) -> FoundRows:

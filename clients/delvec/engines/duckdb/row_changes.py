@@ -36,6 +36,7 @@ from delvec.engines.duckdb.merge_source import SOURCE_ROW, LoadedSource, load
 from delvec.engines.duckdb.scan import FILE_INDEX, ROW_INDEX, ScanSource, quoted, ranges, sources
 from delvec.engines.duckdb.statements import ChangeExpressions, Session, errors
 from delvec.engines.duckdb.write import NewRows, RowSinks
+from delvec.engines.page_pruning import RowRanges, row_ranges
 from delvec.engines.protocol import WriteTarget
 from delvec.engines.row_changes import TARGET, ChangedRows, RowChange
 from delvec.scan import Scan
@@ -79,7 +80,7 @@ def change_rows(session: Session, scan: Scan, change: RowChange, target: WriteTa
         # First: a stream can only be read once, so type errors must be raised before.
         statements = ChangeStatements(connection, scan, change, target)
         source = load(connection, change.source) if change.source else LoadedSource()
-        run = _Run(session, connection, scan, change, target, source, statements)
+        run = _Run(session, connection, scan, change, target, source, statements, _rows_changed(scan, change))
         try:
             return run.once(strictly=False)
         except InvalidPredicate:
@@ -89,12 +90,19 @@ def change_rows(session: Session, scan: Scan, change: RowChange, target: WriteTa
             return run.once(strictly=True)
 
 
+def _rows_changed(scan: Scan, change: RowChange) -> Mapping[str, RowRanges]:
+    """Return by page indexes the rows that an UPDATE may touch, of files of which it does not read all."""
+    if change.on is not None or len(change.clauses) != 1:
+        return {}
+    return row_ranges(scan, change.clauses[0].condition, TARGET)
+
+
 def change_part(
     session: Session,
     scan: Scan,
     change: RowChange,
     target: WriteTarget,
-    within: Mapping[str, range],
+    within: Mapping[str, RowRanges],
     into: RowSinks,
 ) -> PartOfChange:
     """Change rows of a part of all that a change may touch; nothing is inserted.
@@ -158,7 +166,7 @@ class _Run:
     target: WriteTarget
     source: LoadedSource
     statements: ChangeStatements
-    within: Mapping[str, range] = field(default_factory=dict)
+    within: Mapping[str, RowRanges] = field(default_factory=dict)
 
     def part(self, into: RowSinks) -> PartOfChange:
         """Read the rows of the table, and give the new ones away."""

@@ -49,6 +49,7 @@ from delvec.engines.duckdb.lookup import (
 from delvec.engines.duckdb.variant_footers import looks_shredded
 from delvec.engines.footers import rows_in
 from delvec.engines.internal_names import INTERNAL
+from delvec.engines.page_pruning import RowRanges
 from delvec.engines.repeated_rows import occurrence_columns
 from delvec.engines.row_ids import BASE_ROW_ID, file_default
 from delvec.scan import Scan
@@ -146,7 +147,7 @@ def sources(
     gone: Mapping[str, BitMap64] | None = None,
     positions: bool = False,
     without_zone: bool | None = None,
-    rows: range | None = None,
+    rows: RowRanges | None = None,
 ) -> Iterator[ScanSource]:
     """Split a scan into parts that one statement each can read.
 
@@ -160,7 +161,7 @@ def sources(
         positions: also select ``FILE_INDEX``, ``FILE_HASH`` and ``ROW_INDEX``.
         without_zone: whether all files have timestamps that DuckDB reads without time zone, such as INT96. None: the
             session is in UTC, where this only affects speed, and two files decide.
-        rows: range of the physical rows to read of each file. None: all.
+        rows: ranges of the physical rows to read of each file. None: all.
 
     Raises:
         CorruptDeletionVector: or a subclass, naming the table, the version and the file.
@@ -188,7 +189,7 @@ def sources(
         with_vector, found = _plausible(scan, with_vector, left_out(scan, with_vector, gone))
         ends = [bitmap.max() + 1 if bitmap else 0 for bitmap in found]
         counts = with_vector["num_records"].to_pylist()
-        for start, count in _groups([max(end, rows or 0) for end, rows in zip(ends, counts, strict=True)]):
+        for start, count in _groups([max(end, bits or 0) for end, bits in zip(ends, counts, strict=True)]):
             files, bitmaps = with_vector.slice(start, count), found[start : start + count]
             yield _source(
                 scan,
@@ -202,22 +203,26 @@ def sources(
             )
 
 
-def ranges(scan: Scan, within: Mapping[str, range]) -> Iterator[tuple[Scan, range | None]]:
-    """Split a scan into files that are read as a whole, and files of which only a range of the rows is read.
+def ranges(scan: Scan, within: Mapping[str, RowRanges]) -> Iterator[tuple[Scan, RowRanges | None]]:
+    """Split a scan, in file order, into files that are read as a whole, and files of which only some rows are.
 
     Args:
         scan: the plan.
-        within: the ranges, by path.
+        within: the rows to read, by path. Files without any are left out.
     """
     if not within:
         yield scan, None
         return
-    paths = scan.files["path"].combine_chunks()
-    whole = scan.filter(pc.invert(pc.is_in(paths, value_set=pa.array(list(within), paths.type))))
-    if len(whole):
-        yield whole, None
-    for path, rows in within.items():
-        yield scan.only([path]), rows
+    start = 0
+    for place, path in enumerate(scan.files["path"].to_pylist()):
+        if path in within:
+            if start < place:
+                yield scan.slice(start, place - start), None
+            if within[path]:
+                yield scan.slice(place, 1), within[path]
+            start = place + 1
+    if start < len(scan):
+        yield scan.slice(start), None
 
 
 def left_out(scan: Scan, files: pa.Table, gone: Mapping[str, BitMap64] | None = None) -> list[BitMap64]:
@@ -306,7 +311,7 @@ def _source(
     *,
     positions: bool,
     without_zone: bool | None,
-    rows: range | None,
+    rows: RowRanges | None,
 ) -> ScanSource:
     mode = scan.configuration.get("delta.columnMapping.mode", "none").lower()
     partitioned = {name.lower() for name in scan.partition_columns}
@@ -366,7 +371,7 @@ def _source(
     return ScanSource(files, names, as_row(lookup), sql, live, nameable)
 
 
-def _physical(names: Sequence[str], schema: str, rows: range | None) -> str:
+def _physical(names: Sequence[str], schema: str, rows: RowRanges | None) -> str:
     """Return what reads the columns of ``schema``, an SQL map's entries, from files, with the place of each row."""
     read = (
         f"read_parquet({file_list(names)}, schema=MAP {{{schema}}}, filename='{FILENAME}', "
@@ -375,7 +380,9 @@ def _physical(names: Sequence[str], schema: str, rows: range | None) -> str:
     if rows is None:
         return read
     # What is outside DuckDB does not read: whole row groups, and pages of others.
-    inside = f"file_row_number >= {rows.start} AND file_row_number < {rows.stop}"
+    inside = " OR ".join(
+        f"(file_row_number >= {each.start} AND file_row_number < {each.stop})" for each in rows
+    )
     return f"(SELECT *, file_index FROM {read} WHERE {inside})"  # noqa: S608
 
 

@@ -1,0 +1,202 @@
+"""Which rows of a file can satisfy a predicate, by the bounds of its pages.
+
+Pages of different columns begin at different rows. All their starts together split the file into stretches, each inside one
+page of every column, so that :mod:`~delvec_kernel.data_skipping.truth` can take stretches as files.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delvec_kernel.data_skipping.truth import Folded, truth_of
+from delvec_kernel.parquet.columns import Column
+from delvec_kernel.parquet.page_index import PageBounds
+from delvec_kernel.schema.types import DataType, DecimalType, PrimitiveType, StructType
+from delvec_kernel.statistics.bounds import Bounds, Path, bound_type
+from delvec_kernel.statistics.literal_bounds import DECIMAL_DIGITS
+
+__all__ = ["ColumnPages", "bounds_of_pages", "is_understood", "joined_pages", "rows_that_may_match"]
+
+_MOST_RANGES: Final = 16
+"""DuckDB tests each row that it reads against all ranges."""
+_BITS: Final = {"byte": 8, "short": 16, "integer": 32, "long": 64}
+_PHYSICAL_BITS: Final = {"int32": 32, "int64": 64}
+_FIXED_BYTES: Final = 16
+
+
+@dataclass(frozen=True)
+class ColumnPages:
+    """The pages of a column.
+
+    Attributes:
+        starts: their first rows, counted from the file's first; ascending, from 0.
+        bounds: of each page.
+    """
+
+    starts: npt.NDArray[np.int64]
+    bounds: Bounds
+
+
+def is_understood(  # noqa: PLR0911 - one answer per type
+    column: Column, data_type: DataType
+) -> bool:
+    """Whether the bounds of a file's column are those of the table's column, however the file was written.
+
+    Not so for floating-point numbers, whose bounds may leave out NaN and the sign of zero, INT96, and timestamps in other
+    units than the table's; nor for types that readers convert with more than a wider range.
+    """
+    if not column.is_ordered:
+        return False
+    kind, bits = column.kind, _PHYSICAL_BITS.get(column.physical, 0)
+    if isinstance(data_type, DecimalType):
+        is_number = bool(bits) or (column.physical == "fixed" and 0 < column.length <= _FIXED_BYTES)
+        same = kind.scale == data_type.scale and 0 < kind.precision <= data_type.precision
+        return is_number and kind.name == "decimal" and same
+    name = data_type.name if isinstance(data_type, PrimitiveType) else ""
+    if name in _BITS:
+        return kind.name == "integer" and 0 < (kind.bits or bits) <= _BITS[name] and kind.bits <= bits
+    if name == "string":
+        return column.physical == "binary" and kind.name == "string"
+    if name == "date":
+        return column.physical == "int32" and kind.name == "date"
+    if name in {"timestamp", "timestamp_ntz"}:
+        is_micros = column.physical == "int64" and kind.name == "timestamp" and kind.unit == "us"
+        return is_micros and kind.is_utc == (name == "timestamp")
+    return False
+
+
+def bounds_of_pages(pages: PageBounds, column: Column, data_type: DataType) -> Bounds:
+    """Return the bounds of a column chunk's pages, in the types of ``literal_bounds``.
+
+    Args:
+        pages: the column index.
+        column: of the file, one that :func:`is_understood`.
+        data_type: of the table.
+
+    Raises:
+        ValueError: a bound is not a value of the column, or above the other bound.
+    """
+    only_null = pages.only_null
+    low, high = (_values(each, ~only_null, column, data_type) for each in (pages.minimums, pages.maximums))
+    if pc.any(pc.greater(low, high)).as_py():
+        raise ValueError("the bounds of a page are in the wrong order")
+    nullable = np.ones(len(pages), np.bool_) if pages.null_counts is None else pages.null_counts > 0
+    return Bounds(low, high, nullable | only_null, only_null)
+
+
+def joined_pages(
+    data_type: DataType, groups: Sequence[tuple[int, tuple[npt.NDArray[np.int64], Bounds] | None]]
+) -> ColumnPages:
+    """Return the pages of a column over all row groups.
+
+    Args:
+        data_type: of the table.
+        groups: of each row group its first row, and the starts of its pages, from 0, with their bounds; None if nothing is
+            known about it.
+    """
+    unknown = pa.nulls(1, bound_type(data_type))
+    may, never = np.ones(1, np.bool_), np.zeros(1, np.bool_)
+    starts, bounds = [], []
+    for first, known in groups:
+        at, found = known or (np.zeros(1, np.int64), Bounds(unknown, unknown, may, never))
+        starts.append(at + first)
+        bounds.append(found)
+    return ColumnPages(
+        np.concatenate(starts),
+        Bounds(
+            pa.concat_arrays([each.low for each in bounds]),
+            pa.concat_arrays([each.high for each in bounds]),
+            np.concatenate([each.nullable for each in bounds]),
+            np.concatenate([each.only_null for each in bounds]),
+        ),
+    )
+
+
+def rows_that_may_match(
+    predicate: Folded, schema: StructType, columns: Mapping[Path, ColumnPages], num_rows: int
+) -> list[range]:
+    """Return ascending ranges that contain every row for which a predicate can be TRUE.
+
+    Args:
+        predicate: over ``schema``.
+        schema: of the table, or of the relations that the predicate reads.
+        columns: the pages of some of its columns, at least one.
+        num_rows: of the file.
+    """
+    starts = np.unique(np.concatenate([each.starts for each in columns.values()]))
+    known = {
+        path: each.bounds.take(np.searchsorted(each.starts, starts, side="right") - 1)
+        for path, each in columns.items()
+    }
+    may = truth_of(predicate, schema, known, len(starts)).true
+    edges = np.flatnonzero(np.diff(may, prepend=False, append=False))
+    ends = np.append(starts, num_rows)[edges].reshape(-1, 2)
+    return _fewer([range(start, stop) for start, stop in ends.tolist()])
+
+
+def _fewer(ranges: list[range]) -> list[range]:
+    """Join ranges over the smallest gaps until there are few."""
+    if len(ranges) <= _MOST_RANGES:
+        return ranges
+    gaps = [after.start - before.stop for before, after in pairwise(ranges)]
+    widest = sorted(np.argsort(gaps)[len(gaps) - _MOST_RANGES + 1 :].tolist())
+    firsts, lasts = [0, *(place + 1 for place in widest)], [*widest, len(ranges) - 1]
+    return [range(ranges[first].start, ranges[last].stop) for first, last in zip(firsts, lasts, strict=True)]
+
+
+# --- values -------------------------------------------------------------------------------------------------
+
+
+def _values(
+    stored: Sequence[bytes], known: npt.NDArray[np.bool_], column: Column, data_type: DataType
+) -> pa.Array:
+    """Decode bounds in Parquet's plain encoding; null where not ``known``.
+
+    Raises:
+        ValueError: one is not a value of the column.
+    """
+    if column.physical == "binary":
+        return pa.array(
+            [
+                _text(each) if is_known else None
+                for each, is_known in zip(stored, known.tolist(), strict=True)
+            ],
+            pa.string(),
+        )
+    size = column.length if column.physical == "fixed" else _PHYSICAL_BITS[column.physical] // 8
+    whole = [each if is_known else bytes(size) for each, is_known in zip(stored, known.tolist(), strict=True)]
+    if any(len(each) != size for each in whole):
+        raise ValueError("a bound has the wrong length")
+    if isinstance(data_type, DecimalType):
+        order: Literal["big", "little"] = "big" if column.physical == "fixed" else "little"
+        return _decimals([int.from_bytes(each, order, signed=True) for each in whole], known, column)
+    numbers = np.frombuffer(b"".join(whole), f"<i{size}").astype(np.int64)
+    if column.kind.bits:
+        limit = 1 << column.kind.bits - 1
+        if numbers.min() < -limit or numbers.max() > limit - 1:
+            raise ValueError("a bound is out of the range of its type")
+    return pa.array(numbers, pa.int64(), mask=~known)
+
+
+def _text(stored: bytes) -> str | None:
+    """Decode text; None if it is not valid, as where a writer cut it inside a character."""
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _decimals(numbers: Sequence[int], known: npt.NDArray[np.bool_], column: Column) -> pa.Array:
+    limit = 10**column.kind.precision
+    if any(abs(each) >= limit for each in numbers):
+        raise ValueError("a bound has more digits than its type")
+    data = b"".join(each.to_bytes(16, "little", signed=True) for each in numbers)
+    kind = pa.decimal128(DECIMAL_DIGITS, column.kind.scale)
+    whole = pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(data)])
+    return pc.if_else(pa.array(known), whole, pa.scalar(None, kind))
