@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import duckdb
+
 from delvec.engines.duckdb.assignment import FAILED, assigned
 from delvec.engines.duckdb.dialect import expression_sql
 from delvec.engines.duckdb.file_columns import sql_type
@@ -286,11 +288,17 @@ class ChangeStatements:
             for item in self._relations.fields
             if isinstance(item.type, StructType)
         )
-        kinds: dict[str, Any] = {}
-        for sql, value in values.items():
-            with errors(self._scan, None, ChangeExpressions([value.text], frozenset())):
-                kinds[sql] = connection.sql(f"SELECT {sql} AS v FROM {relations}").types[0]  # noqa: S608
-        return kinds
+        if not values:
+            return {}
+        try:
+            return dict(zip(values, _types_of(connection, values, relations), strict=True))
+        except duckdb.Error:
+            # One by one, to name the value.
+            kinds: dict[str, Any] = {}
+            for sql, value in values.items():
+                with errors(self._scan, None, ChangeExpressions([value.text], frozenset())):
+                    kinds[sql] = _types_of(connection, [sql], relations)[0]
+            return kinds
 
     def _check_exact(self, value: Expression) -> None:
         try:
@@ -314,6 +322,11 @@ def new_column(number: int) -> str:
 def old_column(number: int) -> str:
     """Return the alias of the old value of a column of the scan."""
     return f"{INTERNAL('old')}_{number}"
+
+
+def _types_of(connection: Any, values: Iterable[str], relations: str) -> Sequence[Any]:
+    listed = ", ".join(f"{sql} AS v{number}" for number, sql in enumerate(values))
+    return list(connection.sql(f"SELECT {listed} FROM {relations}").types)  # noqa: S608 - of quoted parts
 
 
 def _first(rules: Iterable[_Rule]) -> str:
