@@ -16,7 +16,7 @@ from delvec.engines import page_pruning
 from delvec.engines.duckdb import DuckDBEngine, find_rows, row_changes
 from delvec.engines.duckdb import engine as engines
 from delvec.engines.page_pruning import row_ranges
-from delvec.engines.row_changes import TARGET, Clause, RowChange
+from delvec.engines.row_changes import SOURCE, TARGET, Clause, RowChange
 from delvec_kernel.errors import DelvecError
 from delvec_kernel.expressions.expression import parse_expression
 from delvec_kernel.parquet.footer import parse
@@ -264,6 +264,51 @@ def test_commands_change_and_count_the_same_rows(numbers):
     assert sorted(numbers.to_arrow(predicate="x = -1")["id"].to_pylist()) == [248, 249, 251]
     assert numbers.to_arrow(predicate="id IN (3, 250, 999)").num_rows == 0
     assert numbers.count() == 997
+
+
+SOURCES = {
+    "t.id = s.id": [range(300, 400)],
+    "s.id = t.id AND t.x >= 0": [range(300, 400)],
+    "t.id = s.id AND t.id < 200": [],
+    "t.short = s.short AND t.id = s.id": [range(300, 400)],
+    "t.s = s.s": [range(300, 400)],
+    "t.id = s.id OR t.x = s.x": None,
+    "t.id = s.mixed": [range(100, 500)],
+    "t.id + 1 = s.id": None,
+    "t.x = s.x": None,
+}
+
+
+@pytest.mark.parametrize("on", SOURCES)
+def test_a_merge_reads_the_pages_between_the_least_and_the_greatest_key(numbers, duckdb, whole, on):
+    source = duckdb.merge_source(ROWS.take([310, 312, 355]))
+    scan, _ = numbers.plan()
+    relations = {TARGET: scan.schema, SOURCE: source.schema}
+    condition = parse_expression(on, relations, boolean=True)
+    ends = source.bounds(sorted(condition.columns[SOURCE]))
+    chosen = row_ranges(scan, condition, TARGET, {(SOURCE, name): each for name, each in ends.items()})
+    assert next(iter(chosen.values()), None) == SOURCES[on]
+    extra = parse_expression("s.x <> 312", relations, boolean=True)
+    for clauses in (
+        [Clause("matched", "delete")],
+        [Clause("matched", "delete", extra)],
+        [Clause("matched", "delete", extra), Clause("not-matched-by-source", "delete")],
+    ):
+        change = RowChange(clauses, on=condition, source=source, dry_run=True)
+        work = lambda change=change: duckdb.change_rows(scan, change, target_of(scan))  # noqa: E731
+        assert outcome(work) == outcome(lambda work=work: whole(work)), clauses
+
+
+def test_a_merge_inserts_what_is_in_no_page(numbers):
+    source = ROWS.take([310, 250, 355]).set_column(0, "id", pa.array([310, 250, 1355], pa.int64()))
+    result = (
+        numbers.merge(source, "target.id = source.id")
+        .when_matched_update({"x": "-1"})
+        .when_not_matched_insert_all()
+        .execute()
+    )
+    assert (result["numTargetRowsUpdated"], result["numTargetRowsInserted"]) == (1, 2)
+    assert sorted(numbers.to_arrow(predicate="id IN (250, 310, 1355)")["x"].to_pylist()) == [-1, 250, 355]
 
 
 def test_columns_of_another_type_or_name_are_not_relied_on(lake, write_table, duckdb):

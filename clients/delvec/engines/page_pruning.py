@@ -10,11 +10,12 @@ Measured on one file of 5 M rows in one row group and 250 pages, on 2 cores: cho
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from delvec.engines.calendar import may_ask_for_early
 from delvec.engines.repeated_rows import occurrence_columns
@@ -45,6 +46,7 @@ RowRanges = Sequence[range]
 """Ascending, without overlaps; empty if no row is needed."""
 
 _MOST_FILES: Final = 16
+"""Maximum large files: each that is not read as a whole takes a statement."""
 _MIN_ROWS: Final = 1 << 18
 """Minimum rows of a file: DuckDB reads a column of fewer in about 10 ms."""
 _MIN_GROUP_ROWS: Final = 100_000
@@ -60,7 +62,10 @@ _ROWS_PER_INDEX_BYTE: Final = 16
 
 
 def row_ranges(
-    scan: Scan, predicate: Predicate | Expression | None, relation: str = ""
+    scan: Scan,
+    predicate: Predicate | Expression | None,
+    relation: str = "",
+    others: Mapping[Path, tuple[Any, Any]] | None = None,
 ) -> dict[str, RowRanges]:
     """Return the rows to read of each file, by path; files that have to be read as a whole are left out.
 
@@ -70,12 +75,15 @@ def row_ranges(
         scan: the files.
         predicate: only rows for which it is TRUE are needed.
         relation: the scan's name in an expression.
+        others: least and greatest values of the columns of another relation, by relation and name.
     """
-    if predicate is None or not 0 < len(scan) <= _MOST_FILES:
+    if predicate is None:
         return {}
-    wanted = _Wanted.of(scan, predicate, relation)
-    files = _worthwhile(scan) if wanted.columns else []
-    if not files:
+    files = _worthwhile(scan)
+    if not 0 < len(files) <= _MOST_FILES:
+        return {}
+    wanted = _Wanted.of(scan, predicate, relation, others or {})
+    if not wanted.columns:
         return {}
     if len(files) == 1 or all(is_local for _, _, is_local in files):
         found = [_rows_of(scan, path, size, wanted) for path, size, _ in files]
@@ -93,6 +101,7 @@ class _Wanted:
         predicate: as given.
         schema: what it was parsed against.
         columns: the stored columns that it reads, by their paths in it.
+        others: as for :func:`row_ranges`.
         by_id: whether columns are found by field id.
         is_mapped: whether they are found by physical name or field id.
     """
@@ -100,11 +109,18 @@ class _Wanted:
     predicate: Predicate | Expression
     schema: StructType
     columns: Mapping[Path, StructField]
+    others: Mapping[Path, tuple[Any, Any]]
     by_id: bool
     is_mapped: bool
 
     @classmethod
-    def of(cls, scan: Scan, predicate: Predicate | Expression, relation: str) -> "_Wanted":
+    def of(
+        cls,
+        scan: Scan,
+        predicate: Predicate | Expression,
+        relation: str,
+        others: Mapping[Path, tuple[Any, Any]],
+    ) -> "_Wanted":
         prefix = (relation,) if relation else ()
         not_stored = {name.lower() for name in (*scan.partition_columns, *occurrence_columns(scan))}
         columns: dict[Path, StructField] = {}
@@ -120,7 +136,7 @@ class _Wanted:
             columns = {}
         mode = scan.configuration.get("delta.columnMapping.mode", "none").lower()
         schema = predicate.relations if isinstance(predicate, Expression) else predicate.schema
-        return cls(predicate, schema, columns, mode == "id", mode != "none")
+        return cls(predicate, schema, columns, others, mode == "id", mode != "none")
 
     def chosen(self, columns: Sequence[Column], names: Sequence[str]) -> dict[Path, tuple[Column, DataType]]:
         """Return the columns of a file that are certainly the predicate's, and whose bounds are understood."""
@@ -142,12 +158,11 @@ class _Wanted:
 
 def _worthwhile(scan: Scan) -> list[tuple[str, int, bool]]:
     """Return path, size and whether it is on disk, of each file with enough rows."""
-    columns = (scan.files[name].to_pylist() for name in ("path", "size", "num_records"))
+    large = scan.files.filter(pc.greater_equal(scan.files["num_records"], _MIN_ROWS))
     found = []
-    for path, size, rows in zip(*columns, strict=True):
+    for path, size in zip(large["path"].to_pylist(), large["size"].to_pylist(), strict=True):
         is_local = scan.location.startswith("file:") and not path.startswith(_REMOTE)
-        enough = is_local or size >= _MIN_REMOTE_BYTES
-        if enough and rows is not None and rows >= _MIN_ROWS:
+        if is_local or size >= _MIN_REMOTE_BYTES:
             found.append((path, size, is_local))
     return found
 
@@ -165,7 +180,7 @@ def _rows_of(scan: Scan, path: str, size: int, wanted: _Wanted) -> RowRanges | N
         pages = _pages(scan, path, footer, tail, chosen)
         if not pages:
             return None
-        found = rows_that_may_match(wanted.predicate, wanted.schema, pages, footer.num_rows)
+        found = rows_that_may_match(wanted.predicate, wanted.schema, pages, footer.num_rows, wanted.others)
     except (
         DelvecError,
         OSError,

@@ -4,10 +4,11 @@ Pages of different columns begin at different rows. All their starts together sp
 page of every column, so that :mod:`~delvec_kernel.data_skipping.truth` can take stretches as files.
 """
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from delvec_kernel.data_skipping.truth import Folded, truth_of
 from delvec_kernel.parquet.columns import Column
 from delvec_kernel.parquet.page_index import PageBounds
 from delvec_kernel.schema.types import DataType, DecimalType, PrimitiveType, StructType
-from delvec_kernel.statistics.bounds import Bounds, Path, bound_type
+from delvec_kernel.statistics.bounds import Bounds, Path, bound_type, leaf_type
 from delvec_kernel.statistics.literal_bounds import DECIMAL_DIGITS
 
 __all__ = ["ColumnPages", "bounds_of_pages", "is_understood", "joined_pages", "rows_that_may_match"]
@@ -28,6 +29,7 @@ _MOST_RANGES: Final = 16
 _BITS: Final = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _PHYSICAL_BITS: Final = {"int32": 32, "int64": 64}
 _FIXED_BYTES: Final = 16
+_FIRST_YEAR: Final = 1900
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,11 @@ def joined_pages(
 
 
 def rows_that_may_match(
-    predicate: Folded, schema: StructType, columns: Mapping[Path, ColumnPages], num_rows: int
+    predicate: Folded,
+    schema: StructType,
+    columns: Mapping[Path, ColumnPages],
+    num_rows: int,
+    others: Mapping[Path, tuple[Any, Any]] | None = None,
 ) -> list[range]:
     """Return ascending ranges that contain every row for which a predicate can be TRUE.
 
@@ -128,16 +134,36 @@ def rows_that_may_match(
         schema: of the table, or of the relations that the predicate reads.
         columns: the pages of some of its columns, at least one.
         num_rows: of the file.
+        others: least and greatest values of columns of another relation, each row of which is joined with each of the
+            file's. Those of types without exact bounds are not used.
     """
     starts = np.unique(np.concatenate([each.starts for each in columns.values()]))
     known = {
         path: each.bounds.take(np.searchsorted(each.starts, starts, side="right") - 1)
         for path, each in columns.items()
     }
+    for path, values in (others or {}).items():
+        low, high = (_scalar(each, leaf_type(path, schema)) for each in values)
+        if low is not None and high is not None:
+            may, never = np.ones(len(starts), np.bool_), np.zeros(len(starts), np.bool_)
+            known[path] = Bounds(pa.repeat(low, len(starts)), pa.repeat(high, len(starts)), may, never)
     may = truth_of(predicate, schema, known, len(starts)).true
     edges = np.flatnonzero(np.diff(may, prepend=False, append=False))
     ends = np.append(starts, num_rows)[edges].reshape(-1, 2)
     return _fewer([range(start, stop) for start, stop in ends.tolist()])
+
+
+def _scalar(value: Any, data_type: DataType) -> pa.Scalar | None:
+    """Return a Python value in the type of ``literal_bounds``; None if that is not exact or not known."""
+    name = data_type.name if isinstance(data_type, PrimitiveType) else ""
+    if name in _BITS and type(value) is int:
+        return pa.scalar(value, pa.int64())
+    if name == "string" and type(value) is str:
+        return pa.scalar(value, pa.string())
+    # Earlier days may be in Spark 2's calendar in a file.
+    if name == "date" and type(value) is dt.date and value.year >= _FIRST_YEAR:
+        return pa.scalar((value - dt.date(1970, 1, 1)).days, pa.int64())
+    return None
 
 
 def _fewer(ranges: list[range]) -> list[range]:

@@ -38,7 +38,7 @@ from delvec.engines.duckdb.statements import ChangeExpressions, Session, errors
 from delvec.engines.duckdb.write import NewRows, RowSinks
 from delvec.engines.page_pruning import RowRanges, row_ranges
 from delvec.engines.protocol import WriteTarget
-from delvec.engines.row_changes import TARGET, ChangedRows, RowChange
+from delvec.engines.row_changes import SOURCE, TARGET, ChangedRows, RowChange
 from delvec.scan import Scan
 from delvec_kernel.errors import InvalidPredicate, MultipleMatches
 
@@ -91,10 +91,16 @@ def change_rows(session: Session, scan: Scan, change: RowChange, target: WriteTa
 
 
 def _rows_changed(scan: Scan, change: RowChange) -> Mapping[str, RowRanges]:
-    """Return by page indexes the rows that an UPDATE may touch, of files of which it does not read all."""
-    if change.on is not None or len(change.clauses) != 1:
+    """Return by page indexes the rows that a change may touch, of files of which it does not read all."""
+    on, source = change.on, change.source
+    if on is None:
+        return row_ranges(scan, change.clauses[0].condition, TARGET) if len(change.clauses) == 1 else {}
+    if any(clause.match == "not-matched-by-source" for clause in change.clauses):
         return {}
-    return row_ranges(scan, change.clauses[0].condition, TARGET)
+    if source is None or source.bounds is None:
+        return {}
+    ends = source.bounds(sorted(on.columns.get(SOURCE, ())))
+    return row_ranges(scan, on, TARGET, {(SOURCE, name): each for name, each in ends.items()})
 
 
 def change_part(
