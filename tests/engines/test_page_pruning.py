@@ -123,7 +123,8 @@ def found(engine, scan, predicate, text):
         for path, rows in engine.find_rows(scan, predicate).items()
     }
     return (
-        repr(engine.read(scan, None, predicate).to_pydict()),  # in which NaN equals NaN
+        # As text, in which NaN equals NaN. Whole files are read together, those without deletion vectors first.
+        sorted(map(repr, engine.read(scan, None, predicate).to_pylist())),
         engine.count(scan, predicate),
         {path: rows for path, rows in live.items() if rows},
         engine.change_rows(scan, change, target_of(scan)).row_deletes,
