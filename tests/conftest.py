@@ -67,6 +67,16 @@ def pytest_collection_modifyitems(items):
             item.add_marker(leak)
 
 
+def pytest_collection_finish():
+    # What collecting 12,000 tests leaves lives to the end; each full collection would go through it for 0.4 s.
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure():
+    gc.unfreeze()  # otherwise libraries report at exit that what is left was leaked
+
+
 REQUIRED = [name for name in os.environ.get("DELVEC_REQUIRE", "").split(",") if name]
 """What must be available of java, jars, postgresql and corpus: a test that is skipped without it fails."""
 
