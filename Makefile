@@ -127,9 +127,10 @@ bench-storage: ## Measure commits on storage that is as slow as object stores (a
 	@$(SETUP)
 	@$(RUN) python -m benchmarks.slow_storage
 
-bench-iceberg: ## Measure conversions to Iceberg (about 1 minute)
-	@$(SETUP)
+bench-iceberg: ## Measure conversions to Iceberg, how far they lag behind, and scans on Spark (about 7 minutes)
+	@$(SETUP) --java --jars
 	@$(RUN) python -m benchmarks.iceberg
+	@$(RUN) python -m benchmarks.iceberg_readers
 
 serve: ## Serve the tables under ./data on port 8710
 	@$(SETUP)

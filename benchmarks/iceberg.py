@@ -34,6 +34,8 @@ from delvec_service.store.open_table import OpenTable
 _ROWS = 100_000
 _WITH_VECTOR = 0.3
 _VECTOR_FILE = 64 * 1024 * 1024
+_FILES_IN_COMMIT = 100_000
+"""The service reads commits of up to 256 MiB."""
 _MEBIBYTE = 1024 * 1024
 
 
@@ -67,13 +69,16 @@ class GeneratedTable:
             "createdTime": 0,
         }
         self._commit(
-            "WRITE",
+            "CREATE TABLE",
             [
                 {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}},
                 {"metaData": metadata},
-                *({"add": self._add(number)} for number in range(files)),
             ],
         )
+        for first in range(0, files, _FILES_IN_COMMIT):
+            self.version += 1
+            added = range(first, min(files, first + _FILES_IN_COMMIT))
+            self._commit("WRITE", [{"add": self._add(number)} for number in added])
 
     @property
     def vector_files(self) -> Sequence[Path]:
