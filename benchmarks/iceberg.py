@@ -68,17 +68,14 @@ class GeneratedTable:
             "configuration": {"delta.enableDeletionVectors": "true"},
             "createdTime": 0,
         }
-        self._commit(
-            "CREATE TABLE",
-            [
-                {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}},
-                {"metaData": metadata},
-            ],
-        )
-        for first in range(0, files, _FILES_IN_COMMIT):
+        created = [
+            {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}},
+            {"metaData": metadata},
+        ]
+        self._commit("WRITE", [*created, *self._added(range(min(files, _FILES_IN_COMMIT)))])
+        for first in range(_FILES_IN_COMMIT, files, _FILES_IN_COMMIT):
             self.version += 1
-            added = range(first, min(files, first + _FILES_IN_COMMIT))
-            self._commit("WRITE", [{"add": self._add(number)} for number in added])
+            self._commit("WRITE", self._added(range(first, min(files, first + _FILES_IN_COMMIT))))
 
     @property
     def vector_files(self) -> Sequence[Path]:
@@ -143,6 +140,9 @@ class GeneratedTable:
         }
         found = self._file(number) | {"modificationTime": 0, "dataChange": True, "stats": json.dumps(stats)}
         return found | {"size": 1_000_000, "partitionValues": {}}
+
+    def _added(self, numbers: range) -> list[dict[str, Any]]:
+        return [{"add": self._add(number)} for number in numbers]
 
     def _remove(self, number: int) -> dict[str, Any]:
         return self._file(number) | {"deletionTimestamp": 0, "dataChange": True, "size": 1_000_000}
