@@ -383,6 +383,16 @@ def test_damaged_tables_are_refused_whole(lake, tmp_path, kind):
     assert not list(folder.glob("deletion_vector_*"))
 
 
+def test_a_column_id_that_is_no_number_is_refused(lake, tmp_path):
+    folder = numbers(tmp_path / "t", files=1)
+    newest = max((folder / "metadata").glob("v*.metadata.json"))
+    found = json.loads(newest.read_text())
+    found["schemas"][0]["fields"][0]["id"] = "first"
+    newest.write_text(json.dumps(found))
+    with pytest.raises(delvec.InvalidTableChange, match="is damaged"):
+        lake.import_iceberg(folder)
+
+
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
