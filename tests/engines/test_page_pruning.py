@@ -422,7 +422,7 @@ def test_indexes_of_other_columns_are_ignored(lake, duckdb, write_table):
     _, foreign, _, others = data_of(other)
     piece = foreign[slice(*others[0].column_index)]
     first, end = chunks[0].column_index
-    # Behind the column's own index lie those of others; the footer is told the new length.
+    # The indexes of other columns follow this column's, so the footer needs the new length.
     data[first : first + len(piece)] = piece
     footer = bytes(data[start:]).replace(zigzag(end - first), zigzag(len(piece)))
     path.write_bytes(bytes(data[:start]) + footer)

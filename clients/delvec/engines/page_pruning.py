@@ -161,13 +161,10 @@ def _worthwhile(scan: Scan) -> list[tuple[str, int, bool]]:
     large = scan.files.filter(pc.greater_equal(scan.files["num_records"], _MIN_ROWS))
     found = []
     for path, size in zip(large["path"].to_pylist(), large["size"].to_pylist(), strict=True):
-        is_local = scan.location.startswith("file:") and not path.startswith(_REMOTE)
+        is_local = scan.location.startswith("file:") and ("://" not in path or path.startswith("file:"))
         if is_local or size >= _MIN_REMOTE_BYTES:
             found.append((path, size, is_local))
     return found
-
-
-_REMOTE: Final = ("s3:", "gs:", "az:", "abfss:")
 
 
 def _rows_of(scan: Scan, path: str, size: int, wanted: _Wanted) -> RowRanges | None:
