@@ -24,7 +24,7 @@ def measure_planning(
     runs: int,
     say: Callable[[str], None],
 ) -> list[Figure]:
-    """Return figures for the plan alone and for a count of one row per file on each engine."""
+    """Return figures for the plan alone and for counts of one row per file on each engine, read and by count()."""
     location = scratch / "many"
     many_files(location, files)
     figures = []
@@ -46,12 +46,17 @@ def measure_planning(
         delta.seconds.append(timed(lambda: spark.read.format("delta").load(str(location)).explain()))
     figures += [dataframe, delta]
     for contender in contenders:
-        figure = Figure(f"count over {files:,} files", contender.name)
-        for number in range(runs + 1):
-            seconds = timed(lambda c=contender: c.count(location))
-            if number:
-                figure.seconds.append(seconds)
-        figures.append(figure)
+        jobs = {
+            f"count over {files:,} files": contender.read_count,
+            f"count() of {files:,} files": contender.count,
+        }
+        for job, count in jobs.items():
+            figure = Figure(job, contender.name)
+            for number in range(runs + 1):
+                seconds = timed(lambda c=count: c(location))
+                if number:
+                    figure.seconds.append(seconds)
+            figures.append(figure)
     for figure in figures:
         say(f"{figure.job}, {figure.contender}: {figure.median:.2f} s ({figure.spread})")
     return figures

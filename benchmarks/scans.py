@@ -39,7 +39,7 @@ def measure_scans(
             if predicate is not None:
                 contender.delete(table, predicate)
             tables[contender.name] = table
-        counts = {contender.name: contender.count(tables[contender.name]) for contender in contenders}
+        counts = {contender.name: contender.read_count(tables[contender.name]) for contender in contenders}
         if len(set(counts.values())) != 1:
             raise SystemExit(f"{job}: the contenders disagree on the rows that are left: {counts}")
         for contender in contenders:

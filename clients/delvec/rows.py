@@ -63,12 +63,17 @@ class Rows:
 
     def count(self) -> int:
         """Return the number of rows, from the log alone if its statistics suffice."""
-        known = pc.is_valid(self._scan.files["num_records"])
-        if self._predicate is not None:
-            known = pc.and_(known, self._scan.files["matches_all"])
+        known = self._known_by_log()
         exact = _live_rows(self._scan.filter(known))
         rest = self._scan.filter(pc.invert(known))
         return exact + (self._engine.count(rest, self._predicate) if len(rest) else 0)
+
+    def _known_by_log(self) -> pa.ChunkedArray:
+        """Return of which files the log tells the number of rows."""
+        known = pc.is_valid(self._scan.files["num_records"])
+        if self._predicate is not None:
+            known = pc.and_(known, self._scan.files["matches_all"])
+        return known
 
     def to_arrow(self) -> pa.Table:
         """Return the rows as an Arrow table.
@@ -200,7 +205,7 @@ class Rows:
         return arrow_relation(self.to_arrow(), connection)
 
     def to_df(self) -> Any:
-        """Return the rows as a lazy Spark DataFrame.
+        """Return the rows as a lazy Spark DataFrame; its own ``count()`` is answered from the log if statistics suffice.
 
         Raises:
             EngineUnavailable: the table's engine is not Spark.
@@ -211,7 +216,9 @@ class Rows:
                 f"to_df() needs the Spark engine, but table '{self._scan.name}' uses {self._engine.name}; pass "
                 "engine=spark to .table(), or call .to_arrow()"
             )
-        return to_df(self._scan, self._columns, self._predicate)
+        known = pc.all(self._known_by_log(), min_count=0).as_py()
+        num_rows = _live_rows(self._scan) if known else None
+        return to_df(self._scan, self._columns, self._predicate, num_rows)
 
 
 def _live_rows(scan: Scan) -> int:

@@ -73,7 +73,7 @@ def check_data_source(spark, lake, location):
     """format("delvec") and deletion vectors fetched by tasks give the rows of to_df(); views pin a version."""
     expected = lake.table(str(location), engine=spark).to_df().count()
     in_tasks = lake.table(str(location), engine=SparkEngine(spark, broadcast_limit=0))
-    assert in_tasks.to_df().count() == expected
+    assert in_tasks.to_df().count() == len(in_tasks.to_df().collect()) == expected
     frame = spark.read.format("delvec").load(str(location))
     assert frame.count() == expected
     frame.createOrReplaceTempView("people")

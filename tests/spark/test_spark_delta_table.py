@@ -65,7 +65,7 @@ def test_a_frame_stays_at_its_version(people):
     people.delete("id >= 50")
 
     assert before.count() == 100
-    assert people.toDF().count() == 50
+    assert people.toDF().select("*").count() == 50
 
 
 def test_alias(people):
@@ -135,7 +135,7 @@ def test_for_name_in_sparks_catalog(people, spark, tmp_path):
     spark.sql("DROP VIEW of_parquet_view")
     spark.sql("DROP TABLE of_parquet")
 
-    assert DeltaTable.forName(spark, f"delta.`{tmp_path}/people`").toDF().count() == 100
+    assert DeltaTable.forName(spark, f"delta.`{tmp_path}/people`").toDF().select("*").count() == 100
 
 
 def test_an_entry_that_save_as_table_made_is_found_by_name(people, spark, tmp_path):
@@ -144,7 +144,7 @@ def test_an_entry_that_save_as_table_made_is_found_by_name(people, spark, tmp_pa
     frame = spark.range(3).selectExpr("id", "concat('n', id) AS name")
     frame.write.format("delvec").mode("append").option("path", str(place)).saveAsTable("saved_by_name")
     try:
-        assert DeltaTable.forName(spark, "saved_by_name").toDF().count() == 3
+        assert DeltaTable.forName(spark, "saved_by_name").toDF().select("*").count() == 3
         DeltaTable.forName(spark, "default.saved_by_name").delete("id = 1")
         with pytest.raises(Exception, match="forName"):
             spark.table("saved_by_name").collect()
@@ -156,7 +156,7 @@ def test_an_entry_that_save_as_table_made_is_found_by_name(people, spark, tmp_pa
         (tmp_path / "elsewhere").rename(place)
     finally:
         spark.sql("DROP TABLE saved_by_name")
-    assert DeltaTable.forPath(spark, str(place)).toDF().count() == 2
+    assert DeltaTable.forPath(spark, str(place)).toDF().select("*").count() == 2
 
 
 def test_is_delta_table(people, lake, spark, tmp_path):
@@ -273,3 +273,38 @@ def test_columns_without_an_sql_equivalent_are_refused(spark):
 
 def test_alias_is_removed_only_outside_quotes():
     assert without_alias("t.a = 't.b' and `T`.`c` > x.t.d", "t") == "a = 't.b' and `c` > x.t.d"
+
+
+def test_a_frame_of_a_table_knows_its_number_of_rows_without_a_job(spark, people):
+    people.delete("id < 10")
+    table = people._table
+    jobs = spark.sparkContext.statusTracker()
+
+    def counted(frame):
+        spark.sparkContext.setJobGroup("counting", "")
+        before = len(jobs.getJobIdsForGroup("counting"))
+        try:
+            return frame.count(), len(jobs.getJobIdsForGroup("counting")) - before
+        finally:
+            spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+
+    frame = people.toDF()
+    assert counted(frame) == (90, 0)
+    assert counted(table.to_df(predicate="country = 'NZ'")) == (45, 0)  # tells the rows of whole partitions
+    found, ran = counted(table.to_df(predicate="id < 20"))
+    assert (found, ran > 0) == (10, True)
+    people.delete("id < 50")
+    assert counted(frame) == (90, 0)  # pinned to its version, as its rows are
+    assert counted(people.toDF())[0] == len(people.toDF().collect()) == 50
+
+
+def test_count_fills_the_cache_of_a_frame(spark, people):
+    frame = people.toDF().cache()
+    stored = spark.sparkContext._jsc.sc().getRDDStorageInfo
+    try:
+        before = len(stored())
+        assert frame.count() == 100
+        assert len(stored()) == before + 1
+    finally:
+        frame.unpersist()
+    assert frame.count() == 100

@@ -33,6 +33,7 @@ from delvec.engines.spark.find_rows import (
     fold_to_words,
     physical_rows,
 )
+from delvec.engines.spark.frame_reads import answer_count
 from delvec.engines.spark.job_descriptions import described
 from delvec.engines.spark.local_execution import LocalExecution
 from delvec.engines.spark.manifest import ManifestStore, file_numbers
@@ -125,7 +126,11 @@ class SparkEngine:
         )
 
     def to_df(
-        self, scan: Scan, columns: Sequence[str] | None = None, predicate: Predicate | None = None
+        self,
+        scan: Scan,
+        columns: Sequence[str] | None = None,
+        predicate: Predicate | None = None,
+        num_rows: int | None = None,
     ) -> DataFrame:
         """Return the live rows as a lazy DataFrame; it keeps reading the scan's version.
 
@@ -133,6 +138,7 @@ class SparkEngine:
             scan: what to read.
             columns: the columns, in this order; all by default.
             predicate: only rows for which it is true.
+            num_rows: the number of these rows, if the log tells it: the answer of the frame's ``count()``.
 
         Raises:
             InvalidPredicate: Spark does not accept the predicate.
@@ -144,7 +150,11 @@ class SparkEngine:
         frame = self._frames.live(scan, needed)
         if predicate is not None:
             frame = self._filter(frame, predicate, scan.schema)
-        return frame if needed == names else frame.select(*(backticked(name) for name in names))
+        if needed != names:
+            frame = frame.select(*(backticked(name) for name in names))
+        if num_rows is not None:
+            answer_count(frame, num_rows)
+        return frame
 
     def find_rows(
         self, scan: Scan, predicate: Predicate, dv_files: DeletionVectorFiles | None = None
