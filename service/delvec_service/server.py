@@ -23,7 +23,7 @@ from delvec_service.api.connections import BoundedProtocol
 from delvec_service.api.probes import Readiness
 from delvec_service.app import create_app
 from delvec_service.config import Settings, check_servable
-from delvec_service.startup import garbage_collection_paused
+from delvec_service.startup import garbage_collection_paused, hide_pandas
 
 __all__ = ["run"]
 
@@ -101,6 +101,7 @@ def _shared_metrics(settings: Settings) -> Iterator[None]:
 def _application(settings: Settings) -> ASGIApp:
     """Return the application of one process."""
     logs.configure(settings.log_level)
+    hide_pandas()
     with garbage_collection_paused():
         app = create_app(settings)
     gc.freeze()  # imported objects stay: a full garbage collection of them stops all threads for a tenth of a second

@@ -62,8 +62,9 @@ def test_help_imports_only_the_commands_that_it_describes(arguments):
 
     found = imported(code)
 
-    unneeded = ENGINES | WEB | STORES | ARROW | SECRETS | {"httpx", "sqlglot", "delvec_service"}
+    unneeded = ENGINES | WEB | STORES | ARROW | SECRETS | {"httpx", "sqlglot"}
     assert not found & unneeded
+    assert {name for name in found if name.startswith("delvec_service.")} <= {"delvec_service.startup"}
     assert "typer" in found
 
 
@@ -73,6 +74,33 @@ def test_serve_imports_neither_engines_nor_optional_parts(tmp_path):
 
     unneeded = ENGINES | SECRETS | {"alembic", "psycopg", "sqlalchemy.dialects.postgresql", "delvec.table"}
     assert not imported(SERVE, database) & unneeded
+
+
+COMMAND = """
+import contextlib
+from delvec.cli import main
+with contextlib.suppress(SystemExit):
+    main(list(arguments))
+"""
+
+
+def test_a_process_of_the_shell_does_not_use_pandas(tmp_path):
+    lists = "import pyarrow\npyarrow.array([1, 2])\n"  # for which pyarrow imports pandas
+
+    assert "pandas" in imported(lists)
+    table = str(tmp_path / "people")
+    for arguments in (
+        ["create", table, "--schema", "id long"],
+        ["vacuum", table, "--dry-run"],
+        ["health", table],
+    ):
+        assert "pandas" not in imported(COMMAND + lists, *arguments)
+
+
+def test_a_process_of_the_service_does_not_use_pandas(tmp_path):
+    serve = SERVE.replace("app = create_app(settings)", "app = server._application(settings)")
+
+    assert "pandas" not in imported(serve + "import pyarrow\npyarrow.array([1, 2])\n", str(tmp_path / "a.db"))
 
 
 def test_serve_creates_routes_on_demand():

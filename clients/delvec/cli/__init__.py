@@ -17,6 +17,7 @@ import typer
 from delvec.cli.command_table import CommandGroup
 from delvec.cli.session import Session
 from delvec_kernel.errors import DelvecError, InternalError
+from delvec_service.startup import hide_pandas
 
 __all__ = ["app", "main"]
 
@@ -71,6 +72,7 @@ def options(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command line and exit."""
+    hide_pandas()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
         code = run(arguments)

@@ -14,6 +14,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from delvec_service.startup import garbage_collection_paused
+
 __all__ = ["COMMANDS", "CommandGroup", "Entry"]
 
 _FLAGS: Final = frozenset({"--json"})
@@ -179,7 +181,9 @@ class _Commands(UserDict[str, Any]):
 
 
 def _load(name: str, entry: Entry) -> Any:
-    found = getattr(importlib.import_module(f"delvec.cli.{entry.module}"), entry.attribute)
+    with garbage_collection_paused():
+        module = importlib.import_module(f"delvec.cli.{entry.module}")
+    found = getattr(module, entry.attribute)
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
     if not isinstance(found, typer.Typer):
         alone.command(name)(found)

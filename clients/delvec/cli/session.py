@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 import delvec
+from delvec_service.startup import garbage_collection_paused
 
 if TYPE_CHECKING:
     from delvec.connection import Connection
@@ -38,7 +39,8 @@ class Session:
 
     def connect(self) -> "Connection":
         """Connect as the options say."""
-        return delvec.connect(self.url, token=self.token, warehouse=self.warehouse)
+        with garbage_collection_paused():
+            return delvec.connect(self.url, token=self.token, warehouse=self.warehouse)
 
     @contextmanager
     def table(
