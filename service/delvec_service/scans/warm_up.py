@@ -1,7 +1,7 @@
 """Plans a table that does not exist, so that everything is imported and compiled before the first real plan.
 
-Otherwise the first plan after a start takes about half a second longer: pyarrow imports pandas if it is installed,
-SQLAlchemy compiles its statements, sqlglot its tables.
+Otherwise the first plan after a start waits for what pyarrow imports on demand, for SQLAlchemy to compile its
+statements, and for sqlglot's tables.
 """
 
 import contextlib
