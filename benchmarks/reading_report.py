@@ -73,15 +73,15 @@ def _after_commit(by_job: dict[str, Figure]) -> float | None:
 
 
 _GOALS = (
-    Goal(_NAMES["first"], _median("first"), 6.0),
+    Goal(_NAMES["first"], _median("first"), 2.0),
     Goal(_NAMES["restart"], _median("restart"), 0.3),
     Goal(_NAMES["selective"] + ", median", _median("selective"), 0.020),
     Goal(_NAMES["selective"] + ", 99th percentile", _late("selective"), 0.1),
-    Goal(_NAMES["concurrent"] + ", 99th percentile", _late("concurrent"), 0.1),
+    Goal(_NAMES["concurrent"] + ", 99th percentile", _late("concurrent"), 0.06),
     Goal(_NAMES["partition"], _median("partition"), 0.15),
-    Goal(_NAMES["commit"] + ", more than a warm one", _after_commit, 0.010),
+    Goal(_NAMES["commit"] + ", more than a warm one", _after_commit, 0.005),
     Goal("resident memory once loaded", lambda by: by["memory"].resident, 500 * _MIB, is_memory=True),
-    Goal("peak memory", lambda by: by["memory"].peak, 1024 * _MIB, is_memory=True),
+    Goal("peak memory", lambda by: by["memory"].peak, 600 * _MIB, is_memory=True),
 )
 
 
