@@ -176,7 +176,7 @@ def test_if_tasks_cannot_run_spark_takes_over_and_they_are_not_tried_again(peopl
         raise ModuleNotFoundError("No module named 'duckdb'")
 
     # Nested functions are pickled by value, so the workers' own module is intact.
-    monkeypatch.setattr(duckdb_tasks, "_do", broken)
+    monkeypatch.setattr(duckdb_tasks, "_run_share", broken)
     assert people.delete("id = 3")["numDeletedRows"] == 1
     monkeypatch.undo()
     assert people.delete("id = 4")["numDeletedRows"] == 1
@@ -189,7 +189,7 @@ def test_a_cancelled_job_is_not_run_again(people, spark_tasks, caplog, monkeypat
         time.sleep(600)
         return iter(())
 
-    monkeypatch.setattr(duckdb_tasks, "_do", slow)
+    monkeypatch.setattr(duckdb_tasks, "_run_share", slow)
     context = spark_tasks.sparkContext
     stopping = threading.Event()
 

@@ -72,7 +72,8 @@ _LARGEST_FILE: Final = 1 << 44
 _MEMORY: Final = 512 << 20
 """DuckDB's memory limit per task, in bytes; beyond it DuckDB spills."""
 _MOST_FILES: Final = 1 << 17
-_BEYOND: Final = 1 << 62
+_NO_LAST_ROW: Final = 1 << 62
+"""The end of the row range of a share that has the rest of its file."""
 _Answer = dict[str, Any]
 
 
@@ -166,7 +167,7 @@ class DuckDBTasks:
         if answers is None:
             return None
         try:
-            return _Changed(work, answers).complete(scan, driver_engine(self._spark))
+            return _ShareResults(work, answers).complete(scan, driver_engine(self._spark))
         except DelvecError as error:
             self._log_reason(scan, f"DuckDB failed: {error.message}")
             return None
@@ -192,7 +193,7 @@ class DuckDBTasks:
             sent = context.parallelize([pickle.dumps(part) for part in parts], len(parts))
             with described(self._spark, scan.name, step):
                 answers: list[_Answer] = sent.mapPartitionsWithIndex(
-                    partial(_do, pickle.dumps(work))
+                    partial(_run_share, pickle.dumps(work))
                 ).collect()
         except Exception as error:
             if _CANCELLED.search(str(error)):
@@ -265,7 +266,7 @@ def shares(scan: Scan, parallel: int) -> list[Share]:
         cuts = [0, *(count * (at * share - start) // size for at in range(first + 1, last + 1)), None]
         for task, (row, stop) in enumerate(pairwise(cuts), first):
             # The last range is open-ended, because statistics may undercount the rows.
-            rows = range(row or 0, _BEYOND if stop is None else stop)
+            rows = range(row or 0, _NO_LAST_ROW if stop is None else stop)
             if rows:
                 files[task].append(number)
                 within[task][number] = rows
@@ -328,7 +329,7 @@ def _bitmaps(answers: Sequence[_Answer], kind: str) -> dict[str, BitMap64]:
 
 
 @dataclass(frozen=True)
-class _Changed:
+class _ShareResults:
     """The tasks' results, and the work that needs all of them."""
 
     work: _Work
@@ -411,7 +412,7 @@ def _engine(threads: int) -> Any:
     return DuckDBEngine(memory_limit=_MEMORY, temp_directory=str(spilled), threads=threads)
 
 
-def _do(sent: bytes, number: int, parts: Iterator[bytes]) -> Iterator[_Answer]:
+def _run_share(sent: bytes, number: int, parts: Iterator[bytes]) -> Iterator[_Answer]:
     drop_zip_importers()
     work: _Work = pickle.loads(sent)  # noqa: S301 - the driver's own
     for each in parts:
