@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from types import ModuleType
+from typing import Final
 
 __all__ = ["garbage_collection_paused", "hide_pandas"]
 
@@ -31,10 +32,11 @@ def hide_pandas() -> None:
     pyarrow imports pandas, where installed, to ask whether the first list that becomes an array is one of pandas:
     0.3 s and 40 MiB for a process that has no use for it.
     """
-    sys.meta_path.insert(0, _Hidden())
+    if _HIDDEN not in sys.meta_path:  # a process may be both: `delvec serve` with one worker
+        sys.meta_path.insert(0, _HIDDEN)
 
 
-class _Hidden(MetaPathFinder):
+class _PandasHidden(MetaPathFinder):
     def find_spec(
         self,
         fullname: str,
@@ -43,3 +45,6 @@ class _Hidden(MetaPathFinder):
     ) -> None:
         if fullname == "pandas":
             raise ModuleNotFoundError("a process of `delvec` does not use pandas", name=fullname)
+
+
+_HIDDEN: Final = _PandasHidden()

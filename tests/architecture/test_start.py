@@ -79,8 +79,9 @@ def test_serve_imports_neither_engines_nor_optional_parts(tmp_path):
 COMMAND = """
 import contextlib
 from delvec.cli import main
+sys.argv[1:] = arguments
 with contextlib.suppress(SystemExit):
-    main(list(arguments))
+    main()
 """
 
 
@@ -95,6 +96,8 @@ def test_a_process_of_the_shell_does_not_use_pandas(tmp_path):
         ["health", table],
     ):
         assert "pandas" not in imported(COMMAND + lists, *arguments)
+    in_a_program = COMMAND.replace("main()", "main(list(arguments))")
+    assert "pandas" in imported(in_a_program + lists, "health", table)
 
 
 def test_a_process_of_the_service_does_not_use_pandas(tmp_path):

@@ -71,8 +71,9 @@ def options(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command line and exit."""
-    hide_pandas()
+    """Run a command line, by default that of this process, and exit."""
+    if arguments is None:  # otherwise the process belongs to another program
+        hide_pandas()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
         code = run(arguments)
