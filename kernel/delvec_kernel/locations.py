@@ -22,6 +22,7 @@ __all__ = [
     "canonical_log_path",
     "canonical_log_paths",
     "canonical_relative",
+    "is_canonical_relative",
     "local_path",
     "log_path",
     "relative_to",
@@ -52,7 +53,8 @@ _SEGMENT: Final = rf"{_SEGMENT_START}(?:{_SEGMENT_START}|\.)*"
 _CANONICAL_RELATIVE: Final = rf"{_SEGMENT}(?:/{_SEGMENT})*"
 """Relative paths that are unchanged by decoding and encoding: nearly all, so test for them first."""
 
-_is_canonical_relative = re.compile(_CANONICAL_RELATIVE).fullmatch
+is_canonical_relative: Final = re.compile(_CANONICAL_RELATIVE).fullmatch
+"""Whether a path in a log is relative and :func:`resolve` only appends it to the location."""
 _JAVA_QUOTED: Final = re.compile(
     r"[^A-Za-z0-9_\-!.~'()*,;:$&+=/@\u0080-\U0010ffff]"
     r"|[\u0080-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
@@ -154,7 +156,7 @@ def resolve(location: str, log_path: str) -> str:
         InvalidLocation: an absolute path contains ``..`` or has an unknown scheme.
         CorruptLog: it is not a URL-encoded path.
     """
-    if _is_canonical_relative(log_path):
+    if is_canonical_relative(log_path):
         return f"{location}/{log_path}"
     if not log_path or "\0" in log_path:
         raise CorruptLog(
@@ -226,7 +228,7 @@ def canonical_log_path(path: str, location: str) -> str:
         InvalidLocation: an absolute path contains ``..`` or has an unknown scheme.
         CorruptLog: it is not a URL-encoded path.
     """
-    return path if _is_canonical_relative(path) else relative_to(location, resolve(location, path))
+    return path if is_canonical_relative(path) else relative_to(location, resolve(location, path))
 
 
 def canonical_log_paths(paths: pa.Array, location: str) -> pa.Array:

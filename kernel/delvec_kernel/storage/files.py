@@ -6,7 +6,6 @@ by the environment (``AWS_*``, ``GOOGLE_*``, ``AZURE_*``).
 """
 
 import os
-import re
 import stat as stat_
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,7 +39,7 @@ from delvec_kernel.errors import (
     InvalidLocation,
     UnusableFile,
 )
-from delvec_kernel.locations import canonical_log_path, local_path
+from delvec_kernel.locations import canonical_log_path, is_canonical_relative, local_path
 from delvec_kernel.storage import local_files as _local_files
 from delvec_kernel.storage.file_locations import Allowed, FileLocation, locate, storage_errors, store_for
 from delvec_kernel.storage.remote_files import RemoteFile, RemoteOutput, read_range
@@ -115,10 +114,6 @@ def stat(location: str, path: str, *, allowed: Allowed | None = None) -> FileInf
         return None
 
 
-_PLAIN: Final = re.compile(r"(?:[A-Za-z0-9_=-][A-Za-z0-9_=.-]*/)*[A-Za-z0-9_=-][A-Za-z0-9_=.-]*", re.ASCII)
-"""Relative paths in a log that are spelled the same on disk, without a part that starts with a dot."""
-
-
 def check_regular(location: str, paths: Iterable[str], *, allowed: Allowed | None = None) -> None:
     """Reject special files before an engine opens them, which would block forever on a FIFO.
 
@@ -133,8 +128,9 @@ def check_regular(location: str, paths: Iterable[str], *, allowed: Allowed | Non
         return
     prefix = f"{directory}/"
     for path in paths:
-        if _PLAIN.fullmatch(path) and (allowed is None or allowed(f"{location}/{path}")):
-            # As below, without parsing a URL for each of up to a million files.
+        is_plain = "%" not in path and is_canonical_relative(path)
+        if is_plain and (allowed is None or allowed(f"{location}/{path}")):
+            # As below, without making a Path for each of up to a million files.
             with suppress(OSError):
                 if stat_.S_ISREG(os.stat(prefix + path).st_mode):  # noqa: PTH116
                     continue
