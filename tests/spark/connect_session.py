@@ -48,7 +48,7 @@ def commands(folder):
         shell = DeltaTable.forPath(spark, str(location))
         frame = shell.toDF()
         shell.delete((F.col("id") >= 900) & (F.col("name") != "n'\\x") | F.col("country").isNull())
-        assert frame.count() == 801
+        assert frame.count() == frame.select("*").count() == 801
         left = sorted(row.id for row in shell.toDF().collect())
         assert left == [i for i in range(500) if i % 10 not in (3, 4)], left
         assert table.to_arrow(predicate="country = 'é='").schema == schema
@@ -71,9 +71,9 @@ def commands(folder):
 
 def check_data_source(spark, lake, location):
     """format("delvec") and deletion vectors fetched by tasks give the rows of to_df(); views pin a version."""
-    expected = lake.table(str(location), engine=spark).to_df().count()
+    expected = lake.table(str(location), engine=spark).to_df().select("*").count()
     in_tasks = lake.table(str(location), engine=SparkEngine(spark, broadcast_limit=0))
-    assert in_tasks.to_df().count() == len(in_tasks.to_df().collect()) == expected
+    assert in_tasks.to_df().count() == in_tasks.to_df().select("*").count() == expected
     frame = spark.read.format("delvec").load(str(location))
     assert frame.count() == expected
     frame.createOrReplaceTempView("people")

@@ -64,7 +64,7 @@ def test_a_frame_stays_at_its_version(people):
 
     people.delete("id >= 50")
 
-    assert before.count() == 100
+    assert before.select("*").count() == 100
     assert people.toDF().select("*").count() == 50
 
 

@@ -45,7 +45,7 @@ assert not DeltaTable.isDeltaTable(spark, os.getcwd() + "/nothing")
 builder = DeltaTable.createIfNotExists(spark).tableName("fresh").addColumn("id", "LONG")
 people = builder.execute()
 people._table.append(spark.range(3))
-assert people.toDF().count() == 3
+assert people.toDF().select("*").count() == 3
 spark.range(3, 5).write.format("delvec").mode("append").save(people._table.location)
 assert spark.read.format("delvec").load(people._table.location).count() == 5
 """
