@@ -21,7 +21,6 @@ def _of_vectors(figures: Sequence[Figure]) -> str:
     return (
         f"The scan of files with deletion vectors reads a table of {files} files of 1,000 rows, in which delta-spark "
         "deleted a tenth of the rows in three of ten files; both contenders read rows with equal sums. "
-        "`count over` reads the files; `count()` is each contender's own, which statistics can answer. "
     )
 
 
@@ -66,6 +65,7 @@ def markdown(
             "median is given, then the fastest and the slowest run. `x` is the speedup over delta-spark with DVs in the same run. Before scans, all contenders counted the same number of rows; each scan decodes all columns and folds them into one hash. All write Parquet with "
             f"{CODEC}. delta-spark ran with "
             f"`snapshotPartitions` and shuffle partitions set to the number of cores. {_of_vectors(figures)}"
+            "`count over` reads the files; `count()` is each contender's own, which statistics can answer. "
             "Parts of the page can be measured separately, but a job always with all its contenders. "
             "`make bench` writes this page."
         ),
