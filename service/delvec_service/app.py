@@ -68,6 +68,7 @@ from delvec_service.maintenance.checkpoints import Checkpoints
 from delvec_service.maintenance.health_watch import HealthWatch
 from delvec_service.maintenance.log_maintenance import LogMaintenance
 from delvec_service.maintenance.symlink_manifests import SymlinkManifests
+from delvec_service.scans.plan_turns import PlanTurns
 from delvec_service.scans.warm_up import warm_up
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.access import AccessStore
@@ -339,6 +340,7 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
         database=database,
         ledger=ledger,
         loader=loader,
+        plan_turns=PlanTurns(),
         tables=Tables(
             registry,
             roots,

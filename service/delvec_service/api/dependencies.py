@@ -24,6 +24,7 @@ from delvec_service.logs import note
 from delvec_service.maintenance.health_watch import HealthWatch
 from delvec_service.maintenance.log_maintenance import LogMaintenance
 from delvec_service.maintenance.symlink_manifests import SymlinkManifests
+from delvec_service.scans.plan_turns import PlanTurns
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.clones import CloneStore
 from delvec_service.store.commit_record import CommitRecordStore
@@ -48,6 +49,7 @@ class Service:
     database: Database
     ledger: Ledger
     loader: SnapshotLoader
+    plan_turns: PlanTurns
     tables: Tables
     commits: Commits
     manifests: SymlinkManifests

@@ -113,6 +113,7 @@ def plan_scan(
                 offset=offset,
                 limit=None if arrow else body.page_size,
                 allowed=table.roots.allows,
+                turns=service.plan_turns,
                 observer=service.observer,
             )
 

@@ -1,7 +1,7 @@
 """Plans a scan: the files of a version that have to be read."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +20,7 @@ from delvec_kernel.file_index.files import DELETION_VECTOR, FILES_SCHEMA, TEXT_M
 from delvec_kernel.file_index.segment import rows_of
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.storage.files import Allowed, read_deletion_vectors
+from delvec_service.scans.plan_turns import PlanTurns
 from delvec_service.telemetry.observer import NO_OBSERVER, Observer
 
 __all__ = [
@@ -87,6 +88,7 @@ def plan(
     offset: int = 0,
     limit: int | None = None,
     allowed: Allowed | None = None,
+    turns: PlanTurns | None = None,
     observer: Observer = NO_OBSERVER,
 ) -> PlannedScan:
     """Plan a scan of a version.
@@ -104,6 +106,7 @@ def plan(
         offset: how many files to skip; the order is the same in every plan of a version.
         limit: the maximum number of files to return.
         allowed: decides by URL whether a file outside the table's location may be read; by default none may.
+        turns: shared by plans of one process; only reading deletion vectors is not part of a turn.
         observer: notified when deletion vectors are read, and how much was skipped.
 
     Raises:
@@ -119,25 +122,26 @@ def plan(
         for name in columns or ():
             schema.field(name)
         parsed = None if predicate is None else predicates.parse(predicate, schema)
-    selected = select_files(
-        snapshot.live,
-        parsed,
-        schema,
-        snapshot.partition_columns,
-        generated="generatedColumns" in writer_features(snapshot.protocol),
-    )
-    num_files = sum(each.num_rows for each in selected)
-    order = None
-    if offset or (limit is not None and limit < num_files):
-        # Two replays of one version may have its files in different orders.
-        selected, order = page_of(selected, offset, limit)
     more = (
         *(_ROW_IDS if row_ids and row_tracking.is_enabled(snapshot) else ()),
         *(_CLUSTERING if clustering else ()),
     )
-    files = _files(selected, order, [*(["stats"] if stats else ()), *more])
-    check_paths(files["path"], snapshot.location, table, allowed)
-    check_vector_paths(files["deletion_vector"], snapshot.location, table, allowed)
+    with nullcontext() if turns is None else turns.turn():
+        selected = select_files(
+            snapshot.live,
+            parsed,
+            schema,
+            snapshot.partition_columns,
+            generated="generatedColumns" in writer_features(snapshot.protocol),
+        )
+        num_files = sum(each.num_rows for each in selected)
+        order = None
+        if offset or (limit is not None and limit < num_files):
+            # Two replays of one version may have its files in different orders.
+            selected, order = page_of(selected, offset, limit)
+        files = _files(selected, order, [*(["stats"] if stats else ()), *more])
+        check_paths(files["path"], snapshot.location, table, allowed)
+        check_vector_paths(files["deletion_vector"], snapshot.location, table, allowed)
     found = {name: files[name] for name in files.column_names}
     if not stats:
         found["stats"] = pa.chunked_array([pa.nulls(files.num_rows, pa.string())])

@@ -24,6 +24,7 @@ TOKEN_PREFIX: Final = "delvec_"  # noqa: S105 - it is public
 """How tokens begin, so that scanners for leaked secrets recognize them."""
 
 _ONLY = 1
+_GENERATION: Final = select(AccessStateRow.generation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +65,13 @@ class AccessStore:
 
     def generation(self) -> int:
         """Return how often tokens or grants have changed; 0 if there never were any."""
-        with self._database.read() as session:
-            return session.scalar(select(AccessStateRow.generation)) or 0
+        with self._database.connection() as connection:
+            return connection.scalar(_GENERATION) or 0
 
     def load(self) -> tuple[int, Sequence[TokenRecord], Sequence[GrantRecord]]:
         """Return the generation, and the tokens and grants of that or of a later generation."""
         with self._database.read() as session:
-            generation = session.scalar(select(AccessStateRow.generation)) or 0
+            generation = session.scalar(_GENERATION) or 0
             tokens = [_token(row) for row in session.scalars(select(TokenRow).order_by(TokenRow.name))]
             grants = [_grant(row) for row in session.scalars(select(GrantRow))]
         return generation, tokens, grants

@@ -36,6 +36,7 @@ _BUSY_SECONDS: Final = 30
 _PIECE_PAGES: Final = 1000
 _PIECES: Final = 100
 _WRITES: Final = {"delvec_writes": True}
+_NO_TRANSACTION: Final = {"delvec_no_transaction": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +60,12 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self._engine = _engine(_parse(url))
-        self._turns = threading.Lock() if self._engine.dialect.name == "sqlite" else None
+        sqlite = self._engine.dialect.name == "sqlite"
+        self._turns = threading.Lock() if sqlite else None
         self._writing = self._engine.execution_options(**_WRITES)
+        # The driver's connections are always in autocommit mode for SQLite: see _begin_sqlite.
+        alone: dict[str, Any] = dict(_NO_TRANSACTION) if sqlite else {"isolation_level": "AUTOCOMMIT"}
+        self._alone = self._engine.execution_options(**alone)
 
     def migrate(self, revision: str = "head") -> None:
         """Migrate the schema to ``revision``.
@@ -129,12 +134,15 @@ class Database:
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
-        """Open a connection for reading, without the cost of a session: every commit uses one.
+        """Open a connection for single SELECTs, without the cost of a session or a transaction.
+
+        Each statement sees the latest state. Every request runs some, and a transaction would add two statements to
+        each: round trips, with PostgreSQL.
 
         Raises:
             ServiceUnavailable: the database does not answer.
         """
-        with self._answering(), self._engine.connect() as connection:
+        with self._answering(), self._alone.connect() as connection:
             yield connection
 
     @contextmanager
@@ -412,9 +420,10 @@ def _inode(path: str) -> int | None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    # Taking the write lock at once waits for it; taking it later in the transaction would fail instead.
-    writes = connection.get_execution_options().get("delvec_writes")
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    options = connection.get_execution_options()
+    if "delvec_no_transaction" not in options:
+        # Taking the write lock at once waits for it; taking it later in the transaction would fail instead.
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if "delvec_writes" in options else "BEGIN")
 
 
 _DAMAGED: Final = ("is not a database", "malformed")

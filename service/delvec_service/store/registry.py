@@ -4,9 +4,9 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import and_, delete, func, or_, select, update
+from sqlalchemy import and_, bindparam, delete, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from delvec_kernel.errors import AmbiguousTable, TableAlreadyExists, TableNotFound
@@ -28,6 +28,19 @@ __all__ = ["Registry", "TableRecord", "not_found", "table_id"]
 
 _NAMESPACE: Final = uuid.UUID("6f0f7d1c-4a52-4b0e-9d0b-3a54ad6f9a31")
 _SHOWN: Final = 5
+_CALLED: Final = (
+    select(TableRow.id, TableRow.name, TableRow.folder_name, TableRow.location, TableRow.created_at)
+    .where(
+        TableRow.catalog == bindparam("in_catalog"),
+        or_(
+            TableRow.id == bindparam("called"),
+            TableRow.name == bindparam("called"),
+            and_(TableRow.folder_name == bindparam("called"), TableRow.name.is_(None)),
+        ),
+    )
+    .order_by(TableRow.location)
+)
+"""Every request asks it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +131,9 @@ class Registry:
         """Return the tables that a name or an id can refer to; a matching id or own name excludes all others."""
         if "\0" in name_or_id:  # PostgreSQL cannot store such a text
             return ()
-        with self._database.read() as session:
-            query = select(TableRow).where(
-                TableRow.catalog == self._catalog,
-                or_(
-                    TableRow.id == name_or_id,
-                    TableRow.name == name_or_id,
-                    and_(TableRow.folder_name == name_or_id, TableRow.name.is_(None)),
-                ),
-            )
-            found = [_record(row) for row in session.scalars(query.order_by(TableRow.location))]
+        with self._database.connection() as connection:
+            rows = connection.execute(_CALLED, {"in_catalog": self._catalog, "called": name_or_id})
+            found = [_record(row) for row in rows]
         exact = [record for record in found if record.id == name_or_id or record.is_named]
         return exact[:1] or found
 
@@ -273,6 +279,7 @@ class Registry:
                 forget_grants(session, identifier)
 
 
-def _record(row: TableRow) -> TableRecord:
+def _record(row: Any) -> TableRecord:
+    """Return the record of a mapped row, or of a row of its columns."""
     name = row.name or row.folder_name or row.id
     return TableRecord(row.id, name, row.location, row.created_at, row.name is not None)
