@@ -369,9 +369,11 @@ def _parse(url: str) -> URL:
 
 def _engine(url: URL) -> Engine:
     if url.get_backend_name() == "postgresql":
-        return create_engine(
+        engine = create_engine(
             url, pool_pre_ping=True, pool_size=10, max_overflow=30, isolation_level="READ COMMITTED"
         )
+        event.listen(engine, "connect", _prepare_postgresql)
+        return engine
     options: dict[str, Any] = {}
     if url.database in (None, "", ":memory:"):
         # One connection for all threads, used by one at a time: every other connection would be a different database.
@@ -386,6 +388,12 @@ def _engine(url: URL) -> Engine:
     if "poolclass" not in options:
         _follow_file(engine, str(url.database))
     return engine
+
+
+def _prepare_postgresql(connection: Any, _record: object) -> None:
+    # Single statements have no BEGIN that could name a level; SERIALIZABLE, if it is the server's default, could reject them.
+    connection.execute("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED")
+    connection.commit()
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
