@@ -22,7 +22,7 @@ def test_a_single_statement_sees_what_was_committed_since_the_last(database, url
 
 def test_a_transaction_on_a_connection_of_single_statements_is_rolled_back(database):
     Registry(database).add(PEOPLE, "people", "people")
-    for _ in range(20):  # more than the pool has connections
+    for _ in range(20):
         with database.connection() as connection:
             assert connection.scalar(COUNT) == 1
         with suppress(ZeroDivisionError), database.transaction() as connection:

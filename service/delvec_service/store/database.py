@@ -63,9 +63,9 @@ class Database:
         sqlite = self._engine.dialect.name == "sqlite"
         self._turns = threading.Lock() if sqlite else None
         self._writing = self._engine.execution_options(**_WRITES)
-        # The driver's connections are always in autocommit mode for SQLite: see _begin_sqlite.
-        alone: dict[str, Any] = dict(_NO_TRANSACTION) if sqlite else {"isolation_level": "AUTOCOMMIT"}
-        self._alone = self._engine.execution_options(**alone)
+        # SQLite's driver never begins a transaction by itself: see _begin_sqlite.
+        options: dict[str, Any] = _NO_TRANSACTION if sqlite else {"isolation_level": "AUTOCOMMIT"}
+        self._autocommit = self._engine.execution_options(**options)
 
     def migrate(self, revision: str = "head") -> None:
         """Migrate the schema to ``revision``.
@@ -142,7 +142,7 @@ class Database:
         Raises:
             ServiceUnavailable: the database does not answer.
         """
-        with self._answering(), self._alone.connect() as connection:
+        with self._answering(), self._autocommit.connect() as connection:
             yield connection
 
     @contextmanager
@@ -243,7 +243,7 @@ class Database:
         connection, key = None, _lock_key(subject)
         if self._engine.dialect.name == "postgresql":
             with suppress(DBAPIError, PoolTimeoutError):
-                connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+                connection = self._autocommit.connect()
         if connection is None:
             yield True
             return
