@@ -16,7 +16,7 @@ import pyarrow as pa
 from delvec_kernel.errors import CorruptLog
 from delvec_kernel.file_index.column_bounds import KnownColumn, keep_bounds
 from delvec_kernel.file_index.segment import Segment, SegmentsLost, Summary
-from delvec_kernel.file_index.segment_parts import STATS, encoded_batch
+from delvec_kernel.file_index.segment_parts import BLOCK_ROWS, STATS, encoded_batch
 from delvec_kernel.statistics.typed_statistics import STATS_PARSED, typed_bounds, typed_columns
 
 __all__ = ["DEFERRED_ROW", "DeferredStatistics", "StatisticsFile"]
@@ -231,7 +231,8 @@ class DeferredStatistics:
 
     def _store_text(self, segment: Segment, adds: pa.StructArray) -> None:
         texts = self._files[0][1].texts(adds).cast(pa.string())
-        segment.keep_blob(STATS, encoded_batch(pa.RecordBatch.from_arrays([texts], [STATS])), new=True)
+        blob = encoded_batch(pa.RecordBatch.from_arrays([texts], [STATS]), BLOCK_ROWS)
+        segment.keep_blob(STATS, blob, new=True)
 
     def _lacks_text(self, segment: Segment) -> bool:
         return segment.source is self and segment.blob(STATS) is None

@@ -1,6 +1,7 @@
 """What the file index needs from its caller: a cache of decoded parts, and threads."""
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
@@ -55,11 +56,13 @@ class FileIndexEngine:
         decoded: cache of decoded parts.
         parallel: maps work over several segments.
         stored: cache of parts that a store has, as they are stored.
+        encoding: a lock, held while a segment is encoded; none is needed for a single thread.
     """
 
     decoded: DecodedParts
     parallel: Parallel
     stored: DecodedParts = field(default_factory=_NoCache)
+    encoding: AbstractContextManager[Any] = field(default_factory=nullcontext)
 
 
 SERIAL: Final = FileIndexEngine(_NoCache(), map)

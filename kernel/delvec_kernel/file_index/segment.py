@@ -26,13 +26,18 @@ import pyarrow as pa
 from delvec_kernel.file_index.engine import SERIAL, FileIndexEngine
 from delvec_kernel.file_index.files import FILES_SCHEMA
 from delvec_kernel.file_index.segment_parts import (
+    BLOCK_ROWS,
     FILES,
     KEYS,
     PART_OF,
     PARTITIONS,
     STATS,
     Rows,
+    are_few_blocks,
     decoded,
+    decoded_part,
+    decoded_rows,
+    encoded_keys,
     encoded_parts,
 )
 
@@ -55,6 +60,10 @@ SEGMENT_ROWS: Final = 8192
 _KEPT_IN_MEMORY: Final = frozenset({FILES, PARTITIONS, KEYS})
 """Parts that stay in memory, compressed, as long as there is room, even if a store has them: nearly every plan or commit
 needs them."""
+
+_OF_COLUMNS: Final = frozenset(PART_OF.values())
+_OF_FILES: Final = _OF_COLUMNS | {KEYS}
+_SLACK: Final = 64 * 1024
 
 Bound: TypeAlias = int | float | str | Decimal | None
 
@@ -133,6 +142,7 @@ class Segment:
         "_blobs",
         "_new_blobs",
         "_new_summaries",
+        "_rows",
         "_summaries",
         "engine",
         "id",
@@ -156,6 +166,7 @@ class Segment:
         self._new_blobs = set(blobs) if source is None else set()
         self._summaries: dict[str, Summary] = {}
         self._new_summaries: set[str] = set()
+        self._rows: pa.RecordBatch | None = None
         for cache in (engine.decoded, engine.stored):
             weakref.finalize(self, cache.drop, segment_id).atexit = False
 
@@ -180,8 +191,15 @@ class Segment:
             LocationNotAllowed: a path leads out of the table.
             CorruptLog: a path is invalid.
         """
-        blobs = encoded_parts(batch, location, without)
-        return cls(uuid.uuid4().hex, batch.num_rows, blobs, None, engine)
+        blobs = {KEYS: encoded_keys(batch, location)}
+        is_small = batch.num_rows <= BLOCK_ROWS and not without
+        # A slice would keep the whole batch in memory.
+        is_whole = batch.get_total_buffer_size() <= 2 * batch.nbytes + _SLACK
+        if is_small and is_whole:
+            made = cls(uuid.uuid4().hex, batch.num_rows, blobs, None, engine)
+            made._rows = batch
+            return made
+        return cls(uuid.uuid4().hex, batch.num_rows, blobs | encoded_parts(batch, without), None, engine)
 
     @classmethod
     def stored(
@@ -197,17 +215,21 @@ class Segment:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that it holds now, without what its engine keeps."""
-        return sum(len(blob) for blob in list(self._blobs.values()))
+        """Bytes of memory that it holds now, without what its engine keeps; those that a store needs once encoded."""
+        rows = self._rows
+        own = sum(len(blob) for blob in list(self._blobs.values()))
+        return own if rows is None else own + rows.nbytes
 
     # --- saving -----------------------------------------------------------------------------------------
 
     def record(self) -> SegmentRecord:
         """Return everything to save in a store that does not have the segment; omits what its current store has."""
+        self.encode()
         return SegmentRecord(self.id, self.num_rows, dict(self._blobs), dict(self._summaries))
 
     def unsaved(self) -> SegmentRecord | None:
         """Return what its store does not have yet, or None if it has everything."""
+        self.encode()
         blobs = {name: self._blobs[name] for name in sorted(self._new_blobs)}
         summaries = {column: self._summaries[column] for column in sorted(self._new_summaries)}
         return SegmentRecord(self.id, self.num_rows, blobs, summaries) if blobs or summaries else None
@@ -222,24 +244,44 @@ class Segment:
             if blob is not None and name in _KEPT_IN_MEMORY:
                 self.engine.stored.put(self.id, name, blob, len(blob))
 
+    def encode(self) -> None:
+        """Encode the rows of a small new segment, which are used as they are until a store needs them; otherwise a no-op."""
+        if self._rows is None:
+            return
+        # A second thread must not add blobs that the first one has saved and evicted meanwhile.
+        with self.engine.encoding:
+            rows = self._rows
+            if rows is not None:
+                for name, blob in encoded_parts(rows).items():
+                    self.keep_decoded(name, *decoded_part(name, rows))
+                    self.keep_blob(name, blob, new=True)
+                self._rows = None
+
     # --- cached values ----------------------------------------------------------------------------------
 
     def blob(self, name: str) -> bytes | None:
         """Return a blob that is in memory, or None."""
+        if name in _OF_COLUMNS:
+            self.encode()
         found = self._blobs.get(name)
-        return self.engine.stored.get(self.id, name) if found is None and name in _KEPT_IN_MEMORY else found
+        return self.engine.stored.get(self.id, name) if found is None and name in _OF_FILES else found
 
     def keep_blob(self, name: str, blob: bytes, *, new: bool) -> None:
-        """Cache a blob: ``new`` if computed here, else read from its store."""
+        """Cache a blob: ``new`` if computed here, else read from its store, if there is room."""
         if new:
             self._blobs[name] = blob
             self._new_blobs.add(name)
-        elif name in _KEPT_IN_MEMORY:
+        else:
             self.engine.stored.put(self.id, name, blob, len(blob))
 
     def decoded(self, part: str) -> Any | None:
         """Return a decoded part that is in memory, or None."""
-        return self.engine.decoded.get(self.id, part)
+        found, rows = self.engine.decoded.get(self.id, part), self._rows
+        if found is not None or rows is None or part not in _OF_COLUMNS:
+            return found
+        value, nbytes = decoded_part(part, rows)
+        self.keep_decoded(part, value, nbytes)
+        return value
 
     def keep_decoded(self, part: str, value: Any, nbytes: int) -> None:
         """Cache a decoded part, if there is room."""
@@ -269,7 +311,8 @@ def load_parts(segments: Iterable[Segment], part: str, *, keep: bool = True) -> 
     """
     wanted = list(segments)
     found = {segment.id: segment.decoded(part) for segment in wanted}
-    fetched = _fetched([segment for segment in wanted if found[segment.id] is None], part)
+    missing = [segment for segment in wanted if found[segment.id] is None]
+    fetched = _fetched(missing, part, keep=part in _KEPT_IN_MEMORY)
     for segment in wanted:
         if found[segment.id] is None:
             value, nbytes = decoded(part, fetched[segment.id])
@@ -279,7 +322,7 @@ def load_parts(segments: Iterable[Segment], part: str, *, keep: bool = True) -> 
     return [found[segment.id] for segment in wanted]
 
 
-def _fetched(segments: Sequence[Segment], part: str) -> dict[str, bytes]:
+def _fetched(segments: Sequence[Segment], part: str, *, keep: bool) -> dict[str, bytes]:
     blobs: dict[str, bytes] = {}
     elsewhere: dict[int, tuple[SegmentSource, dict[str, Segment]]] = {}
     for segment in segments:
@@ -295,7 +338,8 @@ def _fetched(segments: Sequence[Segment], part: str) -> dict[str, bytes]:
         for id_, segment in needed.items():
             if id_ not in found:
                 raise SegmentsLost
-            segment.keep_blob(part, found[id_], new=False)
+            if keep:
+                segment.keep_blob(part, found[id_], new=False)
             blobs[id_] = found[id_]
     return blobs
 
@@ -314,7 +358,7 @@ def rows_of(
     Args:
         chosen: the rows.
         columns: names of FILES_SCHEMA.
-        keep: whether to cache the parts read (:func:`~delvec_kernel.file_index.segment.load_parts`).
+        keep: whether to cache parts that are read whole (:func:`load_parts`); few rows are not worth it.
 
     Raises:
         SegmentsLost: the store has lost a part.
@@ -323,16 +367,36 @@ def rows_of(
     needed = sorted({PART_OF[name] for name in columns})
     for start in range(0, len(chosen), _AT_ONCE):
         group = chosen[start : start + _AT_ONCE]
-        loaded = [load_parts([segment for segment, _ in group], part, keep=keep) for part in needed]
+        loaded = [_load_rows(group, part, keep=keep) for part in needed]
         for place, (segment, rows) in enumerate(group):
             parts = {name: values[place] for name, values in zip(needed, loaded, strict=True)}
             count = segment.num_rows if rows is None else len(rows)
-            arrays = [_column(parts, name, rows, count) for name in columns]
+            arrays = [_column(*parts[PART_OF[name]], name, count) for name in columns]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _column(parts: Mapping[str, Any], name: str, rows: Rows | None, count: int) -> pa.Array:
-    part = parts[PART_OF[name]]
+def _load_rows(chosen: Sequence[Chosen], part: str, *, keep: bool) -> list[tuple[Any, Rows | None]]:
+    """Return for each segment a decoded part, and which of its rows are the chosen ones."""
+    few = [
+        (place, segment, rows)
+        for place, (segment, rows) in enumerate(chosen)
+        if part != PARTITIONS
+        and rows is not None
+        and are_few_blocks(rows, segment.num_rows)
+        and segment.decoded(part) is None
+    ]
+    # Row changes that follow one another often concern files of the same segments.
+    blobs = _fetched([segment for _, segment, _ in few], part, keep=True)
+    found: dict[int, tuple[Any, Rows | None]] = {
+        place: (decoded_rows(blobs[segment.id], rows), None) for place, segment, rows in few
+    }
+    others = [place for place in range(len(chosen)) if place not in found]
+    whole = load_parts([chosen[place][0] for place in others], part, keep=keep)
+    found |= {place: (value, chosen[place][1]) for place, value in zip(others, whole, strict=True)}
+    return [found[place] for place in range(len(chosen))]
+
+
+def _column(part: Any, rows: Rows | None, name: str, count: int) -> pa.Array:
     if PART_OF[name] == PARTITIONS:
         return part.rows(rows)
     if name not in part.schema.names:

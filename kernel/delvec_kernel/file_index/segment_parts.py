@@ -1,12 +1,13 @@
 """The parts of a segment, stored as separate blobs so that a plan decodes only what it needs.
 
-Blobs are Arrow IPC streams of one batch with compressed buffers, except the path index, whose hashes do not
-compress. A column with only nulls is not stored.
+A blob is a sequence of blocks of rows, each an Arrow IPC stream of one batch, compressed as a whole; columns of files
+have BLOCK_ROWS rows in a block, so that a few files of a segment can be read without the others. The path index is not
+compressed, because hashes do not compress. A column with only nulls is not stored.
 """
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from delvec_kernel.file_index.files import FILES_SCHEMA, TEXT_MAP
 from delvec_kernel.locations import canonical_log_paths
 
 __all__ = [
+    "BLOCK_ROWS",
     "FILES",
     "KEYS",
     "PARTITIONS",
@@ -26,8 +28,12 @@ __all__ = [
     "Keys",
     "Partitions",
     "Rows",
+    "are_few_blocks",
     "decoded",
+    "decoded_part",
+    "decoded_rows",
     "encoded_batch",
+    "encoded_keys",
     "encoded_parts",
     "path_hashes",
 ]
@@ -51,8 +57,13 @@ PART_OF: Final = {name: part for part, names in _COLUMNS.items() for name in nam
 }
 """Which part holds a column of FILES_SCHEMA."""
 
+BLOCK_ROWS: Final = 1024
+"""Rows of a block; a smaller number makes blobs larger and reading whole segments slower."""
+
 _MIN_COMPRESSED_ROWS: Final = 64
-"""Batches with fewer rows are not compressed."""
+"""Blocks with fewer rows are not compressed."""
+_CODEC: Final = pa.Codec("zstd")
+_SIZE: Final = np.dtype("<u4")
 _SPARSE: Final = 4
 _HASH: Final = np.dtype("<u8")
 _ROW: Final = np.dtype("<u2")
@@ -104,35 +115,58 @@ def path_hashes(paths: pa.Array, location: str) -> npt.NDArray[np.uint64]:
     return np.fromiter(map(xxhash.xxh3_64_intdigest, keys), np.uint64, len(keys))
 
 
-def encoded_parts(batch: pa.RecordBatch, location: str, without: Container[str] = ()) -> dict[str, bytes]:
-    """Return the blobs of rows of FILES_SCHEMA.
+def encoded_keys(batch: pa.RecordBatch, location: str) -> bytes:
+    """Return the path index of rows of FILES_SCHEMA.
 
     Args:
         batch: at most 65,536 rows.
         location: the table's canonical location.
-        without: parts to leave out.
 
     Raises:
         LocationNotAllowed: a path leads out of the table.
         CorruptLog: a path is invalid.
     """
-    blobs = {
-        part: encoded_batch(_present(batch, names)) for part, names in _COLUMNS.items() if part not in without
-    }
-    blobs[PARTITIONS] = encoded_batch(_partitions(batch.column("partition_values")))
     hashes = path_hashes(batch.column("path"), location)
     rows = np.argsort(hashes, kind="stable")
-    blobs[KEYS] = hashes[rows].astype(_HASH).tobytes() + rows.astype(_ROW).tobytes()
+    return hashes[rows].astype(_HASH).tobytes() + rows.astype(_ROW).tobytes()
+
+
+def encoded_parts(batch: pa.RecordBatch, without: Container[str] = ()) -> dict[str, bytes]:
+    """Return the blobs of rows of FILES_SCHEMA, except the path index.
+
+    Args:
+        batch: at most 65,536 rows.
+        without: parts to leave out.
+    """
+    blobs = {
+        part: encoded_batch(_present(batch, names), BLOCK_ROWS)
+        for part, names in _COLUMNS.items()
+        if part not in without
+    }
+    blobs[PARTITIONS] = encoded_batch(_partitions(batch.column("partition_values")))
     return blobs
 
 
-def encoded_batch(batch: pa.RecordBatch) -> bytes:
-    """Return a batch as an Arrow IPC stream, compressed if it is large enough."""
-    sink = pa.BufferOutputStream()
-    codec = "zstd" if batch.num_rows >= _MIN_COMPRESSED_ROWS else None
-    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
-        writer.write_batch(batch)
-    return bytes(sink.getvalue())
+def decoded_part(part: str, batch: pa.RecordBatch) -> tuple[Any, int]:
+    """Return one of the :func:`encoded_parts` of these rows as :func:`decoded` does, without encoding it."""
+    if part == PARTITIONS:
+        found = _partitions(batch.column("partition_values"))
+        return _decoded_partitions(found), found.nbytes
+    found = _present(batch, _COLUMNS[part])
+    return found, found.nbytes
+
+
+def encoded_batch(batch: pa.RecordBatch, block_rows: int | None = None) -> bytes:
+    """Return a batch as a blob, compressed if it is large enough.
+
+    Args:
+        batch: at least one column.
+        block_rows: rows of each block but the last; by default all rows are one block.
+    """
+    step = block_rows or max(batch.num_rows, 1)
+    blocks = [_encoded_block(batch.slice(start, step)) for start in range(0, max(batch.num_rows, 1), step)]
+    head = [len(blocks), step, *(size for data, full in blocks for size in (data.size, full))]
+    return b"".join([np.array(head, _SIZE).tobytes(), *(data for data, _ in blocks)])
 
 
 def decoded(part: str, blob: bytes) -> tuple[Any, int]:
@@ -145,9 +179,75 @@ def decoded(part: str, blob: bytes) -> tuple[Any, int]:
         count = len(blob) // (_HASH.itemsize + _ROW.itemsize)
         hashes = np.frombuffer(blob, _HASH, count)
         return Keys(hashes, np.frombuffer(blob, _ROW, count, hashes.nbytes)), len(blob)
-    with pa.ipc.open_stream(blob) as reader:
-        batch = reader.read_next_batch()
+    blocks = _Blocks(blob)
+    batch = _joined([_decoded_block(blocks[number]) for number in range(len(blocks))])
     return _DECODERS[part](batch) if part in _DECODERS else batch, batch.nbytes
+
+
+def are_few_blocks(rows: Rows, num_rows: int) -> bool:
+    """Whether :func:`decoded_rows` decodes at most half of a segment for these ascending rows."""
+    blocks = int(np.count_nonzero(np.diff(rows // BLOCK_ROWS))) + 1
+    return len(rows) > 0 and 2 * blocks * BLOCK_ROWS <= num_rows
+
+
+def decoded_rows(blob: bytes, rows: Rows) -> pa.RecordBatch:
+    """Return some rows of a part, in the form of :func:`decoded`, without decoding the blocks between them.
+
+    Args:
+        blob: any part but KEYS and PARTITIONS.
+        rows: ascending, at least one.
+    """
+    blocks = _Blocks(blob)
+    numbers = rows // blocks.num_rows
+    needed, starts = np.unique(numbers, return_index=True)
+    batches = []
+    for number, some in zip(needed.tolist(), np.split(rows, starts[1:]), strict=True):
+        batch = _decoded_block(blocks[number])
+        batches.append(batch.take(pa.array(some - number * blocks.num_rows)))
+    return _joined(batches)
+
+
+_Block: TypeAlias = tuple[pa.Buffer, int]
+"""A block as it is stored, and its size in bytes once decompressed; equal to the stored size if it is not compressed."""
+
+
+class _Blocks:
+    """The blocks of a blob, whose header is 32-bit numbers: how many blocks, rows of each but the last, their sizes."""
+
+    def __init__(self, blob: bytes) -> None:
+        count, self.num_rows = np.frombuffer(blob, _SIZE, 2).tolist()
+        sizes = np.frombuffer(blob, _SIZE, 2 * count, 2 * _SIZE.itemsize).reshape(count, 2)
+        self._ends = ((2 + 2 * count) * _SIZE.itemsize + np.cumsum(sizes[:, 0])).tolist()
+        self._sizes = sizes.tolist()
+        self._data = pa.py_buffer(blob)
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def __getitem__(self, number: int) -> _Block:
+        stored, full = self._sizes[number]
+        return self._data.slice(self._ends[number] - stored, stored), full
+
+
+def _encoded_block(batch: pa.RecordBatch) -> _Block:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    full = sink.getvalue()
+    # One frame for all columns: a frame for each would take longer to set up than to decompress.
+    packed = _CODEC.compress(full) if batch.num_rows >= _MIN_COMPRESSED_ROWS else full
+    return (packed if packed.size < full.size else full), full.size
+
+
+def _decoded_block(block: _Block) -> pa.RecordBatch:
+    data, full = block
+    with pa.ipc.open_stream(data if data.size == full else _CODEC.decompress(data, full)) as reader:
+        return reader.read_next_batch()
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    # Joining copies even a single batch.
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def _present(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:

@@ -40,6 +40,7 @@ Path: TypeAlias = tuple[str, ...]
 _MILLISECOND: Final = 1000
 _TRUNCATION: Final = 32
 _MIN_PIECE_ROWS: Final = 256
+_BLOCK: Final = 1 << 20
 _SECOND_VALUE: Final = r"[}\]]\s*[^\s,}\]]"
 _LAST_CHARACTER: Final = "\U0010ffff"
 _ZONED: Final = r"(?:Z|[+-]\d{2}:?\d{2})$"
@@ -274,10 +275,12 @@ def _lines(texts: pa.Array, explicit: pa.Schema) -> pa.Table | None:
         )
     if lines is None:
         return None
+    longest = pc.max(pc.binary_length(texts)).as_py()
+    options = pj.ReadOptions(use_threads=len(lines) > _BLOCK, block_size=max(_BLOCK, 2 * longest))
     try:
         table = pj.read_json(
             pa.BufferReader(lines),
-            read_options=pj.ReadOptions(block_size=max(1 << 20, 2 * pc.max(pc.binary_length(texts)).as_py())),
+            read_options=options,
             parse_options=pj.ParseOptions(explicit_schema=explicit, unexpected_field_behavior="ignore"),
         )
     except pa.ArrowInvalid:

@@ -205,6 +205,8 @@ class SnapshotWriter:
             self._store.add_parts(snapshot.location, segments, self._stopping)
             return head.generation
         new = [segment for segment in segments if segment.id not in there]
+        for segment in new:
+            segment.encode()
         needed = sum(segment.nbytes for segment in new)
 
         def check(needed: int) -> None:

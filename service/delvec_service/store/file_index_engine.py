@@ -1,5 +1,6 @@
 """The engine for segments of live files: caches of parts, decoded and as stored, for all tables; two threads per task."""
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -89,5 +90,7 @@ def in_parallel(work: Callable[[_Item], _Result], items: Iterable[_Item], /) -> 
             yield pending.popleft().result()
 
 
-FILE_INDEX_ENGINE: Final = FileIndexEngine(PartCache(), in_parallel, PartCache(_STORED_BUDGET))
+FILE_INDEX_ENGINE: Final = FileIndexEngine(
+    PartCache(), in_parallel, PartCache(_STORED_BUDGET), threading.Lock()
+)
 """The engine of this process."""

@@ -17,7 +17,7 @@ from delvec_service.store.file_index_engine import FILE_INDEX_ENGINE
 
 __all__ = ["FORMAT", "LogMark", "StoredSegment", "checksum", "decode_state", "digest", "encode_state"]
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """The format of states and of segments; increase it when the encoding of either changes."""
 
 _SIGNED: Final = 2**63

@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import threading
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -12,9 +14,10 @@ from tests.segments_in_memory import LOCATION, SegmentsInMemory
 
 from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.file_index import live_files, packed_files
+from delvec_kernel.file_index import live_files, packed_files, segment
 from delvec_kernel.file_index import packed_files as path_index
 from delvec_kernel.file_index.column_bounds import known_columns, segment_bounds
+from delvec_kernel.file_index.engine import SERIAL
 from delvec_kernel.file_index.file_counts import FileCounts
 from delvec_kernel.file_index.files import add_from_row, batch_from_adds
 from delvec_kernel.file_index.live_files import LiveFiles, dead_rows
@@ -275,6 +278,40 @@ def test_a_saved_segment_evicts_stored_parts_and_saves_only_new_ones():
     store.save(live)
     assert member.segment.unsaved() is None
     assert member.segment.blob("bounds/x") is None
+
+
+def test_a_small_new_segment_is_encoded_once_it_is_saved(monkeypatch):
+    encoded = []
+    original = segment.encoded_parts
+    monkeypatch.setattr(segment, "encoded_parts", lambda *args: encoded.append(1) or original(*args))
+    live = LiveFiles.from_batches([batch_from_adds([_add(f"p=0/{n}") for n in range(100)])], LOCATION)
+    files = live.table.sort_by("path")
+    assert live.find("p=0/7") is not None
+    assert not encoded
+    store = SegmentsInMemory()
+    saved = store.save(live)
+    assert len(encoded) == 1
+    assert live.table.sort_by("path").equals(files)
+    assert store.restore(saved, live.counts).table.sort_by("path").equals(files)
+
+
+def test_threads_that_encode_a_segment_while_it_is_saved_leave_nothing_unsaved(monkeypatch):
+    engine = replace(SERIAL, encoding=threading.Lock())
+    (member,) = LiveFiles.from_batches([batch_from_adds([_add("p=0/a")])], LOCATION, engine).members
+    original = segment.encoded_parts
+    both = threading.Barrier(2)
+
+    def slow(rows):
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.2)  # for another thread that encodes the same rows
+        return original(rows)
+
+    monkeypatch.setattr(segment, "encoded_parts", slow)
+    other = threading.Thread(target=member.segment.encode)
+    other.start()
+    member.segment.saved(member.segment.record(), SegmentsInMemory())
+    other.join()
+    assert member.segment.unsaved() is None
 
 
 def test_lost_parts_raise():
