@@ -20,15 +20,25 @@ _SETTLED = 2.0
 
 
 class Service:
-    """``delvec serve`` with an SQLite store, over HTTP on this machine. A context manager.
+    """``delvec serve``, over HTTP on this machine. A context manager.
 
     Args:
         roots: allowed locations of tables.
-        store: the SQLite file; may be from an earlier run.
+        store: the SQLite file; may be from an earlier run. The log is beside it.
         settings: further ``DELVEC_`` variables.
+        workers: number of processes.
+        database_url: of another store than the SQLite file.
     """
 
-    def __init__(self, roots: Path, store: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        roots: Path,
+        store: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        workers: int = 1,
+        database_url: str | None = None,
+    ) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -38,7 +48,8 @@ class Service:
         self._log = store.with_suffix(".log")
         program = Path(sys.executable).with_name("delvec")
         self._command = [str(program), "serve", "--port", str(self.port), "--roots", str(roots)]
-        self._command += ["--database-url", f"sqlite:///{store}"]
+        self._command += ["--database-url", database_url or f"sqlite:///{store}"]
+        self._command += ["--workers", str(workers)]
 
     def __enter__(self) -> Self:
         """Start the service; return once it is ready."""

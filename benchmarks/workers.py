@@ -1,0 +1,112 @@
+"""Commits by the number of workers: ``python -m benchmarks.workers --postgresql URL [--seconds N] [--out FILE]``.
+
+The loads of :mod:`benchmarks.commits`, on one table and on many, against services with one and several workers.
+"""
+
+import argparse
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import delvec
+from benchmarks.commit_load import Load, Measured, Target, run_load
+from benchmarks.commit_tables import FIRST_FILE
+from benchmarks.commits import CLIENTS, TABLES
+from benchmarks.dml_report import WORKERS, replaced
+from benchmarks.measure import Figure
+from benchmarks.provenance import machine, this_run
+from benchmarks.service import Service
+from benchmarks.tables import many_files
+
+_UNTIMED = 3.0
+_ROWS = 1_000_000
+_HOW = f"""`delvec serve --workers N`, with an SQLite store on local disk or a PostgreSQL server on the same machine that syncs its
+commits, too. {CLIENTS} clients delete one row at a time whose index they have, without a pause. Service, clients and PostgreSQL share
+the cores named below, so that more workers can only help until those are busy. The loads alternate; the median of the
+runs is given. `make bench-workers POSTGRESQL=URL` runs this part."""
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One load: how many workers, on how many tables, with which store."""
+
+    workers: int
+    tables: int
+    on_postgresql: bool = True
+
+
+JOBS: Sequence[_Job] = tuple(
+    job
+    for tables in (TABLES, 1)
+    for job in (
+        _Job(1, tables, on_postgresql=False),
+        _Job(2, tables, on_postgresql=False),
+        _Job(1, tables),
+        _Job(2, tables),
+        _Job(4, tables),
+    )
+)
+
+
+def main() -> None:
+    """Measure, print, and write the section."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--postgresql", required=True, help="URL of an empty database")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each load")
+    parser.add_argument("--runs", type=int, default=3, help="of each load")
+    parser.add_argument("--out", type=Path, default=Path("docs/benchmarks.md"))
+    arguments = parser.parse_args()
+    found: dict[_Job, list[Figure]] = {}
+    for _ in range(arguments.runs):
+        for job in JOBS:
+            url = arguments.postgresql if job.on_postgresql else None
+            measured = _measured(job, url, arguments.seconds)
+            figure = Figure(
+                "", "", measured.latencies, elapsed=measured.elapsed, tried=measured.answers.total()
+            )
+            found.setdefault(job, []).append(figure)
+            print(job, f"{figure.rate:.1f}/s", dict(measured.answers), flush=True)
+    lines = [WORKERS, "", " ".join(_HOW.split("\n")), "", machine(), "", f"Measured {this_run()}.", ""]
+    lines += [
+        "| tables | store | workers | a second | runs | p50 | p99 |",
+        "|---:|---|---:|---:|---|---:|---:|",
+    ]
+    for job, figures in found.items():
+        rates = sorted(figure.rate or 0 for figure in figures)
+        middle = min(figures, key=lambda figure: abs((figure.rate or 0) - rates[len(rates) // 2]))
+        store = "PostgreSQL" if job.on_postgresql else "SQLite"
+        cells = [
+            str(job.tables),
+            store,
+            str(job.workers),
+            f"{middle.rate:.0f}",
+            f"{rates[0]:.0f}-{rates[-1]:.0f}",
+        ]
+        cells += [f"{1000 * seconds:.0f} ms" for seconds in (middle.median, middle.percentile(99))]
+        lines.append(f"| {' | '.join(cells)} |")
+    arguments.out.write_text(replaced(arguments.out.read_text(), lines))
+
+
+def _measured(job: _Job, database: str | None, seconds: float) -> Measured:
+    folder = Path(tempfile.mkdtemp(prefix="delvec-bench-"))
+    try:
+        with (
+            Service(folder, folder / "store.db", workers=job.workers, database_url=database) as service,
+            delvec.connect(service.url) as lake,
+        ):
+            targets = []
+            for number in range(job.tables):
+                rows = _ROWS // job.tables
+                many_files(folder / f"t{number}", 1, rows=rows)
+                table = lake.table(str(folder / f"t{number}"))
+                targets.append(Target(table.id, table.version(), [FIRST_FILE], rows))
+            warm = run_load(Load(service.url, targets, CLIENTS, _UNTIMED))
+            return run_load(Load(service.url, targets, CLIENTS, seconds, first=warm.done))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
