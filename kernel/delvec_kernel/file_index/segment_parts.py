@@ -62,6 +62,7 @@ BLOCK_ROWS: Final = 1024
 
 _MIN_COMPRESSED_ROWS: Final = 64
 """Blocks with fewer rows are not compressed."""
+_ONE_BLOCK: Final = 64 * 1024
 _CODEC: Final = pa.Codec("zstd")
 _SIZE: Final = np.dtype("<u4")
 _SPARSE: Final = 4
@@ -161,9 +162,9 @@ def encoded_batch(batch: pa.RecordBatch, block_rows: int | None = None) -> bytes
 
     Args:
         batch: at least one column.
-        block_rows: rows of each block but the last; by default all rows are one block.
+        block_rows: rows of each block but the last; by default, and if they are few bytes, all rows are one block.
     """
-    step = block_rows or max(batch.num_rows, 1)
+    step = max(batch.num_rows, 1) if block_rows is None or batch.nbytes <= _ONE_BLOCK else block_rows
     blocks = [_encoded_block(batch.slice(start, step)) for start in range(0, max(batch.num_rows, 1), step)]
     head = [len(blocks), step, *(size for data, full in blocks for size in (data.size, full))]
     return b"".join([np.array(head, _SIZE).tobytes(), *(data for data, _ in blocks)])

@@ -34,7 +34,8 @@ def _batch(rows, kind="text"):
 @pytest.mark.parametrize("rows", [0, 1, 63, 64, BLOCK_ROWS - 1, BLOCK_ROWS, BLOCK_ROWS + 1, SEGMENT_ROWS])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("block_rows", [None, BLOCK_ROWS])
-def test_a_batch_survives_whatever_its_blocks(rows, kind, block_rows):
+def test_a_batch_survives_whatever_its_blocks(monkeypatch, rows, kind, block_rows):
+    monkeypatch.setattr(segment_parts, "_ONE_BLOCK", 0)
     batch = _batch(rows, kind)
     found, nbytes = decoded(FILES, encoded_batch(batch, block_rows))
     found.validate(full=True)
@@ -52,8 +53,19 @@ def test_some_rows_are_those_of_the_whole_part(rows, block_rows, data):
     batch = _batch(rows)
     if block_rows is not None and rows // block_rows > 500:
         block_rows = 100
-    some = decoded_rows(encoded_batch(batch, block_rows), np.array(chosen, np.uint16))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segment_parts, "_ONE_BLOCK", 0)
+        blob = encoded_batch(batch, block_rows)
+    some = decoded_rows(blob, np.array(chosen, np.uint16))
     assert some.equals(batch.take(pa.array(chosen)))
+
+
+def test_few_bytes_are_one_block():
+    numbers = np.arange(SEGMENT_ROWS)
+    small = pa.RecordBatch.from_pydict({"a": numbers.astype(np.int8)})
+    large = pa.RecordBatch.from_pydict({"a": numbers, "b": numbers})
+    blocks = [len(segment_parts._Blocks(encoded_batch(each, BLOCK_ROWS))) for each in (small, large)]
+    assert blocks == [1, SEGMENT_ROWS // BLOCK_ROWS]
 
 
 def test_some_rows_decode_only_their_blocks(monkeypatch):
