@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 import delvec
 from benchmarks.commit_load import Load, Measured, Target, run_load
@@ -24,8 +25,8 @@ _UNTIMED = 3.0
 _ROWS = 1_000_000
 _HOW = f"""`delvec serve --workers N`, with an SQLite store on local disk or a PostgreSQL server on the same machine that syncs its
 commits, too. {CLIENTS} clients delete one row at a time whose index they have, without a pause. Service, clients and PostgreSQL share
-the cores named below, so that more workers can only help until those are busy. The loads alternate; the median of the
-runs is given. `make bench-workers POSTGRESQL=URL` runs this part."""
+the cores named below, so that more workers can only help until those are busy. The loads alternate; the rate is the median of the
+runs, and the latencies are those of the middle run (of two, the faster). `make bench-workers POSTGRESQL=URL` runs this part."""
 
 
 @dataclass(frozen=True)
@@ -74,14 +75,15 @@ def main() -> None:
         "|---:|---|---:|---:|---|---:|---:|",
     ]
     for job, figures in found.items():
-        rates = sorted(figure.rate or 0 for figure in figures)
-        middle = min(figures, key=lambda figure: abs((figure.rate or 0) - rates[len(rates) // 2]))
+        figures.sort(key=lambda figure: figure.rate or 0)
+        rates = [figure.rate or 0 for figure in figures]
+        middle = figures[len(figures) // 2]
         store = "PostgreSQL" if job.on_postgresql else "SQLite"
         cells = [
             str(job.tables),
             store,
             str(job.workers),
-            f"{middle.rate:.0f}",
+            f"{median(rates):.0f}",
             f"{rates[0]:.0f}-{rates[-1]:.0f}",
         ]
         cells += [f"{1000 * seconds:.0f} ms" for seconds in (middle.median, middle.percentile(99))]
