@@ -63,6 +63,8 @@ needs them."""
 
 _OF_COLUMNS: Final = frozenset(PART_OF.values())
 _OF_FILES: Final = _OF_COLUMNS | {KEYS}
+_SMALL_BYTES: Final = 4 * 1024 * 1024
+"""Of a segment that is encoded later: others wait meanwhile."""
 _SLACK: Final = 64 * 1024
 
 Bound: TypeAlias = int | float | str | Decimal | None
@@ -192,10 +194,10 @@ class Segment:
             CorruptLog: a path is invalid.
         """
         blobs = {KEYS: encoded_keys(batch, location)}
-        is_small = batch.num_rows <= BLOCK_ROWS and not without
+        is_small = batch.num_rows <= BLOCK_ROWS and batch.nbytes <= _SMALL_BYTES
         # A slice would keep the whole batch in memory.
         is_whole = batch.get_total_buffer_size() <= 2 * batch.nbytes + _SLACK
-        if is_small and is_whole:
+        if is_small and is_whole and not without:
             made = cls(uuid.uuid4().hex, batch.num_rows, blobs, None, engine)
             made._rows = batch
             return made

@@ -64,7 +64,7 @@ _MIN_COMPRESSED_ROWS: Final = 64
 """Blocks with fewer rows are not compressed."""
 _ONE_BLOCK: Final = 64 * 1024
 _CODEC: Final = pa.Codec("zstd")
-_SIZE: Final = np.dtype("<u4")
+_SIZE: Final = np.dtype("<u8")
 _SPARSE: Final = 4
 _HASH: Final = np.dtype("<u8")
 _ROW: Final = np.dtype("<u2")
@@ -213,7 +213,7 @@ _Block: TypeAlias = tuple[pa.Buffer, int]
 
 
 class _Blocks:
-    """The blocks of a blob, whose header is 32-bit numbers: how many blocks, rows of each but the last, their sizes."""
+    """The blocks of a blob, whose header is 64-bit numbers: how many blocks, rows of each but the last, their sizes."""
 
     def __init__(self, blob: bytes) -> None:
         count, self.num_rows = np.frombuffer(blob, _SIZE, 2).tolist()
