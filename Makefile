@@ -7,7 +7,7 @@ RUN := $(if $(PYTHON),$(PYTHON),python3) dev/environment.py run
 OTHERS := $(if $(PYTHON),$(PYTHON),python3) dev/versions.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint format types unit test-changed test-long test-versions test-newest large fuzz chaos soak dml races mutants vacuum-attack bench bench-reading bench-commits bench-dml bench-maintenance bench-starts bench-storage bench-workers bench-iceberg serve lock helm helm-files docs wheel clean
+.PHONY: help setup demo test check lint format types unit test-changed test-long test-versions test-newest large fuzz chaos soak dml races mutants vacuum-attack bench bench-reading bench-commits bench-dml bench-maintenance bench-starts bench-storage bench-workers bench-limits bench-iceberg serve lock helm helm-files docs wheel clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -130,6 +130,10 @@ bench-storage: ## Measure commits on storage that is as slow as object stores (a
 bench-workers: ## Measure commits by the number of workers; POSTGRESQL=URL of an empty database (about 10 minutes)
 	@$(SETUP)
 	@$(RUN) python -m benchmarks.workers --postgresql $(POSTGRESQL)
+
+bench-limits: ## Measure what appends, change feeds and scans cost Spark alone (about 4 minutes)
+	@$(SETUP) --java --jars
+	@$(RUN) python -m benchmarks.spark_limits
 
 bench-iceberg: ## Measure conversions to Iceberg, how far they lag behind, and scans on Spark (about 7 minutes)
 	@$(SETUP) --java --jars
