@@ -193,15 +193,16 @@ class Segment:
             LocationNotAllowed: a path leads out of the table.
             CorruptLog: a path is invalid.
         """
-        blobs = {KEYS: encoded_keys(batch, location)}
+        made = cls(uuid.uuid4().hex, batch.num_rows, {KEYS: encoded_keys(batch, location)}, None, engine)
         is_small = batch.num_rows <= BLOCK_ROWS and batch.nbytes <= _SMALL_BYTES
         # A slice would keep the whole batch in memory.
         is_whole = batch.get_total_buffer_size() <= 2 * batch.nbytes + _SLACK
         if is_small and is_whole and not without:
-            made = cls(uuid.uuid4().hex, batch.num_rows, blobs, None, engine)
             made._rows = batch
-            return made
-        return cls(uuid.uuid4().hex, batch.num_rows, blobs | encoded_parts(batch, without), None, engine)
+        else:
+            for name, blob in encoded_parts(batch, without).items():
+                made.keep_blob(name, blob, new=True)
+        return made
 
     @classmethod
     def stored(
@@ -217,7 +218,7 @@ class Segment:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that it holds now, without what its engine keeps; those that a store needs once encoded."""
+        """Bytes of memory that it holds now, without what its engine keeps; after :meth:`encode`, as many as a store needs."""
         rows = self._rows
         own = sum(len(blob) for blob in list(self._blobs.values()))
         return own if rows is None else own + rows.nbytes
@@ -255,7 +256,7 @@ class Segment:
             rows = self._rows
             if rows is not None:
                 for name, blob in encoded_parts(rows).items():
-                    self.keep_decoded(name, *decoded_part(name, rows))
+                    self.decoded(name)  # cached, so that the next version can merge the rows as they are
                     self.keep_blob(name, blob, new=True)
                 self._rows = None
 
@@ -360,7 +361,7 @@ def rows_of(
     Args:
         chosen: the rows.
         columns: names of FILES_SCHEMA.
-        keep: whether to cache parts that are read whole (:func:`load_parts`); few rows are not worth it.
+        keep: whether to cache what is read: whole parts decoded, and those of which few rows are read as they are stored.
 
     Raises:
         SegmentsLost: the store has lost a part.
@@ -388,7 +389,7 @@ def _load_rows(chosen: Sequence[Chosen], part: str, *, keep: bool) -> list[tuple
         and segment.decoded(part) is None
     ]
     # Row changes that follow one another often concern files of the same segments.
-    blobs = _fetched([segment for _, segment, _ in few], part, keep=True)
+    blobs = _fetched([segment for _, segment, _ in few], part, keep=keep or part in _KEPT_IN_MEMORY)
     found: dict[int, tuple[Any, Rows | None]] = {
         place: (decoded_rows(blobs[segment.id], rows), None) for place, segment, rows in few
     }
