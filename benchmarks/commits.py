@@ -22,7 +22,7 @@ from benchmarks.measure import Figure
 from benchmarks.service import Service
 from benchmarks.tables import clone, many_files
 
-__all__ = ["DELVEC", "PEER", "QUICK_COMMITS", "CommitEffort", "measure_commits"]
+__all__ = ["DELVEC", "PEER", "QUICK_COMMITS", "CommitBench", "CommitEffort", "measure_commits"]
 
 DELVEC = "Delvec"
 PEER = "delta-spark with DVs"
@@ -74,7 +74,7 @@ def measure_commits(spark: Any, tables: Path, scratch: Path, effort: CommitEffor
         figures.append(found)
 
     for measure in (_ready_rows, _many_tables, _appends, _found_rows, _one_file):
-        with _Bench(scratch / measure.__name__.strip("_")) as bench:
+        with CommitBench(scratch / measure.__name__.strip("_")) as bench:
             for figure in measure(bench, effort):
                 keep(figure)
     for figure in _on_spark(spark, scratch / "spark", effort):
@@ -82,7 +82,7 @@ def measure_commits(spark: Any, tables: Path, scratch: Path, effort: CommitEffor
     for files in effort.sizes:
         for figure in _latency(tables, scratch / f"latency-{files}", files, effort):
             keep(figure)
-    with _Bench(scratch / "memory") as bench:
+    with CommitBench(scratch / "memory") as bench:
         keep(_memory(bench, effort))
     return figures
 
@@ -102,19 +102,21 @@ def _line(figure: Figure) -> str:
     return head
 
 
-class _Bench:
+class CommitBench:
     """A service and its tables. A context manager.
 
     Args:
         folder: directory of tables and database; removed at the end.
+        service: further arguments of the service.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **service: Any) -> None:
         self.folder = folder
+        self._how = service
 
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True)
-        self.service = Service(self.folder, self.folder / "store.db").__enter__()
+        self.service = Service(self.folder, self.folder / "store.db", **self._how).__enter__()
         self.lake = delvec.connect(self.service.url)
         return self
 
@@ -148,18 +150,18 @@ def _figure(job: str, measured: Measured, **more: Any) -> Figure:
     return Figure(job, DELVEC, measured.latencies, elapsed=measured.elapsed, tried=tried, **more)
 
 
-def _ready_rows(bench: _Bench, effort: CommitEffort) -> list[Figure]:
+def _ready_rows(bench: CommitBench, effort: CommitEffort) -> list[Figure]:
     grouped = bench.load([bench.table("grouped")], effort.seconds)
     alone = bench.load([bench.table("alone", properties={"delvec.groupCommit": "false"})], effort.seconds)
     return [_figure("ready rows", grouped), _figure("ready rows, no groups", alone)]
 
 
-def _many_tables(bench: _Bench, effort: CommitEffort) -> list[Figure]:
+def _many_tables(bench: CommitBench, effort: CommitEffort) -> list[Figure]:
     targets = [bench.table(f"t{number}", rows=10_000) for number in range(TABLES)]
     return [_figure("ready rows, many tables", bench.load(targets, effort.seconds))]
 
 
-def _appends(bench: _Bench, effort: CommitEffort) -> list[Figure]:
+def _appends(bench: CommitBench, effort: CommitEffort) -> list[Figure]:
     figures = []
     for job, name, properties in (
         ("appends", "grouped", {}),
@@ -175,20 +177,20 @@ def _appends(bench: _Bench, effort: CommitEffort) -> list[Figure]:
 # --- clients that find their rows --------------------------------------------------------------------
 
 
-def _found_rows(bench: _Bench, effort: CommitEffort) -> list[Figure]:
+def _found_rows(bench: CommitBench, effort: CommitEffort) -> list[Figure]:
     bench.table("people")
     measured = _deleting(bench, "people", effort.seconds, 10**9)
     return [_figure("rows found by DuckDB", measured)]
 
 
-def _one_file(bench: _Bench, _effort: CommitEffort) -> list[Figure]:
+def _one_file(bench: CommitBench, _effort: CommitEffort) -> list[Figure]:
     bench.table("people")
     measured = _deleting(bench, "people", 3600.0, TURNS)
     tried = measured.answers.total()
     return [Figure("five rows each", DELVEC, measured.latencies, elapsed=measured.elapsed, tried=tried)]
 
 
-def _deleting(bench: _Bench, name: str, seconds: float, turns: int) -> Measured:
+def _deleting(bench: CommitBench, name: str, seconds: float, turns: int) -> Measured:
     """Delete rows by id, with the Python client on DuckDB in several processes."""
     spawn = multiprocessing.get_context("spawn")
     barrier, answers = spawn.Barrier(CLIENTS), spawn.SimpleQueue()
@@ -311,7 +313,7 @@ def _spark_load(
 def _latency(tables: Path, folder: Path, files: int, effort: CommitEffort) -> list[Figure]:
     """Measure one client's commits to a table with many files; each deletes a row of a different file."""
     made = large_table(tables / f"large-{files}-both", files)
-    with _Bench(folder) as bench:
+    with CommitBench(folder) as bench:
         table = clone(made.location, folder / "table")
         partition = enable_vectors(table, made.version)
         new = new_files(table, effort.runs * 2)
@@ -324,14 +326,14 @@ def _latency(tables: Path, folder: Path, files: int, effort: CommitEffort) -> li
     return found
 
 
-def _one_client(bench: _Bench, job: str, target: Target, files: int, effort: CommitEffort) -> Figure:
+def _one_client(bench: CommitBench, job: str, target: Target, files: int, effort: CommitEffort) -> Figure:
     load = Load(bench.service.url, [target], 1, 3600.0, most=effort.runs // 4)
     warm = run_load(load)
     measured = run_load(replace(load, most=effort.runs, first=warm.done))
     return _figure(job, measured, files=files)
 
 
-def _memory(bench: _Bench, effort: CommitEffort) -> Figure:
+def _memory(bench: CommitBench, effort: CommitEffort) -> Figure:
     """Measure the service's memory while a client deletes rows of one table in a loop."""
     target = bench.table("grouped", rows=10 * ROWS)
     samples: list[int] = []

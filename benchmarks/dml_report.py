@@ -12,22 +12,9 @@ from benchmarks.dml_jobs import DmlEffort
 from benchmarks.dml_plots import JOBS_PLOT, SWEEP_PLOT, draw_jobs, draw_sweep
 from benchmarks.sweep import FILES, Cell
 
-__all__ = [
-    "SLOW_STORAGE",
-    "SPARK_LIMITS",
-    "STARTS",
-    "TITLE",
-    "WORKERS",
-    "replaced",
-    "with_section_of",
-    "write_page",
-]
+__all__ = ["TITLE", "replaced", "with_section_of", "write_page"]
 
 TITLE = "## Row changes"
-STARTS = "## Starts"
-SLOW_STORAGE = "## Commits on slow storage"
-WORKERS = "## Commits by workers"
-SPARK_LIMITS = "## Limits on Spark"
 _MIB = 2**20
 _HOW = """\
 Every contender runs in its own process, with its own Spark session if it needs one, and each job runs on one contender after
@@ -60,11 +47,11 @@ def write_page(out: Path, figures: Figures, cells: Sequence[Mapping[str, Any]], 
 
 
 def with_section_of(page: str, earlier: str) -> str:
-    """Return a page with the sections about starts and row changes of an earlier page."""
-    for title in (STARTS, SLOW_STORAGE, WORKERS, SPARK_LIMITS, TITLE):
-        _, found, rest = earlier.partition(f"\n{title}\n")
-        if found:
-            page = replaced(page, [title, *rest.partition("\n## ")[0].splitlines()])
+    """Return a page with the sections that only an earlier page has, in their order at the end."""
+    for section in earlier.split("\n## ")[1:]:
+        title, *lines = section.splitlines()
+        if f"\n## {title}\n" not in page:
+            page = replaced(page, [f"## {title}", *lines])
     return page
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 
-__all__ = ["machine", "measured_in", "this_run"]
+__all__ = ["machine", "measured_in", "section_head", "this_run"]
 
 _ROOT = Path(__file__).resolve().parent.parent
 
@@ -54,3 +54,8 @@ def _delta_spark() -> str:
 def _git(*arguments: str) -> str:
     done = subprocess.run(["git", "-C", str(_ROOT), *arguments], check=False, capture_output=True, text=True)
     return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def section_head(title: str, how: str) -> list[str]:
+    """Return the first lines of a section of its own: title, method, machine and time."""
+    return [title, "", " ".join(how.split("\n")), "", machine(), "", f"Measured {this_run()}.", ""]

@@ -5,22 +5,17 @@ service waits as long as an object store would take; a share of the versions is 
 """
 
 import argparse
-import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import delvec
-from benchmarks.commit_load import Load, Measured, Target, run_load
-from benchmarks.commit_tables import FIRST_FILE
-from benchmarks.dml_report import SLOW_STORAGE, replaced
+from benchmarks.commit_load import Measured
+from benchmarks.commits import CommitBench
+from benchmarks.dml_report import replaced
 from benchmarks.measure import Figure
-from benchmarks.provenance import machine, this_run
-from benchmarks.service import Service
-from benchmarks.tables import many_files
+from benchmarks.provenance import section_head
 
-_UNTIMED = 3.0
 _ROWS = 1_000_000
 _HOW = """Delvec is `delvec serve` with default settings and an SQLite store on local disk, in a separate process. Before it
 writes a deletion vector file and before it creates a version, it waits for the delay in the table: these are the two writes
@@ -83,7 +78,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="of each load")
     parser.add_argument("--out", type=Path, default=Path("docs/benchmarks.md"))
     arguments = parser.parse_args()
-    lines = [SLOW_STORAGE, "", " ".join(_HOW.split("\n")), "", machine(), "", f"Measured {this_run()}.", ""]
+    lines = section_head("## Commits on slow storage", _HOW)
     lines += ["| a write takes | 503 | clients | tables | commits | a second | p50 | p99 | failed |"]
     lines += ["|---:|---:|---:|---:|---|---:|---:|---:|---:|"]
     for job in JOBS:
@@ -101,22 +96,16 @@ def main() -> None:
 
 
 def _measured(job: _Job, seconds: float) -> Measured:
-    folder = Path(tempfile.mkdtemp(prefix="delvec-bench-"))
     properties = {} if job.groups else {"delvec.groupCommit": "false"}
-    try:
-        with (
-            Service(folder, folder / "store.db", job.settings()) as service,
-            delvec.connect(service.url) as lake,
-        ):
-            targets = []
-            for number in range(job.tables):
-                many_files(folder / f"t{number}", 1, rows=_ROWS // job.tables, properties=properties)
-                table = lake.table(str(folder / f"t{number}"))
-                targets.append(Target(table.id, table.version(), [FIRST_FILE], _ROWS // job.tables))
-            warm = run_load(Load(service.url, targets, job.clients, _UNTIMED))
-            return run_load(Load(service.url, targets, job.clients, seconds, first=warm.done))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    rows = _ROWS // job.tables
+    with (
+        tempfile.TemporaryDirectory(prefix="delvec-bench-") as scratch,
+        CommitBench(Path(scratch) / "bench", settings=job.settings()) as bench,
+    ):
+        targets = [
+            bench.table(f"t{number}", rows=rows, properties=properties) for number in range(job.tables)
+        ]
+        return bench.load(targets, seconds, clients=job.clients)
 
 
 if __name__ == "__main__":

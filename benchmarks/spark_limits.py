@@ -14,10 +14,10 @@ from typing import Any
 
 from benchmarks.contenders import CODEC, read_all
 from benchmarks.dml_contenders import PEER, DeltaSpark, DelvecOnSpark
-from benchmarks.dml_report import SPARK_LIMITS, replaced
+from benchmarks.dml_report import replaced
 from benchmarks.dml_tables import variant, write_sources
 from benchmarks.measure import timed
-from benchmarks.provenance import machine, this_run
+from benchmarks.provenance import section_head
 from benchmarks.tables import clone, write_people
 
 _ALONE = "Spark alone"
@@ -38,16 +38,7 @@ def main() -> None:
     scratch = Path(tempfile.mkdtemp(prefix="delvec-bench-"))
     os.environ["DELVEC_DATABASE_URL"] = f"sqlite:///{scratch / 'delvec.db'}"
     try:
-        lines = [
-            SPARK_LIMITS,
-            "",
-            " ".join(_HOW.split("\n")),
-            "",
-            machine(),
-            "",
-            f"Measured {this_run()}.",
-            "",
-        ]
+        lines = section_head("## Limits on Spark", _HOW)
         lines += ["| job | contender | seconds | runs | times delta-spark |", "|---|---|---:|---|---:|"]
         for job, contenders in _jobs(scratch, arguments.rows).items():
             lines += _measured(job, contenders, arguments.runs)

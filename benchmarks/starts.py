@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.dml_report import STARTS, replaced
+from benchmarks.dml_report import replaced
 from benchmarks.provenance import this_run
 
 _HERE = Path(__file__).resolve().parent.parent
@@ -73,7 +73,7 @@ def main() -> None:
             checkout, scratch, arguments.table
         )
     titles = ["now", "before", "ratio"] if len(checkouts) > 1 else ["now"]
-    lines = [STARTS, "", " ".join(_HOW.split("\n")), "", f"Measured {this_run()}.", ""]
+    lines = ["## Starts", "", " ".join(_HOW.split("\n")), "", f"Measured {this_run()}.", ""]
     lines += [f"| | {' | '.join(titles)} |", f"|---|{'---:|' * len(titles)}"]
     for job, run in jobs.items():
         lines.append(f"| {job} | {' | '.join(_measured(run, checkouts, arguments.runs))} |")

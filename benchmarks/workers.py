@@ -4,24 +4,18 @@ The loads of :mod:`benchmarks.commits`, on one table and on many, against servic
 """
 
 import argparse
-import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-import delvec
-from benchmarks.commit_load import Load, Measured, Target, run_load
-from benchmarks.commit_tables import FIRST_FILE
-from benchmarks.commits import CLIENTS, TABLES
-from benchmarks.dml_report import WORKERS, replaced
+from benchmarks.commit_load import Measured
+from benchmarks.commits import CLIENTS, TABLES, CommitBench
+from benchmarks.dml_report import replaced
 from benchmarks.measure import Figure
-from benchmarks.provenance import machine, this_run
-from benchmarks.service import Service
-from benchmarks.tables import many_files
+from benchmarks.provenance import section_head
 
-_UNTIMED = 3.0
 _ROWS = 1_000_000
 _HOW = f"""`delvec serve --workers N`, with an SQLite store on local disk or a PostgreSQL server on the same machine that syncs its
 commits, too. {CLIENTS} clients delete one row at a time whose index they have, without a pause. Service, clients and PostgreSQL share
@@ -69,7 +63,7 @@ def main() -> None:
             )
             found.setdefault(job, []).append(figure)
             print(job, f"{figure.rate:.1f}/s", dict(measured.answers), flush=True)
-    lines = [WORKERS, "", " ".join(_HOW.split("\n")), "", machine(), "", f"Measured {this_run()}.", ""]
+    lines = section_head("## Commits by workers", _HOW)
     lines += [
         "| tables | store | workers | a second | runs | p50 | p99 |",
         "|---:|---|---:|---:|---|---:|---:|",
@@ -92,22 +86,12 @@ def main() -> None:
 
 
 def _measured(job: _Job, database: str | None, seconds: float) -> Measured:
-    folder = Path(tempfile.mkdtemp(prefix="delvec-bench-"))
-    try:
-        with (
-            Service(folder, folder / "store.db", workers=job.workers, database_url=database) as service,
-            delvec.connect(service.url) as lake,
-        ):
-            targets = []
-            for number in range(job.tables):
-                rows = _ROWS // job.tables
-                many_files(folder / f"t{number}", 1, rows=rows)
-                table = lake.table(str(folder / f"t{number}"))
-                targets.append(Target(table.id, table.version(), [FIRST_FILE], rows))
-            warm = run_load(Load(service.url, targets, CLIENTS, _UNTIMED))
-            return run_load(Load(service.url, targets, CLIENTS, seconds, first=warm.done))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="delvec-bench-") as scratch,
+        CommitBench(Path(scratch) / "bench", workers=job.workers, database_url=database) as bench,
+    ):
+        targets = [bench.table(f"t{number}", rows=_ROWS // job.tables) for number in range(job.tables)]
+        return bench.load(targets, seconds)
 
 
 if __name__ == "__main__":
