@@ -31,7 +31,7 @@ check: ## Lint, types and unit tests, within a minute
 	@$(RUN) ruff check .
 	@$(RUN) ruff format --check .
 	@$(RUN) mypy
-	@DELVEC_TEST_EXAMPLES=0.1 $(RUN) pytest tests/kernel $$(grep -rl --include="test_*.py" "pytest.mark.unit" tests) -m "not long" -n 2 -q
+	@DELVEC_TEST_EXAMPLES=0.1 $(RUN) pytest tests/unit -m "not long" -n 2 -q
 
 lint: ## Lint and check formatting
 	@$(SETUP)
@@ -49,7 +49,7 @@ types: ## Check types
 
 unit: ## Run the unit tests
 	@$(SETUP)
-	@$(RUN) pytest tests/kernel $$(grep -rl --include="test_*.py" "pytest.mark.unit" tests) -m "not long" -n 2 -q
+	@$(RUN) pytest tests/unit -m "not long" -n 2 -q
 
 test-changed: ## Run the tests of what has changed since main
 	@$(SETUP) --java --jars
@@ -59,7 +59,7 @@ test-long: ## Run the slow tests
 	@$(SETUP) --java --jars
 	@$(RUN) pytest -m long
 
-test-versions: ## Run tests on other PySparks and Pythons; VERSIONS="4.0 4.3" PYTHONS="3.13" TESTS="tests/spark" choose
+test-versions: ## Run tests on other PySparks and Pythons; VERSIONS="4.0 4.3" PYTHONS="3.13" TESTS="tests/integration/spark" choose
 	@$(OTHERS) $(if $(VERSIONS),--pyspark $(VERSIONS)) $(if $(PYTHONS),--python $(PYTHONS)) $(if $(TESTS),--tests $(TESTS))
 
 test-newest: ## Run tests on the newest PySpark and the newest installed Python
@@ -67,17 +67,17 @@ test-newest: ## Run tests on the newest PySpark and the newest installed Python
 
 large: ## Delete from 100 million rows, and measure memory (about 20 minutes)
 	@$(SETUP) --java
-	@$(RUN) pytest -m long tests/large -s
+	@$(RUN) pytest -m long tests/integration/large -s
 
 fuzz: ## Damage tables in 100,000 ways (about an hour; resumes where it was stopped)
 	@$(SETUP)
 	@$(RUN) python -m tests.fuzz --cases 100000
-	@DELVEC_FUZZ_CASES=20000 $(RUN) pytest tests/service/test_openapi_fuzz.py --timeout 3600 -q
-	@DELVEC_CONFORMANCE_EXAMPLES=100 $(RUN) pytest tests/service/test_openapi_conformance.py --timeout 3600 -n 0 -q
+	@DELVEC_FUZZ_CASES=20000 $(RUN) pytest tests/integration/service/test_openapi_fuzz.py --timeout 3600 -q
+	@DELVEC_CONFORMANCE_EXAMPLES=100 $(RUN) pytest tests/integration/service/test_openapi_conformance.py --timeout 3600 -n 0 -q
 
 vacuum-attack: ## Test what VACUUM keeps on 100,000 random tables (about 20 minutes)
 	@$(SETUP)
-	@DELVEC_VACUUM_CASES=100000 $(RUN) pytest tests/kernel/vacuum/test_vacuum_attack.py --timeout 7200 -n 0 -q
+	@DELVEC_VACUUM_CASES=100000 $(RUN) pytest tests/unit/kernel/vacuum/test_vacuum_attack.py --timeout 7200 -n 0 -q
 
 chaos: ## Run 1,000 rounds of faults of replicas, their store and the network (about an hour)
 	@$(SETUP)

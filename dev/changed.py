@@ -16,6 +16,8 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SOURCES: Final = ("kernel", "clients", "service")
+SUITES: Final = ("unit", "integration")
+"""Folders below ``tests`` that mirror the source."""
 _IN_PACKAGE: Final = 4
 ALWAYS: Final = "tests/architecture"
 """Always run: these tests are fast and cover every module."""
@@ -39,15 +41,16 @@ def module_of(path: str) -> str | None:
     return ".".join(parts[1:-1] if parts[-1] == "__init__" else parts[1:])
 
 
-def folder_of(path: str) -> str | None:
-    """Return the test folder of a module's package; None for modules in the root package.
+def folders_of(path: str) -> set[str]:
+    """Return the test folders of a module's package; none for modules in the root package.
 
-    ``service/delvec_service/scans/plan.py`` is tested in ``tests/service/scans``, a client's module below ``tests/client``.
+    ``service/delvec_service/scans/plan.py`` is tested in ``service/scans`` below ``tests/unit`` and ``tests/integration``.
     """
     parts = Path(path).parts
     if module_of(path) is None or len(parts) < _IN_PACKAGE:
-        return None
-    return str(Path("tests", "client" if parts[0] == "clients" else parts[0], *parts[2:-1]))
+        return set()
+    package = Path("client" if parts[0] == "clients" else parts[0], *parts[2:-1])
+    return {str(Path("tests", suite) / package) for suite in SUITES}
 
 
 def selected(changed: Iterable[str], imports: dict[str, set[str]]) -> list[str]:
@@ -60,7 +63,7 @@ def selected(changed: Iterable[str], imports: dict[str, set[str]]) -> list[str]:
     changed = list(changed)
     found = {ALWAYS}
     modules = {name for name in map(module_of, changed) if name}
-    folders = {folder for path in changed if (folder := folder_of(path)) is not None}
+    folders = {folder for path in changed for folder in folders_of(path)}
     for path, named in imports.items():
         is_test = Path(path).name.startswith("test_")
         in_folder = str(Path(path).parent) in folders
@@ -68,7 +71,7 @@ def selected(changed: Iterable[str], imports: dict[str, set[str]]) -> list[str]:
             found.add(path)
     for path in changed:
         if path.startswith("docs/") or path == "README.md":
-            found.add("tests/examples")
+            found.add("tests/docs/examples")
         elif path.startswith("tests/") and path.endswith(".py"):
             name = Path(path).name
             if name.startswith("test_"):

@@ -35,20 +35,23 @@ class Subject(NamedTuple):
 
 _CONFLICTS: Final = (
     *(
-        "tests/kernel/transaction/test_conflicts.py",
-        "tests/kernel/transaction/test_group.py",
-        "tests/kernel/transaction/test_conflict_matrix.py",
+        "tests/unit/kernel/transaction/test_conflicts.py",
+        "tests/unit/kernel/transaction/test_group.py",
+        "tests/unit/kernel/transaction/test_conflict_matrix.py",
     ),
-    *("tests/kernel/transaction/test_row_runs.py", "tests/kernel/transaction/test_conflict_histories.py"),
-    "tests/kernel/transaction/test_row_maps.py",
+    *(
+        "tests/unit/kernel/transaction/test_row_runs.py",
+        "tests/unit/kernel/transaction/test_conflict_histories.py",
+    ),
+    "tests/unit/kernel/transaction/test_row_maps.py",
 )
 _ROW_CHANGES: Final = (
-    "tests/client/dml/test_row_commands.py",
-    "tests/client/dml/test_found_rows.py",
-    "tests/engines/test_merge.py",
-    "tests/engines/test_update.py",
-    "tests/client/sql/test_self_reads.py",
-    "tests/engines/test_row_ids.py",
+    "tests/integration/client/dml/test_row_commands.py",
+    "tests/integration/client/dml/test_found_rows.py",
+    "tests/integration/engines/test_merge.py",
+    "tests/integration/engines/test_update.py",
+    "tests/integration/client/sql/test_self_reads.py",
+    "tests/integration/engines/test_row_ids.py",
 )
 SUBJECTS: Final = (
     Subject(
@@ -71,10 +74,10 @@ SUBJECTS: Final = (
     Subject(
         [_KERNEL + "transaction/commit_builder.py", _KERNEL + "deletion_vectors/dv_packing.py"],
         [
-            "tests/kernel/transaction/test_commit_builder.py",
-            "tests/client/engines/test_change_files.py",
-            "tests/kernel/deletion_vectors/test_dv_packing.py",
-            "tests/service/commits/test_written_vectors.py",
+            "tests/unit/kernel/transaction/test_commit_builder.py",
+            "tests/unit/client/engines/test_change_files.py",
+            "tests/unit/kernel/deletion_vectors/test_dv_packing.py",
+            "tests/integration/service/commits/test_written_vectors.py",
         ],
     ),
     Subject(
@@ -86,38 +89,41 @@ SUBJECTS: Final = (
         ],
         [
             *(
-                "tests/kernel/data_skipping/test_skipping.py",
-                "tests/kernel/data_skipping/test_file_selection.py",
+                "tests/unit/kernel/data_skipping/test_skipping.py",
+                "tests/unit/kernel/data_skipping/test_file_selection.py",
             ),
             *(
-                "tests/kernel/statistics/test_typed_statistics.py",
-                "tests/kernel/data_skipping/test_generated_columns.py",
+                "tests/unit/kernel/statistics/test_typed_statistics.py",
+                "tests/unit/kernel/data_skipping/test_generated_columns.py",
             ),
-            "tests/kernel/data_skipping/test_skipping_rows.py",
+            "tests/unit/kernel/data_skipping/test_skipping_rows.py",
         ],
     ),
     Subject(
         [_KERNEL + "file_index"],
         [
             *(
-                "tests/kernel/file_index/test_live_files.py",
-                "tests/service/store/test_file_index_engine.py",
-                "tests/kernel/file_index/test_file_clustering.py",
+                "tests/unit/kernel/file_index/test_live_files.py",
+                "tests/integration/service/store/test_file_index_engine.py",
+                "tests/unit/kernel/file_index/test_file_clustering.py",
             ),
-            *("tests/kernel/snapshot/test_replay.py", "tests/contract/test_snapshot_store.py"),
+            *(
+                "tests/unit/kernel/snapshot/test_replay.py",
+                "tests/integration/contract/test_snapshot_store.py",
+            ),
         ],
     ),
     Subject(
         [_KERNEL + "snapshot/replay.py", _KERNEL + "log/tombstones.py"],
         [
-            "tests/kernel/snapshot/test_replay.py",
-            "tests/kernel/log/test_tombstones.py",
-            "tests/kernel/log/test_checkpoint.py",
+            "tests/unit/kernel/snapshot/test_replay.py",
+            "tests/unit/kernel/log/test_tombstones.py",
+            "tests/unit/kernel/log/test_checkpoint.py",
         ],
     ),
     Subject(
         [_KERNEL + "log/log_cleanup.py", _SERVICE + "maintenance/log_cleanup.py"],
-        ["tests/service/maintenance/test_log_cleanup.py"],
+        ["tests/integration/service/maintenance/test_log_cleanup.py"],
     ),
     Subject(
         [
@@ -125,14 +131,17 @@ SUBJECTS: Final = (
             for name in ("commit_loop", "commit_race", "commit_log", "commit_member", "overwrite_watch")
         ],
         [
-            *("tests/service/commits/test_commit_log.py", "tests/service/commits/test_commit_loop.py"),
             *(
-                "tests/service/commits/test_races.py",
-                "tests/service/commits/test_overwrite_watch.py",
-                "tests/service/commits/test_commit.py",
-                "tests/service/commits/test_group_commit.py",
-                "tests/service/commits/test_written_vectors.py",
-                "tests/service/commits/test_growing_commits.py",
+                "tests/unit/service/commits/test_commit_log.py",
+                "tests/integration/service/commits/test_commit_loop.py",
+            ),
+            *(
+                "tests/integration/service/commits/test_races.py",
+                "tests/integration/service/commits/test_overwrite_watch.py",
+                "tests/integration/service/commits/test_commit.py",
+                "tests/integration/service/commits/test_group_commit.py",
+                "tests/integration/service/commits/test_written_vectors.py",
+                "tests/integration/service/commits/test_growing_commits.py",
             ),
         ],
     ),
@@ -148,22 +157,31 @@ SUBJECTS: Final = (
             )
         ],
         [
-            *("tests/service/commits/test_dv_cache.py", "tests/service/commits/test_written_vectors.py"),
-            *("tests/service/commits/test_write_changes.py", "tests/service/commits/test_commit_refusals.py"),
             *(
-                "tests/service/commits/test_change_files.py",
-                "tests/service/commits/test_commit.py",
-                "tests/service/commits/test_races.py",
-                "tests/service/alter_table/test_alter.py",
-                "tests/service/alter_table/test_drop_feature.py",
-                "tests/service/commits/test_commits_by_id.py",
+                "tests/unit/service/commits/test_dv_cache.py",
+                "tests/integration/service/commits/test_written_vectors.py",
+            ),
+            *(
+                "tests/integration/service/commits/test_write_changes.py",
+                "tests/integration/service/commits/test_commit_refusals.py",
+            ),
+            *(
+                "tests/integration/service/commits/test_change_files.py",
+                "tests/integration/service/commits/test_commit.py",
+                "tests/integration/service/commits/test_races.py",
+                "tests/integration/service/alter_table/test_alter.py",
+                "tests/integration/service/alter_table/test_drop_feature.py",
+                "tests/integration/service/commits/test_commits_by_id.py",
             ),
         ],
     ),
-    Subject([_SERVICE + "commits/outcomes.py"], ["tests/service/commits/test_idempotency.py"]),
+    Subject([_SERVICE + "commits/outcomes.py"], ["tests/integration/service/commits/test_idempotency.py"]),
     Subject(
         [_SERVICE + "commits/group_commit.py"],
-        ["tests/service/commits/test_group_commit_queue.py", "tests/service/commits/test_group_commit.py"],
+        [
+            "tests/unit/service/commits/test_group_commit_queue.py",
+            "tests/integration/service/commits/test_group_commit.py",
+        ],
     ),
     Subject(
         [_CLIENT + f"dml/{name}.py" for name in ("merge", "update", "row_command", "touched_files")],
@@ -172,24 +190,27 @@ SUBJECTS: Final = (
     Subject(
         [_CLIENT + "dml/delete.py", _CLIENT + "engines/found_rows.py", _CLIENT + "transaction.py"],
         [
-            *("tests/client/dml/test_row_commands.py", "tests/client/test_delta_table.py"),
             *(
-                "tests/client/dml/test_found_rows.py",
-                "tests/client/test_transactions.py",
-                "tests/client/test_bad_input.py",
-                "tests/client/test_notebooks.py",
+                "tests/integration/client/dml/test_row_commands.py",
+                "tests/integration/client/test_delta_table.py",
+            ),
+            *(
+                "tests/integration/client/dml/test_found_rows.py",
+                "tests/integration/client/test_transactions.py",
+                "tests/integration/client/test_bad_input.py",
+                "tests/integration/client/test_notebooks.py",
             ),
         ],
     ),
     Subject(
         [_CLIENT + "engines/duckdb/row_changes.py", _CLIENT + "engines/row_changes.py"],
-        ["tests/client/engines/duckdb/test_row_changes.py", *_ROW_CHANGES],
+        ["tests/integration/client/engines/duckdb/test_row_changes.py", *_ROW_CHANGES],
     ),
     Subject(
         [_KERNEL + "deletion_vectors/deletion_vector.py", _KERNEL + "deletion_vectors/z85.py"],
         [
-            "tests/kernel/deletion_vectors/test_z85.py",
-            "tests/kernel/deletion_vectors/test_deletion_vector_codec.py",
+            "tests/unit/kernel/deletion_vectors/test_z85.py",
+            "tests/unit/kernel/deletion_vectors/test_deletion_vector_codec.py",
         ],
     ),
 )

@@ -26,8 +26,13 @@ PYSPARKS: Final = ("4.0", "4.2", "4.3")
 PYTHONS: Final = ("3.11", "3.12", "3.13")
 _HERE: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 # Not tests/interop: delta-spark's JARs are built for one version of Spark.
-_TESTS: Final = ("tests/spark", "tests/engines", "tests/client")
-_TESTS_OF_PYTHON: Final = ("tests/kernel", "tests/service/store", "tests/service/test_config.py", *_TESTS)
+_TESTS: Final = ("tests/integration/spark", "tests/integration/engines", "tests/integration/client")
+_TESTS_OF_PYTHON: Final = (
+    "tests/unit/kernel",
+    "tests/integration/service/store",
+    "tests/unit/service/test_config.py",
+    *_TESTS,
+)
 _NOT_OF_THE_LOCK: Final = ("pyspark", "py4j")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.chaos.campaign import Campaign
 from tests.chaos.oracle import BrokenPromiseError
-from tests.postgres_server import PostgresServer
+from tests.support.postgres_server import PostgresServer
 
 
 def main():

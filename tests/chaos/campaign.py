@@ -81,7 +81,7 @@ class Campaign:
 
     Args:
         folder: for tables and logs.
-        postgres: a running :class:`tests.postgres_server.PostgresServer`.
+        postgres: a running :class:`tests.support.postgres_server.PostgresServer`.
         seed: for all random choices. Threads still race, so a seed repeats the faults, not the history.
         chances: probabilities of the proxy's faults.
     """

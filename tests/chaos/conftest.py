@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import httpx
 import pytest
-from tests.postgres_server import postgres_or_skip
+from tests.support.postgres_server import postgres_or_skip
 
 from delvec.http.embedded import EmbeddedTransport
 from delvec_service.app import create_app

@@ -24,7 +24,7 @@ from tests.chaos.campaign import read_with_deltalake
 from tests.chaos.oracle import BrokenPromiseError
 from tests.chaos.race_operations import BLOCK, CHANGES, COPIES, MAINTENANCE, due, part_of
 from tests.chaos.replica import Replica
-from tests.state_machine.small_reader import SmallReader
+from tests.integration.state_machine.small_reader import SmallReader
 
 import delvec
 from delvec_kernel.errors import DelvecError

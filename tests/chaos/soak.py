@@ -22,7 +22,7 @@ from benchmarks.process_tree import ProcessTree
 from tests.chaos.campaign import read_with_deltalake
 from tests.chaos.replica import Replica
 from tests.chaos.soak_clients import SCHEMA, work
-from tests.postgres_server import PostgresServer
+from tests.support.postgres_server import PostgresServer
 
 from delvec.connection import Connection
 from delvec.http.service_client import ServiceClient
@@ -82,7 +82,7 @@ class Soak:
 
     Args:
         folder: where tables and logs go.
-        postgres: a running :class:`tests.postgres_server.PostgresServer`.
+        postgres: a running :class:`tests.support.postgres_server.PostgresServer`.
         clients: how many to run.
         seed: for their random choices.
     """

@@ -4,8 +4,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 
 import pytest
-from tests.between import during_deletes
 from tests.chaos.replica import Replica
+from tests.support.between import during_deletes
 
 import delvec
 from delvec_service.commits.commit import Commits

@@ -14,8 +14,6 @@ from benchmarks.dml_tables import listing, put_since
 from benchmarks.process_tree import ProcessTree
 from benchmarks.sweep import OPERATIONS, SHARES, Cell, cells
 
-pytestmark = pytest.mark.unit
-
 SPARK, PEER = "Delvec on Spark", "delta-spark with DVs"
 
 

@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-STARVED = "tests/service/commits/test_commit.py::test_a_delete"
+STARVED = "tests/integration/service/commits/test_commit.py::test_a_delete"
 CHANCE = (
-    "tests/service/commits/test_races.py::test_keys_that_differ_are_refused",
-    "tests/state_machine/test_threads.py::test_some",
-    "tests/service/commits/test_dv_cache.py::test_threads_do_not_disturb_each_other",
-    "tests/contract/test_object_store.py::test_a_crash_leaves_no_entry_or_a_whole_one_and_the_version_can_be_written",
-    "tests/contract/test_commit_storage.py::test_appends_at_once_all_succeed",
+    "tests/integration/service/commits/test_races.py::test_keys_that_differ_are_refused",
+    "tests/integration/state_machine/test_threads.py::test_some",
+    "tests/unit/service/commits/test_dv_cache.py::test_threads_do_not_disturb_each_other",
+    "tests/integration/contract/test_object_store.py::test_a_crash_leaves_no_entry_or_a_whole_one_and_the_version_can_be_written",
+    "tests/integration/contract/test_commit_storage.py::test_appends_at_once_all_succeed",
     "tests/interop/test_concurrent_deltalake.py::test_their_append_passes_ours",
-    "tests/service/alter_table/test_alter.py::test_changes_at_the_same_time_are_all_made_once",
-    "tests/spark/test_spark_stream_source.py::test_a_query_that_is_killed_goes_on_where_it_was",
+    "tests/integration/service/alter_table/test_alter.py::test_changes_at_the_same_time_are_all_made_once",
+    "tests/integration/spark/test_spark_stream_source.py::test_a_query_that_is_killed_goes_on_where_it_was",
     "tests/fuzz/test_fuzz.py::test_some",
-    "tests/kernel/transaction/test_conflict_histories.py::test_some",
+    "tests/unit/kernel/transaction/test_conflict_histories.py::test_some",
 )
 
 
@@ -114,11 +114,11 @@ def test_a_worker_that_dies_is_no_failed_test_to_be_tried_again(tmp_path, tests)
 SKIPS = {
     "java": "import pytest\ndef test_it(spark):\n    pass\n",
     "jars": "from tests.interop.conftest import delta_spark\ndef test_it(delta_spark):\n    pass\n",
-    "postgresql": "from tests import postgres_server\n"
+    "postgresql": "from tests.support import postgres_server\n"
     "from tests.chaos.conftest import postgres\n"
     "postgres_server.programs = list\n"
     "def test_it(postgres):\n    pass\n",
-    "corpus": "from tests.corpus.conftest import pytest_generate_tests, location\n"
+    "corpus": "from tests.integration.corpus.conftest import pytest_generate_tests, location\n"
     "def test_it(corpus_table, location):\n    pass\n",
 }
 
@@ -143,9 +143,9 @@ def test_what_is_promised_is_not_skipped(tmp_path, name):
 @pytest.mark.parametrize(
     "path",
     [
-        "corpus/test_change_feed.py",
-        "service/snapshots/test_corpus_replay.py",
-        "kernel/deletion_vectors/test_deletion_vector_codec.py",
+        "integration/corpus/test_change_feed.py",
+        "integration/service/snapshots/test_corpus_replay.py",
+        "unit/kernel/deletion_vectors/test_deletion_vector_codec.py",
     ],
 )
 def test_tests_of_the_corpus_fail_where_it_is_promised(tmp_path, path):

@@ -2,7 +2,7 @@
 
 import pytest
 from tests.chaos.campaign import Campaign
-from tests.postgres_server import postgres_or_skip
+from tests.support.postgres_server import postgres_or_skip
 
 pytestmark = [pytest.mark.jars, pytest.mark.spark]
 

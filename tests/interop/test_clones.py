@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tests.checked import assert_sound
+from tests.support.checked import assert_sound
 
 pytestmark = [pytest.mark.jars, pytest.mark.spark]
 

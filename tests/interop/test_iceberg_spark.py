@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
-from tests import spark_script
-from tests.served import served
+from tests.support import spark_script
+from tests.support.served import served
 
 pytestmark = pytest.mark.long
 

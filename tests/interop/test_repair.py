@@ -1,7 +1,7 @@
 """Repaired delta-spark tables: delta-spark then reads the right rows and can write, and its feed shows no change."""
 
 import pytest
-from tests.damaged_logs import adds, foreign, marking, newest, only_add, removing, vector_file
+from tests.support.damaged_logs import adds, foreign, marking, newest, only_add, removing, vector_file
 
 pytestmark = [pytest.mark.jars, pytest.mark.spark]
 

@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from tests.checked import assert_sound
+from tests.support.checked import assert_sound
 
 pytestmark = [pytest.mark.jars, pytest.mark.spark]
 

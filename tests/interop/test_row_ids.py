@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tests.engines.test_row_ids import ids
+from tests.integration.engines.test_row_ids import ids
 
 pytestmark = [pytest.mark.jars, pytest.mark.spark]
 

@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
-from tests import spark_script
-from tests.object_store_server import running_or_skip
-from tests.s3_bucket import create_bucket, settings
-from tests.versitygw_server import ACCESS_KEY, SECRET_KEY, VersitygwServer
+from tests.support import spark_script
+from tests.support.object_store_server import running_or_skip
+from tests.support.s3_bucket import create_bucket, settings
+from tests.support.versitygw_server import ACCESS_KEY, SECRET_KEY, VersitygwServer
 
 pytestmark = pytest.mark.long
 

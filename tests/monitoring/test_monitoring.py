@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 DASHBOARD = json.loads((ROOT / "monitoring" / "grafana" / "delvec.json").read_text())
 RULES_FILE = ROOT / "monitoring" / "prometheus" / "delvec-alerts.yaml"
 RULES = [rule for group in yaml.safe_load(RULES_FILE.read_text())["groups"] for rule in group["rules"]]
-# tests/service/test_metrics.py compares the page with what a service answers.
+# tests/integration/service/test_metrics.py compares the page with what a service answers.
 METRICS = {
     name: set(filter(None, labels.split(",")))
     for name, labels in re.findall(

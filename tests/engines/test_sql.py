@@ -1,9 +1,0 @@
-"""``connection.sql`` on each engine; Spark Connect runs the same in ``tests/spark``."""
-
-import pytest
-from tests.sql_statements import STATEMENTS
-
-
-@pytest.mark.parametrize("statements", STATEMENTS, ids=lambda each: each.__name__)
-def test_statements(lake, engine, tmp_path, statements):
-    statements(lake, engine, tmp_path)

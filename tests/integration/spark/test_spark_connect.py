@@ -1,0 +1,25 @@
+"""The same engine with Spark Connect, where the driver's JVM cannot be reached."""
+
+from pathlib import Path
+
+import pytest
+from tests.support import spark_script
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "commands",
+        "row changes",
+        *(pytest.param(w, marks=pytest.mark.long) for w in ("statements", "streams")),
+    ],
+)
+def test_with_spark_connect(spark, tmp_path, what):
+    pytest.importorskip(
+        "grpc", reason="Spark Connect's client is not installed: pip install 'pyspark[connect]'"
+    )
+    script = Path(__file__).with_name("connect_session.py")
+    root = str(Path(__file__).parents[3])
+    spark_script.run(script, what, tmp_path, folder=tmp_path, timeout=280, PYTHONPATH=root)

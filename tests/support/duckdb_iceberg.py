@@ -1,0 +1,84 @@
+"""Reads Iceberg tables with DuckDB's extension, in a separate process, since the locked DuckDB version has none.
+
+Run as a program with ``python duckdb_iceberg.py SQL OUTPUT``: it writes the result as an Arrow file.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+VERSION = "1.5.5"
+_BUILT = Path(__file__).parents[2] / ".build" / f"duckdb-iceberg-{VERSION}"
+_EXTENSIONS = ("httpfs", "avro", "iceberg")
+
+
+class NoDuckdbIcebergError(Exception):
+    """The extension cannot be installed on this machine; the text is the reason."""
+
+
+def packages():
+    """Return a folder with DuckDB and its extensions, installed once."""
+    if not _BUILT.exists():
+        wanted = [f"duckdb=={VERSION}", *(f"duckdb-extension-{name}=={VERSION}" for name in _EXTENSIONS)]
+        part = _BUILT.with_suffix(".part")
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "pip",
+                "install",
+                "-q",
+                "--no-deps",
+                "--upgrade",
+                "--target",
+                part,
+                *wanted,
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise NoDuckdbIcebergError(done.stderr[-2000:])
+        part.rename(_BUILT)
+    return _BUILT
+
+
+def query(sql, folder):
+    """Return the result of the last of these statements as a table."""
+    import pyarrow as pa
+
+    output = Path(folder) / "answer.arrow"
+    done = subprocess.run(
+        [sys.executable, __file__, sql, output],
+        env=os.environ | {"PYTHONPATH": str(packages()), "TZ": "UTC"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    with pa.OSFile(str(output)) as source:
+        return pa.ipc.open_file(source).read_all()
+
+
+def main(sql, output):
+    import importlib.util
+
+    import duckdb  # from the folder: the locked DuckDB is not on this process's path
+    import pyarrow as pa
+
+    assert duckdb.__version__ == VERSION
+    connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+    for name in _EXTENSIONS:
+        module = importlib.util.find_spec(f"duckdb_extension_{name}")
+        (extension,) = Path(module.origin).parent.rglob("*.duckdb_extension")
+        connection.load_extension(str(extension))
+    connection.execute("SET TimeZone = 'UTC'")
+    found = connection.execute(sql).to_arrow_table()
+    with pa.OSFile(output, "wb") as sink, pa.ipc.new_file(sink, found.schema) as writer:
+        writer.write_table(found)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

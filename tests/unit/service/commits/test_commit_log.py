@@ -1,0 +1,46 @@
+"""The commit log: its cache, and foreign commits."""
+
+from delvec_kernel.actions.action_json import LogFile
+from delvec_kernel.actions.actions import AddFile, CommitInfo
+from delvec_kernel.snapshot.replay import Commit
+from delvec_service.commits import commit_log
+from delvec_service.commits.commit_log import CommitLog
+
+
+class Loader:
+    """A log of commits that add so many files each."""
+
+    def __init__(self, adds, **info):
+        self.adds = adds
+        self.info = info
+
+    def commits(self, _objects, table, versions):
+        files = [AddFile(f"{number}.parquet", {}, 1, 1, data_change=True) for number in range(self.adds)]
+        info = CommitInfo(txn_id="k", operation="WRITE", **self.info)
+        return [Commit(LogFile(table, version, "x"), [info, *files]) for version in versions]
+
+
+class Table:
+    location = "file:///data/people"
+    name = "people"
+    objects = None
+
+
+def test_large_commits_are_kept_no_longer_than_there_is_space(monkeypatch):
+    monkeypatch.setattr(commit_log, "_MOST_ACTIONS", 2000)
+    log = CommitLog(Loader(50))
+
+    for version in range(200):
+        log.entries(Table(), version, version)
+        log.entries(Table(), version, version)  # read again: another object of the same version
+
+    kept = list(log._entries.values())
+    assert sum(len(entry.commit.actions) for entry in kept) == log._actions <= commit_log._MOST_ACTIONS
+    assert kept[-1].winner.version == 199
+    assert len(kept) == 2000 // 51
+
+
+def test_a_metric_that_is_no_count_is_left_out():
+    (entry,) = CommitLog(Loader(1, operation_metrics={"many": "9" * 5000, "few": "3"})).entries(Table(), 4, 4)
+
+    assert entry.transaction("k").metrics == {"few": 3}
