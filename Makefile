@@ -7,7 +7,7 @@ RUN := $(if $(PYTHON),$(PYTHON),python3) dev/environment.py run
 OTHERS := $(if $(PYTHON),$(PYTHON),python3) dev/versions.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint format types unit test-changed test-long test-versions test-newest large fuzz chaos soak dml races mutants vacuum-attack bench bench-reading bench-commits bench-dml bench-maintenance bench-starts bench-storage bench-workers bench-limits bench-iceberg serve lock helm helm-files docs wheel clean
+.PHONY: help setup demo test test-full test-times check lint format types unit test-changed test-long test-versions test-newest large fuzz chaos soak dml races mutants vacuum-attack bench bench-reading bench-commits bench-dml bench-maintenance bench-starts bench-storage bench-workers bench-limits bench-iceberg serve lock helm helm-files docs wheel clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,12 +19,19 @@ demo: ## Delete rows from a two-million-row table, on Spark and through the serv
 	@$(SETUP) --java
 	@$(RUN) python dev/demo.py
 
-test: ## Run everything a change must pass (about half an hour)
+test: ## Run the gate, which every change must pass (15 minutes)
 	@$(SETUP) --java --jars
 	@$(RUN) ruff check .
 	@$(RUN) ruff format --check .
 	@$(RUN) mypy
-	@$(RUN) python dev/tests.py
+	@$(RUN) python dev/tests.py gate
+
+test-full: ## Run the whole suite in parts, resuming where it stopped; PART="spark docs" chooses (about 50 minutes)
+	@$(SETUP) --java --jars
+	@$(RUN) python dev/tests.py full $(if $(PART),--part $(PART))
+
+test-times: ## Print which modules, fixtures and tests of the last run took the most CPU time, and what they started
+	@$(RUN) python dev/test_times.py .build/test-times.jsonl
 
 check: ## Lint, types and unit tests, within a minute
 	@$(SETUP)

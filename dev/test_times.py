@@ -166,6 +166,16 @@ def _count_calls(costs: Costs) -> None:
     duckdb.connect = counted
 
 
+def slowest_modules(path: Path, count: int = 5) -> str:
+    """Return a line for each of the modules that took the longest."""
+    walls: Counter[str] = Counter()
+    for line in path.read_text().splitlines():
+        test = json.loads(line)
+        walls[test["test"].partition("::")[0]] += test["wall"]
+    slowest = [f"{seconds:6.0f} s  {module}" for module, seconds in walls.most_common(count)]
+    return "\n".join([f"slowest of {len(walls)} modules:", *slowest])
+
+
 def tables(path: Path) -> str:
     """Return the tables of the dearest modules, fixtures and tests, in Markdown."""
     tests = [json.loads(line) for line in path.read_text().splitlines()]

@@ -1,32 +1,55 @@
-"""Run the quick tests: first those without JARs, then those with delta-spark's JARs in their Spark sessions.
+"""Run the gate (`make test`), or the whole suite in parts (`make test-full`).
+
+    python dev/tests.py gate
+    python dev/tests.py full [--part PART ...] [--again]
+
+The gate leaves out what is marked ``full``, each with its reason; the whole suite leaves out what is marked ``long``. Parts
+of the whole suite that have passed on the same files are not run again, so a run that was stopped resumes;
+``--part`` and ``--again`` run them in any case.
 
 A failed test is rerun alone at the end: on a machine with two cores another test can starve
 it. If it passes then, it is listed as flaky, which is a defect of the test. Randomized tests are never
 rerun: they would pass with other random values.
 """
 
+import argparse
+import hashlib
 import json
 import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Final
 
+from test_times import slowest_modules
+
 _ROOT: Final = Path(__file__).parent.parent
 _LAST_FAILED: Final = _ROOT / ".pytest_cache" / "v" / "cache" / "lastfailed"
+_BUILD: Final = _ROOT / ".build"
+_TIMES: Final = _BUILD / "test-times.jsonl"
+_PASSED: Final = _BUILD / "test-full.json"
 _TWO_AT_ONCE: Final = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
-_PHASES: Final = (
-    # tests/conftest.py orders the collection, longest modules first.
-    (
-        ["--ignore", "tests/interop", "-m", "not long"],
-        _TWO_AT_ONCE,
-    ),
-    # Separate processes, because a JVM's class path is fixed, and these need delta-spark.
-    (["tests/interop", "-m", "not long"], _TWO_AT_ONCE),
-)
+_INTEROP: Final = "tests/interop"
+"""A run of its own, because a JVM's class path is fixed, and these need delta-spark."""
+_GATE: Final = (["--ignore", _INTEROP], [_INTEROP])
+PARTS: Final = {
+    "unit": ["tests/unit", "tests/architecture", "tests/dev"],
+    "service": ["tests/integration/service"],
+    "client": ["tests/integration/client"],
+    "engines": ["tests/integration/engines"],
+    "spark": ["tests/integration/spark", "tests/integration/large"],
+    "storage": ["tests/integration/contract", "tests/integration/corpus", "tests/integration/state_machine"],
+    "interop": [_INTEROP],
+    "chaos": ["tests/chaos", "tests/fuzz"],
+    "docs": ["tests/docs", "tests/integration/browser"],
+    "delivery": ["tests/docker", "tests/helm", "tests/monitoring", "tests/packaging"],
+}
+"""The whole suite: each part runs on its own."""
+
 _CHANCE: Final = re.compile(
-    r"tests/(chaos|state_machine|fuzz)/|histories"
+    r"tests/(chaos|integration/state_machine|fuzz)/|histories"
     r"|(?<![a-z])(rac(e|es|ing)|threads?|processes|crash|concurren|parallel|at_once|(the_)?same_time|kill|replica"
     r"|lost_answers|loser|group_commit|group_queue|commit_loop)"
 )
@@ -45,10 +68,11 @@ def failed() -> list[str]:
     return sorted(json.loads(_LAST_FAILED.read_text())) if _LAST_FAILED.exists() else []
 
 
-def run(selection: list[str], parallel: list[str]) -> tuple[int, list[str]]:
-    """Run one phase; return an exit code, and the flaky tests, which only passed alone."""
+def run(selection: list[str], suite: str) -> tuple[int, list[str]]:
+    """Run the tests of a suite in a selection; return an exit code, and the flaky tests, which only passed alone."""
     _LAST_FAILED.unlink(missing_ok=True)
-    code = pytest(*selection, *parallel)
+    measured = ["-p", "dev.test_times", f"--test-times={_TIMES}"]
+    code = pytest(*selection, f"--suite={suite}", *measured, *_TWO_AT_ONCE)
     names = failed()
     if code != _FAILED or not names or len(names) > _FORGIVEN:
         return code, []
@@ -59,20 +83,74 @@ def run(selection: list[str], parallel: list[str]) -> tuple[int, list[str]]:
     return code, [] if code else names
 
 
-def main() -> int:
-    """Run all phases, even if one fails, so that one run shows all failures."""
-    codes, flaky = [], []
-    for selection, parallel in _PHASES:
-        code, names = run(selection, parallel)
-        codes.append(code)
-        flaky += names
-    for name in flaky:
-        print(f"FLAKY, passed only alone: {name}", flush=True)
-    for code in codes:
+def gate() -> int:
+    """Run all selections of the gate, even if one fails, so that one run shows all failures."""
+    return _finish([run(selection, "gate") for selection in _GATE])
+
+
+def full(parts: list[str], *, again: bool) -> int:
+    """Run parts of the whole suite, all by default, except those that have passed on the same files."""
+    files = _digest()
+    passed = json.loads(_PASSED.read_text()) if _PASSED.exists() and not again else {}
+    outcomes = []
+    for part in parts or PARTS:
+        if not parts and passed.get(part) == files:
+            print(f"{part}: has passed on these files", flush=True)
+            continue
+        print(f"\n{part}:", flush=True)
+        outcome = run(PARTS[part], "full")
+        outcomes.append(outcome)
+        passed[part] = files if outcome == (0, []) else ""
+        _PASSED.write_text(json.dumps(passed))
+    return _finish(outcomes)
+
+
+def _finish(outcomes: list[tuple[int, list[str]]]) -> int:
+    for _, flaky in outcomes:
+        for name in flaky:
+            print(f"FLAKY, passed only alone: {name}", flush=True)
+    for code, _ in outcomes:
         if code < 0:  # killed by a signal, which is the worst outcome
             print(f"pytest was killed by signal {-code}", flush=True)
     in_ci = os.environ.get("CI", "").lower() not in ("", "0", "false")
-    return int(any(codes) or (in_ci and bool(flaky)))
+    return int(any(code for code, _ in outcomes) or (in_ci and any(flaky for _, flaky in outcomes)))
+
+
+def _digest() -> str:
+    """Return a digest of the names and contents of all files that are in git or could be."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],  # noqa: S607
+        cwd=_ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    digest = hashlib.sha256()
+    for name in sorted(set(listed.stdout.splitlines())):
+        path = _ROOT / name
+        if path.is_file():
+            digest.update(name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a suite; print its five slowest modules and the time in total."""
+    parser = argparse.ArgumentParser(description="Run the tests.")
+    suites = parser.add_subparsers(dest="suite", required=True)
+    suites.add_parser("gate", help="what every change must pass")
+    whole = suites.add_parser("full", help="the whole suite, in parts")
+    whole.add_argument("--part", nargs="*", choices=PARTS, default=[], help="only these parts")
+    whole.add_argument("--again", action="store_true", help="also parts that have passed on these files")
+    asked = parser.parse_args(arguments)
+    started = time.monotonic()
+    _BUILD.mkdir(exist_ok=True)
+    _TIMES.unlink(missing_ok=True)
+    code = gate() if asked.suite == "gate" else full(asked.part, again=asked.again)
+    if _TIMES.exists():
+        print(slowest_modules(_TIMES), flush=True)
+    minutes, seconds = divmod(round(time.monotonic() - started), 60)
+    print(f"{asked.suite}: {minutes} min {seconds} s", flush=True)
+    return code
 
 
 if __name__ == "__main__":

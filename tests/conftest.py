@@ -51,7 +51,54 @@ _SHARE = float(os.environ.get("DELVEC_TEST_EXAMPLES", "1"))
 """The fraction of each property's examples to run: ``make check`` runs a tenth to stay within a minute, ``make test`` all."""
 
 
-def pytest_collection_modifyitems(items):
+MOST_SECONDS = 20
+"""A test of the gate may take this long; a longer one is marked ``slow`` with the reason, or ``full``."""
+
+_WHOLE_MODULE = re.compile(r"^pytestmark = \[?.*\bpytest\.mark\.(full|long)\(", re.MULTILINE)
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--suite",
+        choices=("gate", "full"),
+        help="gate: without tests marked full or long; full: without tests marked long",
+    )
+
+
+def pytest_ignore_collect(collection_path, config):
+    # Reading the source is much cheaper than importing modules of which no test is selected.
+    in_gate = config.getoption("--suite") == "gate"
+    if in_gate and collection_path.suffix == ".py" and collection_path.name.startswith("test_"):
+        source = collection_path.read_text()
+        if _WHOLE_MODULE.search(source) and "pytest.mark.gate" not in source:
+            return True
+    return None
+
+
+def reason_to_leave_out(item, suite):
+    """Return why ``suite`` leaves the test out, or None."""
+    long = item.get_closest_marker("long")
+    if long is not None:
+        return long.args[0]
+    if suite == "full" or item.get_closest_marker("gate"):
+        return None
+    full = item.get_closest_marker("full")
+    if full is None and item.get_closest_marker("spark"):
+        full = item.get_closest_marker("full_on_spark")
+    return full.args[0] if full else None
+
+
+def _select(items, config):
+    suite = config.getoption("--suite")
+    if suite is None:
+        return
+    left_out = [item for item in items if reason_to_leave_out(item, suite) is not None]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if reason_to_leave_out(item, suite) is None]
+
+
+def pytest_collection_modifyitems(config, items):
     for item in items if _SHARE < 1 else ():
         asked = getattr(getattr(item, "obj", None), "_hypothesis_internal_use_settings", None)
         if asked is not None:
@@ -65,6 +112,7 @@ def pytest_collection_modifyitems(items):
         if item.get_closest_marker("spark") or "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
             item.add_marker(leak)
+    _select(items, config)
 
 
 def pytest_collection_finish():
@@ -92,6 +140,13 @@ def pytest_runtest_makereport(item, call):
         if any(re.match(rf"no {re.escape(name)}\b", reason, re.IGNORECASE) for name in REQUIRED):
             report.outcome = "failed"
             report.longrepr = f"{reason} (DELVEC_REQUIRE={','.join(REQUIRED)})"
+    in_gate = item.config.getoption("--suite") == "gate"
+    if in_gate and report.passed and call.duration > MOST_SECONDS and not item.get_closest_marker("slow"):
+        report.outcome = "failed"
+        report.longrepr = (
+            f"{report.when} took {call.duration:.1f} s; a test of the gate may take {MOST_SECONDS} s. Make it faster, mark it "
+            "`full` (it then runs in make test-full only), or mark it `slow`, each with the reason."
+        )
     return report
 
 

@@ -24,7 +24,7 @@ def test_nothing_is_lost_doubled_or_resurrected(tmp_path, postgres, capsys):
     assert sum(count for name, count in struck.items() if name.startswith("proxy: ")) > ROUNDS
 
 
-@pytest.mark.long
+@pytest.mark.long("a thousand rounds: an hour")
 @pytest.mark.timeout(4 * 3600)
 def test_nothing_is_lost_doubled_or_resurrected_in_the_long_run(tmp_path, postgres, capsys):
     with Campaign(tmp_path, postgres, random.randrange(10**6)) as campaign:

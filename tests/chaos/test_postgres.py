@@ -117,7 +117,7 @@ def test_repeated_crashes_of_the_server_lose_nothing(tmp_path, running, postgres
     check(location, writers, {1, 2, 3})
 
 
-@pytest.mark.long
+@pytest.mark.full("waits for an outage of a minute")
 @pytest.mark.timeout(600)
 def test_a_one_minute_outage_fails_requests_with_clear_errors_and_loses_none(tmp_path, running, postgres):
     location = tmp_path / "table"

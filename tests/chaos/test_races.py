@@ -28,14 +28,14 @@ def test_changes_and_maintenance_do_not_conflict(tmp_path, capsys):
     race("embedded", tmp_path, ROUNDS, capsys)
 
 
-@pytest.mark.long
+@pytest.mark.long("300 rounds: an hour")
 @pytest.mark.timeout(4 * 3600)
 @pytest.mark.parametrize("way", ["embedded", "served"])
 def test_changes_and_maintenance_do_not_conflict_in_the_long_run(way, tmp_path, capsys):
     race(way, tmp_path, LONG_ROUNDS, capsys)
 
 
-@pytest.mark.long
+@pytest.mark.long("300 rounds: an hour")
 @pytest.mark.timeout(4 * 3600)
 def test_changes_and_maintenance_do_not_conflict_on_spark(spark, tmp_path, capsys):
     race("embedded", tmp_path, SPARK_ROUNDS, capsys, engine=spark)

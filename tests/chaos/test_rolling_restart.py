@@ -110,7 +110,7 @@ def test_replicas_are_replaced_under_load_without_a_failed_request(tmp_path, rep
     assert sorted(read_with_deltalake(location)) == sorted(load.appended)
 
 
-@pytest.mark.long
+@pytest.mark.full("starts and replaces workers under load")
 def test_workers_share_a_port_and_are_replaced_under_load(tmp_path, replica):
     location = str(tmp_path / "table")
     service = replica(DELVEC_WORKERS="2", DELVEC_LOG_LEVEL="info")

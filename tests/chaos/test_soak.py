@@ -23,7 +23,7 @@ def test_replicas_and_their_database_are_restarted_under_load(tmp_path, postgres
     assert {"append", "delete", "update", "read"} <= report.seconds.keys()
 
 
-@pytest.mark.long
+@pytest.mark.long("an hour of load")
 @pytest.mark.timeout(3 * LONG_SECONDS)
 def test_memory_stays_flat_and_nothing_is_lost_in_an_hour(tmp_path, postgres, capsys):
     with Soak(tmp_path, postgres, clients=8, seed=random.randrange(10**6)) as soak:

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,11 +29,15 @@ CHANCE = (
 @pytest.fixture
 def tests(monkeypatch, tmp_path):
     monkeypatch.delenv("CI", raising=False)
+    monkeypatch.syspath_prepend(ROOT / "dev")
     # By its path: these tests are a package of the same name.
     spec = importlib.util.spec_from_file_location("dev_tests", ROOT / "dev" / "tests.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     monkeypatch.setattr(module, "_LAST_FAILED", tmp_path / "lastfailed")
+    monkeypatch.setattr(module, "_BUILD", tmp_path)
+    monkeypatch.setattr(module, "_TIMES", tmp_path / "times.jsonl")
+    monkeypatch.setattr(module, "_PASSED", tmp_path / "passed.json")
     return module
 
 
@@ -49,9 +54,9 @@ def outcomes(tests, monkeypatch):
 
     monkeypatch.setattr(tests, "pytest", pytest_)
 
-    def run(*expected):
+    def run(*expected, suite=("gate",)):
         runs.extend(expected)
-        code = tests.main()
+        code = tests.main(list(suite))
         assert not runs
         return code
 
@@ -86,6 +91,76 @@ def test_in_ci_a_second_try_is_a_failure(outcomes, monkeypatch):
 @pytest.mark.parametrize("name", CHANCE)
 def test_chance_has_no_second_try(outcomes, name):
     assert outcomes((1, [name]), (0, [])) == 1
+
+
+def test_a_whole_run_resumes_after_the_parts_that_have_passed(outcomes, tests):
+    good, bad = (0, []), (1, [CHANCE[0]])
+    parts = len(tests.PARTS)
+    assert outcomes(good, bad, *[good] * (parts - 2), suite=["full"]) == 1
+    assert outcomes(good, suite=["full"]) == 0
+    assert outcomes(suite=["full"]) == 0
+    assert outcomes(good, suite=["full", "--part", "spark"]) == 0
+    assert outcomes(*[good] * parts, suite=["full", "--again"]) == 0
+
+
+def test_every_test_belongs_to_a_part(tests):
+    folders = [ROOT / folder for folders in tests.PARTS.values() for folder in folders]
+    modules = (ROOT / "tests").rglob("test_*.py")
+    assert not [m for m in modules if sum(folder in m.parents for folder in folders) != 1]
+
+
+MARKED = """
+import pytest, time
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB")
+@pytest.fixture(params=["duckdb", pytest.param("spark", marks=pytest.mark.spark)])
+def engine(request):
+    return request.param
+def test_each(engine):
+    pass
+@pytest.mark.gate
+def test_both(engine):
+    pass
+@pytest.mark.full("random")
+def test_many():
+    pass
+@pytest.mark.long("an hour")
+def test_hours():
+    pass
+@pytest.mark.slow("a real wait")
+def test_waits():
+    time.sleep(0.2)
+def test_dawdles():
+    time.sleep(0.2)
+"""
+
+
+def test_suites_leave_out_what_is_marked_and_the_gate_slow_tests(tmp_path):
+    conftest = "from tests import conftest\nconftest.MOST_SECONDS = 0.1\n"
+    (tmp_path / "conftest.py").write_text(conftest)
+
+    code, output = pytest_in(tmp_path, MARKED, "--suite", "gate", "-v")
+    assert code == 1, output
+    assert re.findall(r"::(\w+\S*) (\w+)", output) == [
+        ("test_each[duckdb]", "PASSED"),
+        ("test_both[duckdb]", "PASSED"),
+        ("test_both[spark]", "PASSED"),
+        ("test_waits", "PASSED"),
+        ("test_dawdles", "FAILED"),
+    ]
+    assert "may take 0.1 s" in output
+    code, output = pytest_in(tmp_path, MARKED, "--suite", "full", "-v")
+    assert (code, output.count(" PASSED")) == (0, 7), output
+
+
+def test_each_test_that_leaves_the_gate_has_a_reason():
+    bare = re.compile(r"mark\.(full|full_on_spark|slow|long)\b(?!\(\s*\"[^\"]{10})")
+    modules = [*(ROOT / "tests").rglob("*.py")]
+    assert not [
+        (module.name, mark)
+        for module in modules
+        if module != Path(__file__)
+        for mark in bare.findall(module.read_text())
+    ]
 
 
 def pytest_in(folder, test, *options, **variables):

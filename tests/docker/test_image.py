@@ -102,7 +102,7 @@ def test_prometheus_and_grafana_of_the_tour_ask_the_right_services():
     assert source["datasources"][0]["url"] == "http://prometheus:9090"
 
 
-@pytest.mark.long
+@pytest.mark.long("installs the image's packages into a new environment: minutes")
 @pytest.mark.timeout(900)
 def test_the_steps_of_the_image_make_a_service_that_answers_its_health_check(tmp_path):
     source, target = tmp_path / "src", tmp_path / "opt" / "delvec"

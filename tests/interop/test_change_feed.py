@@ -80,7 +80,7 @@ def change_everything(scene):
     scene.sql("INSERT INTO $t VALUES (200, 'x', 0, NULL, 'more')")
 
 
-@pytest.mark.long
+@pytest.mark.full("every kind of change once more: minutes on Spark")
 def test_every_change_of_delta_spark_with_deletion_vectors(scene):
     scene.create()
     change_everything(scene)

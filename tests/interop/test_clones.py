@@ -57,7 +57,12 @@ def test_the_log_equals_that_of_delta_sparks_clone(lake, delta_spark, source, tm
 
 
 @pytest.mark.parametrize(
-    "shallow", [True, pytest.param(False, marks=pytest.mark.long)], ids=["shallow", "deep"]
+    "shallow",
+    [
+        True,
+        pytest.param(False, marks=pytest.mark.full("copies the files, which tests of clones do on DuckDB")),
+    ],
+    ids=["shallow", "deep"],
 )
 def test_every_reader_reads_a_clone_and_delta_spark_changes_it(
     lake, delta_spark, agreed, source, tmp_path, shallow

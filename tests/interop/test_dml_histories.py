@@ -23,7 +23,7 @@ def test_every_writer_matches_the_model(lake, delta_spark, tmp_path, seed):
     assert campaign.counts["statements"] == 3
 
 
-@pytest.mark.long
+@pytest.mark.long("a hundred random scripts on Spark: a quarter of an hour")
 @pytest.mark.jars
 @pytest.mark.spark
 def test_a_hundred_scripts(lake, delta_spark, tmp_path):

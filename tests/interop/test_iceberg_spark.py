@@ -7,7 +7,7 @@ import pytest
 from tests.support import spark_script
 from tests.support.served import served
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long("starts a Spark with the JARs of Iceberg: minutes")
 
 TOKEN = "s3cret"
 

@@ -9,7 +9,7 @@ from tests.support.object_store_server import running_or_skip
 from tests.support.s3_bucket import create_bucket, settings
 from tests.support.versitygw_server import ACCESS_KEY, SECRET_KEY, VersitygwServer
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long("starts a Spark with the JARs of Hadoop's S3A: minutes")
 
 
 @pytest.fixture

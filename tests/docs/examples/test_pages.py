@@ -45,7 +45,18 @@ def with_examples():
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "times",
+    [
+        1,
+        pytest.param(
+            2,
+            marks=pytest.mark.full(
+                "one run shows that the examples work; the second that they can be repeated"
+            ),
+        ),
+    ],
+)
 @pytest.mark.parametrize("page", list(with_examples()))
 def test_examples_run_and_run_again(page, times, tmp_path, monkeypatch, request):
     found = examples(page)

@@ -9,7 +9,7 @@ from tests.support import duckdb_iceberg
 from tests.support.duckdb_iceberg import NoDuckdbIcebergError
 from tests.support.iceberg_tables import delta_rows, iceberg_table
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long("installs a DuckDB that has the Iceberg extension")
 
 BOTH = pytest.mark.parametrize("format_version", [2, 3])
 

@@ -119,14 +119,14 @@ def test_a_process_killed_once_a_version_is_made(table, name):
     assert killed(table, name, points="after-put:kill")
 
 
-@pytest.mark.long
+@pytest.mark.full("a process for each fault point")
 @pytest.mark.parametrize("point", sorted(POINTS))
 @pytest.mark.parametrize("name", CALLS)
 def test_a_process_killed_at_each_fault_point(table, name, point):
     assert killed(table, name, points=f"{point}:kill") or point not in ALWAYS
 
 
-@pytest.mark.long
+@pytest.mark.full("a process for each fault point")
 @pytest.mark.parametrize("name", ["optimize", "purge", "vacuum", "quarantine"])
 def test_a_process_killed_at_the_second_commit(table, name):
     """The first batch is committed, or VACUUM's files are deleted without its VACUUM END."""
@@ -143,7 +143,7 @@ FILE_BY_FILE = {
 }
 
 
-@pytest.mark.long
+@pytest.mark.full("a process for each fault point")
 @pytest.mark.parametrize("name", FILE_BY_FILE)
 def test_a_process_killed_among_its_files(table, name):
     """After the first of several files is deleted, moved or written."""

@@ -149,8 +149,12 @@ def in_bucket(monkeypatch, endpoint, access_key, secret_key):
         "local",
         "memory",
         "s3",
-        pytest.param("versitygw", marks=pytest.mark.long),
-        pytest.param("azure", marks=pytest.mark.long),
+        pytest.param(
+            "versitygw", marks=pytest.mark.long("needs a server that takes minutes to build or install")
+        ),
+        pytest.param(
+            "azure", marks=pytest.mark.long("needs a server that takes minutes to build or install")
+        ),
     ]
 )
 def location(request):

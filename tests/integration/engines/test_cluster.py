@@ -366,7 +366,7 @@ def test_vacuum_deletes_maps_that_nobody_needs_any_more(lake, tmp_path):
     assert [path.name for path in folder.iterdir()] == ["other"]
 
 
-@pytest.mark.long
+@pytest.mark.long("hundreds of random races")
 @pytest.mark.timeout(900)
 def test_hundreds_of_races_of_sorting_and_row_changes(lake, tmp_path):
     """No conflict and no lost or restored row: DELETE, UPDATE and MERGE of two threads against Z-order, without retries."""

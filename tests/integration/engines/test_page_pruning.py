@@ -179,7 +179,7 @@ def test_the_same_rows_are_found_as_in_whole_files(
     check(lake, write_shared_table, whole, duckdb, written, texts, mode)
 
 
-@pytest.mark.long
+@pytest.mark.long("thousands of random files")
 @pytest.mark.timeout(1800)
 @settings(max_examples=1000, deadline=None, suppress_health_check=UNHURRIED)
 @CASES

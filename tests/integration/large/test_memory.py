@@ -11,7 +11,7 @@ from tests.chaos.replica import Replica
 from tests.integration.large import table
 from tests.integration.large.command import memory
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long("100 million rows"), pytest.mark.timeout(900)]
 
 _LIMIT = 500 << 20
 _ROOT = Path(__file__).parents[3]

@@ -58,7 +58,7 @@ def error(answer):
     return answer.status_code, found["error"]["type"]
 
 
-@pytest.mark.long
+@pytest.mark.long("installs a DuckDB that has the Iceberg extension")
 @pytest.mark.parametrize("warehouse", ["v2", "v3"])
 def test_duckdb_reads_the_newest_version(url, lake, tmp_path, warehouse):
     try:

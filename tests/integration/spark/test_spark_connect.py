@@ -13,7 +13,10 @@ pytestmark = pytest.mark.spark
     [
         "commands",
         "row changes",
-        *(pytest.param(w, marks=pytest.mark.long) for w in ("statements", "streams")),
+        *(
+            pytest.param(w, marks=pytest.mark.full("starts a Connect server of its own"))
+            for w in ("statements", "streams")
+        ),
     ],
 )
 def test_with_spark_connect(spark, tmp_path, what):

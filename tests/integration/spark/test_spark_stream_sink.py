@@ -286,7 +286,7 @@ class Killable:
         return code
 
 
-@pytest.mark.long
+@pytest.mark.long("kills the driver of a stream again and again")
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(not HAS_SINK, reason="writeStream.format('delvec') needs PySpark 4.1 or later")
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found by /proc")

@@ -106,7 +106,7 @@ def test_deltalake_reads_the_same_rows_at_the_end(seed, tmp_path):
     ]
 
 
-@pytest.mark.long
+@pytest.mark.long("tens of thousands of random steps")
 @pytest.mark.timeout(0)
 def test_fifty_thousand_steps(capsys):
     TOTALS.clear()
@@ -118,7 +118,7 @@ def test_fifty_thousand_steps(capsys):
     report(capsys, TOTALS)
 
 
-@pytest.mark.long
+@pytest.mark.long("tens of thousands of random steps")
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_long_history(seed, capsys):

@@ -152,7 +152,7 @@ def test_segment_level_skipping_keeps_the_same_files(files, texts, sizes, data):
     _compare_levels(files, texts, sizes, data)
 
 
-@pytest.mark.long
+@pytest.mark.long("thousands of random tables")
 @pytest.mark.timeout(1800)
 @settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @CASES

@@ -453,7 +453,7 @@ def test_no_file_with_a_matching_row_is_skipped(files, texts, zone, connections)
     _check_all(files, texts, zone, connections)
 
 
-@pytest.mark.long
+@pytest.mark.long("thousands of random tables")
 @pytest.mark.timeout(1800)
 @settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @CASES

@@ -101,7 +101,7 @@ def test_live_files_match_the_protocol_model(commits, rows, recent, search, look
     _replay(commits, rows, recent, search, looked_through)
 
 
-@pytest.mark.long
+@pytest.mark.long("thousands of random histories")
 @pytest.mark.timeout(1800)
 @settings(max_examples=800, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @HISTORIES

@@ -271,7 +271,7 @@ def test_passing_commits_do_exactly_what_was_requested(random, steps):
     play(random, steps)
 
 
-@pytest.mark.long
+@pytest.mark.long("twenty thousand random histories")
 @pytest.mark.timeout(0)
 @settings(max_examples=20_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(RANDOM, st.integers(3, 25))
