@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from hypothesis import settings
+from tests.support.schema_template import alembic, schema_template  # noqa: F401  (fixtures)
 
 import delvec
 
@@ -192,7 +193,7 @@ def logging_as_it_was():
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_state(tmp_path_factory):
+def own_state(tmp_path_factory, schema_template):  # noqa: F811
     """Isolates tests from the user's database and settings, which another version may have created."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("own-state")))

@@ -26,6 +26,8 @@ from delvec_service.store.ledger import Ledger, LedgerFile
 from delvec_service.store.models import REVISION, Base
 from delvec_service.store.registry import Registry, table_id
 
+pytestmark = pytest.mark.usefixtures("alembic")
+
 
 def test_migrations_match_the_models_and_can_be_reversed(url):
     database = Database(url)
