@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from hypothesis import settings
+from tests.support.random_cases import share_of, take_share_of_gate
 from tests.support.schema_template import alembic, schema_template  # noqa: F401  (fixtures)
 
 import delvec
@@ -48,10 +49,6 @@ _LONGEST = (
 """Modules that take about a minute, longest first: started last, one would leave the other worker idle."""
 
 
-_SHARE = float(os.environ.get("DELVEC_TEST_EXAMPLES", "1"))
-"""The fraction of each property's examples to run: ``make check`` runs a tenth to stay within a minute, ``make test`` all."""
-
-
 MOST_SECONDS = 20
 """A test of the gate may take this long; a longer one is marked ``slow`` with the reason, or ``full``."""
 
@@ -64,6 +61,11 @@ def pytest_addoption(parser):
         choices=("gate", "full"),
         help="gate: without tests marked full or long; full: without tests marked long",
     )
+
+
+def pytest_configure(config):
+    if config.getoption("--suite") == "gate":
+        take_share_of_gate()
 
 
 def pytest_ignore_collect(collection_path, config):
@@ -100,10 +102,10 @@ def _select(items, config):
 
 
 def pytest_collection_modifyitems(config, items):
-    for item in items if _SHARE < 1 else ():
+    for item in items:
         asked = getattr(getattr(item, "obj", None), "_hypothesis_internal_use_settings", None)
-        if asked is not None:
-            fewer = max(5, round(asked.max_examples * _SHARE))
+        if asked is not None and share_of(asked.max_examples) < asked.max_examples:
+            fewer = share_of(asked.max_examples, least=5)
             item.obj._hypothesis_internal_use_settings = settings(asked, max_examples=fewer)
     places = {path: place for place, path in enumerate(_LONGEST)}
     items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))

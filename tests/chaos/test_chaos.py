@@ -5,8 +5,9 @@ import sys
 
 import pytest
 from tests.chaos.campaign import Campaign
+from tests.support.random_cases import share_of
 
-ROUNDS = 30
+ROUNDS = share_of(30)
 LONG_ROUNDS = 1000
 
 

@@ -6,8 +6,9 @@ from contextlib import ExitStack
 
 import pytest
 from tests.chaos.race_campaign import RaceCampaign, connections
+from tests.support.random_cases import share_of
 
-ROUNDS = 6
+ROUNDS = share_of(6, least=2)
 LONG_ROUNDS = 150
 SPARK_ROUNDS = 20
 

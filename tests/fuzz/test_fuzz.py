@@ -18,8 +18,9 @@ from tests.fuzz.case import Case, make, write
 from tests.fuzz.direct import DirectLake
 from tests.fuzz.draft import Draft
 from tests.fuzz.judge import Baseline, Judge, Suspicion
+from tests.support.random_cases import share_of
 
-CASES = 2_000
+CASES = share_of(2_000)
 SOURCES = tables.sources()
 
 

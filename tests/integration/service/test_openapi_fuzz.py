@@ -9,10 +9,11 @@ from urllib.parse import quote
 
 import pytest
 from tests.support.postgres_server import PostgresServer
+from tests.support.random_cases import share_of
 
 from delvec_kernel.errors import from_wire
 
-CASES = int(os.environ.get("DELVEC_FUZZ_CASES", "500"))
+CASES = int(os.environ.get("DELVEC_FUZZ_CASES", share_of(500)))
 """For each database."""
 SECONDS = 30.0
 UNHARMED = ("/livez", "/readyz", "/docs", "/redoc")

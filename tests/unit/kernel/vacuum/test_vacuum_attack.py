@@ -15,6 +15,7 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.support.random_cases import share_of
 
 from delvec_kernel.actions.action_json import LogFile
 from delvec_kernel.actions.actions import AddFile, Cdc, RemoveFile
@@ -38,7 +39,7 @@ from delvec_kernel.vacuum.retention import Retention, hidden_names
 LOCATION = "file:///data/my%20table"
 HOUR = 3_600_000
 NOW = 1_800_000_000_000
-CASES = int(os.environ.get("DELVEC_VACUUM_CASES", "300"))
+CASES = int(os.environ.get("DELVEC_VACUUM_CASES", share_of(300)))
 FOLDERS = ["", "c=a b/", "c=%41/", "é/", "deep/er/", "inner/"]
 
 
