@@ -85,6 +85,7 @@ with contextlib.suppress(SystemExit):
 """
 
 
+@pytest.mark.full("runs many commands, each in a process")
 def test_a_process_of_the_shell_does_not_use_pandas(tmp_path):
     lists = "import pyarrow\npyarrow.array([1, 2])\n"  # for which pyarrow imports pandas
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from tests.chaos.campaign import read_with_deltalake
 from tests.chaos.oracle import Log
+from tests.support.suites import some_in_gate
 
 from delvec.connection import Connection
 from delvec.http.service_client import ServiceClient
@@ -100,6 +101,7 @@ def check(location, writers, before=frozenset()):
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.full("repeats the crash of the test below")
 def test_repeated_crashes_of_the_server_lose_nothing(tmp_path, running, postgres):
     location = tmp_path / "table"
     with running(database_url=postgres.url) as one, running(database_url=postgres.url) as two:
@@ -140,7 +142,12 @@ def test_a_one_minute_outage_fails_requests_with_clear_errors_and_loses_none(tmp
 
 
 @pytest.mark.parametrize(
-    "point", ["before-ledger", "after-ledger", "before-put", "after-put", "before-close"]
+    "point",
+    some_in_gate(
+        ["before-ledger", "after-ledger", "before-put", "after-put", "before-close"],
+        ["before-put", "after-put"],
+        "the other moments of the same commit",
+    ),
 )
 def test_a_server_crash_in_mid_commit_leaves_a_commit_that_a_retry_settles(
     tmp_path, running, postgres, point
@@ -172,6 +179,7 @@ def take_all(url, connections):
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.full("waits for the end of a pool")
 def test_a_server_out_of_connections_is_a_transient_error(tmp_path, running, postgres):
     location = tmp_path / "table"
     postgres.execute("ALTER SYSTEM SET max_connections = 12")

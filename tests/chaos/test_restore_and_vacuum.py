@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 from tests.chaos.replica import Replica
 from tests.support.between import during_deletes
+from tests.support.suites import some_in_gate
 
 import delvec
 from delvec_service.commits.commit import Commits
@@ -13,7 +14,9 @@ from delvec_service.commits.commit import Commits
 START_SECONDS = 300
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(
+    params=some_in_gate(["sqlite", "postgresql"], ["postgresql"], "the same with the locks of a file")
+)
 def lakes(request, tmp_path):
     """A connection to an in-process service, and one to another process on the same store."""
     url = (

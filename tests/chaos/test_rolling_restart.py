@@ -80,6 +80,7 @@ def replica(tmp_path, postgres):
         one.kill()
 
 
+@pytest.mark.full("test_chaos.py kills and starts replicas under load")
 def test_replicas_are_replaced_under_load_without_a_failed_request(tmp_path, replica):
     location = str(tmp_path / "table")
     settings = {"DELVEC_DRAIN_SECONDS": "2"}

@@ -10,6 +10,7 @@ QUICK_SECONDS = 15
 LONG_SECONDS = 3600
 
 
+@pytest.mark.full("a quarter of a minute of load; test_chaos.py has the same faults")
 @pytest.mark.timeout(900)
 def test_replicas_and_their_database_are_restarted_under_load(tmp_path, postgres, capsys):
     with Soak(tmp_path, postgres, clients=3, seed=random.randrange(10**6)) as soak:

@@ -153,7 +153,7 @@ def test_suites_leave_out_what_is_marked_and_the_gate_slow_tests(tmp_path):
 
 
 def test_each_test_that_leaves_the_gate_has_a_reason():
-    bare = re.compile(r"mark\.(full|full_on_spark|slow|long)\b(?!\(\s*\"[^\"]{10})")
+    bare = re.compile(r"mark\.(full|full_on_spark|slow|long)\b(?!\(\s*(\"[^\"]{10}|reason\)))")
     modules = [*(ROOT / "tests").rglob("*.py")]
     assert not [
         (module.name, mark)
@@ -198,6 +198,7 @@ SKIPS = {
 }
 
 
+@pytest.mark.full("three runs of pytest for each")
 @pytest.mark.parametrize("name", SKIPS)
 def test_what_is_promised_is_not_skipped(tmp_path, name):
     lacking = {"PATH": str(tmp_path), "JAVA_HOME": "", "DELVEC_CORPUS": str(tmp_path)}
@@ -215,6 +216,7 @@ def test_what_is_promised_is_not_skipped(tmp_path, name):
     assert "DELVEC_REQUIRE" in output
 
 
+@pytest.mark.full("a run of pytest for each")
 @pytest.mark.parametrize(
     "path",
     [

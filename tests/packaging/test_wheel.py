@@ -52,6 +52,7 @@ def test_the_wheel_holds_the_migrations_and_the_type_markers(wheel):
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/", "dev/"))]
 
 
+@pytest.mark.full("installs the wheel with its dependencies into an empty environment")
 @pytest.mark.timeout(600)
 def test_the_readme_session(empty_environment, tmp_path):
     session = re.search(r"```python\n(.*?)```", README, flags=re.DOTALL).group(1)
@@ -77,6 +78,7 @@ def test_the_readme_session(empty_environment, tmp_path):
     shutil.rmtree("/tmp/delvec-readme", ignore_errors=True)
 
 
+@pytest.mark.full("needs the same empty environment")
 def test_the_shell_starts_without_the_service_and_the_engines(empty_environment):
     done = subprocess.run(
         [str(empty_environment.with_name("delvec")), "--help"],

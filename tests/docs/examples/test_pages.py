@@ -25,6 +25,20 @@ NOT_RUN = {
 """How many examples of a page do not run; the page's source says why. Everything else does."""
 
 
+MANY_PROCESSES = (
+    *(
+        "docs/check.md",
+        "docs/cli.md",
+        "docs/health.md",
+        "docs/maintenance.md",
+        "docs/optimize.md",
+        "docs/repair.md",
+    ),
+    *("docs/restore.md", "docs/security.md", "docs/service.md", "docs/upgrading.md", "docs/vacuum.md"),
+)
+"""Pages that start many commands of the shell, each a process; tests of the shell run these commands, too."""
+
+
 def needs_spark(example):
     """Whether a name ``spark`` occurs, or SQL that names a data source of Spark's."""
     if example.reason or example.language == "shell":
@@ -41,6 +55,8 @@ def with_examples():
         found = [example for example in examples(page) if not example.reason]
         if found:
             marks = [pytest.mark.spark] if any(map(needs_spark, found)) else []
+            if page in MANY_PROCESSES:
+                marks.append(pytest.mark.full("starts many commands of the shell, each a process"))
             yield pytest.param(page, marks=marks, id=page.removeprefix("docs/"))
 
 

@@ -87,6 +87,7 @@ def told(document, names, folder):
 
 
 @pytest.mark.timeout(3600)
+@pytest.mark.full("thousands of requests; test_openapi_fuzz.py sends some to each route in the gate")
 def test_every_answer_is_described(tmp_path, create):
     tables = tmp_path / "tables"
     tables.mkdir()
