@@ -112,7 +112,9 @@ def pytest_collection_modifyitems(config, items):
     # PySpark 4.0 and 4.1 leave closing a result's socket to its finalizer.
     leak = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
     for item in items:
-        if item.get_closest_marker("spark") or "spark" in getattr(item, "fixturenames", ()):
+        if item.get_closest_marker("spark") or {"spark", "delta_spark"} & set(
+            getattr(item, "fixturenames", ())
+        ):
             item.add_marker(pytest.mark.spark)
             item.add_marker(leak)
     _select(items, config)

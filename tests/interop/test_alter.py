@@ -7,7 +7,11 @@ import pytest
 
 import delvec
 
-pytestmark = [pytest.mark.jars, pytest.mark.spark]
+pytestmark = [
+    pytest.mark.jars,
+    pytest.mark.spark,
+    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has the main case"),
+]
 
 COLUMNS = (
     "id bigint, name string, home struct<city: string, zip: int>, tags array<int>, born date, country string"
@@ -210,6 +214,7 @@ def test_the_same_change_leaves_the_same_table(lake, delta_spark, tmp_path, case
     assert schemas[0] == schemas[1]
 
 
+@pytest.mark.gate
 def test_a_feature_is_added_as_delta_spark_does(lake, delta_spark, tmp_path):
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     for location in (theirs, ours):

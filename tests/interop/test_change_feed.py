@@ -7,7 +7,11 @@ from delvec.engines.change_files import ChangeFileWriter
 from delvec.engines.parquet_writer import write_data_files
 from delvec.engines.protocol import WriteTarget
 
-pytestmark = [pytest.mark.jars, pytest.mark.spark]
+pytestmark = [
+    pytest.mark.jars,
+    pytest.mark.spark,
+    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has the main case"),
+]
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 
@@ -90,6 +94,7 @@ def test_every_change_of_delta_spark_with_deletion_vectors(scene):
     scene.check(1, 2, engines=["duckdb"])  # computed only from the differences between deletion vectors
 
 
+@pytest.mark.gate
 def test_delta_spark_reads_the_feed_of_what_delvec_wrote(scene):
     """Committed without the client: deletes by vector, a whole file, and an update with change files."""
     scene.create()

@@ -4,7 +4,11 @@ import pytest
 from tests.chaos.campaign import Campaign
 from tests.support.postgres_server import postgres_or_skip
 
-pytestmark = [pytest.mark.jars, pytest.mark.spark]
+pytestmark = [
+    pytest.mark.jars,
+    pytest.mark.spark,
+    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has the main case"),
+]
 
 ROUNDS = 6
 

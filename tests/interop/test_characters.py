@@ -16,6 +16,8 @@ from deltalake import CommitProperties
 
 from delvec_kernel.errors import ConstraintViolation
 
+pytestmark = pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has the main case")
+
 TEXTS = [
     "plain",
     "é",
@@ -232,6 +234,7 @@ def test_deltalakes_commits_are_read(lake, tmp_path):
 
 @pytest.mark.jars
 @pytest.mark.spark
+@pytest.mark.gate
 def test_every_reader_agrees(table, agreed, tmp_path):
     table.checkpoint()
 

@@ -12,7 +12,11 @@ import pytest
 
 import delvec
 
-pytestmark = [pytest.mark.jars, pytest.mark.spark]
+pytestmark = [
+    pytest.mark.jars,
+    pytest.mark.spark,
+    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has the main case"),
+]
 
 TYPES = pa.schema(
     [
@@ -123,6 +127,7 @@ def test_a_table_read_from_our_checkpoint(lake, delta_spark, agreed, tmp_path, p
     assert agreed(location) == sorted(left, key=repr)
 
 
+@pytest.mark.gate
 def test_delta_spark_skips_files_by_our_checkpoints_statistics(lake, delta_spark, tmp_path):
     location = tmp_path / "table"
     properties = {"delta.checkpoint.writeStatsAsJson": "false"}
@@ -155,6 +160,7 @@ def checked(delta_spark, location):
     return snapshot.version()
 
 
+@pytest.mark.gate
 def test_delta_spark_agrees_with_our_checksums(lake, delta_spark, agreed, tmp_path):
     location = tmp_path / "table"
     table = lake.create_table(

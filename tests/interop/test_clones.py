@@ -5,7 +5,11 @@ import json
 import pytest
 from tests.support.checked import assert_sound
 
-pytestmark = [pytest.mark.jars, pytest.mark.spark]
+pytestmark = [
+    pytest.mark.jars,
+    pytest.mark.spark,
+    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has the main case"),
+]
 
 PROPERTIES = (
     "'delta.enableDeletionVectors' = 'true', 'delta.enableRowTracking' = 'true', "
@@ -80,6 +84,7 @@ def test_every_reader_reads_a_clone_and_delta_spark_changes_it(
     assert_sound(tmp_path / "clone")
 
 
+@pytest.mark.gate
 def test_delvec_changes_delta_sparks_clone_and_clones_it(lake, delta_spark, agreed, source, tmp_path):
     delta_spark.sql(f"CREATE TABLE delta.`{tmp_path}/theirs` SHALLOW CLONE delta.`{source}`")
     theirs = lake.table(tmp_path / "theirs")

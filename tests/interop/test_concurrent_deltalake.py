@@ -13,6 +13,8 @@ from deltalake.exceptions import CommitFailedError
 from delvec.transaction import Transaction
 from delvec_kernel.errors import ConcurrentModification
 
+pytestmark = pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has the main case")
+
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 FILES, ROWS = 4, 50
 STEPS = 6
@@ -240,6 +242,7 @@ def test_delta_spark_takes_turns_with_deletes_by_vector(table, location, delta_s
 
 @pytest.mark.jars
 @pytest.mark.spark
+@pytest.mark.gate
 def test_a_concurrent_delete_of_delta_spark_is_resolved_row_by_row(table, location, delta_spark, agreed):
     transaction = prepared(table, "id = 7")
     delta_spark.sql(f"DELETE FROM delta.`{location}` WHERE id = 8")

@@ -7,7 +7,12 @@ import pytest
 
 import delvec
 
-pytestmark = [pytest.mark.jars, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.jars,
+    pytest.mark.spark,
+    pytest.mark.timeout(900),
+    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has the main case"),
+]
 
 SCHEMA = pa.schema(
     [
@@ -85,6 +90,7 @@ def test_delvec_accepts_valid_rows_and_refuses_invalid_ones(lake, delta_spark, e
     assert delta_spark.read.format("delta").load(str(location)).count() == 5
 
 
+@pytest.mark.gate
 def test_delta_spark_accepts_and_refuses_the_same(delta_spark, tmp_path):
     location = tmp_path / "table"
     create(delta_spark, location)

@@ -5,7 +5,11 @@ import shutil
 
 import pytest
 
-pytestmark = [pytest.mark.jars, pytest.mark.spark]
+pytestmark = [
+    pytest.mark.jars,
+    pytest.mark.spark,
+    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has the main case"),
+]
 
 
 def said(folder):
@@ -32,6 +36,7 @@ def said(folder):
     return found
 
 
+@pytest.mark.gate
 def test_the_log_equals_that_of_delta_spark(lake, delta_spark, agreed, tmp_path):
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     delta_spark.sql(

@@ -3,6 +3,8 @@
 import pytest
 from tests.interop.dml_campaign import Campaign
 
+pytestmark = pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has the main case")
+
 SEEDS = (1, 2)
 
 

@@ -10,7 +10,11 @@ from pyspark.errors import PySparkException
 
 import delvec
 
-pytestmark = [pytest.mark.jars, pytest.mark.spark]
+pytestmark = [
+    pytest.mark.jars,
+    pytest.mark.spark,
+    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has the main case"),
+]
 
 ROWS = {(1, 1), (2, 2), (None, 0)}
 REFUSED = "refused"

@@ -5,9 +5,14 @@ import pytest
 import delvec
 from delvec.spark import DeltaTable, use
 
-pytestmark = [pytest.mark.jars, pytest.mark.spark]
+pytestmark = [
+    pytest.mark.jars,
+    pytest.mark.spark,
+    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has the main case"),
+]
 
 
+@pytest.mark.gate
 def test_a_name_is_looked_up_in_the_catalog_first(lake, delta_spark, tmp_path):
     use(lake)
     try:

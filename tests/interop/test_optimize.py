@@ -4,7 +4,11 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-pytestmark = [pytest.mark.jars, pytest.mark.spark]
+pytestmark = [
+    pytest.mark.jars,
+    pytest.mark.spark,
+    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has the main case"),
+]
 
 
 def table_with_vectors(lake, location):
@@ -16,6 +20,7 @@ def table_with_vectors(lake, location):
     return table
 
 
+@pytest.mark.gate
 def test_compacted_files_are_read_by_every_reader_and_compacted_by_delta_spark(
     lake, delta_spark, agreed, tmp_path
 ):

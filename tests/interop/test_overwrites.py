@@ -3,7 +3,11 @@
 import pyarrow as pa
 import pytest
 
-pytestmark = [pytest.mark.jars, pytest.mark.spark]
+pytestmark = [
+    pytest.mark.jars,
+    pytest.mark.spark,
+    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has the main case"),
+]
 
 
 def of(country, *ids, **more):
@@ -14,6 +18,7 @@ def ids(rows):
     return sorted(row["id"] for row in rows)
 
 
+@pytest.mark.gate
 def test_overwritten_rows_are_read_alike(lake, agreed, tmp_path):
     location = tmp_path / "table"
     table = lake.create_table(str(location), "country string, id long", partition_by=["country"])

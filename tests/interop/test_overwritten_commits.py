@@ -18,7 +18,12 @@ from delvec_kernel.errors import CommitOverwritten
 from delvec_service.app import create_app
 from delvec_service.config import Settings
 
-pytestmark = [pytest.mark.jars, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.jars,
+    pytest.mark.spark,
+    pytest.mark.timeout(900),
+    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has the main case"),
+]
 
 SCHEMA = pa.schema([("id", pa.int64())])
 SECONDS = 60

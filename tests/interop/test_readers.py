@@ -9,6 +9,8 @@ from deltalake.exceptions import DeltaProtocolError
 
 import delvec
 
+pytestmark = pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has the main case")
+
 LEFT = list(range(3, 10))
 
 
@@ -83,6 +85,7 @@ def test_delvec_reads_for_readers_that_refuse(written):
 
 @pytest.mark.jars
 @pytest.mark.spark
+@pytest.mark.gate
 def test_delta_spark_reads_and_writes(written, delta_spark):
     table, path, _ = written
     rows = delta_spark.read.format("delta").load(path)

@@ -3,7 +3,11 @@
 import pytest
 from tests.support.damaged_logs import adds, foreign, marking, newest, only_add, removing, vector_file
 
-pytestmark = [pytest.mark.jars, pytest.mark.spark]
+pytestmark = [
+    pytest.mark.jars,
+    pytest.mark.spark,
+    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has the main case"),
+]
 
 PROPERTIES = "'delta.enableDeletionVectors' = 'true', 'delta.enableChangeDataFeed' = 'true'"
 

@@ -6,7 +6,11 @@ import shutil
 import pytest
 from tests.support.checked import assert_sound
 
-pytestmark = [pytest.mark.jars, pytest.mark.spark]
+pytestmark = [
+    pytest.mark.jars,
+    pytest.mark.spark,
+    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has the main case"),
+]
 
 DVS = "'delta.enableDeletionVectors' = 'true', 'delta.enableChangeDataFeed' = 'true'"
 OFF = "'delta.enableDeletionVectors' = 'false', 'delta.enableChangeDataFeed' = 'true'"

@@ -5,7 +5,11 @@ import json
 import pytest
 from tests.integration.engines.test_row_ids import ids
 
-pytestmark = [pytest.mark.jars, pytest.mark.spark]
+pytestmark = [
+    pytest.mark.jars,
+    pytest.mark.spark,
+    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has the main case"),
+]
 
 
 def theirs(spark, location):
@@ -16,6 +20,7 @@ def theirs(spark, location):
 
 
 @pytest.mark.parametrize("vectors", ["true", "false"])
+@pytest.mark.gate
 def test_both_read_ids_kept_by_the_other(lake, delta_spark, tmp_path, vectors):
     location = tmp_path / "t"
     delta_spark.sql(

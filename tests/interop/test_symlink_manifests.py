@@ -4,7 +4,11 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.jars, pytest.mark.spark]
+pytestmark = [
+    pytest.mark.jars,
+    pytest.mark.spark,
+    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has the main case"),
+]
 
 FRESH = "delta.compatibility.symlinkFormatManifest.enabled"
 
@@ -17,6 +21,7 @@ def listed(folder):
     }
 
 
+@pytest.mark.gate
 def test_folders_and_lines_equal_delta_sparks(lake, delta_spark, tmp_path):
     folder = tmp_path / "a table"
     delta_spark.sql(

@@ -4,7 +4,11 @@ import pytest
 
 import delvec
 
-pytestmark = [pytest.mark.jars, pytest.mark.spark]
+pytestmark = [
+    pytest.mark.jars,
+    pytest.mark.spark,
+    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has the main case"),
+]
 
 
 def create(spark, location, *, partitioned, properties, rows=3000):
@@ -40,6 +44,7 @@ def test_deletion_vectors_and_checkpoints_of_delta_spark(
     assert not [row for row in agreed(location) if row["id"] % 50 < 8]
 
 
+@pytest.mark.gate
 def test_delta_spark_deletes_after_delvec(lake, delta_spark, engine, agreed, tmp_path):
     location = tmp_path / "table"
     create(delta_spark, location, partitioned=False, properties={"delta.enableDeletionVectors": "true"})
@@ -53,6 +58,7 @@ def test_delta_spark_deletes_after_delvec(lake, delta_spark, engine, agreed, tmp
     assert [row["name"] for row in rows if row["id"] == 200] == ["x"]
 
 
+@pytest.mark.gate
 def test_a_table_without_the_feature_is_rewritten_not_upgraded(lake, delta_spark, engine, agreed, tmp_path):
     location = tmp_path / "table"
     create(delta_spark, location, partitioned=True, properties={"delta.enableDeletionVectors": "false"})

@@ -5,7 +5,11 @@ import json
 import pyarrow as pa
 import pytest
 
-pytestmark = [pytest.mark.jars, pytest.mark.spark]
+pytestmark = [
+    pytest.mark.jars,
+    pytest.mark.spark,
+    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has the main case"),
+]
 
 SCHEMA = pa.schema(
     [
@@ -37,6 +41,7 @@ def handed_over(engine, rows):
 
 
 @pytest.mark.parametrize("partition_by", [[], ["country"]], ids=["flat", "partitioned"])
+@pytest.mark.gate
 def test_append_and_delete(lake, engine, agreed, tmp_path, partition_by):
     location = tmp_path / "table"
     table = lake.create_table(str(location), SCHEMA, partition_by=partition_by, engine=engine)
@@ -98,6 +103,7 @@ def test_partitions_deleted_without_reading(lake, engine, agreed, tmp_path):
     assert not list(location.rglob("deletion_vector_*.bin"))
 
 
+@pytest.mark.gate
 def test_history_reads_like_delta_sparks_own(lake, delta_spark, tmp_path):
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     table = lake.create_table(str(ours), SCHEMA, engine="duckdb")
