@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sys
+from collections import defaultdict
 
 import pytest
 from hypothesis import settings
@@ -52,6 +53,9 @@ _LONGEST = (
 MOST_SECONDS = 20
 """A test of the gate may take this long; a longer one is marked ``slow`` with the reason, or ``full``."""
 
+_SAMPLED = 4
+"""Of the cases of a test that is marked ``sampled`` the gate runs one in so many."""
+
 _WHOLE_MODULE = re.compile(r"^pytestmark = \[?.*\bpytest\.mark\.(full|long)\(", re.MULTILINE)
 
 
@@ -83,11 +87,14 @@ def reason_to_leave_out(item, suite):
     long = item.get_closest_marker("long")
     if long is not None:
         return long.args[0]
-    if suite == "full" or item.get_closest_marker("gate"):
+    if suite == "full":
         return None
-    full = item.get_closest_marker("full")
-    if full is None and item.get_closest_marker("spark"):
-        full = item.get_closest_marker("full_on_spark")
+    # A marker of the test or its parameter; `gate` is stronger than those of the module.
+    full = next((mark for mark in item.own_markers if mark.name == "full"), None)
+    if full is None and not item.get_closest_marker("gate"):
+        full = item.get_closest_marker("full")
+        if full is None and item.get_closest_marker("spark"):
+            full = item.get_closest_marker("full_on_spark")
     return full.args[0] if full else None
 
 
@@ -95,10 +102,18 @@ def _select(items, config):
     suite = config.getoption("--suite")
     if suite is None:
         return
-    left_out = [item for item in items if reason_to_leave_out(item, suite) is not None]
+    left_out = {item for item in items if reason_to_leave_out(item, suite) is not None}
+    if suite == "gate":
+        cases = defaultdict(list)
+        for item in items:
+            if item not in left_out and item.get_closest_marker("sampled"):
+                cases[item.parent.nodeid, item.originalname].append(item)
+        left_out.update(
+            item for sampled in cases.values() for item in sampled if sampled.index(item) % _SAMPLED
+        )
     if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if reason_to_leave_out(item, suite) is None]
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_collection_modifyitems(config, items):

@@ -118,10 +118,15 @@ def engine(request):
 def test_each(engine):
     pass
 @pytest.mark.gate
-def test_both(engine):
+@pytest.mark.parametrize("number", [1, pytest.param(2, marks=pytest.mark.full("once more"))])
+def test_both(engine, number):
     pass
 @pytest.mark.full("random")
 def test_many():
+    pass
+@pytest.mark.sampled("one table of cases")
+@pytest.mark.parametrize("case", range(6))
+def test_table(case):
     pass
 @pytest.mark.long("an hour")
 def test_hours():
@@ -142,18 +147,20 @@ def test_suites_leave_out_what_is_marked_and_the_gate_slow_tests(tmp_path):
     assert code == 1, output
     assert re.findall(r"::(\w+\S*) (\w+)", output) == [
         ("test_each[duckdb]", "PASSED"),
-        ("test_both[duckdb]", "PASSED"),
-        ("test_both[spark]", "PASSED"),
+        ("test_both[duckdb-1]", "PASSED"),
+        ("test_both[spark-1]", "PASSED"),
+        ("test_table[0]", "PASSED"),
+        ("test_table[4]", "PASSED"),
         ("test_waits", "PASSED"),
         ("test_dawdles", "FAILED"),
     ]
     assert "may take 0.1 s" in output
     code, output = pytest_in(tmp_path, MARKED, "--suite", "full", "-v")
-    assert (code, output.count(" PASSED")) == (0, 7), output
+    assert (code, output.count(" PASSED")) == (0, 15), output
 
 
 def test_each_test_that_leaves_the_gate_has_a_reason():
-    bare = re.compile(r"mark\.(full|full_on_spark|slow|long)\b(?!\(\s*(\"[^\"]{10}|reason\)))")
+    bare = re.compile(r"mark\.(full|full_on_spark|sampled|slow|long)\b(?!\(\s*(\"[^\"]{10}|reason\)))")
     modules = [*(ROOT / "tests").rglob("*.py")]
     assert not [
         (module.name, mark)

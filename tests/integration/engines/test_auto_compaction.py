@@ -6,6 +6,8 @@ import pytest
 import delvec
 from delvec.dml import optimize
 
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
+
 ASKS = {"delta.autoOptimize.autoCompact": "true", "delvec.autoCompact.minNumFiles": "4"}
 
 
@@ -27,6 +29,7 @@ def operations(table):
     return [entry["operation"] for entry in table.history()]
 
 
+@pytest.mark.gate
 def test_the_commit_that_makes_small_files_many_is_followed_by_their_compaction(lake, engine, tmp_path):
     table = make(lake, engine, tmp_path / "table")
     for number in range(3):

@@ -5,6 +5,8 @@ from tests.support import bad_input_cases as cases
 
 from delvec_kernel import errors
 
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
+
 
 @pytest.fixture
 def place(tmp_path):
@@ -80,6 +82,7 @@ def test_deletion_vectors(place, engine, case):
 
 
 @pytest.mark.parametrize("case", cases.DATA_FILES)
+@pytest.mark.gate
 def test_data_files(place, engine, case):
     damage, kind = cases.DATA_FILES[case]
     damage(place)
@@ -102,6 +105,7 @@ def test_rows_that_do_not_fit(place, lake, engine, tmp_path, case):
     assert table.version() == 0
 
 
+@pytest.mark.gate
 def test_odd_file_names(engine, tmp_path):
     place = cases.make_with_odd_names(tmp_path, tmp_path / "records.db")
     with place.connect() as lake:

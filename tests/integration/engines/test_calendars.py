@@ -7,6 +7,8 @@ import pytest
 
 import delvec
 
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
+
 SCHEMA = pa.schema(
     [
         ("id", pa.int64()),
@@ -81,6 +83,7 @@ def timestamps(request):
     return request.param
 
 
+@pytest.mark.gate
 def test_todays_calendar(write_table, data_file, spark_file, read, same, timestamps):
     spark_file(write_table.folder / "t" / "a.parquet", TIMES, calendar="CORRECTED", timestamps=timestamps)
     table = write_table("t", SCHEMA, [data_file(None, name="a.parquet")])

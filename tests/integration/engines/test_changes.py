@@ -17,6 +17,8 @@ from delvec.change_feed import feed as changes_command
 from delvec_kernel.deletion_vectors.deletion_vector import inline
 from delvec_kernel.schema.types import StructType
 
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
+
 SCHEMA = StructType.from_arrow(pa.schema([("id", pa.int64()), ("place", pa.string())]))
 WIDER = StructType.from_arrow(pa.schema([("id", pa.int64()), ("place", pa.string()), ("extra", pa.string())]))
 FEATURES = ["changeDataFeed", "deletionVectors"]
@@ -143,6 +145,7 @@ def everything(tmp_path_factory):
     return log.folder, sorted(changes)
 
 
+@pytest.mark.gate
 def test_each_kind_of_change_is_told_once(lake, engine, everything):
     folder, changes = everything
     found = lake.table(str(folder), engine=engine).changes(0)
@@ -248,6 +251,7 @@ def test_tasks_of_a_stream_read_it_once_too(lake, changed_often):
 
 
 @pytest.mark.spark
+@pytest.mark.gate
 def test_a_data_frame_is_the_same_and_lazy(lake, spark, everything):
     folder, changes = everything
     frame = lake.table(str(folder), engine=spark).changes_df(1, 8, columns=["id", *FEED])

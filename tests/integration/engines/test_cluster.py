@@ -17,6 +17,8 @@ import delvec
 from delvec.engines.duckdb import cluster as duckdb_cluster
 from delvec.engines.duckdb import statements
 
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
+
 SCHEMA = "id long, x int, y double, word string, s struct<d: date, l: array<int>>"
 
 
@@ -95,6 +97,7 @@ def files_read(table, predicate):
     return len(table.plan(predicate=predicate)[0])
 
 
+@pytest.mark.gate
 def test_rows_stay_and_filters_by_each_column_skip_files(table):
     before, version = rows(table), table.version()
     assert files_read(table, "x = 500") == files_read(table, "y < -1.5") == 4
@@ -328,6 +331,7 @@ def rewritten(**columns):
     ],
     ids=["gone", "cut", "turned", "empty", "text", "rows", "types", "nulls"],
 )
+@pytest.mark.sampled("more cases of one table of cases")
 def test_without_a_map_that_can_be_read_it_is_a_conflict(lake, tmp_path, monkeypatch, damage):
     table = make(lake, "duckdb", tmp_path / "table")
     before = rows(table)

@@ -3,6 +3,8 @@
 import pyarrow as pa
 import pytest
 
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
+
 
 def field(name, kind, number, physical=None):
     metadata = {
@@ -95,6 +97,7 @@ def table(request, write_table, data_file):
     )
 
 
+@pytest.mark.gate
 def test_columns_are_found_by_what_the_schema_says(table, read):
     empty = {"b": None, "x": None}
     assert read(table).sort_by("id").to_pylist() == [

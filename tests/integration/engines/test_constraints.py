@@ -9,6 +9,8 @@ import pytest
 
 import delvec
 
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
+
 FEATURES = ["appendOnly", "invariants", "checkConstraints", "generatedColumns"]
 MIDNIGHT = dt.datetime(2024, 1, 2, 23, 30, tzinfo=dt.UTC)
 
@@ -85,6 +87,7 @@ def test_rows_in_memory_with_times_that_have_no_zone_are_checked(lake, engine, t
     assert table.count() == 2
 
 
+@pytest.mark.gate
 def test_check_constraints(make, handed):
     table = make(field("id", "long"), field("name", "string"), positive="id > 0", named="Name <> 'x'")
 
@@ -114,6 +117,7 @@ def test_invariants(make, handed):
     refused(table, handed(pa.table({"s": [{"y": 1}]})), "x : null")
 
 
+@pytest.mark.gate
 def test_not_null(make, handed):
     inner = struct(field("a", "long", nullable=False), field("b", "long"))
     table = make(field("id", "long", nullable=False), field("n", inner))
@@ -131,6 +135,7 @@ def test_not_null(make, handed):
     refused(table, handed(rows([1], [None])), r"violated for column: n\.a")
 
 
+@pytest.mark.gate
 def test_lengths_of_texts(make, handed):
     table = make(
         field("c", "string", **characters("char(5)")),
@@ -191,6 +196,7 @@ def test_a_table_is_made_with_lengths_of_texts(lake, engine, tmp_path):
     assert table.version() == 1
 
 
+@pytest.mark.gate
 def test_generated_columns_are_computed_where_absent(make, handed):
     table = make(
         field("id", "long"),

@@ -7,6 +7,8 @@ import pytest
 import delvec
 from delvec_kernel.errors import AppendOnlyTable, ConstraintViolation, InvalidTableChange, MetadataChanged
 
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
+
 SCHEMA = "id long, name string, place struct<city: string, zip: int>"
 ROWS = [{"id": n, "name": f"n{n}", "place": {"city": "Rome", "zip": n} if n % 2 else None} for n in range(6)]
 
@@ -44,6 +46,7 @@ def test_columns_are_mapped_from_the_beginning(lake, engine, tmp_path, mode):
     assert not table.check()["num-errors"]
 
 
+@pytest.mark.gate
 def test_constraints_and_clustering_from_the_beginning(lake, engine, tmp_path):
     table = lake.create_table(
         tmp_path / "checked",
@@ -73,6 +76,7 @@ def test_constraints_and_clustering_from_the_beginning(lake, engine, tmp_path):
     assert not table.check()["num-errors"]
 
 
+@pytest.mark.gate
 def test_a_table_in_the_place_of_another(lake, engine, tmp_path):
     old = lake.create_table(
         tmp_path / "t",

@@ -13,6 +13,8 @@ from tests.integration.engines.conftest import DataFile
 from delvec_kernel import locations
 from delvec_kernel.deletion_vectors import z85
 
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
+
 IDS = pa.table({"id": range(10)})
 UUID = uuid.UUID(int=0x123456789ABCDEF)
 
@@ -77,6 +79,7 @@ FAR = [2, 2**32 + 1, 2**33 + 7]
 """The last two are beyond the end of every file here, which bitmaps may contain."""
 
 
+@pytest.mark.gate
 def test_every_kind_of_descriptor_and_both_layouts(write_table, data_file, read, lake, engine, stored):
     masks = {
         "none": None,

@@ -8,6 +8,8 @@ import pytest
 
 import delvec
 
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
+
 # Old type, its values, new Delta type, and the values read with it.
 WIDENINGS = [
     (pa.int8(), [-128, 127, None], "short", pa.int16()),
@@ -148,6 +150,7 @@ def widened_table(write_shared_table, data_file):
     return folder, expected.filter(pa.array([n != 1 for n in range(6)]))
 
 
+@pytest.mark.gate
 def test_types_that_were_widened(widened_table, read, rows):
     folder, expected = widened_table
     found = read(folder)

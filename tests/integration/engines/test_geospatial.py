@@ -8,6 +8,8 @@ import pytest
 
 import delvec
 
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate")
+
 POINT = struct.pack("<BIdd", 1, 1, 1.0, 2.0)
 BIG_ENDIAN = struct.pack(">BIdd", 0, 1, 3.0, 4.0)
 CURVE = struct.pack("<BIIdddddd", 1, 8, 3, 0.0, 0.0, 1.0, 1.0, 2.0, 0.0)

@@ -6,6 +6,8 @@ from tests.integration.engines.conftest import DataFile
 
 import delvec
 
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
+
 FEATURES = ["appendOnly", "invariants", "allowColumnDefaults", "identityColumns", "generatedColumns"]
 
 
@@ -50,6 +52,7 @@ def names(*texts):
     return pa.table({"name": list(texts)})
 
 
+@pytest.mark.gate
 def test_an_absent_column_has_its_default_and_a_given_one_what_is_given(make, handed):
     table = make(
         field("id", "long"),
@@ -92,6 +95,7 @@ def test_a_default_may_partition(make, handed):
     assert table.to_arrow(predicate="country = 'NZ'")["id"].to_pylist() == [1]
 
 
+@pytest.mark.gate
 def test_rows_get_numbers_that_no_other_has(make, handed):
     table = make(identity("key", nullable=False), field("name", "string"))
     table.append(handed(names(*"abcde")))

@@ -8,6 +8,8 @@ from tests.support.expression_cases import HOSTILE
 
 import delvec
 
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
+
 FEATURES = ["appendOnly", "invariants", "checkConstraints", "generatedColumns", "allowColumnDefaults"]
 ATTACK = "java_method('java.lang.System', 'setProperty', 'delvec.attacked', 'yes')"
 SOME = [
@@ -95,6 +97,7 @@ def test_a_default_that_is_not_needed_refuses_nothing(make, engine):
 
 
 @pytest.mark.parametrize("kind", ["generated", "constraint", "invariant"])
+@pytest.mark.gate
 def test_rows_are_not_changed_under_a_rule_that_is_not_evaluated(make, engine, kind):
     table = make(kind, ATTACK)
     with pytest.raises(delvec.ExpressionNotAllowed):

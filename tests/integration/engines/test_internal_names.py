@@ -5,6 +5,8 @@ import pytest
 
 from delvec.engines.internal_names import INTERNAL, InternalNames
 
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
+
 WORDS = [
     *(
         "file",
@@ -103,6 +105,7 @@ def test_rows_are_read_and_filtered(table):
     assert table.to_arrow(columns=[NAMES[0], NAMES[15]]).num_rows == 4
 
 
+@pytest.mark.gate
 def test_rows_are_deleted(table):
     for row, name in zip(expected([1]) * 3, (NAMES[1], NAMES[16], NAMES[17]), strict=True):
         table.delete(f"`{name}` = {row[name]}")
@@ -125,6 +128,7 @@ def test_rows_are_updated(table):
     )
 
 
+@pytest.mark.gate
 def test_rows_are_merged(table, engine):
     source = rows([2, 4, 5], plus=7)
     table.merge(

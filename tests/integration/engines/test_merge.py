@@ -8,6 +8,8 @@ import pytest
 
 import delvec
 
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
+
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string(), "n": pa.int32()})
 SOURCE = pa.schema({"id": pa.int64(), "name": pa.string(), "n": pa.int32()})
 
@@ -116,6 +118,7 @@ def test_a_condition_that_is_null_is_not_true(make):
     assert content(table) == [(1, "t1", 1)]
 
 
+@pytest.mark.gate
 def test_several_source_rows_for_one_row(make):
     table = make(rows(1, 2))
     twice = source((1, "a"), (1, "b"))
@@ -171,6 +174,7 @@ def test_merge_into_an_empty_table(make):
     assert content(table) == [(5, "x", 105), (6, "y", 106)]
 
 
+@pytest.mark.gate
 def test_partitioned_table(make):
     table = make(rows(1, 2, 3, 4), partition_by=["n"])
     changes = source((1, "a"), (4, "d"), (9, "new"))
@@ -237,6 +241,7 @@ def test_dry_run(make, vectors):
         assert foreseen[name] == done[name], name
 
 
+@pytest.mark.gate
 def test_schema_evolution(make):
     table = make(rows(1, 2))
     changes = pa.table(
@@ -319,6 +324,7 @@ def test_what_cannot_be_is_refused(make):
     assert (table.version(), content(table)) == (before, [(1, "t1", 1), (2, "t2", 2)])
 
 
+@pytest.mark.gate
 def test_what_fails_for_a_row_changes_nothing(make, lake):
     table = make(rows(1, 2))
     lake.table(table.location).alter.add_constraint("small", "n < 1000")

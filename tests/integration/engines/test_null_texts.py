@@ -3,6 +3,8 @@
 import pyarrow as pa
 import pytest
 
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
+
 ROWS = [
     {"id": 0, "s": None, "b": None, "x": {"s": None}, "k": 0},
     {"id": 1, "s": "c", "b": b"c", "x": {"s": "c"}, "k": 1},
@@ -69,6 +71,7 @@ def test_rows_are_found_by_one_condition_alone(table):
     assert ids(table.to_arrow()) == [1, 2]
 
 
+@pytest.mark.gate
 def test_rows_are_updated_and_merged(table):
     assert table.update({"k": "100"}, "s IS NULL AND id < 10")["numUpdatedRows"] == 2
     merged = (

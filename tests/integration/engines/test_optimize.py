@@ -12,6 +12,8 @@ from tests.integration.engines.optimized_tables import filled, rows, some
 import delvec
 from delvec.transaction import Transaction
 
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
+
 
 @pytest.fixture
 def table(lake, engine, tmp_path):
@@ -24,6 +26,7 @@ def live_files(table):
     return table.plan()[0].files
 
 
+@pytest.mark.gate
 def test_small_files_become_one_per_partition_and_rows_stay(table):
     before, version = rows(table), table.version()
 
@@ -80,6 +83,7 @@ def test_a_lone_file_of_which_much_is_deleted_is_written_again(lake, engine, tmp
     assert live_files(table)["num_records"].to_pylist() == [95]
 
 
+@pytest.mark.gate
 def test_purge_writes_files_with_vectors_and_no_others(table):
     table.append(some(200, 10))
     paths = live_files(table)["path"].to_pylist()
@@ -256,6 +260,7 @@ def test_neither_side_of_a_race_fails(table, lake, change):
     assert table.check()["num-errors"] == 0
 
 
+@pytest.mark.gate
 def test_an_optimize_that_wins_lets_a_delete_pass(table, lake):
     """The rows were found in files that were removed before the DELETE commits."""
     other = lake.table(table.location, engine="duckdb")

@@ -7,6 +7,8 @@ import pytest
 
 import delvec
 
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
+
 SCHEMA = "country string, id long, amount double"
 
 
@@ -47,6 +49,7 @@ def info(table):
 
 
 @pytest.mark.parametrize("partition_by", [(), ("country",)])
+@pytest.mark.gate
 def test_all_rows_are_replaced(sales, handed, partition_by):
     table = sales(*partition_by)
     done = table.overwrite(handed(of("NZ", 7)), user_metadata="nightly")
@@ -77,6 +80,7 @@ def test_rows_of_a_condition_are_replaced_whatever_files_they_are_in(sales, hand
     assert info(table)["operationParameters"]["predicate"] == where
 
 
+@pytest.mark.gate
 def test_whole_partitions_go_without_a_look_at_their_rows(sales, handed):
     table = sales("country")
     done = table.overwrite(handed(of("NZ", 9)), replace_where="country = 'NZ'")
@@ -99,6 +103,7 @@ def test_a_condition_that_matches_nothing_adds_the_rows(sales, handed):
     assert ids(table) == [1, 2, 3, 4, 100]
 
 
+@pytest.mark.gate
 def test_only_the_partitions_of_the_new_rows_are_replaced(sales, handed):
     table = sales("country")
     done = table.overwrite(handed(of("NZ", 9) + of("DE", 8)), partition_overwrite="dynamic")

@@ -4,6 +4,8 @@ import pytest
 
 from delvec_kernel.errors import ConcurrentModification, ConcurrentWrite, UnsupportedOperation
 
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
+
 
 @pytest.fixture
 def table(lake, engine, tmp_path):
@@ -91,6 +93,7 @@ def test_what_others_commit_meanwhile_is_not_lost(table, lazily, monkeypatch, ch
     assert table.version() == 4
 
 
+@pytest.mark.gate
 def test_rows_of_a_version_that_was_asked_for_are_put_back(table):
     table.append([{"id": 9, "v": 9}])
     table.overwrite(table.scan(version=2))

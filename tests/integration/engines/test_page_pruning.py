@@ -23,6 +23,8 @@ from delvec_kernel.parquet.footer import parse
 from delvec_kernel.parquet.thrift import zigzag
 from delvec_kernel.schema.types import PHYSICAL_NAME, StructField, StructType, data_type_from_json
 
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate")
+
 KINDS = {prefix + name: kind for name, (kind, _) in VALUES.items() for prefix in ("", "p")}
 LONG = "é" * 40
 NUMBERS = itertools.count()

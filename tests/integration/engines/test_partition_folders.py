@@ -1,6 +1,9 @@
 """Partition folders: ASCII names of limited length for any values."""
 
 import pyarrow as pa
+import pytest
+
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate")
 
 
 def test_long_values_that_are_not_ascii_are_written_and_told_apart(lake, engine, tmp_path):

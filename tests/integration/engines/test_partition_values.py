@@ -8,6 +8,8 @@ import pytest
 
 import delvec
 
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
+
 NOTHING = "__HIVE_DEFAULT_PARTITION__"
 UTC = dt.UTC
 DAY = 86_400_000_000
@@ -121,6 +123,7 @@ def partitioned(write_shared_table, data_file):
     return write_shared_table("partitioned", schema, files, partition_by=names), pa.table(expected)
 
 
+@pytest.mark.gate
 def test_partition_values_of_every_type(partitioned, read, same):
     folder, expected = partitioned
     same(read(folder), expected)

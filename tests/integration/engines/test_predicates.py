@@ -9,6 +9,8 @@ import pytest
 
 import delvec
 
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
+
 UTC = dt.UTC
 NAN = float("nan")
 INNER = pa.struct([("x", pa.int64()), ("t", pa.string())])
@@ -261,6 +263,7 @@ def test_ilike_compares_small_letters_as_java_makes_them(lake, engine, tmp_path,
     assert sorted(table.to_arrow(columns=["id"], predicate=text)["id"].to_pylist()) == wanted
 
 
+@pytest.mark.gate
 def test_negative_numbers_of_many_digits_are_exact(lake, engine, tmp_path):
     table = lake.create_table(tmp_path / "t", "d decimal(38,4)", engine=engine)
     text = "-12345678901234567890123456789.1234"

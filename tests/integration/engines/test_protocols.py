@@ -5,6 +5,8 @@ import pytest
 
 import delvec
 
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
+
 ROWS = pa.table({"id": [1, 2], "t": ["a", None]})
 
 
@@ -23,6 +25,7 @@ def open_table(write_table, data_file, lake, engine):
     return make
 
 
+@pytest.mark.gate
 def test_every_pair_of_versions(open_table):
     for reader in (1, 2, 3):
         for writer in range(1, 9):

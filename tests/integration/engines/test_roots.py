@@ -14,6 +14,8 @@ from delvec_kernel.deletion_vectors.deletion_vector import FILE_VERSION, encode,
 from delvec_kernel.errors import CorruptTable, InvalidLocation, LocationNotAllowed
 from delvec_kernel.storage.roots import Roots
 
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
+
 SECRET = 424242
 SPELLINGS = ("file://{}", "file:{}", "{}", "file://localhost{}", "FILE://{}")
 
@@ -113,6 +115,7 @@ def check_refused(lake, engine, who, reads=read_all):
 
 @pytest.mark.parametrize("who", ["service", "engine"])
 @pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.sampled("more cases of one table of cases")
 def test_a_data_file_outside(lake, who, spelling):
     lake.commit(add(spelling.format(quote(str(lake.file(lake.outside))))))
     check_refused(lake, None, who)
@@ -150,6 +153,7 @@ def test_another_bucket(lake, who):
 
 
 @pytest.mark.spark
+@pytest.mark.gate
 def test_files_outside_on_spark(lake, spark):
     outside = quote(str(lake.file(lake.outside)))
     (lake.table / "linked.parquet").symlink_to(lake.outside / "secret.parquet")

@@ -15,6 +15,8 @@ from tests.integration.engines.optimized_tables import SCHEMA, filled, rows, som
 import delvec
 from delvec.engines import copy_jobs, row_group_copy
 
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
+
 
 @pytest.fixture
 def copied(lake, tmp_path):
@@ -105,6 +107,7 @@ def test_files_of_deltalake(lake, tmp_path):
     assert table.check()["num-errors"] == 0
 
 
+@pytest.mark.gate
 def test_files_of_each_engine_and_dml_on_the_copy(lake, engine, tmp_path):
     """Spark's files have dictionaries, page indexes, and metadata of their own."""
     table = lake.create_table(tmp_path / "t", f"{SCHEMA}, at timestamp", engine=engine)

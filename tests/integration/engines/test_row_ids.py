@@ -8,6 +8,8 @@ import delvec
 from delvec.engines import row_ids
 from delvec.engines.protocol import WriteTarget
 
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
+
 TRACKED = {"delta.enableRowTracking": "true", "delvec.rewriteThreshold": "0.5"}
 KINDS = {
     "vectors": {},
@@ -92,6 +94,7 @@ def test_what_is_overwritten_by_condition_leaves_the_ids_of_the_others(tracked):
     assert after == {key: value for key, value in before.items() if key not in (4, 5)}
 
 
+@pytest.mark.gate
 def test_the_feed_does_not_tell_of_ids(lake, tmp_path, engine):
     properties = TRACKED | {"delta.enableChangeDataFeed": "true"}
     lake.create_table(str(tmp_path / "fed"), "id bigint, name string", properties=properties)

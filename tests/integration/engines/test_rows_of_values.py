@@ -10,6 +10,8 @@ import pytest
 
 from delvec_kernel.errors import SchemaMismatch
 
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
+
 COLUMNS = (
     "id long, small int, price decimal(10,2), near float, d double, day date, at timestamp, "
     "tags map<string,int>, by_id map<long,decimal(12,3)>, "
@@ -60,6 +62,7 @@ def stored(table):
     return sorted(rows, key=lambda row: (row["id"] is None, row["id"]))
 
 
+@pytest.mark.gate
 def test_values_get_the_types_of_the_table(make):
     table = make()
     table.append(

@@ -5,6 +5,8 @@ import pytest
 
 import delvec
 
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
+
 
 @pytest.fixture
 def people(lake, engine, tmp_path):
@@ -48,6 +50,7 @@ def mapped(table):
 
 
 @pytest.mark.parametrize("mapping", [False, True])
+@pytest.mark.gate
 def test_new_columns_come_with_the_rows(people, handed, mapping):
     table = mapped(people()) if mapping else people()
     before = table.version()
@@ -97,6 +100,7 @@ def test_fields_of_structs_in_arrays_and_maps_are_added(lake, engine, tmp_path, 
     assert (row["list"], row["map"]) == ([{"a": 1, "b": "x"}], [("k", {"a": 2, "b": "y"})])
 
 
+@pytest.mark.gate
 def test_types_are_widened_where_the_table_lets_them(people, handed):
     table = people()
     table.alter.set_properties({"delta.enableTypeWidening": "true"})

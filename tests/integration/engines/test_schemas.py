@@ -5,6 +5,8 @@ import pytest
 
 from delvec_kernel.schema.types import StructType
 
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
+
 
 def text_list(kind):
     return pa.list_(pa.field("element", kind))
@@ -109,6 +111,7 @@ def evolved(write_shared_table, data_file):
     return folder, pa.Table.from_pylist(rows, SCHEMA)
 
 
+@pytest.mark.gate
 def test_files_of_other_schemas(evolved, read, same):
     folder, expected = evolved
     same(read(folder), expected)
@@ -219,6 +222,7 @@ def test_odd_names_of_columns_fields_and_partitions(write_table, data_file, read
     assert read(folder, None, " AND ".join(conditions)).to_pylist() == [expected]
 
 
+@pytest.mark.gate
 def test_no_files_no_rows_and_no_columns(write_table, data_file, read, lake, engine):
     rows = pa.table({"id": range(10), "t": ["x"] * 10})
     empty = write_table("empty", rows.schema, [])

@@ -3,7 +3,11 @@
 import pytest
 from tests.support.sql_statements import STATEMENTS
 
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
+
 
 @pytest.mark.parametrize("statements", STATEMENTS, ids=lambda each: each.__name__)
+@pytest.mark.gate
+@pytest.mark.sampled("more cases of one table of cases")
 def test_statements(lake, engine, tmp_path, statements):
     statements(lake, engine, tmp_path)

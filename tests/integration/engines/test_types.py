@@ -7,6 +7,8 @@ import pytest
 
 import delvec
 
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
+
 DAYS = [
     -719162,  # 0001-01-01
     -141428,  # the last day of the Julian calendar, 1582-10-04, in the proleptic one 1582-10-14
@@ -71,6 +73,7 @@ VERSIONS = {
 }
 
 
+@pytest.mark.gate
 def test_every_primitive_type_in_every_layout(write_table, data_file, read, same):
     rows = pa.table(columns())
     files = []

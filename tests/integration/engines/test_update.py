@@ -9,6 +9,8 @@ import pytest
 
 import delvec
 
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
+
 SCHEMA = pa.schema(
     {
         "id": pa.int64(),
@@ -58,6 +60,7 @@ def content(table):
 
 
 @pytest.mark.parametrize("vectors", [True, False])
+@pytest.mark.gate
 def test_update_sets_columns_by_expression_value_and_field(make, vectors):
     table = make(vectors=vectors)
     metrics = table.update(
@@ -256,6 +259,7 @@ def test_dry_runs_tell_what_the_command_then_does(make, vectors):
 
 
 @pytest.mark.parametrize("vectors", [True, False])
+@pytest.mark.gate
 def test_delete_by_keys(make, vectors):
     table = make(vectors=vectors)
     keys = pa.table(
@@ -279,6 +283,7 @@ def test_delete_by_keys_that_cannot_be(make):
     refused(table, delvec.BadRequest, "keys", lambda table: table.delete("id = 1", on=["id"]))
 
 
+@pytest.mark.gate
 def test_an_update_runs_again_where_others_changed_its_rows(make, lake, monkeypatch):
     table = make()
     other, change_rows = lake.table(table.location), table.engine.change_rows
@@ -296,6 +301,7 @@ def test_an_update_runs_again_where_others_changed_its_rows(make, lake, monkeypa
 
 
 @pytest.mark.parametrize("vectors", [True, False])
+@pytest.mark.gate
 def test_each_command_feeds_the_changes(make, vectors):
     table = make(vectors=vectors, **{"delta.enableChangeDataFeed": "true"})
     first = table.update({"name": "'x'"}, "id < 19 AND id > 0").version  # most of a file: written again

@@ -8,6 +8,8 @@ import pytest
 
 import delvec
 
+pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
+
 TEXTS = ["null", "1", '{"a":[1,{"b":null}],"c":"x"}', '"text"', "1.25"]
 FEATURES = ("variantType", "variantShredding-preview")
 EMPTY = b"\x01\x00\x00"
@@ -79,6 +81,7 @@ def check_texts(found, texts):
         assert row["l"][1] is None
 
 
+@pytest.mark.gate
 def test_variants_are_read_as_they_are_stored(whole, write_table, read, engine):
     """The JSON value null is not NULL."""
     texts = {number: text for number, text in enumerate(TEXTS) if number != 1}

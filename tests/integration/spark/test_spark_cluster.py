@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.support import spark_script
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.full_on_spark("starts a Spark of its own")]
 
 
 def test_commands_sources_and_streams_on_a_cluster(spark, tmp_path):

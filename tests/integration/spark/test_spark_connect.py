@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 from tests.support import spark_script
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.full_on_spark("the gate has the main cases: each starts jobs of Spark"),
+]
 
 
 @pytest.mark.parametrize(
@@ -19,6 +22,7 @@ pytestmark = pytest.mark.spark
         ),
     ],
 )
+@pytest.mark.gate
 def test_with_spark_connect(spark, tmp_path, what):
     pytest.importorskip(
         "grpc", reason="Spark Connect's client is not installed: pip install 'pyspark[connect]'"

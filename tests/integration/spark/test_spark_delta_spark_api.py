@@ -11,7 +11,10 @@ from pyspark.sql import types as T  # noqa: N812
 import delvec
 from delvec.spark import DeltaMergeBuilder, DeltaTable, DeltaTableBuilder, IdentityGenerator, exceptions, use
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.full_on_spark("the gate has the main cases: each starts jobs of Spark"),
+]
 
 SCHEMA = "id long, name string, age int, place struct<city: string, zip: int>"
 
@@ -33,6 +36,7 @@ def rows(table, *columns):
     return sorted(tuple(row) for row in table.toDF().select(*columns).collect())
 
 
+@pytest.mark.gate
 def test_update_by_text_and_by_column(people):
     people.update("id = 1", {"name": "'Ada'", "age": "age + id"})
     people.update(F.col("id") == 2, {"name": F.concat(F.col("name"), F.lit("!")), "age": F.expr("age * 2")})
@@ -186,6 +190,7 @@ def test_update_errors_name_the_cause(people):
         people.update(set={"nope": "1"})
 
 
+@pytest.mark.gate
 def test_merge_with_every_clause(people, spark):
     changes = spark.createDataFrame(
         [(1, "gone", 0), (2, "two", 22), (3, "three", -1), (9, "new", 90), (8, "odd", -8)],
@@ -235,6 +240,7 @@ def test_multiple_matches_raise_a_typed_error(people, spark):
     assert people.history(1).first().operation == "WRITE"
 
 
+@pytest.mark.gate
 def test_tables_are_built(lake, spark, tmp_path):
     place = str(tmp_path / "built")
     builder = (
@@ -406,6 +412,7 @@ SIGNATURES = {
 
 
 @pytest.mark.parametrize("cls", SIGNATURES)
+@pytest.mark.gate
 def test_every_method_has_delta_sparks_name_and_arguments(cls):
     for method, expected in SIGNATURES[cls].items():
         found = [name for name in inspect.signature(getattr(cls, method)).parameters if name != "self"]
@@ -471,6 +478,7 @@ def test_vacuum_deletes_unreferenced_files(people, spark, tmp_path):
     assert people.toDF().select("*").count() == 4
 
 
+@pytest.mark.gate
 def test_optimize_returns_deltas_metrics(people):
     people.update("id = 1", {"age": "1"})
     before = people.toDF().select("*").count()
@@ -519,6 +527,7 @@ def test_restore_returns_the_metrics_that_delta_spark_returns(people):
             call()
 
 
+@pytest.mark.gate
 def test_exceptions_have_deltas_names_and_one_base():
     names = [name for name in exceptions.__all__ if name != "DeltaConcurrentModificationException"]
     for name in names:

@@ -13,7 +13,10 @@ import delvec
 from delvec.spark import DeltaTable
 from delvec.spark.columns import to_sql, without_alias
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.full_on_spark("the gate has the main cases: each starts jobs of Spark"),
+]
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("country", pa.string())])
 
@@ -35,6 +38,7 @@ def ids(table):
     return sorted(row.id for row in table.toDF().select("id").collect())
 
 
+@pytest.mark.gate
 def test_delete_by_sql_by_column_and_without_condition(people):
     people.delete("id < 10")
     people.delete((F.col("id") >= 90) & F.col("name").startswith("n9") | F.col("country").isNull())
@@ -59,6 +63,7 @@ def test_a_new_column_keeps_its_whole_type(lake, spark, tmp_path):
     assert T.StructType.fromJson(column["type"]) == parts
 
 
+@pytest.mark.gate
 def test_a_frame_stays_at_its_version(people):
     before = people.toDF()
 
@@ -76,6 +81,7 @@ def test_alias(people):
     assert aliased.toDF().selectExpr("max(t.id)").first()[0] == 3
 
 
+@pytest.mark.gate
 def test_history(people):
     people.delete("id = 1")
 
@@ -102,6 +108,7 @@ def test_detail(people, tmp_path):
     assert row.createdAt <= row.lastModified
 
 
+@pytest.mark.gate
 def test_for_name(lake, people, spark, tmp_path):
     lake.rename(tmp_path / "people", "people_by_name")  # other tests use that folder name, too
     by_name = DeltaTable.forName(spark, "people_by_name")
@@ -229,6 +236,7 @@ def test_columns_become_sql_that_selects_the_same_rows(spark, text):
     assert sorted(turned.collect(), key=repr) == sorted(frame.filter(text).collect(), key=repr)
 
 
+@pytest.mark.gate
 def test_columns_of_every_kind_become_sql(spark):
     frame = spark.createDataFrame(
         [(1, 1.5, dt.date(2020, 1, 1), {"x": 3}, "it's"), (None, None, None, {"x": None}, None)],

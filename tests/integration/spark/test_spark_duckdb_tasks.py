@@ -15,7 +15,10 @@ from delvec.engines.spark import SparkEngine, duckdb_tasks
 from delvec.engines.spark.duckdb_tasks import ENABLED, shares
 from delvec_kernel.errors import BadRequest, MultipleMatches
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.full_on_spark("the gate has the main cases: each starts jobs of Spark"),
+]
 
 ROWS = 20_000
 
@@ -118,6 +121,7 @@ def test_false_sizes_do_not_make_more_tasks_than_a_cluster_can_run(make_scan, si
 # --- what tasks write ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.gate
 def test_two_tasks_share_a_file_and_their_few_new_rows_become_one_file(people, caplog):
     before = paths(people)
     metrics = people.update({"name": "upper(name)"}, "id % 1000 = 7")
@@ -143,6 +147,7 @@ def test_inserted_rows_join_the_updated_ones_in_one_file(people, spark_tasks, ca
     assert found == {ROWS - 6: f"n{ROWS - 6}", **{n: f"m{n}" for n in range(ROWS - 5, ROWS + 5)}}
 
 
+@pytest.mark.gate
 def test_deleted_rows_stay_deleted(people, caplog):
     people.delete("id % 3 = 0")
     people.update({"name": "'x'"}, "id % 2 = 0")
@@ -171,6 +176,7 @@ def test_errors_are_spark_s(people, caplog):
     assert people.version() == 1
 
 
+@pytest.mark.gate
 def test_if_tasks_cannot_run_spark_takes_over_and_they_are_not_tried_again(people, caplog, monkeypatch):
     def broken(*_):
         raise ModuleNotFoundError("No module named 'duckdb'")

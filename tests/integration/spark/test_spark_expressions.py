@@ -15,6 +15,8 @@ from delvec_kernel.expressions.spark_dialect import SCALARS, SparkDialect
 from delvec_kernel.expressions.table_expressions import allowed_expression
 from delvec_kernel.schema.types import PrimitiveType, StructField, StructType
 
+pytestmark = pytest.mark.full_on_spark("the gate has the main cases: each starts jobs of Spark")
+
 NUMBERS = StructType((StructField("id", PrimitiveType("long")),))
 
 PIECES = [
@@ -225,6 +227,7 @@ def test_legitimate_expressions_keep_their_meaning_when_rewritten(spark):
         assert found[f"a{number}"] == found[f"b{number}"], text
 
 
+@pytest.mark.gate
 def test_the_list_names_functions_that_spark_has(spark):
     known = {row[0].rpartition(".")[2] for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect()}
     # Parser-only functions, and those of other Spark versions.
@@ -240,6 +243,7 @@ def test_the_list_names_functions_that_spark_has(spark):
 
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=9), st.booleans())
+@pytest.mark.gate
 def test_spark_finds_nothing_unlisted_in_accepted_expressions(spark, pieces, spaced):
     text = (" " if spaced else "").join(pieces)
     try:
@@ -293,6 +297,7 @@ def test_session_variables_are_not_read(spark):
 
 
 @pytest.mark.parametrize("ansi", ["true", "false"])
+@pytest.mark.gate
 def test_folded_constants_have_the_value_that_spark_computes(spark, ansi):
     """None fails, overflows or becomes NULL, with ``spark.sql.ansi.enabled`` on or off."""
     session = spark.newSession()

@@ -12,7 +12,10 @@ from delvec.engines.spark.dv_filter import BitSets, bitmap_from_words, nonzero_w
 from delvec.engines.spark.find_rows import physical_rows
 from delvec_kernel.errors import InvalidPredicate
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.full_on_spark("the gate has the main cases: each starts jobs of Spark"),
+]
 
 
 FOLDS = {"driver": {}, "words": {"max_rows_as_they_are": 0}, "executors": {"max_rows_for_words": 0}}
@@ -32,6 +35,7 @@ def test_rows_by_file(engine, numbers_scan, where):
     assert set(found["b.parquet"]) == {7, *range(990, 1000)}
 
 
+@pytest.mark.gate
 def test_one_row_half_the_rows_and_none(engine, numbers_scan, where):
     scan = numbers_scan.scan
 
@@ -133,6 +137,7 @@ row_sets = st.sets(st.integers(0, 2**20) | st.integers(2**32 - 100, 2**32 + 100)
 
 
 @given(row_sets)
+@pytest.mark.gate
 def test_words_and_bitmaps_round_trip(rows):
     positions, values = nonzero_words(BitMap64(rows))
 
@@ -143,6 +148,7 @@ def test_words_and_bitmaps_round_trip(rows):
 
 
 @given(st.lists(st.sets(st.integers(0, 2**16), max_size=50), max_size=4))
+@pytest.mark.gate
 def test_the_sparse_layout_holds_the_same_rows(files):
     sets = BitSets.of([BitMap64(rows) for rows in files], dense_limit=-1)
 

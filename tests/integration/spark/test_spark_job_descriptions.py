@@ -7,7 +7,10 @@ from delvec.engines.operation import operation, running
 from delvec.engines.spark import SparkEngine
 from delvec.engines.spark.job_descriptions import described
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.full_on_spark("the gate has the main cases: each starts jobs of Spark"),
+]
 
 DESCRIPTION = "spark.job.description"
 
@@ -35,6 +38,7 @@ def jobs(spark, action):
     return {text.get() if text.isDefined() else None for text in told.values()}
 
 
+@pytest.mark.gate
 def test_jobs_of_commands_are_described(spark, events):
     source = spark.createDataFrame([(1, "b"), (1000, "c")], "id long, kind string")
     merge = (

@@ -22,7 +22,10 @@ from delvec_kernel.errors import (
     StorageDenied,
 )
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.full_on_spark("the gate has the main cases: each starts jobs of Spark"),
+]
 
 SCHEMA = (
     "id long, n int, price decimal(10,2), x double, f float, name string, day date, at timestamp, local timestamp_ntz, "
@@ -268,6 +271,7 @@ def test_a_source_of_more_rows_than_spark_expects_stays_at_its_executors(spark):
     assert source.data.pinned.frame.count() == 200_000
 
 
+@pytest.mark.gate
 def test_a_source_that_spark_reads_is_read_once(lake, templates, spark_driver, tmp_path, driver_log):
     folder = tmp_path / "people"
     shutil.copytree(templates / "plain", folder)
@@ -341,6 +345,7 @@ def test_settings_that_change_a_commands_meaning_or_cost_leave_it_to_spark(
         ("hour(at) = 19", "time zone"),
     ],
 )
+@pytest.mark.gate
 def test_predicates_that_may_differ_in_meaning_are_left_to_spark(
     people, new_york, driver_log, predicate, expected
 ):
@@ -369,6 +374,7 @@ def test_copied_timestamps_and_the_current_time_need_no_time_zone(
     assert driver_log.in_driver == [in_driver]
 
 
+@pytest.mark.gate
 def test_in_utc_timestamps_are_computed_in_the_driver(people, spark_driver, driver_log):
     people(spark_driver).delete("at < '1970-01-01 00:30:00'")
     assert people(spark_driver).to_arrow()["id"].to_pylist() == [2, 3]
@@ -412,6 +418,7 @@ def test_a_failure_in_the_driver_is_that_of_spark_and_leaves_no_file(
     assert sorted(folder.glob("*.parquet")) == before
 
 
+@pytest.mark.gate
 def test_a_defect_in_the_driver_does_not_fail_the_command(people, spark_driver, driver_log, monkeypatch):
     def broken(*_args, **_more):
         raise AttributeError("a defect")

@@ -6,7 +6,11 @@ from pathlib import Path
 import pytest
 from tests.support import spark_script
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(900),
+    pytest.mark.full_on_spark("starts a Spark of its own"),
+]
 
 
 def test_tasks_that_run_twice_double_no_row(spark, tmp_path):

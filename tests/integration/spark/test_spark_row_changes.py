@@ -25,7 +25,10 @@ from delvec_kernel.expressions.expression import parse_expression
 from delvec_kernel.schema.types import StructType, schema_from
 from delvec_kernel.storage.files import open_input
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.full_on_spark("the gate has the main cases: each starts jobs of Spark"),
+]
 
 TRANSACTION = "0198c0de-0000-7000-8000-000000000001"
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int32()), ("name", pa.string())])
@@ -117,6 +120,7 @@ def test_update_writes_as_many_rows_as_it_removes(engine, scan):
     assert done.matched == {}
 
 
+@pytest.mark.gate
 def test_values_are_cast_as_in_an_assignment(engine, scan, spark):
     changes = Changes(engine, scan).when("matched", "update", "id = 3", id="'12'", n="id * 1.5D", name="id")
     assert written(changes.run().adds, scan.location) == [{"id": 12, "n": 4, "name": "3"}]
@@ -171,6 +175,7 @@ def test_an_expression_that_fails_only_for_unaffected_rows_fails_nothing(engine,
         Changes(engine, scan).when("matched", "update", "id = 1", n="no_such(id)").run()
 
 
+@pytest.mark.gate
 def test_merge_with_every_clause(engine, scan):
     source = pa.table({"id": [1, 2, 3, 100, 101], "v": [10, 20, 30, 40, 50]})
     changes = Changes(engine, scan, source)
@@ -206,6 +211,7 @@ def test_a_few_rows_from_several_tasks_share_a_file(engine, scan, spark):
     assert [row["id"] for row in written(done.adds, scan.location)] == [1, 100, 13, 200]
 
 
+@pytest.mark.gate
 def test_many_rows_are_written_by_the_tasks_that_compute_them(engine, scan):
     done = Changes(engine, scan).when("matched", "update", name="repeat(name, 1000000)").run()
 
@@ -274,6 +280,7 @@ def test_nulls_match_only_with_null_safe_equality(engine, scan):
     assert safe.row_deletes == {"a.parquet": BitMap64([1]), "b.parquet": BitMap64(range(5))}
 
 
+@pytest.mark.gate
 def test_change_files_hold_rows_before_and_after(engine, scan):
     changes = Changes(engine, scan, [{"id": 1, "v": 5}, {"id": 2, "v": None}, {"id": 50, "v": 1}])
     changes.when("matched", "update", "s.v is not null", n="s.v").when("matched", "delete")

@@ -22,7 +22,10 @@ from delvec_kernel.errors import (
 from delvec_kernel.expressions import predicate as predicates
 from delvec_kernel.schema.types import PrimitiveType, StructField, StructType
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.full_on_spark("the gate has the main cases: each starts jobs of Spark"),
+]
 
 ODD_NAMES = [
     "plain.parquet",
@@ -68,6 +71,7 @@ def test_live_rows_each_way(each_way, numbers_scan):
     assert each_way.count(numbers_scan.scan, None) == len(numbers_scan.live)
 
 
+@pytest.mark.gate
 def test_live_rows(each_way, numbers_scan):
     found = each_way.read(numbers_scan.scan, ["id"], None)
 
@@ -126,6 +130,7 @@ PARTITION_VALUES = [
 ]
 
 
+@pytest.mark.gate
 def test_partition_columns_of_every_type_and_null(each_way, make_scan):
     names = [f"p_{kind.partition('(')[0]}" for kind, _, _ in PARTITION_VALUES]
     fields = [("x", "long"), *zip(names, (kind for kind, _, _ in PARTITION_VALUES), strict=True)]
@@ -224,6 +229,7 @@ def test_one_value_for_all_files_needs_no_file_name(engine, make_scan, where, ca
     assert (FILE in capsys.readouterr().out) == (text == "NaN")
 
 
+@pytest.mark.gate
 def test_pruning_and_pushdown_reach_the_parquet_scan(spark, each_way, numbers_scan, where, capsys):
     scan = numbers_scan.scan
 
@@ -309,6 +315,7 @@ def test_only_partition_columns(each_way, make_scan):
     assert each_way.to_df(scan, ["p"]).distinct().collect() == [(1,)]
 
 
+@pytest.mark.gate
 def test_odd_column_names(each_way, make_scan, where):
     names = ["_metadata", "a.b", "with `tick`", "words", "facts", "p0", "é %"]
     rows = pa.table({name: [i, i + 1] for i, name in enumerate(names[:-1])})
@@ -354,6 +361,7 @@ def mapped_schema(mode_ids=True):
     )
 
 
+@pytest.mark.gate
 def test_columns_mapped_by_name(each_way, make_scan, where):
     home = pa.struct([("col-4", pa.string())])
     rows = pa.table({"col-1": [1, 2], "col-3": pa.array([{"col-4": "A"}, {"col-4": "B"}], home)})
@@ -408,6 +416,7 @@ def test_columns_mapped_by_id_regardless_of_session_settings(spark, each_way, ma
         spark.conf.unset(FIELD_ID_SETTING)
 
 
+@pytest.mark.gate
 def test_a_column_name_that_an_older_file_uses_for_another_column(engine, make_scan, where):
     """Columns mapped by id may have any name in a file: Spark pushes filters down by name and must not be misled."""
 
@@ -457,6 +466,7 @@ def test_a_missing_file_of_a_table_mapped_by_id(engine, make_scan):
 # --- silent failures that must be errors ----------------------------------------------------------------------------
 
 
+@pytest.mark.gate
 def test_a_session_that_ignores_manifests_is_refused(spark, engine, numbers_scan):
     setting = "spark.sql.streaming.fileStreamSink.ignoreMetadata"
     frame = engine.to_df(numbers_scan.scan)

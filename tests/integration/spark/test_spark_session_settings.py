@@ -7,7 +7,10 @@ import pytest
 
 import delvec
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.full_on_spark("the gate has the main cases: each starts jobs of Spark"),
+]
 
 ANSI, CASE = "spark.sql.ansi.enabled", "spark.sql.caseSensitive"
 BY_ID = {"delta.columnMapping.mode": "id", "delta.enableChangeDataFeed": "true"}
@@ -33,6 +36,7 @@ def people(spark, *ids):
 
 
 @pytest.mark.parametrize(("ansi", "case"), [(True, True), (False, False)], ids=["strict", "loose"])
+@pytest.mark.gate
 def test_commands_do_not_depend_on_the_session(lake, spark, tmp_path, ansi, case):
     """Names match without regard to case, as in every other Delta table."""
     table = lake.create_table(

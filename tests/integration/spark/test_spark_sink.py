@@ -21,6 +21,8 @@ from delvec.spark_datasource.sink import DelvecWriter
 from delvec.spark_datasource.sink_options import WriteRequest
 from delvec_kernel.schema.types import schema_from
 
+pytestmark = pytest.mark.full_on_spark("the gate has the main cases: each starts jobs of Spark")
+
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("country", pa.string())])
 
 
@@ -343,6 +345,7 @@ def test_tasks_get_no_token_and_a_crash_leaves_none(people, tmp_path, monkeypatc
 
 
 @pytest.mark.spark
+@pytest.mark.gate
 def test_spark_writes_through_the_sink(people, spark, tmp_path):
     more = spark.range(10, 30, 1, 2).selectExpr("id", "concat('n', id) AS name", "'NZ' AS country")
     more.write.format("delvec").mode("append").option("userMetadata", "by Spark").save(

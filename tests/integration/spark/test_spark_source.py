@@ -21,7 +21,10 @@ from delvec.spark_datasource.partitions import cut
 from delvec.spark_datasource.source import DelvecSource, _Options
 from delvec_kernel.schema.types import schema_from
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.full_on_spark("the gate has the main cases: each starts jobs of Spark"),
+]
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("country", pa.string())])
 
@@ -87,6 +90,7 @@ def rows(frame):
     return sorted(frame.toArrow().to_pylist(), key=repr)
 
 
+@pytest.mark.gate
 def test_rows_and_schema_equal_those_of_to_df(spark, table):
     frame = spark.read.format("delvec").load(table.folder)
 
@@ -115,6 +119,7 @@ def test_a_frame_stays_at_the_version_it_was_created_at(spark, table):
 
 
 @pytest.mark.parametrize("spelling", ["version", "versionAsOf", "timestamp", "timestampAsOf"])
+@pytest.mark.gate
 def test_time_travel(spark, table, spelling):
     moments = {entry["version"]: entry["timestamp"] for entry in table.history()}
     moment = dt.datetime.fromtimestamp(moments[2] / 1000, dt.UTC).isoformat()
@@ -276,6 +281,7 @@ def test_files_whose_schema_differs_from_the_tables(make_scan):
         rows(["id"])
 
 
+@pytest.mark.gate
 def test_every_type(spark, lake, tmp_path):
     moment = dt.datetime(2024, 3, 10, 2, 30, 0, 123456)  # noqa: DTZ001 - the hour that New York leaves out
     deep = pa.struct([("a", pa.int32()), ("b", pa.list_(pa.struct([("c", pa.string())])))])
@@ -312,6 +318,7 @@ def test_every_type(spark, lake, tmp_path):
 # --- the token ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.gate
 def test_tasks_get_no_token():
     secret = "s3cr3t-t0ken"
     made = DelvecSource({"path": "p", "token": secret, "url": "http://localhost:9"})

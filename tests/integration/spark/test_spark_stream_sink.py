@@ -15,7 +15,10 @@ import pytest
 
 import delvec
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.full_on_spark("the gate has the main cases: each starts jobs of Spark"),
+]
 
 SCHEMA = "id long, name string"
 HAS_SINK = hasattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter")
@@ -79,6 +82,7 @@ def rows(table):
     return sorted((row["id"], row["name"]) for row in table.to_arrow().to_pylist())
 
 
+@pytest.mark.gate
 def test_each_batch_is_one_version(lake, feed, tmp_path):
     place = tmp_path / "people"
     feed.put((1, "a"), (2, "é"))
@@ -105,6 +109,7 @@ def test_each_batch_is_one_version(lake, feed, tmp_path):
     assert table.version() == 3
 
 
+@pytest.mark.gate
 def test_a_batch_that_runs_again_is_written_once(lake, feed, tmp_path):
     place, checkpoint = tmp_path / "people", tmp_path / "checkpoint"
     for number in range(3):

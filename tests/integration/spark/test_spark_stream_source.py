@@ -14,7 +14,10 @@ import delvec
 from delvec.spark import DeltaTable, use
 from delvec.spark_datasource.stream_source import limits
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.full_on_spark("the gate has the main cases: each starts jobs of Spark"),
+]
 
 _ATTEMPTS = 20
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("country", pa.string())])
@@ -117,6 +120,7 @@ def test_a_query_is_started_again_and_again(lake, folder, job):
     assert [(row["id"], row["age"]) for row in query.run()] == [(400, 1), (401, 2)]
 
 
+@pytest.mark.gate
 def test_batches_respect_max_files_per_trigger(lake, folder, job):
     table = lake.create_table(folder, SCHEMA, engine="duckdb")
     for number in range(5):
@@ -171,6 +175,7 @@ def test_rows_added_meanwhile_are_left_to_the_next_run(lake, folder, job):
     assert first + rest == list(range(30))
 
 
+@pytest.mark.gate
 def test_a_table_that_follows_another_by_merge(lake, spark, folder, tmp_path, job):
     table = lake.create_table(folder, SCHEMA, engine="duckdb")
     copy = str(tmp_path / "copy")

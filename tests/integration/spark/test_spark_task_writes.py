@@ -25,7 +25,10 @@ from delvec.spark_datasource.sink_options import WriteRequest
 from delvec_kernel.schema.types import schema_from
 from delvec_kernel.storage import files as storage
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.full_on_spark("the gate has the main cases: each starts jobs of Spark"),
+]
 
 
 @pytest.fixture
@@ -83,6 +86,7 @@ def files_there(place):
     return {file.name for file in Path(place).rglob("*.parquet")}
 
 
+@pytest.mark.gate
 def test_rows_are_written_again_after_storage_failed(lake, tmp_path):
     """With the identity values of the first attempt."""
     place = tmp_path / "people"
@@ -141,6 +145,7 @@ def test_buffered_rows_are_replayed_and_read_once():
     assert kept_rows.ReplayableRows([batch(*range(10))], limit=8).is_whole  # nothing has been read yet
 
 
+@pytest.mark.gate
 def test_an_input_that_broke_off_is_not_taken_as_complete():
     def coming():
         yield batch(1)

@@ -6,7 +6,10 @@ from tests.integration.large import table as large_table
 
 from delvec.engines.spark import SparkEngine, vector_tasks
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.full_on_spark("the gate has the main cases: each starts jobs of Spark"),
+]
 
 
 @pytest.fixture(params=[0, 1 << 20], ids=["all are written", "few are sent"])
@@ -37,6 +40,7 @@ def test_a_large_delete_removes_the_right_rows(budget, lake, spark, tmp_path):
     assert not people.check()["num-errors"]
 
 
+@pytest.mark.gate
 def test_row_indexes_of_a_large_delete_do_not_reach_the_driver(lake, spark, tmp_path, monkeypatch):
     """The deletion vectors take a megabyte; only each vector's place comes back."""
     monkeypatch.setattr(vector_tasks, "SENT_BYTES", 1 << 16)

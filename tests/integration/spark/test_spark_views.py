@@ -5,7 +5,10 @@ import pytest
 
 import delvec
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.full_on_spark("the gate has the main cases: each starts jobs of Spark"),
+]
 
 
 @pytest.fixture
@@ -22,6 +25,7 @@ def people(lake, tmp_path):
     return table
 
 
+@pytest.mark.gate
 def test_queries_see_the_versions_of_the_views_until_they_are_refreshed(lake, people, spark, tmp_path):
     other = lake.create_table(tmp_path / "Orders-2", "id long")
     other.append(pa.table({"id": [2]}))

@@ -14,7 +14,10 @@ from delvec_kernel.errors import ConstraintViolation, CorruptTable, SchemaMismat
 from delvec_kernel.schema.types import StructType, schema_from
 from delvec_kernel.storage.files import open_input
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.full_on_spark("the gate has the main cases: each starts jobs of Spark"),
+]
 
 TRANSACTION = "0198c0de-0000-7000-8000-000000000001"
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string()), ("born", pa.date32())])
@@ -51,6 +54,7 @@ def files_in(tmp_path):
     return sorted(path for path in tmp_path.rglob("*") if path.is_file())
 
 
+@pytest.mark.gate
 def test_a_spark_frame_is_written_by_tasks(spark, engine, target, tmp_path):
     frame = spark.range(1000).repartition(3).selectExpr("id", "concat('n', id) name", "date'2024-01-01' born")
 
@@ -77,6 +81,7 @@ def test_local_rows_are_written_by_this_process(engine, target):
         assert written(adds, target()) == [row | {"born": None} for row in rows]
 
 
+@pytest.mark.gate
 def test_partitions(spark, engine, target):
     frame = spark.createDataFrame([(1, "a/b é"), (2, None), (3, "a/b é")], "id long, name string")
     to = target(partition_by=["name"])
@@ -93,6 +98,7 @@ def test_no_rows_write_no_file(spark, engine, target, tmp_path):
     assert files_in(tmp_path) == []
 
 
+@pytest.mark.gate
 def test_types_survive(spark, engine, target):
     schema = StructType.from_json(
         spark.sql(
@@ -134,6 +140,7 @@ def test_columns_that_do_not_fit_are_refused_and_leave_no_file(
     assert files_in(tmp_path) == []
 
 
+@pytest.mark.gate
 def test_nulls_found_by_a_task_are_refused(spark, engine, target, tmp_path):
     for nulls in ("if(id = 77, null, id) as id", "cast(null as long) as id"):
         with pytest.raises(ConstraintViolation, match="NOT NULL constraint violated for column: id"):

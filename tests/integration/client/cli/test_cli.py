@@ -194,6 +194,7 @@ def test_partitions_and_properties(delvec_command, tmp_path):
         ["tables", "--url", "nonsense"],
     ],
 )
+@pytest.mark.sampled("more cases of one table of cases")
 def test_failures_are_one_line_and_exit_code_1(delvec_command, people, arguments):
     done = delvec_command(*arguments)
     assert (done.code, done.out) == (1, "")

@@ -78,6 +78,7 @@ def gained(table, command):
 
 @pytest.mark.parametrize("make", KINDS)
 @pytest.mark.parametrize("where", ["id % 10 < 3", "id % 2 = 1", "id < 300"])
+@pytest.mark.sampled("more cases of one table of cases")
 def test_the_gain_of_a_purge_is_predicted(make, where, lake, tmp_path):
     table = make(lake, tmp_path)
     table.delete(where)

@@ -111,6 +111,7 @@ def test_the_newest_version(entry, store):
         )
 
 
+@pytest.mark.sampled("more cases of one table of cases")
 def test_earlier_versions(entry, store):
     loader = SnapshotLoader()
     for version, expected in entry.get("history", {}).items():
@@ -126,6 +127,7 @@ def test_earlier_versions(entry, store):
                 loader.load(store, entry["id"], version=int(version))
 
 
+@pytest.mark.sampled("more cases of one table of cases")
 def test_one_commit_at_a_time_gives_what_a_checkpoint_gives(entry, store, tmp_path):
     """Incremental replay with the cache, commit by commit, gives the same state as a fresh replay."""
     source = locations.local_path(store.location) / "_delta_log"
@@ -156,6 +158,7 @@ def _rows(files: pa.Table, prefixes):
         yield row
 
 
+@pytest.mark.sampled("more cases of one table of cases")
 def test_the_check_has_errors_for_damaged_tables_and_for_no_other(entry, store):
     expected = entry["expected"]
     if expected.get("error_kind") == "no_commits":
@@ -172,6 +175,7 @@ def test_the_check_has_errors_for_damaged_tables_and_for_no_other(entry, store):
         assert errors
 
 
+@pytest.mark.sampled("more cases of one table of cases")
 def test_history_is_told_of_every_table(entry, store):
     if entry["expected"].get("error_kind") == "no_commits":
         with pytest.raises(NotADeltaTable):
