@@ -195,20 +195,14 @@ def pytest_runtest_teardown(item, nextitem):
 
 @pytest.fixture(autouse=True)
 def logging_as_it_was():
-    """Restores logging, so that a test that configures it does not affect the next one.
-
-    `delvec serve` configures it, and so does import-linter, which disables all unknown loggers.
-    """
+    """Restores what `delvec serve` configures, so that a test that calls it does not affect the next one."""
     loggers = [logging.getLogger(name) for name in ("delvec_service", "uvicorn")]
     before = [(log.handlers, log.propagate, log.level) for log in loggers]
-    everything = [log for log in logging.root.manager.loggerDict.values() if isinstance(log, logging.Logger)]
-    disabled = [log.disabled for log in everything]
     yield
     for log, (handlers, propagate, level) in zip(loggers, before, strict=True):
         log.handlers, log.propagate = handlers, propagate
-        log.setLevel(level)
-    for log, was in zip(everything, disabled, strict=True):
-        log.disabled = was
+        if log.level != level:
+            log.setLevel(level)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,5 +1,6 @@
 """The import rules of docs/architecture.md hold, and modules are small and well named."""
 
+import logging
 import re
 import subprocess
 import sys
@@ -21,6 +22,17 @@ LONGEST_MODULE = 800
 NAMES_THAT_SAY_NOTHING = {"util", "utils", "helper", "helpers", "common", "misc", "manager", "base"}
 
 
+@pytest.fixture
+def loggers_as_they_were():
+    """Import-linter disables all loggers that it does not know."""
+    loggers = [log for log in logging.root.manager.loggerDict.values() if isinstance(log, logging.Logger)]
+    before = [log.disabled for log in loggers]
+    yield
+    for log, disabled in zip(loggers, before, strict=True):
+        log.disabled = disabled
+
+
+@pytest.mark.usefixtures("loggers_as_they_were")
 def test_import_contracts_hold(monkeypatch):
     monkeypatch.chdir(ROOT)
 
