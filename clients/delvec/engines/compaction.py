@@ -4,7 +4,7 @@ With the row map, OPTIMIZE and concurrent DML do not conflict: a row deleted in 
 deleted in the new one. The map comes from the rows actually read, and must cover all live rows before files are removed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,12 +12,13 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
+from delvec.engines.marked_rows import MarkedRows
 from delvec.scan import Scan
 from delvec_kernel.errors import CorruptTable
 from delvec_kernel.statistics.file_statistics import num_records
 from delvec_kernel.wire import AddFile, RowMapFile, RowRun
 
-__all__ = ["Compacted", "ReadOrder", "ReadRows", "RowRange", "check_complete", "check_rows", "row_runs"]
+__all__ = ["Compacted", "ReadOrder", "ReadRows", "RowRange", "check_rows", "row_runs"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Compacted:
 
 @dataclass(frozen=True)
 class RowRange:
-    """A run of rows that were read from one file in file order.
+    """Live rows of one file that were read one after the other: all that there are from the first to the last.
 
     Attributes:
         file: position in the scan.
@@ -55,9 +56,17 @@ class RowRange:
 
 
 class ReadOrder:
-    """Records the order of the rows read, as row ranges."""
+    """Records the order in which live rows are read, as row ranges. Any order will do: engines promise none.
 
-    def __init__(self) -> None:
+    Args:
+        deleted_rows: returns the deleted rows of the file at a position in the scan.
+    """
+
+    def __init__(self, deleted_rows: Callable[[int], BitMap64]) -> None:
+        self._deleted_rows = deleted_rows
+        self._file = -1
+        self._deleted = BitMap64()
+        self._marked = MarkedRows(self._deleted)
         self._row_ranges: list[RowRange] = []
 
     @property
@@ -73,14 +82,36 @@ class ReadOrder:
         starts = np.append(0, np.flatnonzero(breaks) + 1)
         ends = np.append(starts[1:], len(rows))
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-            self._append(RowRange(int(files[start]), int(rows[start]), int(rows[end - 1]), end - start))
+            self._look_at(int(files[start]))
+            self._add_ascending(rows[start:end], self._marked.among(rows[start:end].astype(np.uint64)))
+
+    def _look_at(self, file: int) -> None:
+        """Make a file the current one; rows mostly arrive file by file."""
+        if file != self._file:
+            self._file, self._deleted = file, self._deleted_rows(file)
+            self._marked = MarkedRows(self._deleted)
+
+    def _add_ascending(self, rows: npt.NDArray[np.int64], is_deleted: npt.NDArray[np.bool_]) -> None:
+        """Record ascending rows of the current file; where a live row is missing between two, the range ends."""
+        first, last, count = int(rows[0]), int(rows[-1]), len(rows)
+        left_out = last - first + 1 - count
+        if count == 1 or (
+            left_out == _deleted_between(self._deleted, first, last + 1) and not is_deleted.any()
+        ):
+            self._append(RowRange(self._file, first, last, count))
+            return
+        # By halves: a range per row left out would take a look at each, and most are deleted.
+        self._add_ascending(rows[: count // 2], is_deleted[: count // 2])
+        self._add_ascending(rows[count // 2 :], is_deleted[count // 2 :])
 
     def _append(self, more: RowRange) -> None:
         before = self._row_ranges[-1] if self._row_ranges else None
         if before is not None and before.file == more.file and before.last < more.first:
-            self._row_ranges[-1] = RowRange(more.file, before.first, more.last, before.count + more.count)
-        else:
-            self._row_ranges.append(more)
+            left_out = more.first - before.last - 1
+            if left_out == _deleted_between(self._deleted, before.last + 1, more.first):
+                self._row_ranges[-1] = RowRange(more.file, before.first, more.last, before.count + more.count)
+                return
+        self._row_ranges.append(more)
 
 
 _FOLDED_ROWS: Final = 1 << 20
@@ -119,20 +150,6 @@ class ReadRows:
         for number, start, end in zip(numbers.tolist(), starts.tolist(), ends, strict=True):
             found = self._rows.setdefault(number, BitMap64())
             found.update(rows[start:end].astype(np.uint64))
-
-
-def check_complete(scan: Scan, row_ranges: Sequence[RowRange]) -> None:
-    """Prove that each live row of a scan was read once.
-
-    Args:
-        scan: the files that were read; row ranges number them in its order.
-        row_ranges: of the rows, in any order.
-
-    Raises:
-        CorruptTable: one was not; nothing may be removed.
-    """
-    deleted = scan.deletion_vectors if scan.has_deletion_vectors else {}
-    _check_complete(scan, scan.files["path"].to_pylist(), row_ranges, deleted)
 
 
 def check_rows(scan: Scan, count: int, rows: Mapping[int, BitMap64]) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from delvec.engines.compaction import Compacted, ReadOrder, check_complete
+from delvec.engines.compaction import Compacted, ReadRows, check_rows
 from delvec.engines.duckdb.find_rows import check_positions
 from delvec.engines.duckdb.scan import FILE_HASH, FILE_INDEX, ROW_INDEX, ScanSource, quoted, sources
 from delvec.engines.duckdb.statements import Session, errors
@@ -54,11 +54,11 @@ def _cluster_bin(
     session: Session, scan: Scan, columns: Sequence[ColumnPath], target: WriteTarget, number: int
 ) -> Compacted:
     keys = CurveKeys.of(_sample(session, scan, columns), columns)
-    order = ReadOrder()
-    tables = _keyed(session, scan, keys, order, target)
+    rows_read = ReadRows()
+    tables = _keyed(session, scan, keys, rows_read, target)
     first = next(tables, None)
     if first is None:
-        check_complete(scan, order.row_ranges)
+        check_rows(scan, *rows_read.finish())
         return Compacted([], {})
     # DuckDB batches have at least 2048 rows.
     batch_rows = max(2048, min(_BATCH_ROWS, target.row_group_bytes * first.num_rows // max(first.nbytes, 1)))
@@ -72,8 +72,8 @@ def _cluster_bin(
         )
         head = next(found)
         # By now all rows have been read.
-        check_complete(scan, order.row_ranges)
-        read = sum(each.count for each in order.row_ranges)
+        read, by_file = rows_read.finish()
+        check_rows(scan, read, by_file)
         files = files_to_come(scan.files, target_file_size(target.configuration) or DEFAULT_FILE_SIZE)
         with (
             DataFileWriter(target, task=number, file_rows=-(-read // files), file_size=sys.maxsize) as writer,
@@ -109,8 +109,8 @@ def _sample(session: Session, scan: Scan, columns: Sequence[ColumnPath]) -> pa.T
     return pa.concat_tables(found, promote_options="permissive")
 
 
-def _read(session: Session, scan: Scan, source: ScanSource, order: ReadOrder) -> Iterator[pa.Table]:
-    """Yield the rows of a source with their positions as the last column, and record their order."""
+def _read(session: Session, scan: Scan, source: ScanSource, rows_read: ReadRows) -> Iterator[pa.Table]:
+    """Yield the rows of a source with their positions as the last column, and record which they are."""
     columns = [quoted(name) for name in scan.schema.names]
     selected = ", ".join([*columns, FILE_INDEX, FILE_HASH, ROW_INDEX])
     places = {path: place for place, path in enumerate(scan.files["path"].to_pylist())}
@@ -119,7 +119,7 @@ def _read(session: Session, scan: Scan, source: ScanSource, order: ReadOrder) ->
     for batch in session.batches(scan, source, source.select(selected, None), None):
         files, names, rows = (column.to_numpy() for column in batch.columns[len(columns) :])
         check_positions(scan, source, hashes, files, names)
-        order.add(in_scan[files], rows)
+        rows_read.add(in_scan[files], rows)
         origins = pa.array((in_scan[files] << _ROW_BITS) | rows, pa.int64())
         yield pa.Table.from_batches([batch.select(range(len(columns)))]).append_column(
             INTERNAL("origin"), origins
@@ -127,11 +127,11 @@ def _read(session: Session, scan: Scan, source: ScanSource, order: ReadOrder) ->
 
 
 def _keyed(
-    session: Session, scan: Scan, keys: CurveKeys, order: ReadOrder, target: WriteTarget
+    session: Session, scan: Scan, keys: CurveKeys, rows_read: ReadRows, target: WriteTarget
 ) -> Iterator[pa.Table]:
     """Yield all rows under generated names, with the sort key as last column."""
     for source in sources(scan, scan.schema.names, positions=True):
-        for rows in _read(session, scan, source, order):
+        for rows in _read(session, scan, source, rows_read):
             if target.advance is not None:
                 target.advance(rows.num_rows)
             if rows.num_rows:

@@ -22,7 +22,8 @@ on a slower day (no deletion vector: 450)::
     anti join on (file, row)                     590   540    780
     list of Booleans                            2075  2100   1960
 
-A join also loses the row order. The cost of a list grows with its length, hence ``_MAX_FILES``.
+All but the last lose the order of rows, as does any lookup that is a join, this one too:
+:mod:`~delvec.engines.duckdb.file_order` reads where the order matters. The cost of a list grows with its length, hence ``_MAX_FILES``.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -68,7 +69,16 @@ from delvec_kernel.schema.types import (
     has_variant,
 )
 
-__all__ = ["LOOKUP", "ScanSource", "left_out", "quoted", "ranges", "sources", "string_literal"]
+__all__ = [
+    "LOOKUP",
+    "ScanSource",
+    "left_out",
+    "partition_column",
+    "quoted",
+    "ranges",
+    "sources",
+    "string_literal",
+]
 
 FILE_HASH: Final = INTERNAL("file_hash")
 FILE_INDEX: Final = INTERNAL("file_index")
@@ -330,7 +340,7 @@ def _source(
             value = "NULL"
         elif item.name.lower() in partitioned:
             key = item.physical_name if mode != "none" else item.name
-            lookup[f"p{number}"] = _partition_column(files, key, item.type)
+            lookup[f"p{number}"] = partition_column(files, key, item.type)
             value = looked_up(f"p{number}")
         else:
             found, value = stored(item, f"c{number}", mode, without_zone=without_zone)
@@ -401,7 +411,8 @@ def _nameable(plain: Sequence[StructField], lookup: Collection[str], columns: in
 _NO_ID: Final = {"delta.columnMapping.id": -1}
 
 
-def _partition_column(files: pa.Table, key: str, kind: DataType) -> pa.Array:
+def partition_column(files: pa.Table, key: str, kind: DataType) -> pa.Array:
+    """Return the typed value of each of these files in a partition column, by its key in the log."""
     values = files["partition_values"].combine_chunks()
     if isinstance(values, pa.ChunkedArray):
         values = (

@@ -40,7 +40,7 @@ _CONFIG: Final = {
     # Extensions would be downloaded; none is needed.
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
-    # If the optimizer swapped the sides of the lookup's join, it would hold the files' rows in memory and lose their order.
+    # If the optimizer swapped the sides of the lookup's join, it would hold the files' rows in memory.
     "disabled_optimizers": "build_side_probe_side",
     # An unknown table name must be an error, not a Python variable of the caller.
     "python_enable_replacements": "false",
@@ -189,8 +189,10 @@ class Session:
     def hashes(self, names: Sequence[str]) -> pa.Array:
         """Return DuckDB's hash of each name, to compare with ``scan.FILE_HASH``."""
         with closing(self._cursor()) as cursor:
-            cursor.register(LOOKUP, pa.table({"name": pa.array(names, pa.string())}))
-            return cursor.sql(f"SELECT hash(name) AS h FROM {LOOKUP}").to_arrow_table()["h"].combine_chunks()  # noqa: S608
+            places = pa.array(range(len(names)), pa.int64())
+            cursor.register(LOOKUP, pa.table({"name": pa.array(names, pa.string()), "place": places}))
+            sql = f"SELECT hash(name) AS h FROM {LOOKUP} ORDER BY place"  # noqa: S608 - a constant
+            return cursor.sql(sql).to_arrow_table()["h"].combine_chunks()
 
     def over(self, name: str, rows: pa.RecordBatch, sql: str) -> pa.Table:
         """Run a statement over in-memory rows, as a table named ``name``.

@@ -6,24 +6,15 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
 from delvec.engines.arrow_conversion import cast_batch
 from delvec.engines.change_files import CHANGE_TYPE, ChangeFileWriter
 from delvec.engines.compaction import Compacted, ReadOrder, RowRange, row_runs
-from delvec.engines.duckdb.find_rows import check_positions
+from delvec.engines.duckdb.file_order import in_file_order
 from delvec.engines.duckdb.row_expressions import RowExpressions
-from delvec.engines.duckdb.scan import (
-    FILE_HASH,
-    FILE_INDEX,
-    ROW_INDEX,
-    check_names,
-    left_out,
-    quoted,
-    sources,
-)
+from delvec.engines.duckdb.scan import check_names, left_out, quoted, sources
 from delvec.engines.duckdb.statements import Session
 from delvec.engines.footers import rows_in
 from delvec.engines.input_data import to_reader
@@ -80,21 +71,15 @@ def compact(session: Session, scan: Scan, bins: Sequence[Sequence[str]], target:
 def _compact_bin(
     session: Session, scan: Scan, target: WriteTarget, number: int
 ) -> tuple[list[AddFile], Sequence[RowRange]]:
-    columns = [quoted(name) for name in scan.schema.names]
-    selected = ", ".join([*columns, FILE_INDEX, FILE_HASH, ROW_INDEX])
-    places = {path: place for place, path in enumerate(scan.files["path"].to_pylist())}
-    order = ReadOrder()
+    vectors = scan.deletion_vectors if scan.has_deletion_vectors else {}
+    paths = scan.files["path"].to_pylist()
+    order = ReadOrder(lambda place: vectors.get(paths[place], BitMap64()))
     with DataFileWriter(target, task=number) as writer:
-        for source in sources(scan, scan.schema.names, positions=True):
-            in_scan = np.array([places[path] for path in source.files["path"].to_pylist()], np.int64)
-            hashes = session.hashes(source.names).to_numpy()
-            for batch in session.batches(scan, source, source.select(selected, None), None):
-                files, names, rows = (column.to_numpy() for column in batch.columns[len(columns) :])
-                check_positions(scan, source, hashes, files, names)
-                order.add(in_scan[files], rows)
-                writer.write(batch.select(range(len(columns))))
-                if target.advance is not None:
-                    target.advance(len(rows))
+        for live in in_file_order(session, scan):
+            order.add(live.files, live.rows)
+            writer.write(live.columns)
+            if target.advance is not None:
+                target.advance(len(live.rows))
         return writer.finish(), order.row_ranges
 
 

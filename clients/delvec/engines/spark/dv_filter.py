@@ -22,8 +22,9 @@ from pyroaring import BitMap64
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 
+from delvec.engines.marked_rows import MarkedRows
 from delvec.engines.spark.file_values import UNKNOWN_FILE
-from delvec.engines.spark.row_sets import MarkedRows, drop_zip_importers
+from delvec.engines.spark.row_sets import drop_zip_importers
 from delvec.scan import Scan
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deserialize_bitmap, serialize_bitmap
 from delvec_kernel.errors import DelvecError

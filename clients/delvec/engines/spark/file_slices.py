@@ -15,9 +15,10 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from delvec.engines.data_file import DataFile, open_data_file, position_of, to_table_type
+from delvec.engines.marked_rows import MarkedRows
 from delvec.engines.repeated_rows import RepeatedRowsOfFile
 from delvec.engines.spark.field_ids import named_as_in
-from delvec.engines.spark.row_sets import MarkedRows, drop_zip_importers
+from delvec.engines.spark.row_sets import drop_zip_importers
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deserialize_bitmap
 from delvec_kernel.schema import partition_values
 from delvec_kernel.schema.types import StructField, StructType

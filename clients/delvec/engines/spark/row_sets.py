@@ -4,7 +4,7 @@ import sys
 from array import array
 from collections.abc import Callable, Iterator
 from functools import wraps
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 from zipimport import zipimporter
 
 import numpy as np
@@ -14,44 +14,7 @@ from pyroaring import BitMap64
 from delvec_kernel.deletion_vectors.deletion_vector import deserialize_bitmap, serialize_bitmap
 from delvec_kernel.errors import DelvecError
 
-__all__ = ["MOST_AT_ONCE", "MarkedRows", "RowSets", "drop_zip_importers", "without_traceback"]
-
-MOST_AT_ONCE: Final = 1 << 24
-"""Maximum rows expanded to 8-byte integers at once: a hostile bitmap of half a megabyte can have 2^32 rows."""
-
-
-class MarkedRows:
-    """Looks up the rows of a deletion vector in bounded memory.
-
-    Args:
-        bitmap: the rows.
-    """
-
-    def __init__(self, bitmap: BitMap64) -> None:
-        self._bitmap = bitmap
-        self._all = _numbers(bitmap) if len(bitmap) <= MOST_AT_ONCE else None
-
-    def among(self, rows: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-        """Return which of ``rows``, a batch of them, are marked."""
-        marked = self._all
-        if marked is None:
-            marked = _numbers(self._bitmap & BitMap64(array("Q", rows.tobytes())))
-        if not len(marked):
-            return np.zeros(len(rows), np.bool_)
-        at = np.minimum(np.searchsorted(marked, rows), len(marked) - 1)
-        found: npt.NDArray[np.bool_] = marked[at] == rows
-        return found
-
-    def between(self, first: int, count: int) -> npt.NDArray[np.uint64]:
-        """Return the marked rows among ``count`` rows from ``first``, ascending."""
-        if self._all is None:
-            return _numbers(self._bitmap & BitMap64(range(first, first + count)))
-        start, end = np.searchsorted(self._all, [first, first + count])
-        return self._all[start:end]
-
-
-def _numbers(bitmap: BitMap64) -> npt.NDArray[np.uint64]:
-    return np.frombuffer(bitmap.to_array(), np.uint64)
+__all__ = ["RowSets", "drop_zip_importers", "without_traceback"]
 
 
 class RowSets:

@@ -18,10 +18,11 @@ from pyspark.sql import DataFrame
 
 from delvec.dv_files import SENT_BYTES, DeletionVectorFiles, VectorFile
 from delvec.engines.found_rows import FoundRows
+from delvec.engines.marked_rows import MOST_AT_ONCE
 from delvec.engines.spark import failures
 from delvec.engines.spark.dv_filter import VectorSource
 from delvec.engines.spark.find_rows import folded, physical_rows
-from delvec.engines.spark.row_sets import MOST_AT_ONCE, RowSets, drop_zip_importers
+from delvec.engines.spark.row_sets import RowSets, drop_zip_importers
 from delvec.scan import Scan
 from delvec_kernel.deletion_vectors.deletion_vector import deserialize_bitmap, encode, serialize_bitmap
 from delvec_kernel.errors import CorruptDeletionVector, DelvecError, from_wire

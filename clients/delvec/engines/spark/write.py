@@ -23,6 +23,7 @@ from delvec.engines.arrow_conversion import cast_batch
 from delvec.engines.compaction import Compacted, ReadOrder, RowRange, row_runs
 from delvec.engines.parquet_writer import DataFileWriter, write_data_files
 from delvec.engines.protocol import WriteTarget
+from delvec.engines.spark.dv_filter import VectorSource
 from delvec.engines.spark.file_values import FILE
 from delvec.engines.spark.job_descriptions import described
 from delvec.engines.spark.manifest import file_numbers
@@ -271,7 +272,8 @@ def _write_bin(
     located = frames.located(scan, names, numbers, only_live=True).coalesce(1)
     wanted = located.select(*(backticked(name) for name in (*names, FILE, ROW)))
     with described(frames.spark, scan.name, "compact files"):
-        answers = in_tasks(wanted, partial(_compact_task, target, len(names), number), _COMPACTED).toArrow()
+        task = partial(_compact_task, target, len(names), number, _vectors(frames, scan, numbers))
+        answers = in_tasks(wanted, task, _COMPACTED).toArrow()
     places = {file: place for place, file in enumerate(numbers)}
     adds: list[AddFile] = []
     row_ranges: list[RowRange] = []
@@ -283,11 +285,25 @@ def _write_bin(
     return adds, row_ranges
 
 
+def _vectors(frames: ScanFrames, scan: Scan, numbers: list[int]) -> VectorSource:
+    """Return the deletion vectors for a task: themselves, or where to read them if they are too large to send."""
+    if frames.in_tasks(scan):
+        return VectorSource.of(scan, numbers)
+    vectors = scan.deletion_vectors if scan.has_deletion_vectors else {}
+    return VectorSource.of(
+        scan, numbers, {path: vectors.get(path, BitMap64()) for path in scan.files["path"].to_pylist()}
+    )
+
+
 def _compact_task(
-    target: WriteTarget, width: int, number: int, batches: Iterator[pa.RecordBatch]
+    target: WriteTarget,
+    width: int,
+    number: int,
+    vectors: VectorSource,
+    batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Write a task's rows; runs on executors. The first ``width`` columns are the table's, then file and row."""
-    order, error = ReadOrder(), None
+    order, error = ReadOrder(vectors.deleted_rows), None
     adds: list[AddFile] = []
     try:
         with DataFileWriter(target, task=number) as writer:

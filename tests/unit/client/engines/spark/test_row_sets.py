@@ -4,28 +4,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from delvec.engines.spark import row_sets
+from delvec.engines.marked_rows import MarkedRows
 from delvec.engines.spark.file_slices import FileSlice, TableRead, read_slices
-from delvec.engines.spark.row_sets import MarkedRows
 from delvec_kernel.deletion_vectors.deletion_vector import serialize_bitmap
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.storage.roots import Roots
 
 BOMB = BitMap64(range(1, 2**32))
-rows = st.lists(st.integers(0, 2**33), max_size=50)
-
-
-@given(marked=rows, asked=rows, first=st.integers(0, 300), few=st.booleans())
-def test_rows_are_found_however_many_there_are(marked, asked, first, few):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_sets, "MOST_AT_ONCE", 1 << 24 if few else -1)
-        found = MarkedRows(BitMap64(marked))
-    assert found.among(np.array(asked, np.uint64)).tolist() == [row in set(marked) for row in asked]
-    assert found.between(first, 200).tolist() == sorted({row for row in marked if first <= row < first + 200})
 
 
 def test_a_small_vector_that_means_more_rows_than_memory_holds(tmp_path):

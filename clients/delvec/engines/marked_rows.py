@@ -1,0 +1,60 @@
+"""Looks up the rows of a deletion vector in batches of rows, in bounded memory."""
+
+from array import array
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
+__all__ = ["MOST_AT_ONCE", "MarkedRows"]
+
+MOST_AT_ONCE: Final = 1 << 24
+"""Maximum rows expanded to 8-byte integers at once: a hostile bitmap of half a megabyte can have 2^32 rows."""
+
+Rows = npt.NDArray[np.uint64]
+
+
+class MarkedRows:
+    """The rows of a bitmap.
+
+    Args:
+        bitmap: the rows.
+    """
+
+    def __init__(self, bitmap: BitMap64) -> None:
+        self._bitmap = bitmap
+        self._all = _numbers(bitmap) if len(bitmap) <= MOST_AT_ONCE else None
+
+    def among(self, rows: Rows) -> npt.NDArray[np.bool_]:
+        """Return which of ``rows``, a batch of them, are marked; fastest if they ascend."""
+        found = np.zeros(len(rows), np.bool_)
+        marked = self._all
+        if marked is None:
+            marked = _numbers(self._bitmap & BitMap64(array("Q", rows.tobytes())))
+        if not len(marked) or not len(rows):
+            return found
+        if (rows[1:] > rows[:-1]).all():
+            # The marked rows within the batch are mostly fewer than its rows.
+            start, end = np.searchsorted(marked, rows[[0, -1]])
+            inside = marked[start : end + 1]
+            at = np.minimum(np.searchsorted(rows, inside), len(rows) - 1)
+            found[at[rows[at] == inside]] = True
+        else:
+            at = np.minimum(np.searchsorted(marked, rows), len(marked) - 1)
+            found = marked[at] == rows
+        return found
+
+    def between(self, first: int, count: int) -> Rows:
+        """Return the marked rows among ``count`` rows from ``first``, ascending."""
+        if self._all is None:
+            inside = BitMap64()
+            inside.add_range(first, first + count)
+            return _numbers(self._bitmap & inside)
+        # Not a list of integers: NumPy would convert all marked rows to a type that holds both.
+        start, end = np.searchsorted(self._all, np.array([first, first + count], np.uint64))
+        return self._all[start:end]
+
+
+def _numbers(bitmap: BitMap64) -> Rows:
+    return np.frombuffer(bitmap.to_array(), np.uint64)
