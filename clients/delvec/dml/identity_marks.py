@@ -1,9 +1,6 @@
 """The highest value of an identity column in the rows of a table, including values that users inserted."""
 
-import json
-from collections.abc import Iterator
-from typing import Final
-
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec.engines.identity import START, STEP, high_water_mark
@@ -11,10 +8,9 @@ from delvec.reading import ReadableTable
 from delvec.scan import Scan
 from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import StructField
+from delvec_kernel.statistics.bounds import parsed_bounds
 
 __all__ = ["reached"]
-
-_SIDES: Final = ("minValues", "maxValues")
 
 
 def reached(table: ReadableTable, column: str, version: int) -> int | None:
@@ -56,13 +52,14 @@ def reached(table: ReadableTable, column: str, version: int) -> int | None:
     return known
 
 
-def _exact_ends(scan: Scan, field: StructField, *, rises: bool) -> Iterator[int]:
-    """Yield the last value of each file with exact statistics, that is without deleted rows."""
-    for text, vector in zip(
-        *(scan.files[name].to_pylist() for name in ("stats", "deletion_vector")), strict=True
-    ):
-        stats = json.loads(text) if text and vector is None else {}
-        bounds = stats.get(_SIDES[rises]) if isinstance(stats, dict) else None
-        found = bounds.get(field.physical_name) if isinstance(bounds, dict) else None
-        if isinstance(found, int) and not isinstance(found, bool) and stats.get("tightBounds") is not False:
-            yield found
+def _exact_ends(scan: Scan, field: StructField, *, rises: bool) -> list[int]:
+    """Return the last value of each file with exact statistics, that is without deleted rows."""
+    files = scan.files.filter(pc.is_null(scan.files["deletion_vector"]))
+    stats, num_records = (_one_chunk(files[name]) for name in ("stats", "num_records"))
+    bounds = parsed_bounds(stats, num_records, {(field.physical_name,): field.type})[(field.physical_name,)]
+    ends = bounds.high if rises else bounds.low
+    return [] if ends is None or bounds.exact is None else ends.filter(bounds.exact).to_pylist()
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

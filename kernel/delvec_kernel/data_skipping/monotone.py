@@ -4,7 +4,6 @@ The expression's bounds are its values at the column's bounds.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -165,7 +164,7 @@ def _year(dates: Bounds) -> Typed:
 def _mapped(bounds: Bounds, function: Callable[[pa.Array], pa.Array]) -> Bounds:
     low = None if bounds.low is None else function(bounds.low)
     high = None if bounds.high is None else function(bounds.high)
-    return replace(bounds, low=low, high=high)
+    return bounds.with_ends(low, high)
 
 
 def _widened(bounds: Bounds, margin: int) -> Bounds:
@@ -173,7 +172,7 @@ def _widened(bounds: Bounds, margin: int) -> Bounds:
         return bounds
     low = None if bounds.low is None else computed(bounds.low, lambda micros: _added(micros, -margin))
     high = None if bounds.high is None else computed(bounds.high, lambda micros: _added(micros, margin))
-    return replace(bounds, low=low, high=high)
+    return bounds.with_ends(low, high)
 
 
 def _added(micros: np.ndarray, margin: int) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Column bounds parsed once per segment, and their summaries: the bounds of a whole segment."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -16,18 +16,18 @@ import xxhash
 from delvec_kernel.errors import CorruptLog
 from delvec_kernel.expressions.expression_kinds import INTEGER_TYPES
 from delvec_kernel.file_index.segment import Bound, Chosen, Segment, SegmentSource, Summary, load_parts
-from delvec_kernel.file_index.segment_parts import FILES, PARTITIONS, STATS, Rows, decoded, encoded_batch
+from delvec_kernel.file_index.segment_parts import FILES, PARTITIONS, STATS, decoded, encoded_batch
 from delvec_kernel.schema.types import DataType, DecimalType, PrimitiveType, StructType
 from delvec_kernel.statistics.bounds import (
     Bounds,
     Mask,
     Path,
-    bound_type,
     column_name,
     leaf_type,
     parsed_bounds,
     partition_bounds,
 )
+from delvec_kernel.statistics.outer_bounds import bound_type
 from delvec_kernel.statistics.typed_statistics import STATS_PARSED, typed_bounds
 
 __all__ = [
@@ -42,11 +42,8 @@ __all__ = [
     "summary_bounds",
 ]
 
-_BOUNDS_VERSION: Final = 1
+_BOUNDS_VERSION: Final = 2
 """Increment when bounds are computed differently, which invalidates those in a store."""
-_WIDE_BOUNDS: Final = "loose"
-"""The part of a segment that marks the files with wide bounds."""
-_HAS_WIDE_BOUNDS: Final = r'"tightBounds"\s*:\s*(?:false|null|[^tfn\s])'
 _AT_ONCE: Final = 8
 _MAX_LENGTH: Final = 64
 _LAST_CHARACTER: Final = "\U0010ffff"
@@ -105,8 +102,8 @@ def segment_bounds(
     """Return the bounds from statistics, by column key, one batch per segment.
 
     Returns:
-        Batches of ``nullable``, ``low`` and ``high`` (if the type has bounds) and ``only_null`` (if true for
-        any file). The masks are 0 or 1.
+        Batches of ``nullable``, ``low`` and ``high`` (if the type has bounds), and ``only_null`` and ``exact`` (if true for
+        any file). The masks are 0 or 1, but for ``exact``, which is Boolean.
 
     Raises:
         SegmentsLost: the store has lost a segment's statistics.
@@ -207,14 +204,15 @@ def _batch(bounds: Bounds) -> pa.RecordBatch:
         "low": bounds.low,
         "high": bounds.high,
         "only_null": pa.array(bounds.only_null.view(np.uint8)) if bounds.only_null.any() else None,
+        "exact": bounds.exact if bounds.exact is not None and pc.any(bounds.exact).as_py() else None,
     }
     return pa.RecordBatch.from_pydict({name: each for name, each in columns.items() if each is not None})
 
 
 def bounds_at(batches: Sequence[pa.RecordBatch], rows: Sequence[npt.NDArray[Any] | None]) -> Bounds:
     """Concatenate bounds of several segments: the given rows of each batch, or all rows for None."""
-    low, high = (_joined(batches, rows, name) for name in ("low", "high"))
-    return Bounds(low, high, _mask(batches, rows, "nullable"), _mask(batches, rows, "only_null"))
+    low, high, exact = (_joined(batches, rows, name) for name in ("low", "high", "exact"))
+    return Bounds(low, high, _mask(batches, rows, "nullable"), _mask(batches, rows, "only_null"), exact)
 
 
 def _joined(
@@ -253,9 +251,8 @@ def least_and_greatest(chosen: Sequence[Chosen], column: KnownColumn) -> tuple[i
         column: not a partition column.
 
     Returns:
-        None if the statistics are not exact; (None, None) if all values are null. Dates are days since the epoch. Always None
-        for strings, which statistics may truncate; timestamps, which are truncated to milliseconds; floats, which leave out
-        NaN; and decimals, which some writers round.
+        None if the bounds of a file are not exact (:mod:`~delvec_kernel.statistics.outer_bounds`), or the column is neither of
+        integers nor of dates; (None, None) if all values are null. Dates are days since the epoch.
 
     Raises:
         SegmentsLost: the store has lost a segment's statistics.
@@ -264,40 +261,20 @@ def least_and_greatest(chosen: Sequence[Chosen], column: KnownColumn) -> tuple[i
     if column.is_partition or (kind not in INTEGER_TYPES and kind != "date"):
         return None
     segments = [segment for segment, _ in chosen]
-    if any(_have_wide_bounds(segments, [rows for _, rows in chosen])):
-        return None
     lows, highs = [], []
     for batch, (_, rows) in zip(segment_bounds(segments, [column])[column.key], chosen, strict=True):
         bounds = bounds_at([batch], [rows])
         valued = pa.array(~bounds.only_null)
         if not pc.any(valued).as_py():
             continue
-        if bounds.low is None or bounds.high is None:
+        if bounds.exact is None or not pc.all(bounds.exact.filter(valued)).as_py():
             return None
+        assert bounds.low is not None  # noqa: S101 - nothing is exact otherwise
+        assert bounds.high is not None  # noqa: S101
         low, high = bounds.low.filter(valued), bounds.high.filter(valued)
-        if low.null_count or high.null_count:
-            return None
         lows.append(pc.min(low).as_py())
         highs.append(pc.max(high).as_py())
     return min(lows, default=None), max(highs, default=None)
-
-
-def _have_wide_bounds(segments: Sequence[Segment], rows: Sequence[Rows | None]) -> Iterator[bool]:
-    """Yield for each segment whether any of these rows has statistics with wide bounds."""
-    kept = _stored_parts(segments, _WIDE_BOUNDS)
-    for segment, some in zip(segments, rows, strict=True):
-        batch = kept.get(segment.id)
-        if batch is None:
-            (texts,) = load_parts([segment], STATS, keep=False)
-            loose = pc.fill_null(
-                pc.match_substring_regex(texts.column("stats"), _HAS_WIDE_BOUNDS), fill_value=False
-            )
-            blob = encoded_batch(pa.RecordBatch.from_arrays([loose], ["loose"]))
-            segment.keep_blob(_WIDE_BOUNDS, blob, new=True)
-            batch, nbytes = decoded(_WIDE_BOUNDS, blob)
-            segment.keep_decoded(_WIDE_BOUNDS, batch, nbytes)
-        column = batch.column("loose")
-        yield bool(pc.any(column if some is None else column.take(pa.array(some))).as_py())
 
 
 # --- bounds of segments -------------------------------------------------------------------------------------

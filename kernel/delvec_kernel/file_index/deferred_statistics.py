@@ -17,15 +17,17 @@ from delvec_kernel.errors import CorruptLog
 from delvec_kernel.file_index.column_bounds import KnownColumn, keep_bounds
 from delvec_kernel.file_index.segment import Segment, SegmentsLost, Summary
 from delvec_kernel.file_index.segment_parts import BLOCK_ROWS, STATS, encoded_batch
-from delvec_kernel.statistics.typed_statistics import STATS_PARSED, typed_bounds, typed_columns
+from delvec_kernel.statistics.typed_statistics import (
+    STATS_PARSED,
+    fields_of_bounds,
+    typed_bounds,
+    typed_columns,
+)
 
 __all__ = ["DEFERRED_ROW", "DeferredStatistics", "StatisticsFile"]
 
 DEFERRED_ROW: Final = "deferred_row"
 """The extra column, after those of FILES_SCHEMA, with the row of a file's statistics in :class:`DeferredStatistics`."""
-
-_NUM_RECORDS: Final = f"{STATS_PARSED}.numRecords"
-_BOUND_FIELDS: Final = ("minValues", "maxValues", "nullCount")
 
 _GROUP: Final = 8
 """Segments that are kept together, after which memory is given back."""
@@ -259,14 +261,16 @@ class DeferredStatistics:
                 column = KnownColumn(names, names, data_type, is_partition=False)
                 if column.key in self._read_columns or not is_wanted(column):
                     continue
-                fields = [".".join((STATS_PARSED, side, *names)) for side in _BOUND_FIELDS]
+                fields = [
+                    f"{STATS_PARSED}.{field}" for field in fields_of_bounds(self._files[0][1].parsed, names)
+                ]
                 segments = [
                     each
                     for each in self._segments.values()
                     if each.source is self and each.blob(column.part) is None
                 ]
                 try:
-                    for segment, adds in self._statistics_of(segments, [_NUM_RECORDS, *fields]):
+                    for segment, adds in self._statistics_of(segments, fields):
                         parsed = _child(adds, STATS_PARSED)
                         records = _child(parsed, "numRecords")
                         bounds = typed_bounds(parsed, pa.nulls(len(adds)), records).get(names)

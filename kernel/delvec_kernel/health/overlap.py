@@ -17,7 +17,8 @@ from delvec_kernel.compaction import partition_numbers
 from delvec_kernel.file_index.column_bounds import bounds_at, known_columns, segment_bounds
 from delvec_kernel.schema.column_paths import ColumnPath, as_in_schema, path_text
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_kernel.statistics.bounds import Bounds, bound_type
+from delvec_kernel.statistics.bounds import Bounds
+from delvec_kernel.statistics.outer_bounds import bound_type
 
 __all__ = ["ColumnOverlap", "Depths", "OverlapFile", "depths", "overlaps"]
 

@@ -1,7 +1,8 @@
 """Bounds of one column's values in a file, from its partition values and statistics.
 
-PROTOCOL.md, "Per-file Statistics". Bounds are outer bounds: they may be wider than the data, never narrower. Where
-writers are known to get statistics wrong, or the protocol leaves a choice, bounds are widened.
+PROTOCOL.md, "Per-file Statistics". Bounds are outer bounds: they may be wider than the data, never narrower. What a writer
+states becomes bounds in one place, :func:`stated_bounds`, whether it is in a log, in a checkpoint's typed columns or in an
+Iceberg table's metrics; :mod:`~delvec_kernel.statistics.outer_bounds` knows what writers lose.
 """
 
 import json
@@ -20,29 +21,28 @@ from delvec_kernel.expressions.expression_kinds import INTEGER_TYPES
 from delvec_kernel.schema.partition_values import parse_column
 from delvec_kernel.schema.types import DataType, DecimalType, PrimitiveType, StructType
 from delvec_kernel.statistics.literal_bounds import DECIMAL_DIGITS, ZONE_MARGIN
+from delvec_kernel.statistics.outer_bounds import outer_bounds, stored_type
 
 __all__ = [
     "Bounds",
     "Mask",
     "Path",
-    "bound_type",
     "column_name",
     "leaf_type",
     "parsed_bounds",
     "partition_bounds",
+    "stated_bounds",
     "statistics_bounds",
-    "widened",
 ]
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Path: TypeAlias = tuple[str, ...]
 
-_MILLISECOND: Final = 1000
-_TRUNCATION: Final = 32
+_TIGHT: Final = "tightBounds"
 _MIN_PIECE_ROWS: Final = 256
 _BLOCK: Final = 1 << 20
+_MOST_DIGITS: Final = 400
 _SECOND_VALUE: Final = r"[}\]]\s*[^\s,}\]]"
-_LAST_CHARACTER: Final = "\U0010ffff"
 _ZONED: Final = r"(?:Z|[+-]\d{2}:?\d{2})$"
 _DATE_FORM: Final = r"^\d{4}-\d{2}-\d{2}$"
 _ZONED_FORM: Final = r"^\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?(?:Z|[+-]\d{2}:\d{2})$"
@@ -59,17 +59,26 @@ class Bounds:
         high: upper bound, likewise.
         nullable: whether the file may contain a null.
         only_null: whether all values are null.
+        exact: whether ``low`` and ``high`` are the least and the greatest value of all physical rows. None: certain for no
+            file. Whatever computes bounds from others leaves it out.
     """
 
     low: pa.Array | pa.Scalar | None
     high: pa.Array | pa.Scalar | None
     nullable: Mask
     only_null: Mask
+    exact: pa.BooleanArray | None = None
 
     def take(self, rows: npt.NDArray[Any]) -> "Bounds":
         """Return the bounds of these files; ``low`` and ``high`` must each be an array or None."""
-        low, high = (None if each is None else each.take(pa.array(rows)) for each in (self.low, self.high))
-        return Bounds(low, high, self.nullable[rows], self.only_null[rows])
+        low, high, exact = (
+            None if each is None else each.take(pa.array(rows)) for each in (self.low, self.high, self.exact)
+        )
+        return Bounds(low, high, self.nullable[rows], self.only_null[rows], exact)
+
+    def with_ends(self, low: pa.Array | None, high: pa.Array | None) -> "Bounds":
+        """Return other bounds for values that are null in the same rows; none of them is exact."""
+        return Bounds(low, high, self.nullable, self.only_null)
 
 
 def column_name(path: Path, schema: StructType) -> Path:
@@ -165,23 +174,48 @@ def parsed_bounds(
     """Like :func:`statistics_bounds`, for columns given as physical names with their types."""
     explicit = _json_schema(columns.items())
     parsed = _read(stats, explicit)
+    count = len(stats)
+    tight = _nested_column(parsed, (_TIGHT,), pa.bool_(), count)
     found = {}
     for names, data_type in columns.items():
-        nulls = _nested_column(parsed, ("nullCount", *names), pa.int64(), len(stats))
-        low = high = None
-        if _stored_type(data_type) is not None:
-            low, high = (
-                _bound(
-                    _nested_column(parsed, (side, *names), _stored_type(data_type), len(stats)),
-                    data_type,
-                    upper=side == "maxValues",
-                )
-                for side in ("minValues", "maxValues")
-            )
-        nullable = _mask(pc.fill_null(pc.greater(nulls, 0), fill_value=True))
-        only_null = _mask(pc.fill_null(pc.equal(nulls, num_records), fill_value=False))
-        found[names] = Bounds(low, high, nullable, only_null)
+        nulls = _nested_column(parsed, ("nullCount", *names), pa.int64(), count)
+        kind = stored_type(data_type)
+        low, high = (
+            None
+            if kind is None
+            else _comparable(_nested_column(parsed, (side, *names), kind, count), data_type)
+            for side in ("minValues", "maxValues")
+        )
+        found[names] = stated_bounds(low, high, data_type, nulls, num_records, tight)
     return found
+
+
+def stated_bounds(
+    low: pa.Array | None,
+    high: pa.Array | None,
+    data_type: DataType,
+    nulls: pa.Array,
+    num_records: pa.Array,
+    tight: pa.Array,
+) -> Bounds:
+    """Return the bounds of a column that follow from what the writers of files have stated.
+
+    Args:
+        low: its minimums, as :func:`~delvec_kernel.statistics.outer_bounds.outer_bounds` takes them.
+        high: its maximums.
+        data_type: of the column.
+        nulls: its null counts.
+        num_records: physical rows.
+        tight: ``tightBounds``, by default true.
+    """
+    nullable = _mask(pc.fill_null(pc.greater(nulls, 0), fill_value=True))
+    only_null = _mask(pc.fill_null(pc.equal(nulls, num_records), fill_value=False))
+    if low is None or high is None:
+        return Bounds(None, None, nullable, only_null)
+    least = outer_bounds(low, data_type, upper=False)
+    greatest = outer_bounds(high, data_type, upper=True)
+    exact = pc.and_(pc.and_(least.exact, greatest.exact), pc.fill_null(tight, fill_value=True))
+    return Bounds(least.values, greatest.values, nullable, only_null, exact)
 
 
 def leaf_type(path: Path, schema: StructType) -> DataType:
@@ -190,25 +224,6 @@ def leaf_type(path: Path, schema: StructType) -> DataType:
     for name in path:
         data_type = data_type.field(name).type if isinstance(data_type, StructType) else data_type
     return data_type
-
-
-def bound_type(data_type: DataType) -> pa.DataType | None:
-    """Return the Arrow type of a column's bounds; None where it has none."""
-    kind = data_type.name if isinstance(data_type, PrimitiveType) else ""
-    days_or_flags = kind in {"boolean", "date", "timestamp", "timestamp_ntz"}
-    return pa.int64() if days_or_flags else _stored_type(data_type)
-
-
-def _stored_type(data_type: DataType) -> pa.DataType | None:
-    """Return the Arrow type in which a bound is read from JSON; None where bounds are not used."""
-    if isinstance(data_type, DecimalType):
-        return pa.decimal128(DECIMAL_DIGITS, data_type.scale)
-    name = data_type.name if isinstance(data_type, PrimitiveType) else ""
-    if name in INTEGER_TYPES:
-        return pa.int64()
-    if name in {"float", "double"}:
-        return pa.float64()
-    return pa.string() if name in {"string", "date", "timestamp", "timestamp_ntz"} else None
 
 
 def _is_float(data_type: DataType) -> bool:
@@ -221,15 +236,17 @@ def _json_schema(wanted: Iterable[tuple[Path, DataType]]) -> pa.Schema:
         if isinstance(data_type, StructType):
             continue
         leaves: list[tuple[str, pa.DataType | None]] = [("nullCount", pa.int64())]
-        leaves += [("minValues", _stored_type(data_type))]
-        # A float's maximum is never used: see _bound.
-        leaves += [] if _is_float(data_type) else [("maxValues", _stored_type(data_type))]
+        leaves += [("minValues", stored_type(data_type))]
+        # A float's maximum is never used: see outer_bounds.
+        leaves += [] if _is_float(data_type) else [("maxValues", stored_type(data_type))]
         for side, leaf in leaves:
             if leaf is not None:
                 node = tree.setdefault(side, {})
                 for name in names[:-1]:
                     node = node.setdefault(name, {})
                 node[names[-1]] = leaf
+    if tree:
+        tree[_TIGHT] = pa.bool_()
     return pa.schema([pa.field(name, _arrow(node)) for name, node in tree.items()])
 
 
@@ -311,7 +328,9 @@ def _parse_singly(text: str | None, explicit: pa.Schema) -> dict[str, Any]:
         document = json.loads(text or "{}", parse_float=Decimal)
     except (ValueError, RecursionError):
         return {}
-    return {field.name: _of_type(_get(document, field.name), field.type) for field in explicit}
+    found = {field.name: _of_type(_get(document, field.name), field.type) for field in explicit}
+    # What is neither true nor missing says nothing that can be relied on.
+    return found | {_TIGHT: not isinstance(document, dict) or document.get(_TIGHT, True) is True}
 
 
 def _get(document: Any, name: str) -> Any:
@@ -327,6 +346,8 @@ def _of_type(value: Any, kind: pa.DataType) -> Any:
         # Writers that truncate between two surrogates leave one that UTF-8 cannot encode.
         whole = isinstance(value, str) and value == value.encode(errors="ignore").decode()
         return value if whole else None
+    if pa.types.is_boolean(kind):
+        return None
     numeric = isinstance(value, int | Decimal | str) and not isinstance(value, bool)
     return _number(value, kind) if numeric else None
 
@@ -334,6 +355,8 @@ def _of_type(value: Any, kind: pa.DataType) -> Any:
 def _number(value: int | Decimal | str, kind: pa.DataType) -> Any:
     try:
         number = Decimal(value)
+        if number.is_finite() and number.adjusted() > _MOST_DIGITS:
+            return None  # int() of 1e999999999 takes hours
         if pa.types.is_floating(kind):
             return float(number) if number.is_finite() else None
         if pa.types.is_integer(kind):
@@ -356,46 +379,15 @@ def _nested_column(parsed: pa.Table | None, names: Sequence[str], kind: pa.DataT
     return array if array.type == kind else pa.nulls(length, kind)
 
 
-def _bound(stored: pa.Array, data_type: DataType, *, upper: bool) -> pa.Array | None:
-    """Convert a column's minValues or maxValues, as read from JSON, to safe bounds."""
-    name = data_type.name if isinstance(data_type, PrimitiveType) else "decimal"
+def _comparable(stored: pa.Array, data_type: DataType) -> pa.Array:
+    """Convert a column's minValues or maxValues, as read from JSON, to the column's type."""
+    name = data_type.name if isinstance(data_type, PrimitiveType) else ""
     if name == "date":
-        stored = _parsed(stored, _DATE_FORM, pa.date32())
-    elif name in {"timestamp", "timestamp_ntz"}:
-        form, zone = (_ZONED_FORM, "UTC") if name == "timestamp" else (_LOCAL_FORM, None)
-        stored = _parsed(stored, form, pa.timestamp("us", zone))
-    return widened(stored, data_type, upper=upper)
-
-
-def widened(stored: pa.Array, data_type: DataType, *, upper: bool) -> pa.Array | None:
-    """Convert a writer's minimums or maximums to safe bounds; None if they imply none.
-
-    Args:
-        stored: in the column's own type, timestamps in microseconds.
-        data_type: of the column, one that has bounds.
-        upper: whether they are maximums.
-    """
-    name = data_type.name if isinstance(data_type, PrimitiveType) else "decimal"
-    if name in {"float", "double"}:
-        # Writers that copy a Parquet footer's maximum ignore NaN, which sorts above every number.
-        if upper:
-            return None
-        nearest = stored.cast(pa.float32(), safe=False).cast(pa.float64())
-        low = nearest if name == "float" else stored.cast(pa.float64())
-        return pc.if_else(pc.is_finite(low), low, pa.scalar(None, pa.float64()))
-    if name == "date":
-        return stored.cast(pa.int32()).cast(pa.int64())
+        return _parsed(stored, _DATE_FORM, pa.date32())
     if name in {"timestamp", "timestamp_ntz"}:
-        micros = stored.cast(pa.int64())
-        # Writers truncate to milliseconds: down or, before 1970, towards the epoch.
-        lower = pc.if_else(pc.less_equal(micros, 0), pc.subtract(micros, _MILLISECOND), micros)
-        return pc.add(micros, _MILLISECOND) if upper else lower
-    if name == "string" and upper:
-        # A writer may have truncated it without appending the character that keeps it an upper bound.
-        cut = pc.equal(pc.utf8_length(stored), _TRUNCATION)
-        return pc.if_else(cut, pc.binary_join_element_wise(stored, _LAST_CHARACTER, ""), stored)
-    kind = bound_type(data_type)
-    return stored if stored.type == kind else stored.cast(kind)
+        form, zone = (_ZONED_FORM, "UTC") if name == "timestamp" else (_LOCAL_FORM, None)
+        return _parsed(stored, form, pa.timestamp("us", zone))
+    return stored
 
 
 def _parsed(texts: pa.Array, form: str, kind: pa.DataType) -> pa.Array:

@@ -1,6 +1,6 @@
 """Statistics of a compacted file, merged from those of its source files."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from math import copysign, isfinite
@@ -8,8 +8,11 @@ from re import ASCII
 from re import compile as pattern
 from typing import Any, Final
 
+import pyarrow as pa
+
 from delvec_kernel.schema.types import DataType, DecimalType, PrimitiveType, StructType
-from delvec_kernel.statistics.file_statistics import Number, dump, load
+from delvec_kernel.statistics.file_statistics import Number, bound, dump, load
+from delvec_kernel.statistics.outer_bounds import outer_bounds, stored_type
 
 __all__ = ["merged"]
 
@@ -22,7 +25,8 @@ _COMPARABLE: Final = _INTEGERS | _TIMESTAMPS | {"float", "double", "string", "da
 def merged(statistics: Sequence[str], num_rows: Sequence[int], schema: StructType) -> str:
     """Return the ``stats`` of a file that holds all physical rows of several files.
 
-    Null counts are summed. With wide bounds only 0 and "all rows" are meaningful, and the sum keeps both.
+    Null counts are summed. With wide bounds only 0 and "all rows" are meaningful, and the sum keeps both. A bound is the
+    outermost as written, unless another one may stand for a value beyond it, which its writer has rounded or cut.
 
     Args:
         statistics: JSON text of each file, as in the log.
@@ -34,48 +38,89 @@ def merged(statistics: Sequence[str], num_rows: Sequence[int], schema: StructTyp
     """
     found = [load(each) for each in statistics]
     rows = sum(num_rows)
-    low, high, nulls = _merge_struct(
-        [[each.get(side) for each in found] for side in ("minValues", "maxValues", "nullCount")],
-        num_rows,
-        schema,
-    )
+    sides = [[each.get(side) for each in found] for side in ("minValues", "maxValues", "nullCount")]
+    merging = _Merging(num_rows)
+    low, high, nulls = merging.struct(sides, schema)
     return dump(
         {
             "numRecords": Number(rows),
             "minValues": low,
             "maxValues": high,
             "nullCount": nulls,
-            "tightBounds": all(each.get("tightBounds") is not False for each in found),
+            "tightBounds": merging.are_exact and all(each.get("tightBounds") is not False for each in found),
         }
     )
 
 
-def _merge_struct(
-    sides: Sequence[Sequence[Any]], num_rows: Sequence[int], schema: StructType
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    found: tuple[dict[str, Any], dict[str, Any], dict[str, Any]] = ({}, {}, {})
-    for item in schema.fields:
-        name = item.physical_name
-        below = [[_get(each, name) for each in side] for side in sides]
-        if isinstance(item.type, StructType):
-            for side, inner in zip(found, _merge_struct(below, num_rows, item.type), strict=True):
-                if inner:
-                    side[name] = inner
-            continue
-        lows, highs, nulls = below
-        counts = [_count(each) for each in nulls]
-        known = [each for each in counts if each is not None]
-        if len(known) == len(counts):
-            found[2][name] = Number(sum(known))
-        # A file with only nulls has no bounds, and must not make the others' unknown.
-        needed = [count != rows for count, rows in zip(counts, num_rows, strict=True)]
-        for side, values, choose in ((found[0], lows, min), (found[1], highs, max)):
-            bound = _outermost(
-                [each for each, wanted in zip(values, needed, strict=True) if wanted], item.type, choose
-            )
-            if bound is not None:
-                side[name] = bound
-    return found
+class _Merging:
+    """The bounds and null counts of one merged file.
+
+    Attributes:
+        are_exact: whether each bound is as exact as those that it was merged from.
+    """
+
+    def __init__(self, num_rows: Sequence[int]) -> None:
+        self.are_exact = True
+        self._num_rows = num_rows
+
+    def struct(
+        self, sides: Sequence[Sequence[Any]], schema: StructType
+    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """Return minimums, maximums and null counts, given those of each file, at one level of the schema."""
+        found: tuple[dict[str, Any], dict[str, Any], dict[str, Any]] = ({}, {}, {})
+        for item in schema.fields:
+            name = item.physical_name
+            below = [[_get(each, name) for each in side] for side in sides]
+            if isinstance(item.type, StructType):
+                for side, inner in zip(found, self.struct(below, item.type), strict=True):
+                    if inner:
+                        side[name] = inner
+                continue
+            counts = [_count(each) for each in below[2]]
+            known = [each for each in counts if each is not None]
+            if len(known) == len(counts):
+                found[2][name] = Number(sum(known))
+            # A file with only nulls has no bounds, and must not make the others' unknown.
+            needed = [count != rows for count, rows in zip(counts, self._num_rows, strict=True)]
+            for side, values, upper in ((found[0], below[0], False), (found[1], below[1], True)):
+                outermost = self._outermost(
+                    [each for each, wanted in zip(values, needed, strict=True) if wanted],
+                    item.type,
+                    upper=upper,
+                )
+                if outermost is not None:
+                    side[name] = outermost
+        return found
+
+    def _outermost(self, values: Sequence[Any], kind: DataType, *, upper: bool) -> Any:
+        """Return the least or greatest bound; None where one is missing or they cannot be compared."""
+        keys = [_key(each, kind) for each in values]
+        if not keys or any(key is None for key in keys):
+            return None
+        choose = max if upper else min
+        try:
+            place = choose(range(len(keys)), key=keys.__getitem__)
+            implied = _implied(keys, kind, upper=upper)
+        except (
+            TypeError,
+            pa.ArrowInvalid,
+            OverflowError,
+        ):  # timestamps with and without a zone, or numbers out of range
+            return None
+        if implied is None or implied[place] == choose(implied):
+            return values[place]
+        self.are_exact = False
+        return bound(choose(implied), kind, upper=upper)
+
+
+def _implied(keys: Sequence[Any], kind: DataType, *, upper: bool) -> list[Any] | None:
+    """Return the outer bounds that bounds imply; None where they have the same order."""
+    name = kind.name if isinstance(kind, PrimitiveType) else ""
+    if name == "date" or name in _TIMESTAMPS:
+        return None
+    stated = [key[0] for key in keys] if name in {"float", "double"} else keys
+    values = outer_bounds(pa.array(stated, stored_type(kind)), kind, upper=upper).values
+    return None if values is None else list(values.to_pylist())
 
 
 def _get(value: Any, name: str) -> Any:
@@ -86,17 +131,6 @@ def _count(value: Any) -> int | None:
     try:
         return int(value) if isinstance(value, Number) and int(value) >= 0 else None
     except ValueError:
-        return None
-
-
-def _outermost(values: Sequence[Any], kind: DataType, choose: Callable[..., Any]) -> Any:
-    """Return the least or greatest bound, as written; None where one is missing or they cannot be compared."""
-    keys = [_key(each, kind) for each in values]
-    if not keys or any(key is None for key in keys):
-        return None
-    try:
-        return choose(zip(keys, values, strict=True), key=lambda pair: pair[0])[1]
-    except TypeError:  # timestamps with and without a zone
         return None
 
 

@@ -4,18 +4,19 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec_kernel.schema.types import DataType, DecimalType, PrimitiveType
-from delvec_kernel.statistics.bounds import Bounds, Path, widened
+from delvec_kernel.statistics.bounds import Bounds, Path, stated_bounds
 
-__all__ = ["STATS_PARSED", "typed_bounds", "typed_columns"]
+__all__ = ["STATS_PARSED", "fields_of_bounds", "typed_bounds", "typed_columns"]
 
 STATS_PARSED: Final = "stats_parsed"
 """The extra column, after those of FILES_SCHEMA, that holds typed statistics in a checkpoint's batches."""
 
+_SIDES: Final = ("minValues", "maxValues", "nullCount")
+_TIGHT: Final = "tightBounds"
 _MAX_COLUMNS: Final = 64
 """Columns; a wider table's other columns are parsed on demand."""
 _OLDEST_DATE: Final = date(1582, 10, 15)
@@ -49,9 +50,10 @@ def typed_bounds(
     """
     if pc.any(pc.and_(pc.is_valid(stats), pc.is_null(parsed))).as_py():
         return {}
-    sides = {name: _child(parsed, name) for name in ("minValues", "maxValues", "nullCount")}
+    sides = {name: _child(parsed, name) for name in _SIDES}
     if not pa.types.is_struct(sides["minValues"].type):
         return {}
+    tight = _child(parsed, _TIGHT).cast(pa.bool_())
     found: dict[Path, tuple[DataType, Bounds]] = {}
     for names, low in _leaves(sides["minValues"], ()):
         data_type = _delta_type(low.type)
@@ -60,14 +62,8 @@ def typed_bounds(
             continue
         if nulls is None or not pa.types.is_integer(nulls.type):
             nulls = pa.nulls(len(parsed), pa.int64())
-        nullable = pc.fill_null(pc.greater(nulls, 0), fill_value=True)
-        only_null = pc.fill_null(pc.equal(nulls, num_records), fill_value=False)
         high = pa.nulls(len(parsed), low.type) if high is None else high
-        bounds = Bounds(
-            widened(_comparable(low), data_type, upper=False),
-            widened(_comparable(high), data_type, upper=True),
-            *(np.asarray(each.to_numpy(zero_copy_only=False), np.bool_) for each in (nullable, only_null)),
-        )
+        bounds = stated_bounds(_comparable(low), _comparable(high), data_type, nulls, num_records, tight)
         found[names] = (data_type, bounds)
     return found
 
@@ -83,6 +79,12 @@ def typed_columns(parsed: pa.StructType) -> Mapping[Path, DataType]:
         if data_type is not None:
             found[names] = data_type
     return found
+
+
+def fields_of_bounds(parsed: pa.StructType, names: Path) -> list[str]:
+    """Return the dotted names of the fields from which :func:`typed_bounds` computes one column's bounds."""
+    sides = [".".join((side, *names)) for side in _SIDES]
+    return ["numRecords", *sides, *([_TIGHT] if parsed.get_field_index(_TIGHT) >= 0 else [])]
 
 
 def _child(value: pa.Array, name: str) -> pa.Array:
