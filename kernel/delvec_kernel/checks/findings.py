@@ -77,7 +77,7 @@ INVARIANTS: Final = {
     ),
     "iceberg-counts": "The counts in manifest lists and snapshots match their files.",
     "iceberg-history": (
-        "Older Iceberg snapshots that have not expired still have their manifests and delete files."
+        "Older Iceberg snapshots that have not expired still have their manifests, delete files and data files."
     ),
 }
 """Descriptions of the invariants, by code."""

@@ -49,6 +49,7 @@ from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.table_properties import ICEBERG_FORMAT_VERSIONS, is_true
 from delvec_service.iceberg.directory import IcebergDirectory, Published
 from delvec_service.iceberg.external_catalogs import CATALOG, ExternalCatalogs
+from delvec_service.iceberg.lost_files import lost_files, passing_files
 from delvec_service.iceberg.manifest_files import ManifestFiles, ManifestIndex
 from delvec_service.iceberg.snapshot_writer import FilesNotFound, ShownVersion, SnapshotWriter
 from delvec_service.logs import logger
@@ -355,6 +356,9 @@ class _Increment:
             commits = self._loader.commits(self._table.objects, self._table.name, range(first, last + 1))
         except MissingLogFile as error:
             raise _ConvertWhole("commits since the last conversion are gone") from error
+        # What VACUUM has deleted, and versions in between need, makes their snapshots unreadable.
+        passing = set() if squash else passing_files(commits, self._table.location)
+        squash = squash or any(True for _ in lost_files(self._table, sorted(passing)))
         groups = [commits] if squash else [[commit] for commit in commits]
         current = self._first_definition(commits, groups)
         for group in groups:

@@ -53,6 +53,7 @@ from delvec_kernel.table_properties import is_true
 from delvec_service.iceberg.conversion import FORMAT_VERSIONS, definition_of
 from delvec_service.iceberg.delete_check import DeletesCheck, DeltaVector
 from delvec_service.iceberg.directory import IcebergDirectory, Published
+from delvec_service.iceberg.lost_files import lost_files
 from delvec_service.iceberg.manifest_files import ManifestFiles, ManifestIndex
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.open_table import OpenTable
@@ -183,7 +184,7 @@ class _Check:
             found += sequence_findings(data, deletes, self._of)
             found += row_id_findings(data, self._of)
         found += DeletesCheck(self._table, self._directory, self._of).findings(by_data_file, vectors)
-        found += self._history()
+        found += self._history(data)
 
     # --- the metadata -----------------------------------------------------------------------------------
 
@@ -390,10 +391,10 @@ class _Check:
 
     # --- history ----------------------------------------------------------------------------------------
 
-    def _history(self) -> Iterator[Finding]:
-        """Report missing files of older snapshots that have not expired."""
+    def _history(self, current: pa.Table) -> Iterator[Finding]:
+        """Report missing files of older snapshots that have not expired; the newest has Delta's, which `check` looks up."""
         gone = set(expired_snapshots(self._metadata, time.time_ns() // 1_000_000))
-        seen: set[str] = set()
+        seen = set(current["path"].to_pylist())
         for snapshot in self._metadata["snapshots"]:
             if snapshot["snapshot-id"] in gone or snapshot["snapshot-id"] == self._of.snapshot.get(
                 "snapshot-id"
@@ -413,15 +414,16 @@ class _Check:
                 )
 
     def _missing(self, snapshot: Any, seen: set[str]) -> Sequence[str]:
-        paths = []
+        data, deletes = set[str](), set[str]()
         for manifest in self._manifests.of_snapshot(snapshot):
             if manifest["manifest_path"] in seen:
                 continue
             seen.add(manifest["manifest_path"])
-            if manifest["content"] == DATA:
-                self._directory.get(manifest["manifest_path"])
-                continue
-            paths += [entry["data_file"]["file_path"] for entry in self._manifests.live(manifest)]
-        wanted = set(paths) - seen
-        seen |= wanted
-        return [path for path in sorted(wanted) if not self._directory.has(path)]
+            entries = self._manifests.live(manifest)
+            paths = {entry["data_file"]["file_path"] for entry in entries} - seen
+            seen |= paths
+            (data if manifest["content"] == DATA else deletes).update(paths)
+        return [
+            *(path for path in sorted(deletes) if not self._directory.has(path)),
+            *lost_files(self._table, sorted(data)),
+        ]
