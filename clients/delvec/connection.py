@@ -272,6 +272,8 @@ class Connection:
             if replace:
                 there.replace_with(definition)
             return there
+        if location is not None:
+            self._service.opened_by_location(resource, request(TableRequest, location=location, name=name))
         return DeltaTable(self._service, resource, chosen, self._retries)
 
     def _existing(
@@ -421,7 +423,7 @@ class Connection:
         return table, Metrics(done.operation_metrics, done.version)
 
     def table(self, name_or_location: str | os.PathLike[str], engine: Any = None) -> DeltaTable:
-        """Return an existing table. A table given by location is registered if it is not yet.
+        """Return an existing table. A table given by location is registered if it is not yet, or no longer.
 
         Args:
             name_or_location: which table.
@@ -440,10 +442,11 @@ class Connection:
             return DeltaTable(
                 self._service, answer(TableResource, self._service.get(path)), chosen, self._retries
             )
-        resource = self._resolve(location)
+        resource, body = self._resolve(location), request(TableRequest, location=location)
         if resource is None:
-            body = request(TableRequest, location=location)
-            resource = answer(TableResource, self._service.post("/v1/tables", body))
+            resource = self._service.register(body)
+        else:
+            self._service.opened_by_location(resource, body)
         return DeltaTable(self._service, resource, chosen, self._retries)
 
     def tables(self, namespace: str | None = None) -> list[TableResource]:
@@ -513,8 +516,7 @@ class Connection:
                 locations.
         """
         body = request(TableRequest, location=locations.absolute(os.fspath(location)), name=name)
-        resource = answer(TableResource, self._service.post("/v1/tables", body))
-        return DeltaTable(self._service, resource, self._engine(engine), self._retries)
+        return DeltaTable(self._service, self._service.register(body), self._engine(engine), self._retries)
 
     def rename(self, name_or_location: str | os.PathLike[str], name: str, engine: Any = None) -> DeltaTable:
         """Rename a registered table, or give it its first name. Location, id and files do not change.

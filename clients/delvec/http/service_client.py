@@ -51,6 +51,7 @@ from delvec_kernel.wire import (
     CommitRequest,
     PlanRequest,
     PlanResponse,
+    TableRequest,
     TableResource,
 )
 
@@ -60,6 +61,7 @@ _Answer = TypeVar("_Answer")
 _Entry = TypeVar("_Entry")
 _Model = TypeVar("_Model", bound=BaseModel)
 
+_TABLES = "/v1/tables"
 _PAGE = 1000
 _RETRIES = 3
 _COMMIT_RETRIES = 6
@@ -122,6 +124,7 @@ class ServiceClient:
         self._vended = vended
         self._credentials: dict[str, TableCredentials] = {}
         self._sleep = sleep
+        self._opened: dict[str, tuple[TableResource, TableRequest]] = {}
         self._http = httpx.Client(
             base_url=url,
             headers=headers,
@@ -147,6 +150,16 @@ class ServiceClient:
         for location, credentials in self._credentials.items():
             forget_credentials(location, credentials)
         self._http.close()
+
+    def register(self, body: TableRequest) -> TableResource:
+        """Register the table at a location."""
+        found = answer(TableResource, self.post(_TABLES, body))
+        self.opened_by_location(found, body)
+        return found
+
+    def opened_by_location(self, resource: TableResource, body: TableRequest) -> None:
+        """Register a table with this request if the service later does not find it: its database may be lost."""
+        self._opened[resource.id] = resource, body
 
     def opens(self, resource: TableResource) -> None:
         """Use vended credentials for the files of a table from now on, if the service issues them."""
@@ -230,6 +243,9 @@ class ServiceClient:
                 pass
 
         headers = _new_key()
+        for table_id, (resource, _) in list(self._opened.items()):
+            if path in (table_path(table_id), table_path(resource.name)):
+                self._opened.pop(table_id, None)
         self._repeat(send)
 
     def plan(self, path: str, request: PlanRequest) -> tuple[PlanResponse, pa.Table]:
@@ -253,7 +269,7 @@ class ServiceClient:
             with self._send("POST", path, body=request, accept=ARROW_STREAM) as response:
                 return read_plan(response, kind)
 
-        plan, files = self._repeat(read)
+        plan, files = self._registered(path, lambda: self._repeat(read))
         if self.roots:
             vectors = files["deletion_vector"].combine_chunks()
             absolute = vectors.filter(pc.equal(pc.struct_field(vectors, "storageType"), "p"))
@@ -281,7 +297,32 @@ class ServiceClient:
                 except ValueError as error:
                     raise not_delvec(response) from error
 
-        return self._repeat(read) if repeatable else read()
+        return self._registered(path, lambda: self._repeat(read) if repeatable else read())
+
+    def _registered(self, path: str, ask: Callable[[], _Answer]) -> _Answer:
+        """Return an answer; if a table that was opened by location is not found, register it and ask once more."""
+        try:
+            return ask()
+        except TableNotFound:
+            if not self._register_again(path.removeprefix(f"{_TABLES}/").partition("/")[0]):
+                raise
+        return ask()
+
+    def _register_again(self, table_id: str) -> bool:
+        """Return whether the table was opened by location and could be registered."""
+
+        def send() -> None:
+            with self._send("POST", _TABLES, body=body, headers=headers):
+                pass
+
+        if table_id not in self._opened:
+            return False
+        (_, body), headers = self._opened[table_id], _new_key()
+        try:
+            self._repeat(send)
+        except DelvecError:  # that the table is not found says more than why it cannot be registered
+            return False
+        return True
 
     @contextmanager
     def _send(
@@ -372,7 +413,7 @@ def _new_key() -> dict[str, str]:
 
 def table_path(table: str, *rest: str) -> str:
     """Return the path of a table's resource; ``table`` is a name or an id."""
-    return "/".join(["/v1/tables", quote(table, safe=""), *rest])
+    return "/".join([_TABLES, quote(table, safe=""), *rest])
 
 
 def request(model: type[_Model], **values: Any) -> _Model:
