@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from delvec.scan import Scan
@@ -104,7 +105,7 @@ def to_table_type(array: pa.Array, kind: DataType, target: pa.DataType, *, mappe
     """Return the values as ``target``, the Arrow form of ``kind``.
 
     Args:
-        array: as in the file.
+        array: as in the file, whose type has been checked (:mod:`delvec_kernel.parquet.file_types`).
         kind: the table's type; with physical names if column mapping is on.
         target: from :meth:`StructType.to_arrow`.
         mapped: whether fields are found by physical name.
@@ -177,9 +178,12 @@ def _leaf(array: pa.Array, kind: DataType, target: pa.DataType) -> pa.Array:
         return pa.nulls(len(array), target)
     if pa.types.is_timestamp(target):
         _expect(array, kind, fits=pa.types.is_timestamp(source) or pa.types.is_date(source))
-        # Time zones in files are always UTC, so only the label changes. Finer units are truncated.
+        # Time zones in files are always UTC, so only the label changes.
         moments = array if pa.types.is_timestamp(source) else array.cast(pa.timestamp("us"))
-        moments = moments.cast(pa.timestamp("us", moments.type.tz), safe=False)
+        if moments.type.unit == "ns":
+            # As Spark cuts INT96; a cast would round towards 1970.
+            moments = pc.floor_temporal(moments, unit="microsecond")
+        moments = moments.cast(pa.timestamp("us", moments.type.tz))
         return moments.view(target)
     _expect(array, kind, fits=_may_become(source, kind))
     if isinstance(kind, DecimalType) and pa.types.is_integer(source):
@@ -207,7 +211,7 @@ _SOURCES: Final = {
     "float": (pa.types.is_floating,),
     "double": (pa.types.is_floating, pa.types.is_integer),
     "boolean": (pa.types.is_boolean,),
-    "date": (pa.types.is_date,),
+    "date": (pa.types.is_date, pa.types.is_int32),
     "string": _TEXT,
     "binary": _TEXT,
 }

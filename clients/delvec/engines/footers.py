@@ -13,7 +13,7 @@ from delvec_kernel.errors import DelvecError
 from delvec_kernel.storage import files as storage
 from delvec_kernel.storage.parquet_footers import check_footer
 
-__all__ = ["int96_columns", "rows_in", "with_row_counts"]
+__all__ = ["rows_in", "with_row_counts"]
 
 _CONCURRENT: Final = 16
 _MOST: Final = 1000
@@ -53,16 +53,6 @@ def with_row_counts(scan: Scan) -> Scan:
     known = pa.array([found.get(path, number) for path, number in columns], counts.type)
     position = scan.files.schema.get_field_index("num_records")
     return replace(scan, files=scan.files.set_column(position, scan.files.schema.field(position), known))
-
-
-def int96_columns(scan: Scan, path: str) -> frozenset[str]:
-    """Return the INT96 columns of a file in lower case; none if the file cannot be read."""
-    try:
-        schema = _footer(scan, path).schema
-    except (OSError, pa.ArrowException):
-        return frozenset()
-    columns = (schema.column(number) for number in range(len(schema)))
-    return frozenset(each.path.lower() for each in columns if each.physical_type == "INT96")
 
 
 def _footer(scan: Scan, path: str) -> pq.FileMetaData:

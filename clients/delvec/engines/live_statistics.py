@@ -11,6 +11,7 @@ from pyroaring import BitMap64
 
 from delvec.engines.calendar import is_legacy
 from delvec.engines.data_file import DataFile, open_data_file, position_of, reading, to_table_type
+from delvec.engines.file_schemas import checked_schema
 from delvec.scan import Scan
 from delvec_kernel.errors import CorruptTable
 from delvec_kernel.schema.column_mapping import is_mapped
@@ -78,6 +79,9 @@ def _of_file(scan: Scan, path: str, count: int | None, deleted: BitMap64) -> str
                 version=scan.version,
                 file=path,
             )
+        checked_schema(
+            file, opened.metadata, fields, scan.configuration.get("delta.columnMapping.mode", "none")
+        )
         for batch in _live_rows(opened, fields, deleted, mapped=mapped):
             collector.update(batch)
         footer = {

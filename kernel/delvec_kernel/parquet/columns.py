@@ -10,15 +10,24 @@ from typing import Final, Literal
 from delvec_kernel.parquet.footer import Footer
 from delvec_kernel.parquet.thrift import BINARY, INTEGERS, STRUCT, CompactReader
 
-__all__ = ["Column", "ColumnKind", "Physical", "flat_columns"]
+__all__ = ["Column", "ColumnKind", "Physical", "SchemaElement", "flat_columns", "schema_elements"]
 
 _SCHEMA, _COLUMN_ORDERS = 2, 7
 _TRUE, _FALSE, _BYTE = 1, 2, 3
 _MOST: Final = 100_000
 """Maximum elements of a schema."""
 
-Physical = Literal["int32", "int64", "binary", "fixed", "other"]
-_PHYSICAL: Final[dict[int, Physical]] = {1: "int32", 2: "int64", 6: "binary", 7: "fixed"}
+Physical = Literal["boolean", "int32", "int64", "int96", "float", "double", "binary", "fixed", "other"]
+_PHYSICAL: Final[dict[int, Physical]] = {
+    0: "boolean",
+    1: "int32",
+    2: "int64",
+    3: "int96",
+    4: "float",
+    5: "double",
+    6: "binary",
+    7: "fixed",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +35,9 @@ class ColumnKind:
     """What a column's annotation says about its values.
 
     Attributes:
-        name: ``integer`` (signed; also without annotation), ``string``, ``date``, ``decimal``, ``timestamp``, ``none``
-            (binary values without annotation), or ``other``.
+        name: ``integer`` (signed; also without annotation), ``unsigned``, ``string``, ``date``, ``decimal``, ``timestamp``,
+            ``time``, ``enum``, ``json``, ``bson``, ``uuid``, ``float16``, ``interval``, ``null`` (only NULLs), ``none`` (other
+            values without annotation), or ``other``.
         bits: of an integer, if annotated.
         precision: of a decimal.
         scale: likewise.
@@ -46,13 +56,34 @@ class ColumnKind:
 _OTHER: Final = ColumnKind("other")
 _CONVERTED: Final = {
     0: ColumnKind("string"),
+    4: ColumnKind("enum"),
     6: ColumnKind("date"),
+    7: ColumnKind("time"),
+    8: ColumnKind("time"),
     9: ColumnKind("timestamp", unit="ms", is_utc=True),
     10: ColumnKind("timestamp", unit="us", is_utc=True),
+    11: ColumnKind("unsigned", bits=8),
+    12: ColumnKind("unsigned", bits=16),
+    13: ColumnKind("unsigned", bits=32),
+    14: ColumnKind("unsigned", bits=64),
     15: ColumnKind("integer", bits=8),
     16: ColumnKind("integer", bits=16),
     17: ColumnKind("integer", bits=32),
     18: ColumnKind("integer", bits=64),
+    19: ColumnKind("json"),
+    20: ColumnKind("bson"),
+    21: ColumnKind("interval"),
+}
+_LOGICAL: Final = {
+    1: "string",
+    4: "enum",
+    6: "date",
+    7: "time",
+    11: "null",
+    12: "json",
+    13: "bson",
+    14: "uuid",
+    15: "float16",
 }
 _CONVERTED_DECIMAL: Final = 5
 
@@ -81,7 +112,23 @@ class Column:
 
 
 @dataclass(slots=True)
-class _Element:
+class SchemaElement:
+    """An entry of a schema: a group or a column, as it is in the footer.
+
+    Attributes:
+        name: in the file.
+        physical: number of its physical type; None for a group.
+        length: of fixed-size values in bytes.
+        repetition: 0 required, 1 optional, 2 repeated.
+        children: number of entries directly below it.
+        converted: number of its older annotation, or None.
+        scale: of a decimal.
+        precision: likewise.
+        field_id: or None.
+        logical: its newer annotation, of a column; or None.
+        logical_number: the number of its newer annotation, or None.
+    """
+
     name: str = ""
     physical: int | None = None
     length: int = 0
@@ -92,6 +139,23 @@ class _Element:
     precision: int = 0
     field_id: int | None = None
     logical: ColumnKind | None = None
+    logical_number: int | None = None
+
+    @property
+    def stored_as(self) -> Physical:
+        """Its physical type."""
+        return "other" if self.physical is None else _PHYSICAL.get(self.physical, "other")
+
+    @property
+    def kind(self) -> ColumnKind:
+        """What its annotations say about its values; the newer one counts."""
+        if self.logical is not None:
+            return self.logical
+        if self.converted is None:
+            return ColumnKind("integer" if self.stored_as in {"int32", "int64"} else "none")
+        if self.converted == _CONVERTED_DECIMAL:
+            return ColumnKind("decimal", precision=self.precision, scale=self.scale)
+        return _CONVERTED.get(self.converted, _OTHER)
 
 
 _NUMBERS: Final = {
@@ -117,11 +181,7 @@ def flat_columns(footer: Footer) -> tuple[list[Column], list[str]]:
     parts = dict(footer.same)
     if _SCHEMA not in parts:
         raise ValueError("the footer has no schema")
-    reader = CompactReader(parts[_SCHEMA])
-    count, inner = reader.list_header()
-    if inner != STRUCT or not 0 < count <= _MOST:
-        raise ValueError("the schema is malformed")
-    elements = [_element(reader) for _ in reader.items(count)]
+    elements = schema_elements(CompactReader(parts[_SCHEMA]))
     orders = _orders(parts.get(_COLUMN_ORDERS))
     found: list[Column] = []
     names: list[str] = []
@@ -140,7 +200,20 @@ def flat_columns(footer: Footer) -> tuple[list[Column], list[str]]:
     return found, names
 
 
-def _end(elements: Sequence[_Element], start: int) -> tuple[int, int]:
+def schema_elements(reader: CompactReader) -> list[SchemaElement]:
+    """Read the entries of a schema, depth-first from the root.
+
+    Raises:
+        ValueError: it is malformed.
+        IndexError: it is truncated.
+    """
+    count, inner = reader.list_header()
+    if inner != STRUCT or not 0 < count <= _MOST:
+        raise ValueError("the schema is malformed")
+    return [_element(reader) for _ in reader.items(count)]
+
+
+def _end(elements: Sequence[SchemaElement], start: int) -> tuple[int, int]:
     """Return the place after an element and all below it, and the number of leaves."""
     place, left, leaves = start, 1, 0
     while left:
@@ -153,62 +226,54 @@ def _end(elements: Sequence[_Element], start: int) -> tuple[int, int]:
     return place, leaves
 
 
-def _column(element: _Element, number: int, *, is_ordered: bool) -> Column:
-    physical: Physical = _PHYSICAL.get(element.physical or 0, "other")
+def _column(element: SchemaElement, number: int, *, is_ordered: bool) -> Column:
     return Column(
-        element.name, number, element.field_id, physical, element.length, _kind(element, physical), is_ordered
+        element.name,
+        number,
+        element.field_id,
+        element.stored_as,
+        element.length,
+        element.kind,
+        is_ordered,
     )
 
 
-def _kind(element: _Element, physical: Physical) -> ColumnKind:
-    if element.logical is not None:
-        return element.logical
-    if element.converted is None:
-        return ColumnKind("integer" if physical in {"int32", "int64"} else "none")
-    if element.converted == _CONVERTED_DECIMAL:
-        return ColumnKind("decimal", precision=element.precision, scale=element.scale)
-    return _CONVERTED.get(element.converted, _OTHER)
-
-
-def _element(reader: CompactReader) -> _Element:
-    found = _Element()
+def _element(reader: CompactReader) -> SchemaElement:
+    found = SchemaElement()
     for number, kind in reader.fields():
         if number == 4 and kind == BINARY:  # noqa: PLR2004 - numbers of parquet.thrift
             found.name = reader.take(reader.varint()).decode()
         elif number in _NUMBERS and kind in INTEGERS:
             setattr(found, _NUMBERS[number], reader.integer())
         elif number == 10 and kind == STRUCT:  # noqa: PLR2004
-            found.logical = _logical(reader)
+            found.logical, found.logical_number = _logical(reader)
         else:
             reader.skip(kind)
     return found
 
 
-def _logical(reader: CompactReader) -> ColumnKind:
-    found: list[ColumnKind] = []
+def _logical(reader: CompactReader) -> tuple[ColumnKind, int | None]:
+    found: list[tuple[ColumnKind, int]] = []
     for number, kind in reader.fields():
         if kind != STRUCT:
             raise ValueError("a logical type is malformed")
         facts = _facts(reader)
-        found.append(_annotated(number, facts))
-    return found[0] if len(found) == 1 else _OTHER
+        found.append((_annotated(number, facts), number))
+    return found[0] if len(found) == 1 else (_OTHER, None)
 
 
 def _annotated(number: int, facts: dict[int, int]) -> ColumnKind:
     match number:
-        case 1:
-            return ColumnKind("string")
         case 5:
             return ColumnKind("decimal", precision=facts.get(2, 0), scale=facts.get(1, 0))
-        case 6:
-            return ColumnKind("date")
         case 8:
             unit = {1: "ms", 2: "us", 3: "ns"}.get(facts.get(2, 0), "")
             return ColumnKind("timestamp", unit=unit, is_utc=facts.get(1, 0) == 1)
         case 10:
-            return ColumnKind("integer", bits=facts.get(1, 0)) if facts.get(2, 0) == 1 else _OTHER
+            signed = facts.get(2, 0) == 1
+            return ColumnKind("integer" if signed else "unsigned", bits=facts.get(1, 0))
         case _:
-            return _OTHER
+            return ColumnKind(_LOGICAL.get(number, "other"))
 
 
 def _facts(reader: CompactReader) -> dict[int, int]:

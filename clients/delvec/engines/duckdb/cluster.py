@@ -11,7 +11,15 @@ import pyarrow as pa
 
 from delvec.engines.compaction import Compacted, ReadRows, check_rows
 from delvec.engines.duckdb.find_rows import check_positions
-from delvec.engines.duckdb.scan import FILE_HASH, FILE_INDEX, ROW_INDEX, ScanSource, quoted, sources
+from delvec.engines.duckdb.scan import (
+    FILE_HASH,
+    FILE_INDEX,
+    ROW_INDEX,
+    ScanSource,
+    check_files,
+    quoted,
+    sources,
+)
 from delvec.engines.duckdb.statements import Session, errors
 from delvec.engines.internal_names import INTERNAL
 from delvec.engines.parquet_writer import DEFAULT_FILE_SIZE, DataFileWriter
@@ -45,6 +53,7 @@ def cluster(
         CorruptTable: a file cannot be read, or does not have numRecords rows.
         StorageError: storage did not answer.
     """
+    check_files(scan.only(path for paths in bins for path in paths))
     return [
         _cluster_bin(session, scan.only(paths), columns, target, number) for number, paths in enumerate(bins)
     ]

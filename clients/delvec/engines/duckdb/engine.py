@@ -20,7 +20,7 @@ from delvec.engines.duckdb.dialect import filter_sql
 from delvec.engines.duckdb.find_rows import find_rows
 from delvec.engines.duckdb.merge_source import merge_source
 from delvec.engines.duckdb.row_changes import PartOfChange, change_part, change_rows, insert_rows
-from delvec.engines.duckdb.scan import ScanSource, quoted, ranges, sources
+from delvec.engines.duckdb.scan import ScanSource, quoted, sources
 from delvec.engines.duckdb.statements import Session
 from delvec.engines.duckdb.write import RowSinks, append, compact, copy_rows
 from delvec.engines.page_pruning import RowRanges, row_ranges
@@ -285,6 +285,5 @@ def _statements(
 ) -> Iterator[tuple[ScanSource, str]]:
     condition, reads = (None, ()) if predicate is None else (filter_sql(predicate), predicate.columns)
     listed = ", ".join(quoted(name) for name in schema.names) or "NULL AS nothing"
-    for part, rows in ranges(scan, row_ranges(scan, predicate)):
-        for source in sources(part, schema.names, predicate, rows=rows):
-            yield source, source.select(listed, condition, reads, strictly=strictly)
+    for source in sources(scan, schema.names, predicate, within=row_ranges(scan, predicate)):
+        yield source, source.select(listed, condition, reads, strictly=strictly)

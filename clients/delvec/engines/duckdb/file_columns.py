@@ -1,35 +1,32 @@
 """Maps table columns to columns of data files: read_parquet's schema, and the expression for the table's value.
 
-Columns are found by physical name or field id, and get internal names.
+DuckDB is asked for the type that a file has wherever its own cast to the table's type could change a value: it writes bytes as
+text with escapes, rounds nanoseconds, and takes timestamps without a zone for the session's local time. Other casts are exact or
+fail. Columns are found by their names in the file, and get internal names.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from delvec.engines.duckdb.lookup import quoted, string_literal
-from delvec.engines.duckdb.variant_footers import BINARIES, VARIANT_IN_FILE, copy_id, copy_name, variant_value
-from delvec.engines.footers import int96_columns
-from delvec.scan import Scan
+from delvec.engines.duckdb.lookup import FILENAME, quoted, string_literal
+from delvec.engines.duckdb.variant_footers import BINARIES, VARIANT_IN_FILE, copy_name, variant_value
+from delvec_kernel.parquet.file_schema import FileField, FileSchema
+from delvec_kernel.parquet.file_types import Naming, UnsupportedFileType, check_file, field_of
 from delvec_kernel.schema.types import (
     ArrayType,
     DataType,
     DecimalType,
+    GeospatialType,
     MapType,
     PrimitiveType,
     StructField,
     StructType,
-    has_variant,
 )
 
-__all__ = ["TYPES", "holds_timestamps", "is_without_zone", "mapping", "sql_type", "stored", "whole"]
+__all__ = ["NOT_TEXT", "TYPES", "FileColumn", "columns_in", "mapping", "sql_type", "whole"]
 
-_WORTH_A_FOOTER: Final = 1 << 18
-"""Minimum rows of a file for which reading its footer pays off."""
-_TIMESTAMP: Final = PrimitiveType("timestamp")
+NOT_TEXT: Final = "delvec: bytes that are not text are in column "
 _VARIANT: Final = PrimitiveType("variant")
 
 TYPES: Final = {
@@ -49,49 +46,71 @@ TYPES: Final = {
     "void": "INTEGER",
     "variant": BINARIES,
 }
+_ZONED, _UNZONED = "TIMESTAMP WITH TIME ZONE", "TIMESTAMP"
+_NANOSECONDS: Final = {True: "TIMESTAMPTZ_NS", False: "TIMESTAMP_NS"}
+_WIDE: Final = 32
+"""Bits of the narrowest unsigned integer whose physical type shows it as negative."""
 
 
-def stored(item: StructField, inner: str, mode: str, *, without_zone: bool) -> tuple[str, str]:
-    """Return the entries of read_parquet's ``schema`` for a column, and the SQL of its value.
+@dataclass(frozen=True)
+class FileColumn:
+    """How a column is read from some files.
 
-    A column with variants has a second entry for its copy, which exists where variants are shredded.
+    Attributes:
+        read: entries of read_parquet's ``schema``.
+        value: SQL of the table's value.
+    """
+
+    read: str
+    value: str
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether the value has a check, so that DuckDB allows no reference to its alias in the same SELECT."""
+        return NOT_TEXT in self.value
+
+
+def columns_in(file: FileSchema | None, columns: Sequence[StructField], by: Naming) -> tuple[FileColumn, ...]:
+    """Return how columns are read from files of a schema; column number n gets the internal name ``c<n>``.
 
     Args:
-        item: the column.
-        inner: its internal name.
-        mode: of column mapping.
-        without_zone: whether timestamps, including nested ones, are read as TIMESTAMP, DuckDB's type for INT96. Casts to
-            TIMESTAMPTZ would cost 70 ns each, and give another instant if the session's time zone is not UTC.
+        file: the schema; None if it is unknown, since DuckDB cannot read the file either.
+        columns: of the table; a file may lack them.
+        by: how they are found in files.
+
+    Raises:
+        FileTypeMismatch: a column has values in the file that are not the table's, or that DuckDB would read as others.
     """
-    form = _Form(item.name, mapped=mode != "none", without_zone=without_zone)
-    read = mapping(item, inner, mode, without_zone=without_zone)
-    if not has_variant(item.type):
-        return read, _logical(item.type, f"f.{inner}", form)
-    kind = _with_variants(item.type)
-    copied = sql_type(kind, mapped=mode != "none", variant="VARIANT")
-    name = copy_name(item.physical_name if mode != "none" else item.name)
-    key = str(copy_id(item.field_id or 0)) if mode == "id" else string_literal(name)
-    read = f"{read}, {_entry(key, f'{inner}copy', copied)}"
-    copy = f"f.{inner}copy"
-    copy = whole(copy) if isinstance(kind, StructType) else copy
-    return read, _logical(item.type, f"f.{inner}", form, copy=copy)
+    if file is not None:
+        check_file(file, columns, by)
+        for item in columns:
+            if any(map(_is_beyond_duckdb, file)):
+                raise UnsupportedFileType(
+                    item.name, "the file has a column of BSON, with which DuckDB opens no file"
+                )
+    return tuple(_column(file, item, f"c{number}", by) for number, item in enumerate(columns))
 
 
-def is_without_zone(scan: Scan, files: pa.Table, fields: Sequence[StructField]) -> bool:
-    """Whether the timestamps among these columns are INT96 in the first and last file; false for few rows.
-
-    A wrong guess for other files is slower, without row group pruning, but in UTC the values are the same.
-    """
-    timestamps = {item.physical_name.lower() for item in fields if item.type == _TIMESTAMP}
-    if not timestamps or (pc.sum(files["num_records"]).as_py() or 0) < _WORTH_A_FOOTER:
-        return False
-    paths = {files["path"][place].as_py() for place in (0, -1)}
-    return all(timestamps <= int96_columns(scan, path) for path in paths)
+def _is_beyond_duckdb(stored: FileField) -> bool:
+    return (stored.kind.name == "bson" and stored.converted) or any(map(_is_beyond_duckdb, stored.inside))
 
 
-def holds_timestamps(kind: DataType) -> bool:
-    """Whether values of this type are or contain timestamps with UTC normalization."""
-    return sql_type(kind, mapped=False, without_zone=True) != sql_type(kind, mapped=False)
+def _column(file: FileSchema | None, item: StructField, inner: str, by: Naming) -> FileColumn:
+    stored = None if file is None else field_of(file, item, by)
+    name = item.name if by == "name" else item.physical_name
+    if stored is not None:
+        name = stored.name
+    elif file is not None and any(each.name.lower() == name.lower() for each in file):
+        # Found by id, the column is not in the file; that of its name is another.
+        return FileColumn("", f"CAST(NULL AS {sql_type(item.type, mapped=False)})")
+    part = _Reader(item.name, by).part(item.type, stored, item.name)
+    read, value, copy = _entry(name, inner, part.read), f"f.{inner}", "NULL"
+    if part.copied is not None:
+        # The copy exists where variants are shredded.
+        read = f"{read}, {_entry(copy_name(name), f'{inner}copy', part.copied)}"
+        copy = f"f.{inner}copy"
+        copy = whole(copy) if isinstance(item.type, StructType) else copy
+    return FileColumn(read, value if part.convert is None else part.convert(value, copy, 0))
 
 
 def whole(value: str) -> str:
@@ -104,109 +123,230 @@ def whole(value: str) -> str:
     return f"CASE WHEN {value} IS NULL THEN NULL ELSE {value} END"
 
 
-def mapping(item: StructField, inner: str, mode: str, *, without_zone: bool = False) -> str:
-    """Return an entry of read_parquet's ``schema``: the column's key in the file, and its type."""
-    key = (
-        str(item.field_id)
-        if mode == "id"
-        else string_literal(item.physical_name if mode != "none" else item.name)
-    )
-    kind = sql_type(item.type, mapped=mode != "none", without_zone=without_zone, variant=VARIANT_IN_FILE)
-    return _entry(key, inner, kind)
+def mapping(name: str, inner: str, data_type: DataType) -> str:
+    """Return an entry of read_parquet's ``schema`` for a column that no file has."""
+    return _entry(name, inner, sql_type(data_type, mapped=False))
 
 
-def _entry(key: str, inner: str, kind: str) -> str:
-    return f"{key}: {{name: '{inner}', type: {string_literal(kind)}, default_value: NULL}}"
+def _entry(name: str, inner: str, kind: str) -> str:
+    return f"{string_literal(name)}: {{name: '{inner}', type: {string_literal(kind)}, default_value: NULL}}"
 
 
-def _with_variants(kind: DataType) -> DataType:
-    """Return a type with only those struct fields that contain a variant."""
-    if isinstance(kind, StructType):
-        fields = (item for item in kind.fields if has_variant(item.type))
-        return StructType(tuple(replace(item, type=_with_variants(item.type)) for item in fields))
-    if isinstance(kind, ArrayType):
-        return ArrayType(_with_variants(kind.element))
-    if isinstance(kind, MapType):
-        return MapType(kind.key, _with_variants(kind.value) if has_variant(kind.value) else kind.value)
-    return kind
-
-
-def sql_type(kind: DataType, *, mapped: bool, without_zone: bool = False, variant: str = BINARIES) -> str:
+def sql_type(kind: DataType, *, mapped: bool, variant: str = BINARIES) -> str:
     """Return the DuckDB type, with physical names of struct fields if ``mapped``, and ``variant`` for variants."""
 
     def inside(kind: DataType) -> str:
-        return sql_type(kind, mapped=mapped, without_zone=without_zone, variant=variant)
+        return sql_type(kind, mapped=mapped, variant=variant)
 
     if kind == _VARIANT:
         return variant
     if isinstance(kind, PrimitiveType):
-        return TYPES["timestamp_ntz" if without_zone and kind == _TIMESTAMP else kind.name]
+        return TYPES[kind.name]
     if isinstance(kind, DecimalType):
         return f"DECIMAL({kind.precision}, {kind.scale})"
     if isinstance(kind, ArrayType):
         return f"{inside(kind.element)}[]"
     if isinstance(kind, MapType):
         return f"MAP({inside(kind.key)}, {inside(kind.value)})"
-    fields = (
-        f"{quoted(item.physical_name if mapped else item.name)} {inside(item.type)}" for item in kind.fields
-    )
-    return f"STRUCT({', '.join(fields)})"
+    return _row((item.physical_name if mapped else item.name, inside(item.type)) for item in kind.fields)
+
+
+def _row(fields: Iterable[tuple[str, str]]) -> str:
+    return f"STRUCT({', '.join(f'{quoted(name)} {kind}' for name, kind in fields)})"
+
+
+_Convert = Callable[[str, str, int], str]
+"""Makes the SQL of the table's value from that of the file's, that of its place in the column's copy, and the number of
+lambda functions around it."""
 
 
 @dataclass(frozen=True)
-class _Form:
-    """How a file's column differs from the table's: physical names in structs, timestamps without time zone."""
+class _Part:
+    """How a column, or something inside of it, is read.
+
+    Attributes:
+        read: DuckDB's type to ask for.
+        convert: None if that is the table's value.
+        copied: the type to ask for in the column's copy, if it has variants.
+    """
+
+    read: str
+    convert: _Convert | None = None
+    copied: str | None = None
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Decides how a column is read."""
 
     column: str
-    mapped: bool
-    without_zone: bool
+    by: Naming
 
+    def part(self, kind: DataType, stored: FileField | None, path: str) -> _Part:
+        """Return how to read a type from a field of the file; None where the file has none, or is unknown."""
+        if stored is not None and stored.shape == "value" and stored.kind.name == "null":
+            stored = None
+        if stored is not None and stored.shape in {"list", "map"} and not stored.converted:
+            raise UnsupportedFileType(path, f"its {stored} is annotated in a form that DuckDB does not know")
+        match kind:
+            case StructType():
+                return self._struct(kind, stored, path)
+            case ArrayType(element):
+                inner = None if stored is None else stored.inside[0]
+                return _list(self.part(element, inner, f"{path}.element"))
+            case MapType(key, value):
+                keys, values = (None, None) if stored is None else stored.inside
+                return _map(self.part(key, keys, f"{path}.key"), self.part(value, values, f"{path}.value"))
+            case PrimitiveType("variant"):
+                column = self.column
+                return _Part(
+                    VARIANT_IN_FILE, lambda value, copy, _: variant_value(value, copy, column), "VARIANT"
+                )
+            case _:
+                return _leaf(kind, stored, path)
 
-def _logical(kind: DataType, value: str, form: _Form, depth: int = 0, copy: str = "NULL") -> str:
-    """Return the SQL of the table's value: structs with logical field names, timestamps with time zone.
-
-    Args:
-        kind: its type.
-        value: SQL of the file's value.
-        form: how it differs from the table.
-        depth: number of enclosing lambda functions.
-        copy: SQL of the same place in the column's copy.
-    """
-    if not _differs(kind, form):
-        return value
-    element, place = f"e{depth}", f"i{depth}"
-    if isinstance(kind, StructType):
-        fields = []
+    def _struct(self, kind: StructType, stored: FileField | None, path: str) -> _Part:
+        fields: list[tuple[StructField, str, _Part]] = []
+        inside = () if stored is None else stored.inside
+        is_shared = stored is None
         for item in kind.fields:
-            name = quoted(item.physical_name if form.mapped else item.name)
-            below = f"({copy}).{name}" if has_variant(item.type) else "NULL"
-            inner = _logical(item.type, f"{value}.{name}", form, depth, below)
-            fields.append(f"{quoted(item.name)} := {inner}")
-        return f"CASE WHEN {value} IS NULL THEN NULL ELSE struct_pack({', '.join(fields)}) END"
-    if isinstance(kind, ArrayType):
-        below = f"({copy})[{place}]" if has_variant(kind.element) else "NULL"
-        inner = _logical(kind.element, element, form, depth + 1, below)
-        return f"list_transform({value}, lambda {element}, {place}: {inner})"
-    if isinstance(kind, MapType):
-        below = f"map_values({copy})[{place}]" if has_variant(kind.value) else "NULL"
-        keys = _logical(kind.key, f"{element}.key", form, depth + 1)
-        values = _logical(kind.value, f"{element}.value", form, depth + 1, below)
-        pairs = f"list_transform(map_entries({value}), lambda {element}, {place}: struct_pack(key := {keys}, value := {values}))"
-        return f"CASE WHEN {value} IS NULL THEN NULL ELSE map_from_entries({pairs}) END"
-    if kind == _VARIANT:
-        return variant_value(value, copy, form.column)
-    # Infinity has no epoch in microseconds.
-    return f"coalesce(make_timestamptz(epoch_us({value})), CAST({value} AS TIMESTAMP WITH TIME ZONE))"
+            below = f"{path}.{item.name}"
+            found = field_of(inside, item, self.by, below)
+            name = item.name if self.by == "name" else item.physical_name
+            part = self.part(item.type, found, below)
+            if found is not None:
+                name, is_shared = found.name, True
+            elif any(each.name.lower() == name.lower() for each in inside):
+                # Found by id, it is not in the file; that of its name is another.
+                name = ""
+            fields.append((item, name, part))
+        if not is_shared and inside:
+            # DuckDB reads no struct without any of its fields, and another one tells which structs are NULL.
+            fields = [(item, "", part) for item, _, part in fields]
+            return _Part(_row([(_simplest(inside).name, "VARCHAR")]), _packed(fields))
+        read = [(name, part.read) for _, name, part in fields if name]
+        copied = [(name, part.copied) for _, name, part in fields if name and part.copied is not None]
+        differs = any(name != item.name or part.convert is not None for item, name, part in fields)
+        return _Part(_row(read), _packed(fields) if differs else None, _row(copied) if copied else None)
 
 
-def _differs(kind: DataType, form: _Form) -> bool:
-    if isinstance(kind, StructType):
-        return any(
-            (form.mapped and item.physical_name != item.name) or _differs(item.type, form)
-            for item in kind.fields
-        )
-    if isinstance(kind, ArrayType):
-        return _differs(kind.element, form)
-    if isinstance(kind, MapType):
-        return _differs(kind.key, form) or _differs(kind.value, form)
-    return kind == _VARIANT or (form.without_zone and kind == _TIMESTAMP)
+def _simplest(fields: Sequence[FileField]) -> FileField:
+    return next((each for each in fields if each.shape == "value"), fields[0])
+
+
+def _packed(fields: Sequence[tuple[StructField, str, _Part]]) -> _Convert:
+    """Return what makes the table's struct; of each field it takes the name in the file, empty if it is NULL."""
+
+    def convert(value: str, copy: str, depth: int) -> str:
+        packed = []
+        for item, name, part in fields:
+            inner = f"{value}.{quoted(name)}"
+            if not name:
+                inner = f"CAST(NULL AS {sql_type(item.type, mapped=False)})"
+            elif part.convert is not None:
+                below = f"({copy}).{quoted(name)}" if part.copied is not None else "NULL"
+                inner = part.convert(inner, below, depth)
+            packed.append(f"{quoted(item.name)} := {inner}")
+        return f"CASE WHEN {value} IS NULL THEN NULL ELSE struct_pack({', '.join(packed)}) END"
+
+    return convert
+
+
+def _list(element: _Part) -> _Part:
+    inner = element.convert
+
+    def convert(value: str, copy: str, depth: int) -> str:
+        item, place = f"e{depth}", f"i{depth}"
+        below = "NULL" if element.copied is None else f"({copy})[{place}]"
+        assert inner is not None  # noqa: S101 - as asked for below
+        return f"list_transform({value}, lambda {item}, {place}: {inner(item, below, depth + 1)})"
+
+    copied = None if element.copied is None else f"{element.copied}[]"
+    return _Part(f"{element.read}[]", None if inner is None else convert, copied)
+
+
+def _map(key: _Part, value: _Part) -> _Part:
+    def convert(whole_map: str, copy: str, depth: int) -> str:
+        item, place = f"e{depth}", f"i{depth}"
+        keys, values = f"{item}.key", f"{item}.value"
+        if key.convert is not None:
+            keys = key.convert(keys, "NULL", depth + 1)
+        if value.convert is not None:
+            below = "NULL" if value.copied is None else f"map_values({copy})[{place}]"
+            values = value.convert(values, below, depth + 1)
+        pair = f"struct_pack(key := {keys}, value := {values})"
+        pairs = f"list_transform(map_entries({whole_map}), lambda {item}, {place}: {pair})"
+        return f"CASE WHEN {whole_map} IS NULL THEN NULL ELSE map_from_entries({pairs}) END"
+
+    copied = None if value.copied is None else f"MAP({key.read}, {value.copied})"
+    is_plain = key.convert is None and value.convert is None
+    return _Part(f"MAP({key.read}, {value.read})", None if is_plain else convert, copied)
+
+
+# --- values ---------------------------------------------------------------------------------------------------
+
+
+def _leaf(kind: DataType, stored: FileField | None, path: str) -> _Part:
+    read = sql_type(kind, mapped=False)
+    if stored is None or isinstance(kind, GeospatialType):
+        return _Part(read)
+    name = kind.name if isinstance(kind, PrimitiveType) else ""
+    annotation = stored.kind.name
+    if not stored.converted and (
+        annotation == "decimal" or (annotation == "unsigned" and stored.kind.bits >= _WIDE)
+    ):
+        raise UnsupportedFileType(path, f"its {stored} is annotated in a form that DuckDB does not know")
+    if name == "void":
+        return _Part("VARCHAR", lambda *_: f"CAST(NULL AS {read})")
+    if name in {"string", "binary"}:
+        return _text(name, stored, path)
+    if name in {"date", "timestamp_ntz"} and stored.physical == "int32" and not stored.converted:
+        return _Part("INTEGER", lambda value, *_: f"CAST(make_date({value}) AS {read})")
+    if name in {"timestamp", "timestamp_ntz"} and stored.physical != "int32":
+        return _moment(read, stored)
+    return _Part(read)
+
+
+def _text(name: str, stored: FileField, path: str) -> _Part:
+    """Return how to read text or bytes, either of which a file may have as the other."""
+    is_text = stored.kind.name in {"string", "enum", "json"} and stored.converted
+    if name == "string":
+        return _Part("VARCHAR") if is_text else _Part("BLOB", _decoded(path))
+    if is_text:
+        return _Part("VARCHAR", lambda value, *_: f"encode({value})")
+    if stored.kind.name == "uuid":
+        return _Part("UUID", lambda value, *_: f"CAST({value} AS BLOB)")
+    return _Part("BLOB")
+
+
+def _decoded(path: str) -> _Convert:
+    """Return what makes text of bytes without annotation."""
+    message = string_literal(f"{NOT_TEXT}'{path}' of ")
+
+    def convert(value: str, _copy: str, _depth: int) -> str:
+        failed = f"CASE WHEN {value} IS NOT NULL THEN error({message} || f.{FILENAME}) END"
+        return f"coalesce(TRY(decode({value})), {failed})"
+
+    return convert
+
+
+def _moment(wanted: str, stored: FileField) -> _Part:
+    """Return how to read a timestamp.
+
+    Infinity, for which DuckDB takes the greatest and least numbers, has no epoch.
+    """
+    make = "make_timestamptz" if wanted == _ZONED else "make_timestamp"
+    # DuckDB does not know the zone of INT96 and of the older annotation.
+    is_zoned = stored.logical and stored.kind.is_utc
+    if stored.kind.unit == "ns":
+
+        def cut(value: str, _copy: str, _depth: int) -> str:
+            number = f"epoch_ns({value})"
+            # Division rounds towards zero.
+            return f"{make}({number} // 1000 - CAST({number} % 1000 < 0 AS BIGINT))"
+
+        return _Part(_NANOSECONDS[is_zoned], cut)
+    read = _ZONED if is_zoned else _UNZONED
+    if read == wanted:
+        return _Part(read)
+    return _Part(read, lambda value, *_: f"coalesce({make}(epoch_us({value})), CAST({value} AS {wanted}))")

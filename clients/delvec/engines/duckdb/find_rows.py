@@ -12,7 +12,7 @@ from pyroaring import BitMap64
 
 from delvec.dv_files import DeletionVectorFiles
 from delvec.engines.duckdb.dialect import filter_sql
-from delvec.engines.duckdb.scan import FILE_HASH, FILE_INDEX, ROW_INDEX, ScanSource, ranges, sources
+from delvec.engines.duckdb.scan import FILE_HASH, FILE_INDEX, ROW_INDEX, ScanSource, sources
 from delvec.engines.duckdb.statements import Session
 from delvec.engines.found_rows import FoundRows, RowCollector
 from delvec.engines.page_pruning import RowRanges, row_ranges
@@ -67,12 +67,7 @@ def _find_rows(
 ) -> FoundRows:
     found = RowCollector(scan, dv_files)
     condition = filter_sql(predicate)
-    parts = (
-        source
-        for part, rows in ranges(scan, within)
-        for source in sources(part, (), predicate, deletion_vectors=strictly, positions=True, rows=rows)
-    )
-    for source in parts:
+    for source in sources(scan, (), predicate, deletion_vectors=strictly, positions=True, within=within):
         paths = source.files["path"].to_pylist()
         hashes = session.hashes(source.names).to_numpy()
         sql = source.select(_POSITION, condition, predicate.columns, strictly=strictly)

@@ -5,18 +5,16 @@ so that one connection can hold any number of relations.
 """
 
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from delvec.engines.calendar import holds_times
 from delvec.engines.duckdb.data_files import file_names, is_remote
-from delvec.engines.duckdb.file_columns import holds_timestamps
-from delvec.engines.duckdb.scan import LOOKUP, ScanSource, quoted, sources
+from delvec.engines.duckdb.scan import LOOKUP, quoted, sources
 from delvec.engines.duckdb.statements import Session, damage
 from delvec.engines.protocol import mark, marked
 from delvec.scan import Scan
@@ -68,11 +66,8 @@ def _relation(scan: Scan, columns: Sequence[str] | None, connection: Any) -> Any
     session = Session(connection)
     has_times = any(holds_times(scan.schema.field(name).type) for name in names)
     parts: list[str] = []
-    partitioned = {name.lower() for name in scan.partition_columns}
-    stored = [scan.schema.field(name).type for name in names if name.lower() not in partitioned]
-    without_zone = session.files_without_zone(scan) if any(map(holds_timestamps, stored)) else []
     # Users add filters later, so disable every pushdown that DuckDB gets wrong.
-    for source in _sources(scan, names, without_zone):
+    for source in sources(scan, names, filtered=names):
         session.mount(source)
         if has_times:
             session.check_calendar(scan, source)
@@ -88,14 +83,6 @@ def _relation(scan: Scan, columns: Sequence[str] | None, connection: Any) -> Any
         return empty.set_alias(own) if own else empty
     statement = " UNION ALL ".join(parts)
     return connection.sql(f'SELECT * FROM ({statement}) AS "{own}"' if own else statement)  # noqa: S608
-
-
-def _sources(scan: Scan, names: Sequence[str], without_zone: Collection[str]) -> Iterator[ScanSource]:
-    """Split a scan into statements that do not depend on the connection's time zone, which may change."""
-    is_without = pc.is_in(scan.files["path"], value_set=pa.array(without_zone, pa.string()))
-    for flag, part in ((False, scan.filter(pc.invert(is_without))), (True, scan.filter(is_without))):
-        if len(part):
-            yield from sources(part, names, filtered=names, without_zone=flag)
 
 
 def versions_read(data: Any) -> frozenset[tuple[str, int]]:

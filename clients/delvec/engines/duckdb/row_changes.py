@@ -33,7 +33,7 @@ from delvec.engines.duckdb.change_statements import (
 )
 from delvec.engines.duckdb.find_rows import check_positions
 from delvec.engines.duckdb.merge_source import SOURCE_ROW, LoadedSource, load
-from delvec.engines.duckdb.scan import FILE_INDEX, ROW_INDEX, ScanSource, quoted, ranges, sources
+from delvec.engines.duckdb.scan import FILE_INDEX, ROW_INDEX, ScanSource, quoted, sources
 from delvec.engines.duckdb.statements import ChangeExpressions, Session, errors
 from delvec.engines.duckdb.write import NewRows, RowSinks
 from delvec.engines.page_pruning import RowRanges, row_ranges
@@ -247,9 +247,8 @@ class _Run:
 
     def _read_all(self, found: PartOfChange, rows: NewRows, *, strictly: bool) -> None:
         columns, filtered = self.statements.columns, self.statements.filtered
-        for scan, inside in ranges(self.scan, self.within):
-            for part in sources(scan, columns, filtered=filtered, positions=True, rows=inside):
-                self._read(part, found, rows, strictly=strictly)
+        for part in sources(self.scan, columns, filtered=filtered, positions=True, within=self.within):
+            self._read(part, found, rows, strictly=strictly)
 
     def _read(self, part: ScanSource, found: PartOfChange, rows: NewRows, *, strictly: bool) -> None:
         paths = part.files["path"].to_pylist()

@@ -27,7 +27,7 @@ All but the last lose the order of rows, as does any lookup that is a join, this
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -35,8 +35,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from delvec.engines.duckdb.data_files import file_list, file_names, read_as_bytes
-from delvec.engines.duckdb.file_columns import is_without_zone, mapping, stored, whole
+from delvec.engines.data_file import DataFile
+from delvec.engines.duckdb.data_files import file_list, file_names, is_remote, read_as_bytes
+from delvec.engines.duckdb.file_columns import FileColumn, columns_in, mapping, whole
 from delvec.engines.duckdb.lookup import (
     FILENAME,
     LOOKUP,
@@ -48,6 +49,7 @@ from delvec.engines.duckdb.lookup import (
     string_literal,
 )
 from delvec.engines.duckdb.variant_footers import looks_shredded
+from delvec.engines.file_schemas import file_schemas, mismatch
 from delvec.engines.footers import rows_in
 from delvec.engines.internal_names import INTERNAL
 from delvec.engines.page_pruning import RowRanges
@@ -56,6 +58,7 @@ from delvec.engines.row_ids import BASE_ROW_ID, file_default
 from delvec.scan import Scan
 from delvec_kernel.errors import UnsupportedReaderFeature, UnsupportedTable
 from delvec_kernel.expressions.predicate import Predicate
+from delvec_kernel.parquet.file_types import FileTypeMismatch, naming
 from delvec_kernel.schema import partition_values
 from delvec_kernel.schema.types import (
     ArrayType,
@@ -72,10 +75,10 @@ from delvec_kernel.schema.types import (
 __all__ = [
     "LOOKUP",
     "ScanSource",
+    "check_files",
     "left_out",
     "partition_column",
     "quoted",
-    "ranges",
     "sources",
     "string_literal",
 ]
@@ -90,6 +93,9 @@ _POSITIONS: Final = (
     f"hash(f.{FILENAME}) AS {FILE_HASH}",
     f"f.file_row_number AS {ROW_INDEX}",
 )
+_VOID: Final = PrimitiveType("void")
+_NAME: Final = INTERNAL("name")
+"""A column of a scan's files: their names in DuckDB."""
 _MAX_ROWS: Final = 1 << 31
 _MAX_BITS: Final = 1 << 32
 """Maximum rows of files with deletion vectors per statement: one bit each, 512 MiB."""
@@ -156,10 +162,11 @@ def sources(
     deletion_vectors: bool = True,
     gone: Mapping[str, BitMap64] | None = None,
     positions: bool = False,
-    without_zone: bool | None = None,
-    rows: RowRanges | None = None,
+    within: Mapping[str, RowRanges] | None = None,
 ) -> Iterator[ScanSource]:
     """Split a scan into parts that one statement each can read.
+
+    Before the first, all files are checked for types that are not the table's.
 
     Args:
         scan: the plan.
@@ -169,51 +176,66 @@ def sources(
         deletion_vectors: leave out deleted rows; otherwise all physical rows are read.
         gone: more rows to leave out, by path.
         positions: also select ``FILE_INDEX``, ``FILE_HASH`` and ``ROW_INDEX``.
-        without_zone: whether all files have timestamps that DuckDB reads without time zone, such as INT96. None: the
-            session is in UTC, where this only affects speed, and two files decide.
-        rows: ranges of the physical rows to read of each file. None: all.
+        within: the physical rows to read, by path, of files of which not all are. Files without any are left out.
 
     Raises:
         CorruptDeletionVector: or a subclass, naming the table, the version and the file.
+        CorruptTable: or a subclass: a file is missing, or does not have the table's types; names it.
+        UnsupportedTable: DuckDB cannot read a column as the table's type; names the file.
     """
     filtered = frozenset(filtered) | (predicate.columns if predicate is not None else frozenset())
     used = set(columns) | filtered
     fields = [field for field in scan.schema.fields if field.name in used]
     _check_types(scan, fields, predicate)
-    partitioned = {name.lower() for name in scan.partition_columns}
-    by_file = any(field.name.lower() in partitioned or file_default(field) is not None for field in fields)
-    size = _MAX_FILES if by_file else len(scan)
-    plain, with_vector = scan.files, scan.files.slice(0, 0)
-    if gone or (deletion_vectors and scan.has_deletion_vectors):
-        has_vector = pc.is_valid(scan.files["deletion_vector"])
-        if gone:
-            paths = scan.files["path"]
-            has_vector = pc.or_(has_vector, pc.is_in(paths, value_set=pa.array(list(gone), paths.type)))
-        plain, with_vector = scan.files.filter(pc.invert(has_vector)), scan.files.filter(has_vector)
-    for start in range(0, plain.num_rows, size or 1):
-        files = plain.slice(start, size)
-        yield _source(
-            scan, files, fields, filtered, None, positions=positions, without_zone=without_zone, rows=rows
+    for part, file_columns in _parts(scan, fields):
+        statement = _Statement(part, fields, filtered, file_columns, positions)
+        for piece, rows in _ranges(part, within or {}):
+            yield from statement.sources(piece.files, rows, gone or {}, deletion_vectors=deletion_vectors)
+
+
+def check_files(scan: Scan) -> None:
+    """Check that DuckDB can read all columns of all files, before a command writes anything.
+
+    Raises:
+        DelvecError: as :func:`sources`.
+    """
+    _parts(scan, scan.schema.fields)
+
+
+_FileColumns = Mapping[str, FileColumn]
+
+
+def _parts(scan: Scan, fields: Sequence[StructField]) -> list[tuple[Scan, _FileColumns]]:
+    """Split a scan, whose files get their names, into files whose columns are read in the same way."""
+    as_bytes = read_as_bytes(StructType(tuple(fields)))
+    names = file_names(scan.location, scan.files, scan.roots, as_bytes=as_bytes)
+    named = replace(scan, files=scan.files.append_column(_NAME, pa.array(names, pa.string())))
+    absent = {name.lower() for name in scan.partition_columns} | occurrence_columns(scan)
+    stored = [each for each in fields if each.name.lower() not in absent and each.type != _VOID]
+    if not stored:
+        return [(named, {})]
+    by = naming(scan.configuration.get("delta.columnMapping.mode", "none"))
+    known: dict[int, tuple[FileColumn, ...]] = {}
+    places: dict[tuple[FileColumn, ...], list[int]] = {}
+    local = [None if is_remote(name) else name for name in names]
+    for place, schema in enumerate(file_schemas(scan, local)):
+        columns = known.get(id(schema))
+        if columns is None:
+            try:
+                columns = known[id(schema)] = columns_in(schema, stored, by)
+            except FileTypeMismatch as error:
+                raise mismatch(DataFile.of(scan, scan.files["path"][place].as_py()), error) from error
+        places.setdefault(columns, []).append(place)
+    return [
+        (
+            named if len(chosen) == len(scan) else replace(named, files=named.files.take(pa.array(chosen))),
+            dict(zip((each.name for each in stored), columns, strict=True)),
         )
-    if with_vector.num_rows:
-        with_vector, found = _plausible(scan, with_vector, left_out(scan, with_vector, gone))
-        ends = [bitmap.max() + 1 if bitmap else 0 for bitmap in found]
-        counts = with_vector["num_records"].to_pylist()
-        for start, count in _groups([max(end, bits or 0) for end, bits in zip(ends, counts, strict=True)]):
-            files, bitmaps = with_vector.slice(start, count), found[start : start + count]
-            yield _source(
-                scan,
-                files,
-                fields,
-                filtered,
-                bitmaps,
-                positions=positions,
-                without_zone=without_zone,
-                rows=rows,
-            )
+        for columns, chosen in places.items()
+    ]
 
 
-def ranges(scan: Scan, within: Mapping[str, RowRanges]) -> Iterator[tuple[Scan, RowRanges | None]]:
+def _ranges(scan: Scan, within: Mapping[str, RowRanges]) -> Iterator[tuple[Scan, RowRanges | None]]:
     """Split a scan, in file order, into files that are read as a whole, and files of which only some rows are.
 
     Args:
@@ -312,73 +334,114 @@ def _groups(bits: Sequence[int]) -> Iterator[tuple[int, int]]:
     yield start, len(bits) - start
 
 
-def _source(
-    scan: Scan,
-    files: pa.Table,
-    fields: Sequence[StructField],
-    filtered: frozenset[str],
-    bitmaps: Sequence[BitMap64] | None,
-    *,
-    positions: bool,
-    without_zone: bool | None,
-    rows: RowRanges | None,
-) -> ScanSource:
-    mode = scan.configuration.get("delta.columnMapping.mode", "none").lower()
-    partitioned = {name.lower() for name in scan.partition_columns}
-    by_occurrence = occurrence_columns(scan)
-    names = file_names(scan.location, files, scan.roots, as_bytes=read_as_bytes(StructType(tuple(fields))))
-    selected: list[str] = []
-    read: list[str] = []
-    plain: list[StructField] = []
-    lookup: dict[str, pa.Array] = {}
-    fields = [item for item in fields if item.name not in by_occurrence]
-    if without_zone is None:
-        in_files = [item for item in fields if item.name.lower() not in partitioned]
-        without_zone = is_without_zone(scan, files, in_files)
-    for number, item in enumerate(fields):
-        if item.type == PrimitiveType("void"):
-            value = "NULL"
-        elif item.name.lower() in partitioned:
-            key = item.physical_name if mode != "none" else item.name
-            lookup[f"p{number}"] = partition_column(files, key, item.type)
-            value = looked_up(f"p{number}")
-        else:
-            found, value = stored(item, f"c{number}", mode, without_zone=without_zone)
-            read.append(found)
-            if item.name in filtered and (isinstance(item.type, StructType) or has_float(item.type)):
-                value = whole(value)
-            if (stands_for := file_default(item)) is not None:
-                lookup[f"p{number}"] = files[stands_for].combine_chunks()
-                place = " + f.file_row_number" if stands_for == BASE_ROW_ID else ""
-                value = f"coalesce({value}, {looked_up(f'p{number}')}{place})"
+@dataclass(frozen=True)
+class _Statement:
+    """What the statements over files with the same columns select.
+
+    Attributes:
+        scan: the files' scan.
+        fields: the columns.
+        filtered: names of those by which the rows are filtered.
+        file_columns: how they are read from the files, by name.
+        positions: whether positions are selected.
+    """
+
+    scan: Scan
+    fields: Sequence[StructField]
+    filtered: frozenset[str]
+    file_columns: _FileColumns
+    positions: bool
+
+    def sources(
+        self,
+        files: pa.Table,
+        rows: RowRanges | None,
+        gone: Mapping[str, BitMap64],
+        *,
+        deletion_vectors: bool,
+    ) -> Iterator[ScanSource]:
+        """Yield the parts of ``files``, of which only ``rows`` are read, without those in ``gone``."""
+        scan = self.scan
+        partitioned = {name.lower() for name in scan.partition_columns}
+        by_file = any(
+            item.name.lower() in partitioned or file_default(item) is not None for item in self.fields
+        )
+        size = _MAX_FILES if by_file else files.num_rows
+        plain, with_vector = files, files.slice(0, 0)
+        vectors = files["deletion_vector"]
+        if gone or (deletion_vectors and vectors.null_count < files.num_rows):
+            has_vector = pc.is_valid(vectors)
+            if gone:
+                paths = files["path"]
+                has_vector = pc.or_(has_vector, pc.is_in(paths, value_set=pa.array(list(gone), paths.type)))
+            plain, with_vector = files.filter(pc.invert(has_vector)), files.filter(has_vector)
+        for start in range(0, plain.num_rows, size or 1):
+            yield self._source(plain.slice(start, size), None, rows)
+        if with_vector.num_rows:
+            with_vector, found = _plausible(scan, with_vector, left_out(scan, with_vector, gone))
+            ends = [bitmap.max() + 1 if bitmap else 0 for bitmap in found]
+            counts = with_vector["num_records"].to_pylist()
+            for start, count in _groups(
+                [max(end, bits or 0) for end, bits in zip(ends, counts, strict=True)]
+            ):
+                yield self._source(with_vector.slice(start, count), found[start : start + count], rows)
+
+    def _source(
+        self, files: pa.Table, bitmaps: Sequence[BitMap64] | None, rows: RowRanges | None
+    ) -> ScanSource:
+        scan = self.scan
+        names = files[_NAME].to_pylist()
+        files = files.drop_columns([_NAME])
+        mode = scan.configuration.get("delta.columnMapping.mode", "none").lower()
+        partitioned = {name.lower() for name in scan.partition_columns}
+        by_occurrence = occurrence_columns(scan)
+        selected: list[str] = []
+        plain: list[StructField] = []
+        lookup: dict[str, pa.Array] = {}
+        fields = [item for item in self.fields if item.name not in by_occurrence]
+        for number, item in enumerate(fields):
+            if item.type == _VOID:
+                value = "NULL"
+            elif item.name.lower() in partitioned:
+                key = item.physical_name if mode != "none" else item.name
+                lookup[f"p{number}"] = partition_column(files, key, item.type)
+                value = looked_up(f"p{number}")
             else:
-                plain.append(item)
-        selected.append(f"{value} AS {quoted(item.name)}")
-    selected += _POSITIONS if positions else ()
-    selected += [add_occurrences(files, lookup)] if by_occurrence else ()
-    if bitmaps is not None:
-        counts = files["num_records"].to_pylist()
-        _check_rows(scan, files, bitmaps)
-        lookup["deleted"], lookup["bits"] = _bits(bitmaps, counts)
-        bit = f"get_bit({looked_up('deleted')}, CAST(f.file_row_number AS INTEGER)) = {int(scan.marked_only)}"
-        if None in counts:
-            # This test costs half as much again, so only for files without numRecords.
-            bit = f"CASE WHEN f.file_row_number < {looked_up('bits')} THEN {bit} ELSE {not scan.marked_only} END"
-        selected.append(f"{bit} AS {LIVE}")
-    # DuckDB needs at least one column in the schema; no file has this one.
-    placeholder = StructField(INTERNAL("none"), PrimitiveType("boolean"), metadata=_NO_ID)
-    schema = ", ".join(read or [mapping(placeholder, "c", mode)])
-    sql = f"SELECT {', '.join(selected) or 'NULL AS ' + INTERNAL('none')} FROM {_physical(names, schema, rows)} AS f"  # noqa: S608
-    live = None if bitmaps is None else LIVE
-    if not lookup:
-        return ScanSource(files, names, None, sql, live, _nameable(plain, lookup, len(fields)))
-    lookup["names"] = pa.array(names, pa.string())
-    bits = "* EXCLUDE (deleted), deleted::BIT[] AS deleted" if bitmaps is not None else "*"
-    sql = f"{sql} CROSS JOIN (SELECT {bits} FROM {LOOKUP}) AS l"  # noqa: S608
-    # Filter live rows before the join, which would otherwise carry the bits with each row.
-    sql = joined(f"SELECT * FROM ({sql}) WHERE {LIVE}", by_occurrence) if by_occurrence else sql  # noqa: S608
-    nameable = frozenset[str]() if by_occurrence else _nameable(plain, lookup, len(fields))
-    return ScanSource(files, names, as_row(lookup), sql, live, nameable)
+                value = self.file_columns[item.name].value
+                if item.name in self.filtered and (isinstance(item.type, StructType) or has_float(item.type)):
+                    value = whole(value)
+                if (stands_for := file_default(item)) is not None:
+                    lookup[f"p{number}"] = files[stands_for].combine_chunks()
+                    place = " + f.file_row_number" if stands_for == BASE_ROW_ID else ""
+                    value = f"coalesce({value}, {looked_up(f'p{number}')}{place})"
+                elif not self.file_columns[item.name].may_fail:
+                    plain.append(item)
+            selected.append(f"{value} AS {quoted(item.name)}")
+        selected += _POSITIONS if self.positions else ()
+        selected += [add_occurrences(files, lookup)] if by_occurrence else ()
+        if bitmaps is not None:
+            counts = files["num_records"].to_pylist()
+            _check_rows(scan, files, bitmaps)
+            lookup["deleted"], lookup["bits"] = _bits(bitmaps, counts)
+            bit = f"get_bit({looked_up('deleted')}, CAST(f.file_row_number AS INTEGER)) = {int(scan.marked_only)}"
+            if None in counts:
+                # This test costs half as much again, so only for files without numRecords.
+                bit = f"CASE WHEN f.file_row_number < {looked_up('bits')} THEN {bit} ELSE {not scan.marked_only} END"
+            selected.append(f"{bit} AS {LIVE}")
+        read = [each.read for each in self.file_columns.values() if each.read]
+        # DuckDB needs at least one column in the schema; no file has this one.
+        schema = ", ".join(read or [mapping(INTERNAL("none"), "c", PrimitiveType("boolean"))])
+        sql = f"SELECT {', '.join(selected) or 'NULL AS ' + INTERNAL('none')} FROM {_physical(names, schema, rows)} AS f"  # noqa: S608
+        live = None if bitmaps is None else LIVE
+        if not lookup:
+            return ScanSource(files, names, None, sql, live, _nameable(plain, lookup, len(fields)))
+        lookup["names"] = pa.array(names, pa.string())
+        bits = "* EXCLUDE (deleted), deleted::BIT[] AS deleted" if bitmaps is not None else "*"
+        sql = f"{sql} CROSS JOIN (SELECT {bits} FROM {LOOKUP}) AS l"  # noqa: S608
+        # Filter live rows before the join, which would otherwise carry the bits with each row.
+        sql = joined(f"SELECT * FROM ({sql}) WHERE {LIVE}", by_occurrence) if by_occurrence else sql  # noqa: S608
+        nameable = frozenset[str]() if by_occurrence else _nameable(plain, lookup, len(fields))
+        return ScanSource(files, names, as_row(lookup), sql, live, nameable)
 
 
 def _physical(names: Sequence[str], schema: str, rows: RowRanges | None) -> str:
@@ -406,9 +469,6 @@ def _nameable(plain: Sequence[StructField], lookup: Collection[str], columns: in
     taken |= {f"c{number}" for number in range(columns)}
     flat = (item for item in plain if isinstance(item.type, (PrimitiveType, DecimalType)))
     return frozenset(item.name for item in flat if item.name.lower() not in taken)
-
-
-_NO_ID: Final = {"delta.columnMapping.id": -1}
 
 
 def partition_column(files: pa.Table, key: str, kind: DataType) -> pa.Array:

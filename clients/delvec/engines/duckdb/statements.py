@@ -15,6 +15,7 @@ import pyarrow as pa
 from delvec.engines.calendar import holds_times, is_legacy, may_ask_for_early, shows_early
 from delvec.engines.duckdb.assignment import FAILED
 from delvec.engines.duckdb.data_files import PROTOCOL, as_pattern, file_list, file_names, is_remote
+from delvec.engines.duckdb.file_columns import NOT_TEXT
 from delvec.engines.duckdb.scan import LOOKUP, ScanSource
 from delvec.engines.duckdb.variant_footers import INCOMPLETE
 from delvec.scan import Scan
@@ -240,27 +241,6 @@ class Session:
         with closing(self._cursor()) as cursor, errors(scan, source, None):
             _check_calendar(cursor, scan, source)
 
-    def files_without_zone(self, scan: Scan) -> list[str]:
-        """Return the paths of files whose timestamps DuckDB reads as TIMESTAMP instead of TIMESTAMPTZ.
-
-        They are INT96, or INT64 without a logical type, as Spark used to write. A file has only one kind of timestamps.
-
-        Raises:
-            CorruptTable: or a subclass: a file cannot be read.
-        """
-        if not len(scan):
-            return []
-        source = _whole_scan(scan)
-        self.mount(source)
-        sql = (
-            f"SELECT DISTINCT file_name FROM parquet_schema({file_list(source.names)}) WHERE type = 'INT96' "  # noqa: S608 - quoted
-            "OR (converted_type IN ('TIMESTAMP_MICROS', 'TIMESTAMP_MILLIS') AND logical_type IS NULL)"
-        )
-        with closing(self._cursor()) as cursor, errors(scan, source, None):
-            found = {name for (name,) in cursor.sql(sql).fetchall()}
-        paths_by_name = zip(source.names, scan.files["path"].to_pylist(), strict=True)
-        return [path for name, path in paths_by_name if name in found]
-
     def mount(self, source: ScanSource) -> None:
         """Register the storage file system with DuckDB if ``source`` has remote files."""
         if not any(is_remote(name) for name in source.names):
@@ -325,7 +305,8 @@ def errors(scan: Scan, source: ScanSource | None, predicate: Evaluated | None) -
 def damage(error: Exception, scan: Scan) -> DelvecError | None:
     """Return the error about a missing or damaged file of a scan; None if DuckDB's error has another cause."""
     text = str(error)
-    refused = _of_storage(text, scan) or _incomplete(text, scan)
+    where = f"table '{scan.name}' (version {scan.version})"
+    refused = _of_storage(text, scan) or _incomplete(text, scan) or _not_text(text, scan, None, where)
     if refused is not None:
         return refused
     source = _whole_scan(scan)
@@ -334,7 +315,7 @@ def damage(error: Exception, scan: Scan) -> DelvecError | None:
         spelling in text for path, name in paths for spelling in _spellings(scan, path, name)
     ):
         return None
-    return _damaged_file(text, scan, source, f"table '{scan.name}' (version {scan.version})")
+    return _damaged_file(text, scan, source, where)
 
 
 def _whole_scan(scan: Scan) -> ScanSource:
@@ -357,6 +338,7 @@ def _translated(
         _of_storage(text, scan)
         or _incomplete(text, scan)
         or _refused(text, where, facts)
+        or _not_text(text, scan, source, where)
         or (_damaged_file(text, scan, source, where) if source is not None else None)
     )
     if known is not None:
@@ -395,6 +377,30 @@ def _refused(text: str, where: str, facts: dict[str, Any]) -> DelvecError | None
             **facts,
         )
     return None
+
+
+def _not_text(text: str, scan: Scan, source: ScanSource | None, where: str) -> DelvecError | None:
+    """Return the error about bytes in a text column; None for other errors."""
+    if NOT_TEXT not in text:
+        return None
+    column = text.partition(NOT_TEXT)[2].partition("'")[2].partition("' of ")[0]
+    facts = {"table": scan.name, "version": scan.version, "column": column}
+    path = _named(text, scan, source or _whole_scan(scan))
+    return CorruptTable(
+        f"The data file '{path}' of {where} has bytes in column '{column}' that are not text in UTF-8; restore the table to a "
+        "version without this file, or read it with Spark.",
+        **facts,
+        file=path,
+    )
+
+
+def _named(text: str, scan: Scan, source: ScanSource) -> str | None:
+    """Return the path of the file that an error text names; None if it names none."""
+    paths = zip(source.files["path"].to_pylist(), source.names, strict=True)
+    return next(
+        (path for path, name in paths if any(spelling in text for spelling in _spellings(scan, path, name))),
+        None,
+    )
 
 
 def _incomplete(text: str, scan: Scan) -> DelvecError | None:

@@ -14,7 +14,13 @@ from delvec.engines.change_files import CHANGE_TYPE, ChangeFileWriter
 from delvec.engines.compaction import Compacted, ReadOrder, RowRange, row_runs
 from delvec.engines.duckdb.file_order import in_file_order
 from delvec.engines.duckdb.row_expressions import RowExpressions
-from delvec.engines.duckdb.scan import check_names, left_out, quoted, sources
+from delvec.engines.duckdb.scan import (
+    check_files,
+    check_names,
+    left_out,
+    quoted,
+    sources,
+)
 from delvec.engines.duckdb.statements import Session
 from delvec.engines.footers import rows_in
 from delvec.engines.input_data import to_reader
@@ -58,6 +64,7 @@ def compact(session: Session, scan: Scan, bins: Sequence[Sequence[str]], target:
         CorruptTable: a file cannot be read, or does not have the rows that its statistics say.
         StorageError: storage did not answer.
     """
+    check_files(scan.only(path for paths in bins for path in paths))
     adds: list[AddFile] = []
     rewritten: dict[str, Sequence[RowRun]] = {}
     for number, paths in enumerate(bins):

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from delvec.engines.data_file import DataFile, open_data_file, position_of, to_table_type
+from delvec.engines.file_schemas import checked_schema
 from delvec.engines.marked_rows import MarkedRows
 from delvec.engines.repeated_rows import RepeatedRowsOfFile
 from delvec.engines.spark.field_ids import named_as_in
@@ -112,8 +113,9 @@ def _deleted(read: TableRead, slices: Sequence[FileSlice]) -> dict[str, BitMap64
 
 def _read_slice(read: TableRead, part: FileSlice, deleted: BitMap64 | None) -> Iterator[pa.RecordBatch]:
     gone = MarkedRows(BitMap64() if deleted is None else deleted)
-    with open_data_file(DataFile(read.location, part.path, read.table, read.version, read.roots)) as file:
-        columns = _Columns.of(read, part, file.schema_arrow)
+    place = DataFile(read.location, part.path, read.table, read.version, read.roots)
+    with open_data_file(place) as file:
+        columns = _Columns.of(read, part, file, place)
         for group, first in _row_groups(file.metadata, part):
             position = first
             for batch in file.iter_batches(
@@ -149,7 +151,7 @@ class _Columns:
     mapped: bool
 
     @classmethod
-    def of(cls, read: TableRead, part: FileSlice, found: pa.Schema) -> "_Columns":
+    def of(cls, read: TableRead, part: FileSlice, file: pq.ParquetFile, place: DataFile) -> "_Columns":
         mapped = read.mapping != "none"
         partition = {
             item.name: partition_values.parse_column(
@@ -162,8 +164,10 @@ class _Columns:
         varying = part.occurrences.names() if part.occurrences is not None else ()
         absent = {*partition, *varying}
         stored = StructType(tuple(item for item in read.schema.fields if item.name not in absent))
+        found = file.schema_arrow
+        schema = checked_schema(place, file.metadata, stored.fields, read.mapping)
         if read.mapping == "id":
-            stored = named_as_in(found, stored)
+            stored = named_as_in(schema, stored)
         places = {item.name: position_of(item, found.names, mapped=mapped) for item in stored.fields}
         return cls(
             read.schema.to_arrow(),

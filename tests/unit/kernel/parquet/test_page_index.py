@@ -63,14 +63,14 @@ def test_columns_and_their_kinds():
     found = {each.name: (each.number, each.physical, each.kind) for each in columns}
     assert found == {
         "b": (0, "int32", ColumnKind("integer", bits=8)),
-        "u": (3, "int32", ColumnKind("other")),
+        "u": (3, "int32", ColumnKind("unsigned", bits=32)),
         "s": (4, "binary", ColumnKind("string")),
         "raw": (5, "binary", ColumnKind("none")),
         "d": (6, "int32", ColumnKind("date")),
         "p": (7, "fixed", ColumnKind("decimal", precision=9, scale=2)),
         "t": (9, "int64", ColumnKind("timestamp", unit="us", is_utc=True)),
         "n": (10, "int64", ColumnKind("timestamp", unit="ms")),
-        "x": (11, "other", ColumnKind("none")),
+        "x": (11, "double", ColumnKind("none")),
         "l": (12, "int64", ColumnKind("integer")),
     }
     assert all(each.is_ordered for each in columns)

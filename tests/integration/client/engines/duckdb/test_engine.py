@@ -657,7 +657,7 @@ def test_a_file_read_at_another_position_than_planned_is_an_error(engine, local,
     table = Table(local, PEOPLE)
     for number in range(2):
         table.add(f"{number}.parquet", people(number * 10, number * 10 + 10), deleted=[number])
-    original = scan_module._source
+    original = scan_module._Statement._source
 
     def shuffled(*arguments, **options):
         source = original(*arguments, **options)
@@ -666,7 +666,7 @@ def test_a_file_read_at_another_position_than_planned_is_an_error(engine, local,
         assert swapped != source.sql
         return scan_module.ScanSource(source.files, source.names, source.lookup, swapped, source.live)
 
-    monkeypatch.setattr(scan_module, "_source", shuffled)
+    monkeypatch.setattr(scan_module._Statement, "_source", shuffled)
     with pytest.raises(InternalError, match="stopped, because it would return wrong rows"):
         engine.read(table.scan(), None, None)
     with pytest.raises(InternalError):

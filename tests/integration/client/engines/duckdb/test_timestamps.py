@@ -7,8 +7,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from delvec.engines.duckdb import file_columns, scan
-
 UTC = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema(
     {
@@ -98,11 +96,7 @@ def test_a_relation_has_the_same_moments_in_every_zone(table, zone):
     assert relation.order("id").to_arrow_table().cast(SCHEMA).equals(EXPECTED)
 
 
-@pytest.mark.parametrize("is_worth", [True, False])
-def test_large_files_are_read_without_a_look_at_the_calendar(table, monkeypatch, is_worth):
-    if is_worth:
-        monkeypatch.setattr(scan, "is_without_zone", lambda *_: True)
-
+def test_files_with_and_without_zones_are_read_and_updated_together(table):
     assert table.to_arrow().sort_by("id").equals(EXPECTED)
     assert table.to_arrow(["id"], "hour(at) = 5 AND id % 2 = 0").sort_by("id")["id"].to_pylist() == [
         number
@@ -128,34 +122,24 @@ def test_timestamps_of_older_writers(lake, tmp_path):
     assert relation.order("id").to_arrow_table().cast(SCHEMA).equals(rows(0, 20))
 
 
-def test_partitions_by_time_do_not_hide_what_files_have(lake, tmp_path, monkeypatch):
-    monkeypatch.setattr(file_columns, "_WORTH_A_FOOTER", 1)
+def test_partitions_by_time_do_not_hide_what_files_have(lake, tmp_path):
     schema = pa.schema({"id": pa.int64(), "at": UTC, "hour": UTC})
     table = lake.create_table(tmp_path / "t", schema, partition_by=["hour"], engine="duckdb")
     table.append(pa.table({"id": [1], "at": [moment(1)], "hour": [moment(0)]}, schema))
     (file,) = (tmp_path / "t").glob("*/*.parquet")
     as_spark(file.parent)
-    asked = []
-    genuine = file_columns.int96_columns
-    monkeypatch.setattr(
-        file_columns, "int96_columns", lambda *given: asked.append(found := genuine(*given)) or found
-    )
 
     assert table.to_arrow().to_pylist() == [{"id": 1, "at": moment(1), "hour": moment(0)}]
-    assert asked == [{"at"}]
     assert table.to_arrow(["id", "hour"]).num_rows == 1
-    assert len(asked) == 1
 
 
-def test_a_moment_that_duckdb_takes_for_infinity_stays(lake, tmp_path, monkeypatch):
-    """In a file between INT96 files, which cannot have such values."""
+def test_a_moment_that_duckdb_takes_for_infinity_stays(lake, tmp_path):
+    """In files of older writers, whose timestamps DuckDB reads as another type."""
     schema = pa.schema({"id": pa.int64(), "at": UTC})
     table = lake.create_table(tmp_path / "t", schema, engine="duckdb")
-    table.append(pa.table({"id": [1], "at": [moment(1)]}, schema))
-    as_spark(tmp_path / "t")
-    table.append(pa.table({"id": [2], "at": pa.array([2**63 - 1], UTC)}, schema))
-    monkeypatch.setattr(scan, "is_without_zone", lambda *_: True)
+    table.append(pa.table({"id": [1, 2], "at": pa.array([0, 2**63 - 1], UTC)}, schema))
+    as_old_spark(tmp_path / "t")
 
     found = table.to_arrow().sort_by("id")
 
-    assert found["at"].cast(pa.int64())[1].as_py() == 2**63 - 1
+    assert found["at"].cast(pa.int64()).to_pylist() == [0, 2**63 - 1]

@@ -3,7 +3,6 @@
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from pyroaring import BitMap64
 
 from delvec.engines.marked_rows import MarkedRows

@@ -1,0 +1,157 @@
+"""A Parquet file's schema as a tree of fields: which columns, structs, lists and maps it has.
+
+parquet.thrift, SchemaElement; https://github.com/apache/parquet-format/blob/master/LogicalTypes.md, "Nested Types"
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from delvec_kernel.parquet.columns import ColumnKind, Physical, SchemaElement, schema_elements
+from delvec_kernel.parquet.thrift import LISTS, CompactReader
+
+__all__ = ["FileField", "FileSchema", "schema_of_footer"]
+
+Shape = Literal["value", "struct", "list", "map", "variant"]
+
+_SCHEMA: Final = 2
+_REPEATED: Final = 2
+_PAIR: Final = 2
+_MAP, _MAP_KEY_VALUE, _LIST = 1, 2, 3
+"""Numbers of the older annotations of groups."""
+_LOGICAL_MAP, _LOGICAL_LIST, _LOGICAL_VARIANT = 2, 3, 16
+"""Numbers of the newer ones."""
+_MAX_DEPTH: Final = 64
+
+
+_NOTHING: Final = ColumnKind("none")
+
+
+@dataclass(frozen=True, slots=True)
+class FileField:
+    """A column of a file, or what is inside of one.
+
+    Attributes:
+        name: in the file; of a list's element and of a map's key and value it is arbitrary.
+        shape: of its values.
+        field_id: or None.
+        physical: the physical type of values.
+        kind: what the annotations of values say.
+        converted: whether it has an annotation of the older form, which some readers need.
+        logical: whether values have one of the newer form.
+        inside: the fields of a struct; the element of a list; key and value of a map.
+    """
+
+    name: str
+    shape: Shape
+    field_id: int | None = None
+    physical: Physical = "other"
+    kind: ColumnKind = _NOTHING
+    converted: bool = False
+    logical: bool = False
+    inside: "tuple[FileField, ...]" = ()
+
+    def __str__(self) -> str:
+        """Return its type, for messages."""
+        if self.shape != "value":
+            return self.shape
+        match self.kind.name:
+            case "decimal":
+                return f"decimal({self.kind.precision},{self.kind.scale})"
+            case "timestamp":
+                zone = "UTC" if self.kind.is_utc else "no time zone"
+                return f"{self.physical} (timestamp in {self.kind.unit}, {zone})"
+            case "integer" | "unsigned" if self.kind.bits:
+                return f"{self.physical} ({self.kind.name}, {self.kind.bits} bits)"
+            case "integer" | "none":
+                return self.physical
+            case name:
+                return f"{self.physical} ({name})"
+
+
+FileSchema = tuple[FileField, ...]
+"""The columns of a file, in order."""
+
+
+def schema_of_footer(data: bytes) -> tuple[FileSchema, int]:
+    """Return the schema in a footer, and the offset at which it ends.
+
+    The schema precedes nearly everything else, so a footer that begins with the same bytes has the same schema.
+
+    Args:
+        data: FileMetaData in Thrift's compact protocol.
+
+    Raises:
+        ValueError: the schema is missing, or contradicts itself.
+        IndexError: it is truncated.
+    """
+    reader = CompactReader(data)
+    for number, kind in reader.fields():
+        if number == _SCHEMA and kind in LISTS:
+            elements = schema_elements(reader)
+            return _fields(elements), reader.at
+        reader.skip(kind)
+    raise ValueError("the footer has no schema")
+
+
+def _fields(elements: Sequence[SchemaElement]) -> FileSchema:
+    tree = _Tree(elements)
+    found = tuple(tree.next(elements[0], 0) for _ in range(elements[0].children))
+    if elements[0].children < 0 or tree.place != len(elements):
+        raise ValueError("the schema's groups do not add up")
+    return found
+
+
+@dataclass(slots=True)
+class _Tree:
+    """Reads fields from a list of elements."""
+
+    elements: Sequence[SchemaElement]
+    place: int = 1
+
+    def next(self, parent: SchemaElement, depth: int) -> FileField:
+        """Return the next field and all below it."""
+        if depth > _MAX_DEPTH:
+            raise ValueError("the schema is nested too deeply")
+        element = self.elements[self.place]
+        self.place += 1
+        if element.children < 0:
+            raise ValueError("a group has a negative number of fields")
+        inside = tuple(self.next(element, depth + 1) for _ in range(element.children))
+        found = _field(element, inside, parent)
+        if element.repetition == _REPEATED and found.shape != "map":
+            inner = replace(found, field_id=None)
+            return FileField(element.name, "list", element.field_id, converted=True, inside=(inner,))
+        return found
+
+
+def _field(element: SchemaElement, inside: tuple[FileField, ...], parent: SchemaElement) -> FileField:
+    converted = element.converted is not None
+    if element.physical is not None and not inside:
+        return FileField(
+            element.name,
+            "value",
+            element.field_id,
+            element.stored_as,
+            element.kind,
+            converted,
+            element.logical is not None,
+        )
+    whole = FileField(element.name, "struct", element.field_id, converted=converted, inside=inside)
+    if element.logical_number == _LOGICAL_VARIANT:
+        return replace(whole, shape="variant")
+    is_repeated = element.repetition == _REPEATED
+    if element.converted == _MAP_KEY_VALUE or (_is_map(parent) and parent.children == 1):
+        if not is_repeated or len(inside) != _PAIR:
+            raise ValueError(f"the map '{parent.name}' has no pairs of key and value")
+        return replace(whole, shape="map", converted=converted or parent.converted is not None)
+    is_list = element.converted == _LIST or element.logical_number == _LOGICAL_LIST
+    if len(inside) == 1 and (is_list or _is_map(element) or is_repeated):
+        # The group around a list's or map's entries, and the group of an entry, hold nothing of their own.
+        converted = inside[0].converted and (converted or is_repeated)
+        return replace(inside[0], name=element.name, field_id=element.field_id, converted=converted)
+    return whole
+
+
+def _is_map(element: SchemaElement) -> bool:
+    return element.converted == _MAP or element.logical_number == _LOGICAL_MAP

@@ -1,0 +1,216 @@
+"""Whether a file's values are values of the table's type: the one place that decides it, for every engine.
+
+A file's type is not the table's: annotations may be missing, types of columns are widened, and writers differ. What is accepted
+is what the Delta protocol ("Type Widening", "Column Mapping") and Spark's Parquet reader (ParquetVectorUpdaterFactory) accept, as far
+as no value changes: Spark also reads a date as a number, or a long number as a short one that it cuts. Beyond Spark, decimals
+and half-precision numbers in any layout are accepted, and nanoseconds, which are cut to microseconds.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, Literal
+
+from delvec_kernel.parquet.file_schema import FileField, FileSchema
+from delvec_kernel.schema.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    GeospatialType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
+
+__all__ = ["FileTypeMismatch", "Naming", "UnsupportedFileType", "check_file", "field_of", "holds", "naming"]
+
+Naming = Literal["name", "physical-name", "id"]
+"""How a table's columns are found in its files, by ``delta.columnMapping.mode``."""
+
+_TEXTS: Final = frozenset({"none", "string", "enum", "json", "bson"})
+_BITS: Final = {"int32": 32, "int64": 64}
+_DIGITS: Final = {"int32": 10, "int64": 20}
+"""Digits that Spark demands of a decimal which integers are widened to."""
+_MAX_PRECISION: Final = 38
+
+
+class FileTypeMismatch(ValueError):
+    """A column of a file is not what the table says.
+
+    Attributes:
+        column: its path in the table.
+    """
+
+    def __init__(self, column: str, reason: str) -> None:
+        super().__init__(reason)
+        self.column = column
+
+
+class UnsupportedFileType(FileTypeMismatch):
+    """This engine cannot read a column of a file, and others can."""
+
+
+def naming(mode: str) -> Naming:
+    """Return how columns are found with that ``delta.columnMapping.mode``."""
+    by_mode: dict[str, Naming] = {"id": "id", "name": "physical-name"}
+    return by_mode.get(mode.lower(), "name")
+
+
+def holds(stored: FileField, data_type: DataType) -> bool:
+    """Whether every value of a file's field, which is no group, is exactly a value of the table's type.
+
+    Values of wider integers may turn out not to fit; then reading them is an error.
+    """
+    if data_type == PrimitiveType("void"):
+        return True
+    if stored.shape != "value" or not isinstance(data_type, PrimitiveType | DecimalType):
+        return False
+    if stored.kind.name == "null":
+        return True
+    if isinstance(data_type, DecimalType):
+        return _holds_decimal(stored, data_type)
+    if isinstance(data_type, GeospatialType):
+        return stored.physical == "binary"
+    check = _CHECKS.get(data_type.name)
+    return check is not None and check(stored)
+
+
+def _holds_integer(stored: FileField, bits: int) -> bool:
+    return stored.kind.name in {"integer", "unsigned"} and 0 < _BITS.get(stored.physical, 0) <= bits
+
+
+def _holds_double(stored: FileField) -> bool:
+    kind = stored.kind
+    is_small = kind.name == "integer" or (kind.name == "unsigned" and kind.bits < _BITS["int32"])
+    return (
+        stored.physical in {"float", "double"}
+        or _is_half(stored)
+        or (stored.physical == "int32" and is_small)
+    )
+
+
+def _is_half(stored: FileField) -> bool:
+    return stored.physical == "fixed" and stored.kind.name == "float16"
+
+
+def _is_text(stored: FileField) -> bool:
+    return stored.physical == "binary" and stored.kind.name in _TEXTS
+
+
+def _is_fixed(stored: FileField) -> bool:
+    return stored.physical == "fixed" and stored.kind.name in {"none", "uuid"}
+
+
+def _is_date(stored: FileField) -> bool:
+    return stored.physical == "int32" and stored.kind.name == "date"
+
+
+def _is_moment(stored: FileField) -> bool:
+    is_annotated = stored.kind.name == "timestamp" and bool(stored.kind.unit)
+    return stored.physical == "int96" or (stored.physical == "int64" and is_annotated)
+
+
+def _is_plain_integer(stored: FileField) -> bool:
+    return stored.kind.name == "integer" and not stored.kind.bits
+
+
+def _holds_decimal(stored: FileField, data_type: DecimalType) -> bool:
+    kind, whole = stored.kind, data_type.precision - data_type.scale
+    match kind.name:
+        case "decimal":
+            is_known = 0 < kind.precision <= _MAX_PRECISION and 0 <= kind.scale <= kind.precision
+            return is_known and kind.scale <= data_type.scale and kind.precision - kind.scale <= whole
+        case "integer" if stored.physical in _DIGITS:
+            return whole >= _DIGITS[stored.physical]
+        case "unsigned" if stored.physical == "int64":
+            return data_type == DecimalType(_DIGITS["int64"], 0)
+        case _:
+            return False
+
+
+_CHECKS: Final[dict[str, Callable[[FileField], bool]]] = {
+    "boolean": lambda stored: stored.physical == "boolean",
+    "byte": lambda stored: _holds_integer(stored, _BITS["int32"]),
+    "short": lambda stored: _holds_integer(stored, _BITS["int32"]),
+    "integer": lambda stored: _holds_integer(stored, _BITS["int32"]),
+    "long": lambda stored: _holds_integer(stored, _BITS["int64"]),
+    "float": lambda stored: stored.physical == "float" or _is_half(stored),
+    "double": _holds_double,
+    "string": _is_text,
+    "binary": lambda stored: _is_text(stored) or _is_fixed(stored),
+    "date": lambda stored: _is_date(stored) or (stored.physical == "int32" and _is_plain_integer(stored)),
+    "timestamp": _is_moment,
+    "timestamp_ntz": lambda stored: _is_moment(stored) or _is_date(stored),
+}
+
+
+def field_of(fields: Sequence[FileField], item: StructField, by: Naming, path: str = "") -> FileField | None:
+    """Return the field of a file, or of a struct in it, that has a column's values; None if it has none.
+
+    Args:
+        fields: of the file, or of the struct.
+        item: the table's column or field.
+        by: how to find it.
+        path: of ``item``, for messages.
+
+    Raises:
+        FileTypeMismatch: several have its name, ignoring case.
+    """
+    if by == "id":
+        return next(
+            (each for each in fields if item.field_id is not None and each.field_id == item.field_id), None
+        )
+    name = item.name if by == "name" else item.physical_name
+    found = [each for each in fields if each.name.lower() == name.lower()]
+    if len(found) > 1:
+        names = ", ".join(repr(each.name) for each in found)
+        raise FileTypeMismatch(
+            path or item.name, f"it has several columns of that name, which is not case-sensitive: {names}"
+        )
+    return found[0] if found else None
+
+
+def check_file(file: FileSchema, columns: Sequence[StructField], by: Naming) -> None:
+    """Check that the columns in a file are what the table says.
+
+    Args:
+        file: the file's schema.
+        columns: of the table; those that the file does not have are NULL.
+        by: how they are found in it.
+
+    Raises:
+        FileTypeMismatch: a column has values that are not the table's, or it cannot be told which one has them.
+    """
+    if by == "id" and file and columns and all(each.field_id is None for each in file):
+        raise FileTypeMismatch(columns[0].name, "it has no field ids, which the table's column mapping needs")
+    for item in columns:
+        _check_field(file, item, by, item.name)
+
+
+def _check_field(fields: Sequence[FileField], item: StructField, by: Naming, path: str) -> None:
+    stored = field_of(fields, item, by, path)
+    if stored is not None:
+        _check(stored, item.type, by, path)
+
+
+def _check(stored: FileField, data_type: DataType, by: Naming, path: str) -> None:
+    match data_type:
+        case _ if stored.shape == "value" and stored.kind.name == "null":
+            pass
+        case StructType(fields) if stored.shape == "struct":
+            for item in fields:
+                _check_field(stored.inside, item, by, f"{path}.{item.name}")
+        case ArrayType(element) if stored.shape == "list":
+            _check(stored.inside[0], element, by, f"{path}.element")
+        case MapType(key, value) if stored.shape == "map":
+            _check(stored.inside[0], key, by, f"{path}.key")
+            _check(stored.inside[1], value, by, f"{path}.value")
+        case PrimitiveType("variant") if stored.shape in {"struct", "variant"}:
+            pass
+        case _ if not holds(stored, data_type):
+            raise FileTypeMismatch(path, f"it has {stored}, and the table {type_name(data_type)}")
+
+
+def type_name(data_type: DataType) -> str:
+    """Return a type's name, for messages."""
+    shown = data_type.to_json()
+    return shown if isinstance(shown, str) else str(shown["type"])

@@ -1,0 +1,55 @@
+"""The schemas of a scan's files, read once per file."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.typed_files import scan_of
+
+from delvec.engines import file_schemas as module
+from delvec.engines.data_file import DataFile
+from delvec.engines.file_schemas import check_file_types, checked_schema, file_schemas
+from delvec_kernel.errors import CorruptTable, MissingDataFile
+from delvec_kernel.schema.types import PrimitiveType, StructField, StructType
+
+SCHEMA = StructType((StructField("x", PrimitiveType("long")),))
+
+
+@pytest.fixture
+def scan(tmp_path):
+    for name, values in (("a", [1]), ("b", [2, 3]), ("c", [1.5])):
+        pq.write_table(pa.table({"x": values}), tmp_path / name)
+    return scan_of(tmp_path, ["a", "b", "c"], SCHEMA)
+
+
+def test_a_footer_is_read_once_and_again_after_the_file_changed(scan, tmp_path, monkeypatch):
+    read = []
+    genuine = module._reader.read_local
+    monkeypatch.setattr(module._reader, "read_local", lambda *given: read.append(given[1]) or genuine(*given))
+    local = [str(tmp_path / name) for name in "abc"]
+    first = file_schemas(scan, local)
+    assert first[0] is first[1]
+    assert first[0] != first[2]
+    assert file_schemas(scan, local) == first
+    assert read == ["a", "b", "c"]
+    pq.write_table(pa.table({"y": ["text"]}), tmp_path / "b")
+    assert [each.name for each in file_schemas(scan, local)[1]] == ["y"]
+    assert read == ["a", "b", "c", "b"]
+
+
+def test_a_file_that_contradicts_the_table_is_named(scan, tmp_path):
+    with pytest.raises(
+        CorruptTable, match=r"'c' of table 'people' \(version 7\).*'x': it has double, and the table long"
+    ):
+        check_file_types(scan, SCHEMA.fields)
+    check_file_types(scan.slice(0, 2), SCHEMA.fields)
+    file = DataFile.of(scan, "c")
+    with pytest.raises(CorruptTable) as caught:
+        checked_schema(file, pq.read_metadata(tmp_path / "c"), SCHEMA.fields, "none")
+    assert caught.value.details == {"table": "people", "version": 7, "file": "c", "column": "x"}
+
+
+def test_a_missing_file_is_named(scan, tmp_path):
+    (tmp_path / "b").unlink()
+    with pytest.raises(MissingDataFile) as caught:
+        file_schemas(scan)
+    assert caught.value.details["file"] == "b"
