@@ -14,6 +14,7 @@ _ADDED: Final = {
     "index.md": "README.md",
     "changelog.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",
+    "threat-model.md": "SECURITY.md",
 }
 _LINK: Final = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 _CLASSES: Final = (

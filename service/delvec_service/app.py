@@ -86,6 +86,7 @@ from delvec_service.store.own_commits import OwnCommitStore
 from delvec_service.store.registry import Registry
 from delvec_service.store.snapshots import SnapshotStore
 from delvec_service.tables.namespace_roots import NamespaceRoots
+from delvec_service.tables.places import Unattended
 from delvec_service.tables.registry import Tables
 from delvec_service.telemetry.observer import NO_OBSERVER, Observer
 
@@ -310,8 +311,25 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
     )
     health = HealthWatch(HealthSampleStore(database), settings.deletion_vector_target_bytes)
     iceberg_conversions = IcebergConversionStore(database)
+    directory = Directory(
+        AccessStore(database),
+        token=settings.token.get_secret_value() if settings.token else None,
+        required=settings.authentication == "required" or settings.oidc_issuer is not None,
+    )
+    tables = Tables(
+        registry,
+        roots,
+        loader,
+        max_commit_bytes=settings.max_commit_bytes,
+        by_folder=names_by_folder,
+        observer=observer,
+    )
     iceberg_conversion = IcebergConversion(
-        loader, iceberg_conversions, ExternalCatalogs(settings.iceberg_catalogs)
+        loader,
+        iceberg_conversions,
+        ExternalCatalogs(settings.iceberg_catalogs),
+        places=tables.places,
+        unattended=Unattended(lambda: settings.authentication == "off" or not directory.is_required),
     )
     log_maintenance = LogMaintenance(
         loader,
@@ -341,14 +359,7 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
         ledger=ledger,
         loader=loader,
         plan_turns=PlanTurns(),
-        tables=Tables(
-            registry,
-            roots,
-            loader,
-            max_commit_bytes=settings.max_commit_bytes,
-            by_folder=names_by_folder,
-            observer=observer,
-        ),
+        tables=tables,
         commits=commits,
         manifests=manifests,
         iceberg=iceberg_conversion,
@@ -362,11 +373,7 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
         deletion_locks=DeletionLocks(database),
         maintenance=MaintenanceStore(database),
         answers=answers,
-        directory=Directory(
-            AccessStore(database),
-            token=settings.token.get_secret_value() if settings.token else None,
-            required=settings.authentication == "required" or settings.oidc_issuer is not None,
-        ),
+        directory=directory,
         credentials=CredentialVending(
             {}
             if settings.credential_role_arn is None

@@ -20,7 +20,7 @@ import pyarrow as pa
 from obstore.exceptions import BaseError
 
 from delvec_kernel import locations
-from delvec_kernel.errors import DelvecError
+from delvec_kernel.errors import DelvecError, StorageDenied
 from delvec_kernel.storage import local_files as _local_files
 from delvec_kernel.storage.file_locations import Allowed, FileLocation, locate, storage_errors
 from delvec_kernel.storage.files import milliseconds
@@ -33,6 +33,8 @@ __all__ = [
     "inner_tables",
     "look_up_files",
     "remove_empty_directories",
+    "table_below",
+    "tables_among",
 ]
 
 LISTED: Final = pa.schema([("path", pa.string()), ("size", pa.int64()), ("modified", pa.int64())])
@@ -40,6 +42,7 @@ LISTED: Final = pa.schema([("path", pa.string()), ("size", pa.int64()), ("modifi
 the storage's clock."""
 
 _LOG: Final = "_delta_log"
+_NO_TABLES: Final = (_LOG, "_delvec", "_change_data")
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.~=+-]*")
 _BATCH_ROWS: Final = 64 * 1024
 _LIST_CHUNK: Final = 1000
@@ -309,9 +312,11 @@ def inner_tables(location: str, paths: Iterable[str], *, allowed: Allowed | None
     """
     parts = {tuple(path.split("/")[:-1]) for path in paths}
     directories = sorted({"/".join(each[:depth]) for each in parts for depth in range(1, len(each) + 1)})
+    if not directories:
+        return []
     place = locate(location, "_", allowed=allowed, inside=True)
 
-    def is_table(directory: str) -> bool:
+    def has_log(directory: str) -> bool:
         with storage_errors("look into", f"{place.url[:-1]}{directory}"):
             if place.local is not None:
                 return os.path.lexists(place.local.parent / unquote(directory) / _LOG)
@@ -319,8 +324,86 @@ def inner_tables(location: str, paths: Iterable[str], *, allowed: Allowed | None
             return any(True for _ in chunks)
 
     with ThreadPoolExecutor(_CONCURRENT_LISTINGS, "delvec-look-up") as pool:
-        found = pool.map(is_table, directories)
+        found = pool.map(has_log, directories)
         return [directory for directory, is_one in zip(directories, found, strict=True) if is_one]
+
+
+def tables_among(directories: Sequence[str]) -> list[str]:
+    """Return those of some directories that have a ``_delta_log``: they are Delta tables, whoever wrote them.
+
+    A directory that may not be listed counts as none.
+
+    Args:
+        directories: canonical locations of one store. One request for each, at the same time.
+
+    Raises:
+        StorageError: storage did not answer.
+    """
+
+    def is_one(location: str) -> bool:
+        place = locate(location, "_")
+        with suppress(StorageDenied), storage_errors("look into", location):
+            if place.local is not None:
+                return os.path.lexists(place.local.parent / _LOG)
+            return any(True for _ in obstore.list(place.remote, _LOG, chunk_size=1))
+        return False
+
+    if len(directories) <= 1 or locations.local_path(directories[0]) is not None:
+        return list(filter(is_one, directories))
+    with ThreadPoolExecutor(_CONCURRENT_LISTINGS, "delvec-look-up") as pool:
+        return list(compress(directories, pool.map(is_one, directories)))
+
+
+def table_below(location: str, most: int | None = None) -> str | None:
+    """Return the location of a Delta table in a directory below this one, or None. Does not follow links.
+
+    Args:
+        location: canonical; whether it is a table itself does not matter.
+        most: how many files and directories to look at; by default all.
+
+    Raises:
+        StorageError: storage did not answer.
+    """
+    place = locate(location, "_")
+    with suppress(FileNotFoundError, NotADirectoryError), storage_errors("look into", location):
+        found = (
+            _remote_table_below(place, most)
+            if place.local is None
+            else _local_table_below(str(place.local.parent), most)
+        )
+        if found is not None:
+            # A name that is not UTF-8 is shown, too.
+            return f"{location}/{locations.canonical_relative(found.encode(errors='replace').decode())}"
+    return None
+
+
+def _local_table_below(top: str, most: int | None) -> str | None:
+    above, seen = [""], 0
+    while above:
+        directory = above.pop()
+        with suppress(FileNotFoundError, PermissionError), os.scandir(f"{top}/{directory}") as entries:
+            for entry in entries:
+                seen += 1
+                if directory and entry.name.casefold() == _LOG:
+                    return directory
+                if most is not None and seen > most:
+                    return None
+                if entry.is_dir(follow_symlinks=False) and (directory or entry.name not in _NO_TABLES):
+                    above.append(f"{directory}/{entry.name}" if directory else entry.name)
+    return None
+
+
+def _remote_table_below(place: FileLocation, most: int | None) -> str | None:
+    seen = 0
+    for chunk in obstore.list(place.remote, chunk_size=_LIST_CHUNK):
+        for path in (meta["path"] for meta in chunk):
+            inside, is_log, _ = path.partition(f"/{_LOG}/")
+            if is_log and inside.partition("/")[0] not in _NO_TABLES:
+                return str(inside)
+        seen += len(chunk)
+        if most is not None and seen >= most:
+            return None
+    return None
 
 
 def delete_files(

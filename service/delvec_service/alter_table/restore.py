@@ -26,6 +26,7 @@ from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.clones import CloneStore
 from delvec_service.store.deletion_locks import DeletionLocks, FileLease
 from delvec_service.store.open_table import OpenTable
+from delvec_service.tables.places import check_new_files
 from delvec_service.tables.registry import ENGINE_INFO
 
 __all__ = ["NotRestored", "RestoreResult", "Restored", "restore"]
@@ -113,6 +114,7 @@ def restore(
                 loader.lost(latest, error)
                 continue
             _check_table(table, target, latest, found)
+            check_new_files(table, [add.path for add in found.adds])
             if not request.ignore_missing_files:
                 _check_files(table, target, found.adds)
             if request.dry_run:

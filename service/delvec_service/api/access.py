@@ -59,7 +59,7 @@ def get_access(
     """Return the principal that the token belongs to, and the grants that apply to it."""
     principal, role = access.principal, None
     if table is not None:
-        record = service.tables.find(table)
+        record = service.tables.find(table, access)
         access.require(record, "reader", table)
         role = access.rights.on_table(record.id, record.name)
     return AccessResponse(
@@ -179,7 +179,7 @@ def _scope(
     """Return the scope and target of a grant, and the table's name. Only their admins may ask."""
     if table is not None:
         note(table=table)
-        record = service.tables.find(table)
+        record = service.tables.find(table, access)
         note(table=record.name, table_id=record.id)
         access.require(record, "admin", table)
         return "table", record.id, record.name

@@ -14,7 +14,6 @@ from delvec_service.api.routes import Route
 from delvec_service.auth.access import Access
 from delvec_service.snapshots.time_travel import moment_of
 from delvec_service.store.audit import AuditRecord
-from delvec_service.store.registry import not_found
 
 __all__ = ["router"]
 
@@ -73,7 +72,7 @@ def _about(access: Access, service: Service, table: str | None) -> dict[str, str
         access.require_all("admin", "the audit log (pass table= for one table's entries)")
         return {}
     try:
-        record = service.tables.find(table)
+        record = service.tables.find(table, access)
     except TableNotFound:
         if not access.covers("all", "", "admin"):
             raise
@@ -81,10 +80,6 @@ def _about(access: Access, service: Service, table: str | None) -> dict[str, str
             "table_name": table,
             "table_id": table,
         }  # The table was removed from the registry, or never existed.
-    except AmbiguousTable:
-        if not access.covers("all", "", "reader"):
-            raise not_found(table) from None  # The other error lists the locations of all of them.
-        raise
     access.require(record, "maintainer", table)
     about = {"table_id": record.id}
     return about if access.is_restricted else {**about, "table_name": record.name}

@@ -15,7 +15,6 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
 from delvec_kernel.errors import (
-    AmbiguousTable,
     DeadlineExceeded,
     DelvecError,
     PermissionDenied,
@@ -27,7 +26,7 @@ from delvec_service.auth.directory import Directory
 from delvec_service.auth.principals import Principal
 from delvec_service.auth.rules import rule_of
 from delvec_service.logs import note
-from delvec_service.store.registry import TableRecord, not_found
+from delvec_service.store.registry import TableRecord
 from delvec_service.tables.registry import Tables
 
 if TYPE_CHECKING:
@@ -146,13 +145,7 @@ class Authorizer:
         opened = self._tables.opened(name)
         if opened is not None:
             return opened.record
-        try:
-            return await self._within(self._in_thread(self._tables.find, name), "the table")
-        except AmbiguousTable:
-            if access.rights.on_all is None:
-                access.was_denied = True
-                raise not_found(name) from None  # the other error lists the locations of all of them
-            raise
+        return await self._within(self._in_thread(self._tables.find, name, access), "the table")
 
     async def _refresh(self, directory: Directory) -> None:
         """Check for changes of tokens and grants; if the database hangs, continue with the known ones."""

@@ -62,7 +62,14 @@ def clone_table(
     access.require_place(service.tables, body.location, body.name)
     transaction_id = idempotency_key or str(uuid.uuid4())
     done = clone(
-        table, service.tables, service.loader, service.commits, service.clone_store, body, transaction_id
+        table,
+        service.tables,
+        service.loader,
+        service.commits,
+        service.clone_store,
+        body,
+        transaction_id,
+        access,
     )
     if isinstance(done, Cloned):
         if not done.replaced:

@@ -43,6 +43,7 @@ def vend_credentials(
     note(change=operation)
     if operation == "READ_WRITE":
         access.require(table.record, "writer")
+    service.tables.places.check_table(table.record, access)
     found = service.credentials.vend(table.location, operation, access.name)
     answer = CredentialsResponse(
         storage_credentials=[

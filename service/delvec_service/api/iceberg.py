@@ -9,7 +9,7 @@ from delvec_kernel.errors import (
     IcebergUnsupported,
 )
 from delvec_kernel.wire import IcebergRequest, IcebergResponse
-from delvec_service.api.dependencies import ServiceState, Table
+from delvec_service.api.dependencies import Caller, ServiceState, Table
 from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import Maintenance
 from delvec_service.api.resource import Resource
@@ -35,12 +35,16 @@ router = Resource(tags=["maintenance"], route_class=Maintenance)
     ),
 )
 def convert_to_iceberg(
-    table: Table, service: ServiceState, body: IcebergRequest | None = None
+    table: Table, service: ServiceState, access: Caller, body: IcebergRequest | None = None
 ) -> IcebergResponse:
     """Update the table's Iceberg metadata to its newest version. Deleted rows become Iceberg deletes."""
     wanted = body or IcebergRequest()
     done = service.iceberg.publish(
-        table, format_version=wanted.format_version, squash=wanted.squash, catalog=wanted.catalog
+        table,
+        format_version=wanted.format_version,
+        squash=wanted.squash,
+        catalog=wanted.catalog,
+        holder=access,
     )
     return IcebergResponse(
         table=table.name,

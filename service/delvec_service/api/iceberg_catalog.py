@@ -47,14 +47,11 @@ router = Resource(route_class=_CatalogRoute, described=False)
 
 
 async def _catalog(service: ServiceState, access: Caller) -> IcebergCatalog:
-    def sees(record: TableRecord) -> bool:
-        return access.sees(record.id, record.name)
-
     def require(record: TableRecord, name: str) -> None:
         access.require(record, "reader", name)
 
     access.is_decided = True  # Every catalog method calls one of the two.
-    return IcebergCatalog(service.tables, service.iceberg, sees, require)
+    return IcebergCatalog(service.tables, service.iceberg, access, require)
 
 
 async def _namespace(namespace: Annotated[str, Path(max_length=1024)]) -> list[str]:

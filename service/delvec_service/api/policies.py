@@ -40,7 +40,7 @@ _Name = Annotated[str, Path(description="The policy's name.", max_length=128)]
 def set_policy(body: PolicyRequest, service: ServiceState, access: Caller) -> Policy:
     """Create a maintenance policy, or replace the one with the same name."""
     note(table=body.table, change=f"policy {body.name}")
-    record = None if body.table is None else service.tables.open(body.table).record
+    record = None if body.table is None else service.tables.open(body.table, access).record
     if record is not None:
         note(table=record.name, table_id=record.id)
         access.require(record, "maintainer", body.table)
@@ -182,7 +182,7 @@ def list_runs(
     start = None if since is None else moment_of("since", since)
     identifier = None
     if table is not None:
-        record = service.tables.open(table).record
+        record = service.tables.open(table, access).record
         access.require(record, "reader", table)
         identifier = record.id
     found = service.maintenance.runs(
@@ -220,7 +220,7 @@ def _may(access: Access, service: Service, policy: Policy, role: Role) -> bool:
     if policy.table_id is None or not access.is_restricted:
         return access.covers(*_scope(policy.pattern), role)
     try:
-        record = service.tables.find(policy.table_id)
+        record = service.tables.find(policy.table_id, access)
         access.require(record, role)
     except (TableNotFound, PermissionDenied):
         return False

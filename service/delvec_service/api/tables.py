@@ -67,7 +67,7 @@ def register_table(
     note(table=body.name, change=body.location)
     access.require_place(service.tables, body.location, body.name, creates=body.table_schema is not None)
     if body.table_schema is None:
-        record, created = service.tables.register(body.location, body.name)
+        record, created = service.tables.register(body.location, body.name, access)
         if not created:
             response.status_code = status.HTTP_200_OK
         note(table=record.name, table_id=record.id, change=record.location)
@@ -81,7 +81,7 @@ def register_table(
         # In the log, where it can be found even if the database is lost.
         transaction_id=idempotency_key or str(uuid.uuid4()),
     )
-    record, version = service.tables.create(body.location, body.name, new)
+    record, version = service.tables.create(body.location, body.name, new, access)
     note(table=record.name, table_id=record.id, change=record.location, version=version)
     made = service.tables.open(record.id)
     service.log_maintenance.committed(made, version, new.transaction_id)
@@ -159,7 +159,7 @@ def rename_table(
     """
     note(change=f"to {body.name}")
     access.require_name(body.name, "maintainer")
-    record = service.tables.rename(table, body.name)
+    record = service.tables.rename(table, body.name, access)
     note(table_id=record.id)
     return resource(record)
 

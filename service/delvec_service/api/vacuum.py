@@ -25,7 +25,7 @@ from delvec_kernel.wire import (
     VacuumRequest,
     VacuumResponse,
 )
-from delvec_service.api.dependencies import ServiceState, Table
+from delvec_service.api.dependencies import Caller, ServiceState, Table
 from delvec_service.api.problems import COMMON, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import Maintenance
 from delvec_service.api.resource import Resource
@@ -71,10 +71,13 @@ _Name = Annotated[
         AtomicCreateUnsupported,
     ),
 )
-def vacuum_table(table: Table, service: ServiceState, body: VacuumRequest | None = None) -> VacuumResponse:
+def vacuum_table(
+    table: Table, service: ServiceState, access: Caller, body: VacuumRequest | None = None
+) -> VacuumResponse:
     """Delete the files that no retained version, tombstone or running transaction needs."""
     wanted = body or VacuumRequest()
     note(change="dry run" if wanted.dry_run else "quarantine" if wanted.quarantine else "delete")
+    service.tables.places.check_deletions(table.record, access)
     done = vacuum(
         table,
         service.loader,

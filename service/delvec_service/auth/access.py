@@ -44,9 +44,17 @@ class Access:
         return "anonymous" if self.principal is None else self.principal.name
 
     def sees(self, identifier: str, name: str) -> bool:
-        """Whether a list shows a table."""
+        """Whether a table exists for the principal: a list shows it, an error names it."""
         self.is_decided = True
         return self.rights.on_table(identifier, name) is not None
+
+    def maintains(self, identifier: str, name: str) -> bool:
+        """Whether the principal may rename a table."""
+        return at_least(self.rights.on_table(identifier, name), "maintainer")
+
+    def holds(self, namespace: str) -> bool:
+        """Whether every table of a namespace is the principal's to maintain."""
+        return at_least(self.rights.on_namespace(namespace), "maintainer")
 
     def require(self, record: TableRecord, role: Role, asked: str | None = None) -> None:
         """Deny the request unless the principal has a role on a table.
@@ -109,15 +117,13 @@ class Access:
     def require_place(
         self, tables: Tables, location: str | None, name: str | None, *, creates: bool = True
     ) -> None:
-        """Deny creating or registering a table unless the principal may do so under that name at that location.
+        """Deny creating or registering a table unless the principal may do so under that name.
 
-        Readers of a table may register it again, as clients that know its location do. Only admins of everything may
-        choose a location, which may contain somebody else's table, unless it is the folder of the name or its
-        namespace.
+        Readers of a table may register it again, as clients that know its location do. Whether the principal may use
+        the location is decided by :class:`~delvec_service.tables.places.Places`, for every operation.
 
         Raises:
             PermissionDenied: it is not allowed.
-            TableNotFound: another table is at that location.
             InvalidLocation: it is not a location.
             LocationNotAllowed: it is outside the roots.
         """
@@ -130,12 +136,19 @@ class Access:
                 self.require(known, "maintainer")
                 self.require_name(name or known.name, "maintainer")
             return
-        called = str(name) if location is None else name or tables.called_by(location)
-        self.require_name(called, "maintainer")
-        if location is not None and not tables.is_home(location, called):
-            self.require_all(
-                "admin", f"a location of its own choice (without one, '{called}' is created in the warehouse)"
-            )
+        self.require_name(str(name) if location is None else name or tables.called_by(location), "maintainer")
+
+    def refuse_place(self, name: str, namespaces: Sequence[str]) -> NoReturn:
+        """Deny a location that is not the folder of the name, nor in a namespace that the principal holds.
+
+        Raises:
+            PermissionDenied: always.
+        """
+        why = f"a location of its own choice (without one, '{name}' is created in the warehouse)"
+        if namespaces:
+            held = self.rights.on_namespace(namespaces[0])
+            self._refuse("maintainer", held, why, f"--namespace {namespaces[0]}")
+        self._refuse("admin", self.rights.on_all, why, "--all")
 
     def page(
         self,

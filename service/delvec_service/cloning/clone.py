@@ -39,6 +39,7 @@ from delvec_service.store.clones import CloneStore
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.open_table import OpenTable
 from delvec_service.store.registry import TableRecord
+from delvec_service.tables.places import EVERYBODY, Holder
 from delvec_service.tables.registry import ENGINE_INFO, Tables
 
 __all__ = ["CloneResult", "Cloned", "NotCloned", "clone"]
@@ -82,6 +83,7 @@ def clone(
     clones: CloneStore,
     request: CloneRequest,
     transaction_id: str,
+    holder: Holder = EVERYBODY,
 ) -> CloneResult:
     """Clone a table once, no matter how often the request is sent.
 
@@ -93,6 +95,7 @@ def clone(
         clones: records shallow clones.
         request: the version, and the target.
         transaction_id: of the clone's commit.
+        holder: who asks.
 
     Returns:
         A conflict only if others changed the table being replaced during every one of many attempts.
@@ -107,29 +110,23 @@ def clone(
         AppendOnlyTable: rows would be removed from the table being replaced.
         CommitOutcomeUnknown: storage failed during the commit, or the log no longer has the answer.
     """
-    canonical = tables.place(request.location, request.name, transaction_id)
+    canonical = tables.place(request.location, request.name, transaction_id, holder)
     if canonical == table.location:
         raise BadRequest(
             f"Table '{table.name}' cannot be cloned to its own location, {canonical}; use RESTORE for an earlier "
             "version."
         )
-    if within(canonical, table.location) or within(table.location, canonical):
-        raise BadRequest(
-            f"Table '{table.name}' cannot be cloned to {canonical}, because one would be inside the other, and "
-            "VACUUM of the outer table would delete files of the inner one. Clone to a directory next to "
-            f"{table.location}."
-        )
     roots = tables.roots_at(canonical, request.name)
     made = tables.was_begun(canonical, request.name, transaction_id)
     if made is False:
-        record = tables.register(canonical, request.name)[0]
-        if request.if_not_exists:
-            return NotCloned(record)
-        if not request.replace:
+        if not request.if_not_exists and not request.replace:
             raise TableAlreadyExists(
                 f"A Delta table already exists at {canonical}; clone elsewhere, or use replace.",
                 location=canonical,
             )
+        record = tables.register(canonical, request.name, holder)[0]
+        if request.if_not_exists:
+            return NotCloned(record)
         return _replace(
             table, tables.open(record.id), tables, loader, commits, clones, request, transaction_id
         )
@@ -150,7 +147,7 @@ def clone(
     else:
         actions = []  # it exists: the request was sent before
     try:
-        record, version = tables.begin(canonical, request.name, transaction_id, actions)
+        record, version = tables.begin(canonical, request.name, transaction_id, actions, holder)
     except CommitOutcomeUnknown:
         raise
     except DelvecError:

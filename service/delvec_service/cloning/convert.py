@@ -25,6 +25,7 @@ from delvec_service.cloning.iceberg_import import import_iceberg, remove_vectors
 from delvec_service.cloning.parquet_directory import ParquetDirectory
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.registry import TableRecord
+from delvec_service.tables.places import EVERYBODY, Holder
 from delvec_service.tables.registry import ENGINE_INFO, Tables
 
 __all__ = ["Converted", "convert"]
@@ -46,34 +47,37 @@ class Converted:
     metrics: dict[str, int]
 
 
-def convert(tables: Tables, request: ConvertRequest, transaction_id: str) -> Converted:
+def convert(
+    tables: Tables, request: ConvertRequest, transaction_id: str, holder: Holder = EVERYBODY
+) -> Converted:
     """Turn a directory of Parquet files or an Iceberg table into a Delta table once, even if requested repeatedly.
 
     Args:
         tables: determines where tables may be.
         request: the directory.
         transaction_id: of version 0.
+        holder: who asks.
 
     Raises:
         UnsupportedOperation: a directory of Parquet files is an Iceberg table, or an Iceberg table uses something
             that Delta does not support.
         BadRequest: there are no files, or the partition columns differ.
         InvalidTableChange: or a sibling: files contradict each other, or are not suitable for a table.
-        LocationNotAllowed: the location is outside the roots.
+        LocationNotAllowed: the location is outside the roots, or inside or above another table.
+        PermissionDenied: it is not the holder's.
         StorageError: storage did not answer.
     """
-    canonical = tables.place(request.location, request.name, transaction_id)
+    canonical = tables.place(request.location, request.name, transaction_id, holder)
     roots = tables.roots_at(canonical, request.name)
     made = tables.was_begun(canonical, request.name, transaction_id)
     if made is not None:
         # As in delta-spark: it is as requested.
-        record, _ = tables.register(canonical, request.name)
+        record, _ = tables.register(canonical, request.name, holder)
         return Converted(record, 0 if made else None, {})
     engine_info = f"{request.engine_info} {ENGINE_INFO}" if request.engine_info else ENGINE_INFO
     if request.source_format == "iceberg":
-        return _convert_iceberg(tables, roots, request, canonical, transaction_id, engine_info)
+        return _convert_iceberg(tables, roots, request, canonical, transaction_id, engine_info, holder)
     _check_format(canonical, roots)
-    _check_outside_tables(canonical, tables.roots.everywhere)
     partitions = StructType(())
     if request.partition_schema is not None:
         given = StructType.from_json(request.partition_schema)
@@ -111,7 +115,7 @@ def convert(tables: Tables, request: ConvertRequest, transaction_id: str) -> Con
         now=now,
         operation="CONVERT",
     )
-    record, version = tables.begin(canonical, request.name, transaction_id, actions)
+    record, version = tables.begin(canonical, request.name, transaction_id, actions, holder)
     return Converted(record, version, metrics)
 
 
@@ -122,10 +126,10 @@ def _convert_iceberg(
     canonical: str,
     transaction_id: str,
     engine_info: str,
+    holder: Holder,
 ) -> Converted:
     if request.partition_schema is not None:
         raise BadRequest("The partition columns of an Iceberg table are in its metadata; leave them out.")
-    _check_outside_tables(canonical, tables.roots.everywhere)
     source = canonical if request.source is None else roots.canonical(request.source)
     found = import_iceberg(
         canonical,
@@ -137,7 +141,7 @@ def _convert_iceberg(
         engine_info=engine_info,
     )
     try:
-        record, version = tables.begin(canonical, request.name, transaction_id, found.actions)
+        record, version = tables.begin(canonical, request.name, transaction_id, found.actions, holder)
     except CommitOutcomeUnknown:
         raise
     except DelvecError:
@@ -170,16 +174,3 @@ def _check_format(location: str, roots: Roots) -> None:
             operation="CONVERT",
             location=location,
         )
-
-
-def _check_outside_tables(location: str, roots: Roots) -> None:
-    """Reject a directory inside a Delta table: VACUUM of each would delete files of the other."""
-    above = location.rpartition("/")[0]
-    while len(above) > len("file://") and roots.allows(above):
-        if ObjectStore(above, allowed=roots.allows).list_from("_delta_log"):
-            raise InvalidTableChange(
-                f"The directory {location} cannot be converted: it is inside the Delta table at {above}, and VACUUM "
-                "of each would delete files of the other. Move the files elsewhere first.",
-                location=location,
-            )
-        above = above.rpartition("/")[0]

@@ -40,6 +40,7 @@ from delvec_kernel.transaction import proven_violations as violations
 from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.store.objects import ObjectMeta
 from delvec_service.store.open_table import OpenTable
+from delvec_service.tables.places import check_new_files
 
 __all__ = ["check_adds", "check_files", "check_repacking", "check_statistics", "check_table", "num_records"]
 
@@ -185,6 +186,7 @@ def check_files(table: OpenTable, changes: Changes, max_age_seconds: float) -> N
         FileNotInStorage: a file does not exist.
         FileSizeMismatch: it has another size.
         FileTooOld: it is so old that VACUUM may treat it as an orphan.
+        FileNotInTable: it is in another table below this one.
         StorageError: storage did not answer.
     """
     now = time.time_ns() // 1_000_000
@@ -193,6 +195,7 @@ def check_files(table: OpenTable, changes: Changes, max_age_seconds: float) -> N
     sizes |= {file.path: file.size for file in changes.change_files}
     places = (vector.relative_path() for vector in changes.written_vectors.values())
     sizes |= dict.fromkeys(place for place in places if place is not None)
+    check_new_files(table, sizes)
     for (path, size), found in zip(sizes.items(), _metadata_of(table, list(sizes)), strict=True):
         if found is None:
             what = f"does not exist in storage under {table.location}; write it, then commit"

@@ -322,7 +322,7 @@ def _check_new_path(path: str, table: OpenTable) -> None:
     longest = max(len(part.encode()) for part in parts)
     if len(path) > _LONGEST_PATH or (locations.local_path(table.location) and longest > _LONGEST_NAME):
         raise InvalidCommit(f"'{path[:300]}' is too long for a file name in storage.", file=path[:300])
-    if parts[0] == "_delta_log" or parts[-1].startswith(("_", ".")):
+    if "_delta_log" in map(str.casefold, parts) or parts[-1].startswith(("_", ".")):
         raise InvalidCommit(
             f"'{path}' cannot be the path of a data file: the log and hidden files have a special meaning.",
             file=path,

@@ -12,6 +12,7 @@ from delvec_service.iceberg.conversion import IcebergConversion, IcebergTable
 from delvec_service.iceberg.scan_tasks import ScanTasks
 from delvec_service.store.open_table import OpenTable
 from delvec_service.store.registry import TableRecord, not_found
+from delvec_service.tables.places import Holder
 from delvec_service.tables.registry import Tables
 
 __all__ = ["DEFAULT_NAMESPACE", "IcebergCatalog", "with_referenced_snapshots"]
@@ -26,7 +27,7 @@ class IcebergCatalog:
     Args:
         tables: the registered tables.
         conversion: writes a table's metadata on request.
-        sees: whether the caller may see a table.
+        holder: what the caller may see.
         require: raises for a table, requested by that name, that the caller may not read.
     """
 
@@ -34,12 +35,12 @@ class IcebergCatalog:
         self,
         tables: Tables,
         conversion: IcebergConversion,
-        sees: Callable[[TableRecord], bool],
+        holder: Holder,
         require: Callable[[TableRecord, str], None],
     ) -> None:
         self._tables = tables
         self._conversion = conversion
-        self._sees = sees
+        self._holder = holder
         self._require = require
 
     def namespaces(self, parent: Sequence[str] = ()) -> list[list[str]]:
@@ -106,7 +107,7 @@ class IcebergCatalog:
     def _called(self, name: str) -> TableRecord | None:
         """Return the table with a name; ids do not count as names here."""
         try:
-            found = self._tables.find(name)
+            found = self._tables.find(name, self._holder)
         except TableNotFound:
             return None
         return found if found.name == name else None
@@ -137,7 +138,9 @@ class IcebergCatalog:
         """Yield the namespace and name of every table; ``within`` leaves out those of other namespaces."""
         after = ("", "")
         while page := self._tables.page(after, _PAGE, within):
-            for record in filter(self._sees, page):
+            for record in page:
+                if not self._holder.sees(record.id, record.name):
+                    continue
                 *above, last = record.name.split(".")
                 yield tuple(above) or (DEFAULT_NAMESPACE,), last
             after = page[-1].name, page[-1].id

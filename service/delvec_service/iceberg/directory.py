@@ -4,7 +4,7 @@ A version is published by creating ``vN.metadata.json`` if it does not exist: of
 hint, ``version-hint.text``, follows; a reader that sees an old hint reads an older version, which is complete.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -32,6 +32,7 @@ from delvec_kernel.storage.files import StagedFile
 from delvec_kernel.storage.trees import inner_tables
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.open_table import OpenTable
+from delvec_service.tables.places import Holder, Places
 
 __all__ = ["DIRECTORIES", "IcebergDirectory", "Published"]
 
@@ -112,12 +113,17 @@ class IcebergDirectory:
             f"it. To keep it from all of them, set {METADATA_LOCATION} to a name that begins with '_'."
         )
 
-    def check_usable(self) -> None:
+    def check_usable(self, places: Places | None, holder: Holder) -> None:
         """Raise if an Iceberg table cannot start in the directory.
+
+        Args:
+            places: decides who may use it, if it is outside the table's own.
+            holder: who asks.
 
         Raises:
             IcebergUnsupported: the directory has the Iceberg table of the other format version.
-            LocationNotAllowed: it is inside another Delta table, whose VACUUM would delete the files.
+            LocationNotAllowed: it is inside, above or equal to another Delta table, whose VACUUM would delete the files.
+            PermissionDenied: it is not the holder's.
             StorageError: storage did not answer.
         """
         found = self._newest()
@@ -130,26 +136,27 @@ class IcebergDirectory:
                 table=self._table.name,
                 file=self.metadata_location(found.number),
             )
-        for inner in self._other_tables():
+        try:
+            self._check_place(places, holder)
+        except LocationNotAllowed as error:
             raise LocationNotAllowed(
-                f"The Iceberg metadata of table '{self._table.name}' cannot be in '{self.location}': '{inner}' is "
-                f"another Delta table, whose VACUUM would delete it. Set {METADATA_LOCATION} to another directory.",
+                f"The Iceberg metadata of table '{self._table.name}' cannot be in '{self.location}'. {error.message} "
+                f"Set {METADATA_LOCATION} to another directory.",
                 table=self._table.name,
-                location=inner,
-            )
+                location=self.location,
+            ) from error
 
-    def _other_tables(self) -> Iterator[str]:
-        allowed = self._table.roots.allows
-        if self.path is not None:
-            if self.path:
-                for inner in inner_tables(self._table.location, [f"{self.path}/_"], allowed=allowed):
-                    yield f"{self._table.location}/{inner}"
+    def _check_place(self, places: Places | None, holder: Holder) -> None:
+        table = self._table
+        place = table.roots.canonical(self.url)  # a link may lead out of the table
+        if not within(place, table.location):
+            if places is None:
+                raise LocationNotAllowed("It is outside the table's own folder.")
+            places.check(place, table.name, holder, table=table.record)
             return
-        above = self.url
-        while above.partition("://")[2].strip("/") and allowed(above):
-            if ObjectStore(above, allowed=allowed).list_from("_delta_log"):
-                yield above
-            above = above.rpartition("/")[0]
+        path = place[len(table.location) + 1 :]
+        for inner in inner_tables(table.location, [f"{path}/_"] if path else [], allowed=table.roots.allows):
+            raise LocationNotAllowed(f"It is inside the Delta table at {table.location}/{inner}.")
 
     def uri(self, name: str) -> str:
         """Return the URI of a file in the directory."""
@@ -185,11 +192,9 @@ class IcebergDirectory:
                 number = self._listed()
                 continue
             metadata = read_metadata(data, name)
-            of = metadata["properties"].get(DELTA_LOCATION)
-            if self.path is None and of != self._table.location:
+            if self.path is None and metadata["properties"].get(DELTA_LOCATION) != self._table.location:
                 raise IcebergUnsupported(
-                    f"The Iceberg table at '{name}' shows the Delta table at '{of}', not table "
-                    f"'{self._table.name}' at '{self._table.location}'. It was left unchanged; set "
+                    f"The Iceberg table at '{name}' shows another Delta table, not table '{self._table.name}' at '{self._table.location}'. It was left unchanged; set "
                     f"{METADATA_LOCATION} to another directory, or delete that metadata if the table was moved.",
                     table=self._table.name,
                     file=name,

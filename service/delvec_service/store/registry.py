@@ -1,15 +1,15 @@
 """Registered tables: the mapping of names and ids to locations."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from sqlalchemy import and_, bindparam, delete, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from delvec_kernel.errors import AmbiguousTable, TableAlreadyExists, TableNotFound
+from delvec_kernel.errors import AmbiguousTable, LocationNotAllowed, TableAlreadyExists, TableNotFound
 from delvec_service.store.access import forget_grants
 from delvec_service.store.database import Database
 from delvec_service.store.models import (
@@ -58,6 +58,14 @@ class TableRecord:
     location: str
     created_at: datetime
     is_named: bool = False
+
+
+Visible: TypeAlias = Callable[[TableRecord], bool]
+"""Whether the caller may know of a table, or may do something with it."""
+
+
+def _all_visible(_table: TableRecord) -> bool:
+    return True
 
 
 def table_id(location: str) -> str:
@@ -110,12 +118,18 @@ class Registry:
         return self.only(name_or_id, found)
 
     @staticmethod
-    def only(name: str, found: Sequence[TableRecord]) -> TableRecord:
-        """Return the only table that a name can refer to.
+    def only(name: str, found: Sequence[TableRecord], visible: Visible = _all_visible) -> TableRecord:
+        """Return the only table that a name can refer to; of several, those that the caller sees.
+
+        If the caller sees none of several, one of them is returned: callers check it, as they check the only one.
 
         Raises:
-            AmbiguousTable: there are several.
+            AmbiguousTable: the caller sees several.
+            TableNotFound: there is none.
         """
+        if not found:
+            raise not_found(name)
+        found = [record for record in found if visible(record)] or found[:1]
         if len(found) == 1:
             return found[0]
         places = [record.location for record in found]
@@ -144,6 +158,25 @@ class Registry:
             found = session.scalars(query).first()
         return None if found is None else _record(found)
 
+    def around(self, location: str, above: Sequence[str]) -> Sequence[TableRecord]:
+        """Return the tables at a canonical location, below it, and at these folders above it.
+
+        Letter case is ignored, since file systems may: some of the tables returned can be elsewhere.
+        """
+        lower = func.lower(TableRow.location)
+        query = select(TableRow).where(
+            TableRow.catalog == self._catalog,
+            or_(
+                # As spelled, too: some databases do not lower an ASCII letter to the one that Python has for it.
+                TableRow.location.in_((location, *above)),
+                TableRow.location.startswith(f"{location}/", autoescape=True),
+                lower.in_([each.lower() for each in (location, *above)]),
+                lower.startswith(f"{location.lower()}/", autoescape=True),
+            ),
+        )
+        with self._database.read() as session:
+            return [_record(row) for row in session.scalars(query.order_by(TableRow.location))]
+
     def page(
         self, after: tuple[str, str] = ("", ""), limit: int = 100, namespace: str | None = None
     ) -> Sequence[TableRecord]:
@@ -166,24 +199,35 @@ class Registry:
             rows = session.scalars(query.order_by(called, TableRow.id).limit(limit))
             return [_record(row) for row in rows]
 
-    def add(self, location: str, name: str | None, folder_name: str) -> tuple[TableRecord, bool]:
+    def add(
+        self,
+        location: str,
+        name: str | None,
+        folder_name: str,
+        *,
+        visible: Visible = _all_visible,
+        may_name: Visible = _all_visible,
+    ) -> tuple[TableRecord, bool]:
         """Register a location. Of several concurrent callers, exactly one creates the row.
 
         Args:
             location: canonical.
             name: the name that the caller wants for it, or None.
             folder_name: its default name, as long as no other table has it.
+            visible: whether the caller may know of a table.
+            may_name: whether the caller may name one that is already registered.
 
         Returns:
             The row, and whether this call created it.
 
         Raises:
             TableAlreadyExists: ``name`` belongs to another table, or the table already has a different name.
+            LocationNotAllowed: the table there is not the caller's.
         """
         found = self.at(location)
         if found is None:
             if name is not None:
-                self._check_free(name, location)
+                self._check_free(name, location, visible)
             row = TableRow(
                 catalog=self._catalog,
                 id=table_id(location),
@@ -201,27 +245,37 @@ class Registry:
                 return _record(row), True
         if found is None:
             assert name is not None  # noqa: S101 - nothing else is unique
-            self._check_free(name, location)
-            return self.add(location, name, folder_name)
-        if name is None or found.name == name:
-            return (found if name is None or found.is_named else self.rename(found, name)), False
-        if found.is_named:
+            self._check_free(name, location, visible)
+            return self.add(location, name, folder_name, visible=visible, may_name=may_name)
+        if not visible(found) or not (name in (None, found.name) or may_name(found)):
+            raise LocationNotAllowed(
+                f"The location {location} belongs to a table that is not yours to name. Use another location.",
+                location=location,
+            )
+        if name is None or (name == found.name and (found.is_named or not may_name(found))):
+            return found, False
+        if found.is_named and name != found.name:
             raise TableAlreadyExists(
                 f"The table at {location} is already registered as '{found.name}'; use that name, or rename the "
                 "table.",
                 table=found.name,
                 location=location,
             )
-        return self.rename(found, name), False
+        return self.rename(found, name, visible), False
 
-    def rename(self, record: TableRecord, name: str) -> TableRecord:
+    def rename(self, record: TableRecord, name: str, visible: Visible = _all_visible) -> TableRecord:
         """Name a table, or rename it.
+
+        Args:
+            record: of the table.
+            name: its new name.
+            visible: whether the caller may know of a table.
 
         Raises:
             TableAlreadyExists: the name belongs to another table.
             TableNotFound: the table was unregistered in the meantime.
         """
-        self._check_free(name, record.location)
+        self._check_free(name, record.location, visible)
         try:
             with self._database.write() as session:
                 session.execute(
@@ -230,10 +284,10 @@ class Registry:
                     .values(name=name)
                 )
         except IntegrityError:
-            self._check_free(name, record.location)
+            self._check_free(name, record.location, visible)
         return self.get(record.id)
 
-    def _check_free(self, name: str, location: str) -> None:
+    def _check_free(self, name: str, location: str, visible: Visible) -> None:
         """Reject a name that another table has, its own or its folder's.
 
         Raises:
@@ -242,6 +296,13 @@ class Registry:
         other = next((each for each in self.called(name) if each.location != location), None)
         if other is None:
             return
+        if not visible(other):
+            raise TableAlreadyExists(
+                f"'{name}' is already the name of another table, so the table at {location} cannot have it. Choose "
+                "another name.",
+                table=name,
+                wanted=location,
+            )
         called = "is already the name of" if other.is_named else "is the default name (from its folder) of"
         raise TableAlreadyExists(
             f"'{name}' {called} the table at {other.location}, so the table at {location} cannot have it. Choose "

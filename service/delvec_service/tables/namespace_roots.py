@@ -12,6 +12,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from delvec_kernel.errors import BadRequest, InvalidLocation
+from delvec_kernel.locations import within
 from delvec_kernel.storage.roots import Roots
 from delvec_kernel.wire.tables import TABLE_NAME
 
@@ -109,23 +110,36 @@ class NamespaceRoots:
         *above, last = str(name).removeprefix(f"{owner}." if owner else "").split(".")
         return "/".join([home, *(f"{each}{_NAMESPACE_FOLDER}" for each in above), last])
 
-    def is_home(self, location: str, name: str) -> bool:
-        """Whether a location is the right one for a table of that name: its own folder, or one below its namespace's.
+    def is_own_folder(self, place: str, name: str) -> bool:
+        """Whether a canonical, link-free location is the folder where a table of that name belongs.
 
-        Every root of a namespace counts as its folder.
-
-        Raises:
-            InvalidLocation: it is not a location.
-            LocationNotAllowed: it lies outside the roots of that name.
+        Links above the folder are followed; a link in its place leads to somebody else's.
         """
         owner = self._owner(name)
         if self._homes[owner] is None:
             return False
-        place, own = self._roots[owner].canonical(location), self.folder(name)
+        above, _, last = self.folder(name).rpartition("/")
+        return place == f"{Roots([above]).first}/{last}"
+
+    def namespaces_around(self, place: str, name: str) -> Sequence[str]:
+        """Return the namespaces of a name in whose folders a canonical, link-free location is, the innermost first.
+
+        Every root of a namespace counts as its folder.
+        """
+        owner = self._owner(name)
+        found = []
         above = name.rpartition(".")[0]
-        if above and above == owner:
-            return True
-        return place == own or (bool(above) and place.startswith(f"{own.rpartition('/')[0]}/"))
+        while above:
+            if above == owner:
+                folders = list(self._roots[owner])
+            elif self._homes[owner] is None:
+                folders = []
+            else:
+                folders = list(Roots([self.folder(f"{above}.x").rpartition("/")[0]]))
+            if any(place != folder and within(place, folder) for folder in folders):
+                found.append(above)
+            above = "" if above == owner else above.rpartition(".")[0]
+        return found
 
     def called_by(self, location: str) -> str:
         """Return what the table at a canonical location is called without a name of its own.

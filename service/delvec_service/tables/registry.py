@@ -3,7 +3,7 @@
 import re
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version as distribution_version
 from typing import Any, Final, overload
@@ -30,6 +30,7 @@ from delvec_service.store.objects import MAX_COMMIT_BYTES, ObjectStore
 from delvec_service.store.open_table import OpenTable
 from delvec_service.store.registry import Registry, TableRecord
 from delvec_service.tables.namespace_roots import NamespaceRoots
+from delvec_service.tables.places import EVERYBODY, Holder, Places, check_reserved
 from delvec_service.telemetry.observer import NO_OBSERVER, Observer
 
 __all__ = ["ENGINE_INFO", "NewTable", "Tables"]
@@ -65,6 +66,7 @@ class Tables:
 
     Attributes:
         roots: the same.
+        places: decides who may use which location.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Tables:
         self._max_commit_bytes = max_commit_bytes
         self._registry = registry
         self.roots = roots
+        self.places = Places(registry, roots, observer)
         self._loader = loader
         self._by_folder = by_folder
         self._observer = observer
@@ -90,22 +93,24 @@ class Tables:
         """The location that the registered names belong to, as the database spells it."""
         return self._registry.catalog
 
-    def open(self, name_or_id: str) -> OpenTable:
-        """Return a registered table.
+    def open(self, name_or_id: str, holder: Holder = EVERYBODY) -> OpenTable:
+        """Return a registered table; see :meth:`find`.
 
         Raises:
             TableNotFound: no table has that name or id.
             AmbiguousTable: several tables match the name.
             LocationNotAllowed: the roots have changed, or a link now leads out of them.
         """
-        return self.opening(self.find(name_or_id))
+        return self.opening(self.find(name_or_id, holder))
 
     def opening(self, record: TableRecord) -> OpenTable:
         """Open a table whose record was found.
 
         Raises:
-            LocationNotAllowed: the roots have changed, or a link now leads out of them.
+            LocationNotAllowed: the roots have changed, a link now leads out of them, or the location is in the log of
+                another table.
         """
+        check_reserved(record.location)
         roots = self.roots.of(record.name)
         roots.check(record.location)
         found = OpenTable(record, roots, self._max_commit_bytes, self._observer)
@@ -142,15 +147,6 @@ class Tables:
         """
         return self.roots.called_by(self.roots.everywhere.canonical(location))
 
-    def is_home(self, location: str, name: str) -> bool:
-        """Whether a location is the right one for a table of that name: its own folder, or one below its namespace's.
-
-        Raises:
-            InvalidLocation: it is not a location.
-            LocationNotAllowed: it is outside the roots of that name.
-        """
-        return self.roots.is_home(location, name)
-
     def within_roots(self, location: str, name: str | None) -> str:
         """Return the canonical location of an existing or new table; without a name, its default name there is used.
 
@@ -175,8 +171,13 @@ class Tables:
         """Return tables ordered by name and id, starting after ``after``."""
         return self._registry.page(after, limit, namespace)
 
-    def rename(self, name_or_id: str, name: str) -> TableRecord:
+    def rename(self, name_or_id: str, name: str, holder: Holder = EVERYBODY) -> TableRecord:
         """Rename a table; its files, location and id stay the same.
+
+        Args:
+            name_or_id: of the table, which the holder maintains.
+            name: its new name.
+            holder: who asks.
 
         Raises:
             TableNotFound: no table has that name or id.
@@ -186,12 +187,15 @@ class Tables:
         """
         found = self.find(name_or_id)
         self.roots.of(name).check(found.location)
-        record = self._registry.rename(found, _checked_name(name))
+        record = self._registry.rename(found, _checked_name(name), _seen_by(holder))
         self._opened.pop(record.id, None)
         return record
 
-    def find(self, name_or_id: str) -> TableRecord:
+    def find(self, name_or_id: str, holder: Holder = EVERYBODY) -> TableRecord:
         """Return the table that a name or an id refers to: a registered one, or one in the warehouse.
+
+        Of several tables, those that the holder does not see do not count; the caller has to check the table that is
+        returned.
 
         Raises:
             TableNotFound: no table has that name or id.
@@ -204,7 +208,7 @@ class Tables:
         if place is not None and all(record.location != place for record in found):
             # By the spelling of the name, not the folder's: file systems may treat different spellings as the same.
             found = [*found, self._registry.add(place, None, name_or_id)[0]]
-        return self._registry.only(name_or_id, found) if found else self._registry.get(name_or_id)
+        return self._registry.only(name_or_id, found, _seen_by(holder))
 
     def _place(self, name: str) -> str | None:
         """Return the location of a named table in the warehouse; None if missing, or if it must not be used."""
@@ -213,9 +217,13 @@ class Tables:
         try:
             roots = self.roots.of(name)
             place = roots.canonical(self.roots.folder(name))
-            return place if self._objects(place, roots).list_from("_delta_log") else None
+            if not self._objects(place, roots).list_from("_delta_log"):
+                return None
+            if self._registry.at(place) is None:
+                self.places.check(place, name, is_new=False)
         except DelvecError:
             return None
+        return place
 
     def forget(self, name_or_id: str) -> TableRecord:
         """Unregister a table, delete its own policies, and return its record. Its files stay.
@@ -230,7 +238,9 @@ class Tables:
         self._loader.forget(record.location)
         return record
 
-    def register(self, location: str | None, name: str | None) -> tuple[TableRecord, bool]:
+    def register(
+        self, location: str | None, name: str | None, holder: Holder = EVERYBODY
+    ) -> tuple[TableRecord, bool]:
         """Register the Delta table at a location; return its record, and whether it is new.
 
         Raises:
@@ -238,26 +248,50 @@ class Tables:
             UnsupportedReaderFeature: the table cannot be read.
             CorruptLog: its log or its schema cannot be read.
             TableAlreadyExists: the name belongs to another table.
-            LocationNotAllowed: the location is outside the roots.
+            LocationNotAllowed: the location is outside the roots, or not the table's alone.
+            PermissionDenied: it is not the holder's.
         """
         if location is None:
             raise BadRequest(f"To register '{name}' give its location; to create it give a schema.")
         name = _checked_name(name)
         canonical = self.within_roots(location, name)
         default = self.roots.called_by(canonical)
+        known = self._registry.at(canonical)
+        if known is None or not holder.sees(known.id, known.name):
+            self.places.check(canonical, name or default, holder, is_new=False)
         objects = self._objects(canonical, self.roots_at(canonical, name))
         # Both raise an error if it is not a table that can be read.
         _ = self._loader.load(objects, name or default).schema
-        return self._registry.add(canonical, name, default)
+        return self._added(canonical, name, holder)
 
-    def create(self, location: str | None, name: str | None, new: NewTable) -> tuple[TableRecord, int]:
+    def _added(self, canonical: str, name: str | None, holder: Holder) -> tuple[TableRecord, bool]:
+        """Add a table to the registry, unless another one took the name or the place meanwhile."""
+        record, is_added = self._registry.add(
+            canonical,
+            name,
+            self.roots.called_by(canonical),
+            visible=_seen_by(holder),
+            may_name=lambda known: holder.maintains(known.id, known.name),
+        )
+        if is_added:
+            try:
+                self.places.check_registered(canonical, holder, record)
+            except DelvecError:
+                self._registry.remove(record.id)
+                raise
+        return record, is_added
+
+    def create(
+        self, location: str | None, name: str | None, new: NewTable, holder: Holder = EVERYBODY
+    ) -> tuple[TableRecord, int]:
         """Create a table, register it, and return its record and version.
 
         Raises:
             TableAlreadyExists: a Delta log already exists, or the name belongs to another table.
             InvalidSchema: the schema is not valid for a table.
             BadRequest: a property is unknown, or a table without a location has no warehouse.
-            LocationNotAllowed: the location is outside the roots.
+            LocationNotAllowed: the location is outside the roots, or not the table's alone.
+            PermissionDenied: it is not the holder's.
         """
         definition = Definition(
             StructType.from_json(new.schema),
@@ -273,26 +307,40 @@ class Tables:
             engine_info=ENGINE_INFO,
             now=time.time_ns() // 1_000_000,
         )
-        canonical = self.place(location, name, new.transaction_id)
-        return self.begin(canonical, name, new.transaction_id, actions)
+        canonical = self.place(location, name, new.transaction_id, holder)
+        return self.begin(canonical, name, new.transaction_id, actions, holder)
 
-    def place(self, location: str | None, name: str | None, transaction_id: str) -> str:
-        """Return the canonical location for a new table.
+    def place(
+        self, location: str | None, name: str | None, transaction_id: str, holder: Holder = EVERYBODY
+    ) -> str:
+        """Return the canonical location for a new table, after checking that it may be there.
 
         Args:
             location: a path or URL; None to derive it from the name.
             name: of the new table.
             transaction_id: of its version 0, which may already exist.
+            holder: who asks.
 
         Raises:
             BadRequest: a table without a location has no warehouse, or the name is an id.
-            LocationNotAllowed: the location is outside the roots.
+            LocationNotAllowed: the location is outside the roots, or not the table's alone.
+            PermissionDenied: it is not the holder's.
         """
         name = _checked_name(name)
-        return self.within_roots(location or self._place_of(name, transaction_id), name)
+        canonical = self.within_roots(location or self._place_of(name, transaction_id), name)
+        known = self._registry.at(canonical)
+        if known is not None and not holder.sees(known.id, known.name):
+            known = None
+        self.places.check(canonical, name or self.roots.called_by(canonical), holder, table=known)
+        return canonical
 
     def begin(
-        self, canonical: str, name: str | None, transaction_id: str, actions: Sequence[Action]
+        self,
+        canonical: str,
+        name: str | None,
+        transaction_id: str,
+        actions: Sequence[Action],
+        holder: Holder = EVERYBODY,
     ) -> tuple[TableRecord, int]:
         """Write version 0 of a table, register it, and return its record and version.
 
@@ -301,9 +349,11 @@ class Tables:
             name: of the new table.
             transaction_id: of the version; if that already exists, it is returned.
             actions: of the version.
+            holder: who asks.
 
         Raises:
             TableAlreadyExists: a Delta log already exists, or the name belongs to another table.
+            LocationNotAllowed: another table took the place meanwhile.
             RequestTooLarge: readers reject a log entry that large.
         """
         name = _checked_name(name)
@@ -314,16 +364,17 @@ class Tables:
         )
         made = self._was_begun(objects, transaction_id)
         if made:
-            return self._registry.add(canonical, name, self.roots.called_by(canonical))[0], 0
+            return self._added(canonical, name, holder)[0], 0
         if made is False:
             raise exists
         known = self._registry.at(canonical)
-        if known is not None and known.is_named and name not in (None, known.name):
+        may_name = known is not None and holder.maintains(known.id, known.name)
+        if known is not None and may_name and known.is_named and name not in (None, known.name):
             # The record of a table that is gone, as there is no log. The creator decides the name of the new one.
             self._registry.remove(known.id)
             self._opened.pop(known.id, None)
         # The name first: it can be released again, a created table cannot be undone.
-        record, added = self._registry.add(canonical, name, self.roots.called_by(canonical))
+        record, added = self._added(canonical, name, holder)
         try:
             data = serialize_commit(actions)
             self._check_size(canonical, len(data))
@@ -405,3 +456,7 @@ def _checked_name(name: str | None) -> str | None:
             return name
         raise BadRequest(f"'{name}' looks like a table's id; choose another name.")
     return None
+
+
+def _seen_by(holder: Holder) -> Callable[[TableRecord], bool]:
+    return lambda record: holder.sees(record.id, record.name)

@@ -129,7 +129,7 @@ class Lake:
         client, url = self.client, self.table.url
         match operation:
             case "create":
-                where = str(self.root / "team" / "people" / f"inner{next(self.files)}")
+                where = str(self.root / "team" / f"new{next(self.files)}")
                 field = {"name": "id", "type": "long", "nullable": True, "metadata": {}}
                 body = {"location": where, "schema": {"type": "struct", "fields": [field]}}
                 answer = client.post("/v1/tables", json=body)

@@ -234,11 +234,10 @@ def test_a_link_out_of_the_roots_is_refused(people, root, tmp_path):
 
 @pytest.mark.parametrize("inside", ["other/ice", "people/nested/ice"])
 def test_the_directory_of_another_table_is_refused(people, lake, root, inside):
-    made(lake, root / Path(inside).parent)
+    made(lake, root / "made")
+    shutil.copytree(root / "made", root / Path(inside).parent)  # by another writer: it is not registered
     put(people, root / inside)
-    with pytest.raises(
-        delvec.LocationNotAllowed, match="is another Delta table, whose VACUUM would delete it"
-    ):
+    with pytest.raises(delvec.LocationNotAllowed, match=r"(?s)cannot be in.*inside the Delta table at"):
         people.to_iceberg()
     assert not (root / inside).exists()
 
@@ -250,7 +249,7 @@ def test_two_tables_cannot_have_one_directory(people, lake, root):
     done = people.to_iceberg()
     aged(root)
     before = files(root / "ice")
-    with pytest.raises(delvec.IcebergUnsupported, match=r"shows the Delta table at '.*/people'"):
+    with pytest.raises(delvec.IcebergUnsupported, match="shows another Delta table, not table"):
         other.to_iceberg()
     assert other.health()["iceberg"] == []
     other.vacuum(**NOW)
@@ -258,7 +257,7 @@ def test_two_tables_cannot_have_one_directory(people, lake, root):
     # A copy of the table has its id and its properties, too.
     shutil.copytree(root / "people", root / "copy")
     copy = lake.register(root / "copy")
-    with pytest.raises(delvec.IcebergUnsupported, match=r"shows the Delta table at '.*/people'"):
+    with pytest.raises(delvec.IcebergUnsupported, match="shows another Delta table, not table"):
         copy.to_iceberg()
     assert iceberg_rows(done) == delta_rows(people)
 

@@ -1,0 +1,261 @@
+"""The threat model's tables in SECURITY.md, cell by cell; and the rule for places where they do not reach."""
+
+import itertools
+import os
+import re
+import shutil
+from collections import defaultdict
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import unquote
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.service.conftest import SCHEMA, _running
+
+from delvec_service.credentials.vending import VendedCredentials
+
+SECURITY = Path(__file__).parents[3] / "SECURITY.md"
+ADMIN = {"Authorization": "Bearer root"}
+HIDDEN = ("hr.people", "hr.db/people", "hr.db/loose", "sales.orders", "folder_of_unnamed")
+"""What answers to a principal without a role on these tables do not contain, unless its request does."""
+
+
+def rows(name):
+    """Return the rows of a table in SECURITY.md, by its comment."""
+    text = SECURITY.read_text().partition(f"<!-- {name}")[2].partition("-->\n\n")[2].partition("\n\n")[0]
+    header, _, *lines = [
+        [cell.strip() for cell in line.strip("| ").split(" | ")] for line in text.splitlines()
+    ]
+    return [dict(zip(header, line, strict=True)) for line in lines]
+
+
+PRINCIPALS = {row["principal"]: row for row in rows("principals")}
+PLACES = {row["place"]: re.findall(r"`([^`]+)`", row["paths"]) for row in rows("places")}
+OPERATIONS = rows("operations")
+TABLES = rows("tables")
+SEES = {"admin": HIDDEN, "lead": ("sales.orders",), "writer": ("sales.orders",), "reader": ("sales.orders",)}
+
+
+def test_the_tables_cover_every_principal_and_every_place():
+    tried = defaultdict(set)
+    for row in OPERATIONS:
+        tried[row["operation"]].add(row["principal"])
+        assert set(PLACES) == set(row) - {"operation", "principal"}
+    for row in TABLES:
+        tried[row["operation"]].add(row["principal"])
+    assert set(map(frozenset, tried.values())) == {frozenset(PRINCIPALS)}
+    assert {cell for row in (*OPERATIONS, *TABLES) for cell in list(row.values())[2:]} == {"yes", "no"}
+
+
+class Vendor:
+    """A store that issues credentials."""
+
+    def vend(self, location, _operation, _principal):
+        return VendedCredentials(datetime(2100, 1, 1, tzinfo=UTC), {"for": location})
+
+
+class Lake:
+    """A service with the principals of the threat model, and tables of two namespaces."""
+
+    def __init__(self, base, client):
+        self.base, self.root, self.client = base, base / "lake", client
+        self.numbers = itertools.count()
+        client.headers.update(ADMIN)
+        client.service.credentials._vendors["file"] = Vendor()
+        self.template = base / "template"
+        deltalake.write_deltalake(str(self.template / "delta"), pa.table({"id": [1, 2, 3]}))
+        (self.template / "parquet").mkdir()
+        pq.write_table(pa.table({"id": [1, 2, 3]}), self.template / "parquet" / "a.parquet")
+        for name in ("sales.orders", "sales.etl_own", "sales.etl_source", "hr.people"):
+            self.create(name)
+        for name in ("sales.db/loose", "sales.db/around_loose/inner", "hr.db/loose"):
+            self.put("delta", self.root / name)
+        self.put("delta", self.root / "sales.db" / "unnamed")
+        self.register_unnamed()
+        (self.root / "sales.db" / "link").symlink_to(self.root / "hr.db" / "people")
+        (self.root / "iceberg").mkdir()
+        self.share_a_place()
+        done = client.post("/v1/tables/sales.etl_source/iceberg", json={})
+        assert done.status_code == 200, done.text
+        self.iceberg = done.json()["metadata-location"]
+        self.headers = {name: self.principal(row) for name, row in PRINCIPALS.items()}
+        self.keep()
+
+    def create(self, name, **body):
+        made = self.client.post("/v1/tables", json={"name": name, "schema": SCHEMA, **body}, headers=ADMIN)
+        assert made.status_code == 201, made.text
+        return made.json()
+
+    def register_unnamed(self):
+        body = {"location": str(self.root / "sales.db" / "unnamed")}
+        made = self.client.post("/v1/tables", json=body, headers=ADMIN)
+        assert made.status_code in (200, 201), made.text
+        self.unnamed = made.json()["id"]
+
+    def share_a_place(self):
+        """Register two tables as a version without the rule did."""
+        self.create("sales.around")
+        inner = self.root / "sales.db" / "around" / "inner"
+        self.put("delta", inner)
+        self.client.service.tables._registry.add(f"file://{inner}", "sales.nested", "inner")
+
+    def principal(self, row):
+        made = self.client.post("/v1/tokens", json={"name": row["principal"]}, headers=ADMIN)
+        assert made.status_code == 201, made.text
+        scope, _, target = row["on"].partition(" ")
+        if scope != "none":
+            on = {"all-tables": True} if scope == "all" else {scope: target}
+            body = {"grantee": row["principal"], "role": row["role"], **on}
+            answer = self.client.post("/v1/grants", json=body, headers=ADMIN)
+            assert answer.status_code == 200, answer.text
+        return {"Authorization": f"Bearer {made.json()['token']}"}
+
+    def put(self, kind, place):
+        shutil.copytree(self.template / kind, place, dirs_exist_ok=True)
+
+    def files(self):
+        return {
+            os.path.join(directory, name): os.lstat(os.path.join(directory, name)).st_mtime_ns  # noqa: PTH118
+            for folder in (self.root, self.base / "outside")
+            for directory, _, names in os.walk(folder)
+            for name in names
+        }
+
+    def tables(self):
+        found = self.client.get("/v1/tables", params={"page-size": 1000}, headers=ADMIN).json()["tables"]
+        return {(table["id"], table["name"], table["location"]) for table in found}
+
+    def ask(self, who, method, path, **body):
+        body = {key.replace("_", "-"): value for key, value in body.items()}
+        return self.client.request(method, path, json=body, headers=self.headers[who])
+
+    def keep(self):
+        """Remember what there is, for every cell to start from."""
+        self.kept_tables, self.kept_files = self.tables(), self.files()
+        self.folders = {directory for directory, _, _ in os.walk(self.root)}
+        self.contents = {path: Path(path).read_bytes() for path in self.kept_files}
+
+    def restore(self):
+        """Take back what a cell registered and wrote."""
+        for key in self.tables() - self.kept_tables:
+            self.client.delete(f"/v1/tables/{key[0]}", headers=ADMIN)
+        for path in set(self.files()) - set(self.kept_files):
+            Path(path).unlink()
+        for directory, _, _ in os.walk(self.root, topdown=False):
+            if directory not in self.folders and not os.listdir(directory):  # noqa: PTH208
+                Path(directory).rmdir()  # an empty _delta_log would make a table of what is around it
+        for path in set(self.kept_files) - set(self.files()):
+            Path(path).write_bytes(self.contents[path])
+        if self.kept_tables - self.tables():
+            self.register_unnamed()
+        assert self.tables() == self.kept_tables
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory):
+    base = tmp_path_factory.mktemp("places")
+    for folder in ("lake/sales.db", "lake/hr.db", "outside"):
+        (base / folder).mkdir(parents=True)
+    with _running(
+        token="root",
+        roots=(str(base / "lake"),),
+        database_url=f"sqlite:///{base / 'store.db'}",
+        log_maintenance=False,
+    ) as client:
+        yield Lake(base, client)
+
+
+def spelled(lake, pattern, new, number):
+    """Return a place of SECURITY.md as a location, and its folder."""
+    if "<link>" in pattern:
+        target = lake.root / "hr.db" / f"target_{number}"
+        target.mkdir()
+        (lake.root / "sales.db" / new).symlink_to(target)
+    for word, text in {"<new>": new, "<link>": new, "<n>": str(number)}.items():
+        pattern = pattern.replace(word, text)
+    location = os.path.normpath(lake.root / pattern)
+    folder = Path(os.path.realpath(unquote(location)))
+    return f"file://{location}" if "%" in location else location, folder
+
+
+def tried(lake, who, operation, pattern):
+    """Try an operation at a place; return the answer, the location, and whether nothing changed."""
+    number = next(lake.numbers)
+    new = f"etl_{number}"
+    location, folder = spelled(lake, pattern, new, number)
+    kind = {"register": "delta", "convert": "parquet"}.get(operation)
+    if kind is not None and not (folder / "_delta_log").exists():
+        lake.put(kind, folder)
+    body = {"name": f"sales.{new}", "location": location}
+    if operation == "iceberg":
+        elsewhere = {"location": f"{lake.root}/iceberg/{new}"} if "<link>" in pattern else {}
+        lake.create(f"sales.{new}", **elsewhere)
+        change = {"change": "set-properties", "properties": {"delvec.iceberg.location": location}}
+        # By an admin: a log that others wrote may have the property, too.
+        altered = lake.client.post(f"/v1/tables/sales.{new}/alter", json={"changes": [change]}, headers=ADMIN)
+        if altered.status_code >= 400:
+            return altered, location, True
+    before, tables = lake.files(), lake.tables() if operation == "iceberg" else lake.kept_tables
+    path, body = {
+        "create": ("/v1/tables", {**body, "schema": SCHEMA}),
+        "register": ("/v1/tables", body),
+        "convert": ("/v1/convert", body),
+        "import": ("/v1/convert", {**body, "source_format": "iceberg", "source": lake.iceberg}),
+        "clone": ("/v1/tables/sales.etl_source/clone", {**body, "shallow": False}),
+        "iceberg": (f"/v1/tables/sales.{new}/iceberg", {}),
+    }[operation]
+    answer = lake.ask(who, "POST", path, **body)
+    return answer, location, lake.files() == before and lake.tables() == tables
+
+
+@pytest.mark.parametrize("row", OPERATIONS, ids=lambda row: f"{row['operation']}-{row['principal']}")
+def test_an_operation_at_a_place_is_done_or_refused_as_the_threat_model_says(lake, row):
+    who, wrong = row["principal"], {}
+    for place, patterns in PLACES.items():
+        for pattern in patterns:
+            answer, location, is_unchanged = tried(lake, who, row["operation"], pattern)
+            is_done = answer.status_code < 300
+            if is_done != (row[place] == "yes") or answer.status_code >= 500:
+                wrong[f"{place}: {pattern}"] = answer.status_code, answer.text
+            elif not is_done:
+                hidden = [name for name in HIDDEN if name not in SEES.get(who, ()) and name not in location]
+                told = [name for name in hidden if name in answer.text]
+                if told or not is_unchanged:
+                    wrong[f"{place}: {pattern}"] = "tells, or writes", told, answer.text
+            if is_done or row["operation"] in ("register", "convert", "iceberg"):
+                lake.restore()
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("row", TABLES, ids=lambda row: f"{row['operation']}-{row['principal']}")
+def test_an_operation_on_a_table_is_done_or_refused_as_the_threat_model_says(lake, row):
+    who, wrong = row["principal"], {}
+    named = {"own": "sales.etl_own", "sibling": "sales.orders", "unnamed": lake.unnamed}
+    named |= {"foreign": "hr.people", "nested": "sales.nested", "around": "sales.around"}
+    for place, table in named.items():
+        url = f"/v1/tables/{table}"
+        match row["operation"]:
+            case "rename":
+                new = f"sales.etl_renamed_{next(lake.numbers)}"
+                answer = lake.ask(who, "POST", f"{url}/rename", name=new)
+                if answer.status_code == 200:
+                    body = {"name": "sales.unnamed" if place == "unnamed" else table}
+                    back = lake.client.post(f"/v1/tables/{new}/rename", json=body, headers=ADMIN)
+                    assert back.status_code == 200, back.text
+                    if place == "unnamed":
+                        lake.client.delete(f"/v1/tables/{table}", headers=ADMIN)
+                        lake.register_unnamed()
+            case "read":
+                answer = lake.ask(who, "POST", f"{url}/plan")
+            case "credentials":
+                answer = lake.ask(who, "GET", f"{url}/credentials")
+            case "write-credentials":
+                answer = lake.ask(who, "GET", f"{url}/credentials?operation=READ_WRITE")
+            case "vacuum":
+                answer = lake.ask(who, "POST", f"{url}/vacuum")
+        if (answer.status_code < 300) != (row[place] == "yes") or answer.status_code >= 500:
+            wrong[place] = answer.status_code, answer.text
+    assert wrong == {}
