@@ -76,9 +76,10 @@ large: ## Delete from 100 million rows, and measure memory (about 20 minutes)
 	@$(SETUP) --java
 	@$(RUN) pytest -m long tests/integration/large -s
 
-fuzz: ## Damage tables in 100,000 ways (about an hour; resumes where it was stopped)
+fuzz: ## Damage tables in 100,000 ways, and footers in 20,000 (about an hour; resumes where it was stopped)
 	@$(SETUP)
 	@$(RUN) python -m tests.fuzz --cases 100000
+	@$(RUN) python -m tests.fuzz --footers --cases 20000 --results .build/fuzz-footers.jsonl
 	@DELVEC_FUZZ_CASES=20000 $(RUN) pytest tests/integration/service/test_openapi_fuzz.py --timeout 3600 -q
 	@DELVEC_CONFORMANCE_EXAMPLES=100 $(RUN) pytest tests/integration/service/test_openapi_conformance.py --timeout 3600 -n 0 -q
 

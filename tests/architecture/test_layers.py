@@ -90,6 +90,21 @@ def test_all_sql_is_in_the_store():
     assert importers <= {"store"}
 
 
+def test_one_module_opens_parquet_files_with_pyarrow():
+    """pyarrow aborts the process over some footers, which that module checks first."""
+    opening = re.compile(
+        r"ParquetFile\(|ParquetDataset|pyarrow\.dataset|\.read_(metadata|schema|table|pandas)\("
+    )
+    openers = {
+        str(path.relative_to(ROOT))
+        for folder in ("kernel", "clients", "service")
+        for path in (ROOT / folder).rglob("*.py")
+        if "parquet" in path.read_text() and opening.search(path.read_text())
+    }
+
+    assert openers == {"kernel/delvec_kernel/parquet/parquet_file.py"}
+
+
 def test_the_contracts_keep_the_kernel_pure_except_its_storage():
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     (pure,) = (each for each in contracts if each["name"] == "the kernel is pure except for its storage")

@@ -1,4 +1,7 @@
-"""The campaign: ``python -m tests.fuzz --cases 100000``, or a single case: ``--case corpus-17``."""
+"""The campaign: ``python -m tests.fuzz --cases 100000``, or a single case: ``--case corpus-17``.
+
+With ``--footers``, footers of Parquet files are damaged and given to everything that opens one.
+"""
 
 import argparse
 import json
@@ -7,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from tests.fuzz import tables
-from tests.fuzz.campaign import ROOT, Summary, describe, run
+from tests.fuzz.campaign import FOOTER_WORKER, ROOT, WORKER, Summary, describe, run
 
 _EVERY = 1000
 
@@ -26,29 +29,31 @@ def _arguments():
     parser.add_argument(
         "--results", type=Path, default=ROOT / ".build" / "fuzz.jsonl", help="what was done already"
     )
+    parser.add_argument("--footers", action="store_true", help="damage footers of Parquet files")
     parser.add_argument("--case", help="one case: run it here and keep the damaged table")
     return parser.parse_args()
 
 
-def names(start, count):
+def names(available, start, count):
     """Return case ids, alternating between sources."""
-    available = tables.sources()
     return [f"{available[number % len(available)]}-{number}" for number in range(start, start + count)]
 
 
 def _campaign(arguments):
     summary, done = Summary(), set()
+    command = FOOTER_WORKER if arguments.footers else WORKER
     arguments.results.parent.mkdir(parents=True, exist_ok=True)
     if arguments.results.exists():
         for line in arguments.results.read_text().splitlines():
             result = json.loads(line)
             done.add(result["case"])
             summary.add(result)
-    todo = [name for name in names(arguments.start, arguments.cases) if name not in done]
+    of = ["footer"] if arguments.footers else tables.sources()
+    todo = [name for name in names(of, arguments.start, arguments.cases) if name not in done]
     _say(f"{len(todo)} cases to run, {len(done)} done before")
     with arguments.results.open("a") as results:
         for number, result in enumerate(
-            run(todo, processes=arguments.processes, seconds=arguments.seconds), start=1
+            run(todo, processes=arguments.processes, seconds=arguments.seconds, command=command), start=1
         ):
             summary.add(result)
             results.write(json.dumps(result) + "\n")

@@ -17,6 +17,7 @@ SECONDS_PER_CASE = 60
 _STARTING = 60
 """Extra seconds for a process's first case, which imports everything."""
 WORKER = (sys.executable, "-m", "tests.fuzz.worker")
+FOOTER_WORKER = (sys.executable, "-m", "tests.fuzz.footer_worker")
 
 
 class _Process:

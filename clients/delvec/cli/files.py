@@ -18,6 +18,7 @@ import typer
 
 from delvec.cli.output import plain, print_json, print_table, rows_of, say
 from delvec_kernel.errors import SchemaMismatch
+from delvec_kernel.parquet.parquet_file import open_parquet
 
 __all__ = ["Destination", "Format", "Limit", "Out", "head", "is_number", "open_rows", "print_rows", "writer"]
 
@@ -118,7 +119,7 @@ def open_rows(path: Path, schema: pa.Schema) -> Any:
     try:
         match path.suffix.lower():
             case ".parquet":
-                file = pq.ParquetFile(path)
+                file = open_parquet(pa.OSFile(str(path)), str(path))
                 return pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches())
             case ".arrow" | ".feather":
                 return pa.ipc.open_file(pa.memory_map(str(path))).read_all()

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import typer
 
 from delvec.cli.output import number, print_json, print_table, say
@@ -12,6 +11,7 @@ from delvec.cli.session import Table, session
 from delvec.table import DeltaTable
 from delvec.transaction import Metrics
 from delvec_kernel.errors import InvalidSchema
+from delvec_kernel.parquet.parquet_file import open_parquet
 
 __all__ = [
     "NewName",
@@ -267,7 +267,8 @@ def tables(
 
 def _schema_of(path: Path) -> pa.Schema:
     try:
-        return pq.read_schema(path).remove_metadata()
+        with pa.OSFile(str(path)) as file:
+            return open_parquet(file, str(path)).schema_arrow.remove_metadata()
     except (OSError, pa.ArrowException) as error:
         raise InvalidSchema(f"cannot read {path} as a Parquet file: {error}") from error
 

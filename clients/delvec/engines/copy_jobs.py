@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from delvec.engines.parquet_writer import data_file_path
 from delvec.scan import Scan
 from delvec_kernel.errors import CorruptTable, DelvecError, StorageError
+from delvec_kernel.parquet.parquet_file import read_footer
 from delvec_kernel.storage import files as storage
 from delvec_kernel.storage.roots import Roots
 from delvec_kernel.storage.row_groups import SourceFile, copy_row_groups, read_footers
@@ -90,7 +90,7 @@ class CopyJob:
             )
         try:
             with storage.open_input(self.location, path) as opened:
-                footer = pq.read_metadata(opened)
+                footer = read_footer(opened, path)
         except (pa.ArrowException, OSError) as error:
             raise CorruptTable(f"The copy {path} cannot be read: {error}. {_ADVICE}", file=path) from error
         groups = sum(len(source.footer.row_groups) for source in self.sources)

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from delvec.scan import Scan
 from delvec_kernel.errors import CorruptTable, MissingDataFile
+from delvec_kernel.parquet.parquet_file import open_parquet
 from delvec_kernel.schema.types import (
     ArrayType,
     DataType,
@@ -21,7 +22,6 @@ from delvec_kernel.schema.types import (
     StructType,
 )
 from delvec_kernel.storage import files as storage
-from delvec_kernel.storage.parquet_footers import check_footer
 from delvec_kernel.storage.roots import Roots
 
 __all__ = ["DataFile", "open_data_file", "position_of", "reading", "to_table_type"]
@@ -65,10 +65,9 @@ def open_data_file(file: DataFile) -> Iterator[pq.ParquetFile]:
     with (
         reading(file),
         storage.open_input(file.location, file.path, allowed=file.roots.allows) as source,
+        open_parquet(source, file.path, coerce_int96_timestamp_unit="us") as opened,
     ):
-        check_footer(source, file.path)
-        with pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as opened:
-            yield opened
+        yield opened
 
 
 @contextmanager

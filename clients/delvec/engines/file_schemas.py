@@ -21,8 +21,8 @@ from delvec_kernel.parquet.file_types import (
     check_file,
     naming,
 )
+from delvec_kernel.parquet.parquet_file import TRAILER_BYTES
 from delvec_kernel.schema.types import StructField
-from delvec_kernel.storage.parquet_footers import TRAILER_BYTES
 from delvec_kernel.storage.parquet_schemas import SchemaReader
 
 __all__ = ["check_file_types", "checked_schema", "file_schemas", "mismatch"]

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 
 from delvec.scan import Scan
 from delvec_kernel.errors import DelvecError
+from delvec_kernel.parquet.parquet_file import read_footer
 from delvec_kernel.storage import files as storage
-from delvec_kernel.storage.parquet_footers import check_footer
 
 __all__ = ["rows_in", "with_row_counts"]
 
@@ -57,5 +57,4 @@ def with_row_counts(scan: Scan) -> Scan:
 
 def _footer(scan: Scan, path: str) -> pq.FileMetaData:
     with storage.open_input(scan.location, path, allowed=scan.roots.allows) as source:
-        check_footer(source, path)
-        return pq.read_metadata(source)
+        return read_footer(source, path)

@@ -35,10 +35,10 @@ from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.parquet.columns import Column, flat_columns
 from delvec_kernel.parquet.footer import Footer, RowGroup, parse
 from delvec_kernel.parquet.page_index import page_bounds, page_starts
+from delvec_kernel.parquet.parquet_file import TRAILER_BYTES, footer_size
 from delvec_kernel.schema.types import DataType, StructField, StructType
 from delvec_kernel.statistics.bounds import Bounds, Path
 from delvec_kernel.storage import files as storage
-from delvec_kernel.storage.parquet_footers import TRAILER_BYTES, footer_size
 
 __all__ = ["RowRanges", "row_ranges"]
 

@@ -18,6 +18,7 @@ from pyroaring import BitMap64
 
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.errors import CorruptDeletionVector
+from delvec_kernel.parquet.parquet_file import open_parquet, read_footer
 from delvec_kernel.schema.types import PARQUET_FIELD_ID
 
 __all__ = [
@@ -123,17 +124,18 @@ def _joined(
     return numbers, parts[0][1] if len(parts) == 1 else np.concatenate([rows for _, rows in parts])
 
 
-def read_covered_files(file: pa.NativeFile) -> list[CoveredFile]:
+def read_covered_files(file: pa.NativeFile, path: str) -> list[CoveredFile]:
     """Return the data files of a shared position delete file, from its footer.
 
     Args:
-        file: Parquet, with a footer already checked.
+        file: Parquet.
+        path: for errors.
 
     Raises:
         ValueError: the footer does not list them.
         pa.ArrowException: or ``OSError``: the file cannot be read.
     """
-    text = (pq.read_metadata(file).metadata or {}).get(_COVERED.encode())
+    text = (read_footer(file, path).metadata or {}).get(_COVERED.encode())
     if text is None:
         raise ValueError("its footer does not list its data files")
     try:
@@ -149,17 +151,18 @@ def _covered(item: Any) -> CoveredFile:
     return CoveredFile(file_path, path, Descriptor.from_json(descriptor))
 
 
-def read_position_deletes(file: pa.NativeFile) -> Iterator[tuple[str, npt.NDArray[np.uint64]]]:
+def read_position_deletes(file: pa.NativeFile, path: str) -> Iterator[tuple[str, npt.NDArray[np.uint64]]]:
     """Yield (data file path, deleted rows) in file order; a path may occur more than once.
 
     Args:
-        file: Parquet from any writer, with a footer already checked.
+        file: Parquet from any writer.
+        path: for errors.
 
     Raises:
         ValueError: a column is missing, or a value is null or not a valid position.
         pa.ArrowException: or ``OSError``: the file cannot be read.
     """
-    parquet = pq.ParquetFile(file)
+    parquet = open_parquet(file, path)
     names = _columns(parquet.schema_arrow)
     for batch in parquet.iter_batches(columns=names, batch_size=1 << 16):
         yield from _by_file(batch.column(names[0]), batch.column(names[1]))

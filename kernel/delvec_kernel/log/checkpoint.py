@@ -26,6 +26,7 @@ from delvec_kernel.actions.actions import (
     Sidecar,
     Txn,
 )
+from delvec_kernel.errors import UnusableFile
 from delvec_kernel.file_index.deferred_statistics import DEFERRED_ROW, DeferredStatistics
 from delvec_kernel.file_index.files import (
     DELETION_VECTOR,
@@ -35,6 +36,7 @@ from delvec_kernel.file_index.files import (
     num_records_from_stats,
 )
 from delvec_kernel.log.commit_file import parse_commit
+from delvec_kernel.parquet.parquet_file import open_parquet
 from delvec_kernel.statistics.typed_statistics import STATS_PARSED
 
 __all__ = ["CheckpointPart", "partition_values", "read_checkpoint", "stats_json"]
@@ -178,10 +180,10 @@ def read_checkpoint(
         return CheckpointPart([batch_from_adds(adds)] if adds else [], rest, sidecars)
     with _read_errors(where):
         if isinstance(data, bytes):
-            file = pq.ParquetFile(pa.BufferReader(data), **_READ_OPTIONS)
+            file = open_parquet(data, where.name, **_READ_OPTIONS)
         else:
             # Without a buffer, or with pre_buffer, whole columns of a row group are read, and often there is only one group.
-            file = pq.ParquetFile(data, buffer_size=_BUFFER, **_READ_OPTIONS)
+            file = open_parquet(data, where.name, buffer_size=_BUFFER, **_READ_OPTIONS)
         _check_names(file.schema_arrow)
         others = _others(file, where)
         return CheckpointPart(
@@ -199,7 +201,16 @@ def _read_errors(where: LogFile) -> Iterator[None]:
     except MalformedActionError as error:
         raise where.corrupt(f"has an action that {error}") from error
     # Arrow raises many kinds of errors for corrupt Parquet, including OSError; nothing here accesses storage.
-    except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError, MemoryError) as error:
+    except (
+        pa.ArrowException,
+        OSError,
+        ValueError,
+        TypeError,
+        KeyError,
+        OverflowError,
+        MemoryError,
+        UnusableFile,
+    ) as error:
         reason = (str(error) or type(error).__name__).partition("\n")[0][:200]
         raise where.corrupt(f"is not a readable Parquet checkpoint ({reason})") from error
 

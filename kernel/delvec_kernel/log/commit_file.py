@@ -6,7 +6,6 @@ from typing import Any, Final, get_args
 
 import pyarrow as pa
 import pyarrow.json as pj
-import pyarrow.parquet as pq
 
 from delvec_kernel.actions.action_json import (
     LogFile,
@@ -19,7 +18,8 @@ from delvec_kernel.actions.action_json import (
     without_infinities,
 )
 from delvec_kernel.actions.actions import Action, CommitInfo, Metadata, Protocol, RemoveFile
-from delvec_kernel.errors import BadRequest, CorruptLog
+from delvec_kernel.errors import BadRequest, CorruptLog, UnusableFile
+from delvec_kernel.parquet.parquet_file import open_parquet
 
 __all__ = ["known_protocol", "parse_commit", "parse_removes", "serialize_commit"]
 
@@ -164,9 +164,9 @@ def _in_lines(data: bytes) -> list[dict[str, object]]:
 
 def _in_parquet(data: bytes) -> list[dict[str, object]]:
     try:
-        column = pq.ParquetFile(pa.BufferReader(data)).read(columns=["protocol"])["protocol"]
+        column = open_parquet(data, "checkpoint").read(columns=["protocol"])["protocol"]
         rows = column.to_pylist()
     # Arrow raises many kinds of errors for corrupt Parquet; nothing here accesses storage.
-    except (pa.ArrowException, OSError, MemoryError, OverflowError, *_UNREADABLE):
+    except (pa.ArrowException, OSError, MemoryError, OverflowError, UnusableFile, *_UNREADABLE):
         return []
     return [row for row in rows if isinstance(row, dict) and row.get("minReaderVersion") is not None]

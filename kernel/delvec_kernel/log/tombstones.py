@@ -10,15 +10,15 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from delvec_kernel.actions.action_json import LogFile
 from delvec_kernel.actions.actions import AddFile, RemoveFile, Sidecar
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.errors import CorruptLog, DelvecError
+from delvec_kernel.errors import CorruptLog, DelvecError, UnusableFile
 from delvec_kernel.file_index.files import DELETION_VECTOR, TEXT_MAP
 from delvec_kernel.locations import canonical_log_path, canonical_log_paths
 from delvec_kernel.log.commit_file import parse_commit
+from delvec_kernel.parquet.parquet_file import open_parquet
 from delvec_kernel.snapshot.replay import Commit
 
 __all__ = [
@@ -46,7 +46,15 @@ TOMBSTONES: Final = pa.schema(
 
 _BATCH_ROWS: Final = 32 * 1024
 # Arrow raises many kinds of errors for corrupt Parquet.
-_PARQUET_ERRORS: Final = (pa.ArrowException, ValueError, TypeError, KeyError, OverflowError, MemoryError)
+_PARQUET_ERRORS: Final = (
+    pa.ArrowException,
+    ValueError,
+    TypeError,
+    KeyError,
+    OverflowError,
+    MemoryError,
+    UnusableFile,
+)
 _Key = tuple[str, str | None]
 
 
@@ -95,7 +103,7 @@ class Changes:
         return older.filter(pc.invert(pc.is_in(keys, value_set=said)))
 
 
-def tombstones_in_parquet(source: Any, where: LogFile) -> Iterator[pa.RecordBatch]:
+def tombstones_in_parquet(source: pa.NativeFile, where: LogFile) -> Iterator[pa.RecordBatch]:
     """Yield the tombstones in a Parquet checkpoint, a part of one, or a sidecar, as TOMBSTONES.
 
     Args:
@@ -106,7 +114,7 @@ def tombstones_in_parquet(source: Any, where: LogFile) -> Iterator[pa.RecordBatc
         CorruptLog: the file cannot be read.
     """
     try:
-        file = pq.ParquetFile(source)
+        file = open_parquet(source, where.name)
         position = file.schema_arrow.get_field_index("remove")
         if position < 0 or not pa.types.is_struct(file.schema_arrow.field(position).type):
             return
@@ -121,14 +129,14 @@ def tombstones_in_parquet(source: Any, where: LogFile) -> Iterator[pa.RecordBatc
         raise _unreadable(where, error) from error
 
 
-def sidecars_in_parquet(source: Any, where: LogFile) -> list[str]:
+def sidecars_in_parquet(source: pa.NativeFile, where: LogFile) -> list[str]:
     """Return the paths of the sidecars that a checkpoint file references, as written there.
 
     Raises:
         CorruptLog: the file cannot be read.
     """
     try:
-        file = pq.ParquetFile(source)
+        file = open_parquet(source, where.name)
         position = file.schema_arrow.get_field_index("sidecar")
         if position < 0 or not pa.types.is_struct(file.schema_arrow.field(position).type):
             return []

@@ -1,1 +1,1 @@
-"""Parquet files at the byte level: footers, pages and indexes, without decoding values."""
+"""How Parquet files are opened, and what they are as bytes: footers, pages and indexes, without decoding values."""

@@ -11,9 +11,9 @@ from typing import Final
 
 from delvec_kernel.errors import CorruptTable
 from delvec_kernel.parquet.file_schema import FileSchema, schema_of_footer
+from delvec_kernel.parquet.parquet_file import TRAILER_BYTES, footer_size
 from delvec_kernel.storage import local_files
 from delvec_kernel.storage.file_locations import Allowed, FileLocation, locate, storage_errors
-from delvec_kernel.storage.parquet_footers import TRAILER_BYTES, footer_size
 from delvec_kernel.storage.remote_files import read_range
 
 __all__ = ["SchemaReader"]

@@ -14,9 +14,9 @@ import obstore
 from delvec_kernel.errors import CorruptTable, MissingDataFile, StorageError
 from delvec_kernel.parquet.footer import ColumnChunk, Footer, Place, RowGroup, joined, parse
 from delvec_kernel.parquet.pages import PageWalk, bloom_filter_size, moved_offset_index
+from delvec_kernel.parquet.parquet_file import TRAILER_BYTES, footer_size
 from delvec_kernel.storage import files
 from delvec_kernel.storage.file_locations import Allowed, locate, storage_errors
-from delvec_kernel.storage.parquet_footers import TRAILER_BYTES, footer_size
 from delvec_kernel.storage.remote_files import read_range
 
 __all__ = ["SourceFile", "copy_row_groups", "read_footers"]

@@ -11,7 +11,6 @@ from delvec_kernel.deletion_vectors.deletion_vector import FRAME_OVERHEAD, Descr
 from delvec_kernel.errors import CorruptDeletionVector
 from delvec_kernel.iceberg.position_deletes import read_position_deletes
 from delvec_kernel.storage.files import Allowed, open_input, read_ranges
-from delvec_kernel.storage.parquet_footers import check_footer
 from delvec_service.cloning.iceberg_manifests import DataFile, DeleteFile, Partition
 from delvec_service.cloning.iceberg_metadata import IcebergSource, refusal
 
@@ -133,8 +132,7 @@ def _take_positions(
     key = file.sequence, file.partition
     try:
         with open_input(source.location, file.url, allowed=allowed) as opened:
-            check_footer(opened, file.path)
-            for path, rows in read_position_deletes(opened):
+            for path, rows in read_position_deletes(opened, file.path):
                 deletes = found.setdefault(path, _Deletes())
                 deletes.positions.setdefault(key, BitMap64()).update(rows)
     except FileNotFoundError:

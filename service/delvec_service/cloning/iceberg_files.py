@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 
 from delvec_kernel.errors import DelvecError
 from delvec_kernel.iceberg.partitions import decimal_of
+from delvec_kernel.parquet.parquet_file import read_footer
 from delvec_kernel.schema import partition_values
 from delvec_kernel.schema.types import DataType, DecimalType, PrimitiveType, StructField, StructType
 from delvec_kernel.statistics.file_statistics import Number, Path, bound, dump, indexed_columns, tree
 from delvec_kernel.storage.files import Allowed, open_input
-from delvec_kernel.storage.parquet_footers import check_footer
 from delvec_service.cloning.iceberg_manifests import DataFile
 from delvec_service.cloning.iceberg_metadata import IcebergSource, refusal
 
@@ -41,8 +41,7 @@ def footers(
     def read(file: DataFile) -> pq.FileMetaData:
         try:
             with open_input(source.location, file.url, allowed=allowed) as opened:
-                check_footer(opened, file.path)
-                size, footer = opened.size(), pq.read_metadata(opened)
+                size, footer = opened.size(), read_footer(opened, file.path)
         except (pa.ArrowException, OSError) as error:
             raise refusal(
                 source.location,

@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.errors import BadRequest, DelvecError, InvalidSchema, InvalidTableChange
 from delvec_kernel.locations import log_path
+from delvec_kernel.parquet.parquet_file import read_footer
 from delvec_kernel.schema import partition_values
 from delvec_kernel.schema.types import StructField, StructType
 from delvec_kernel.statistics.parquet_footer import footer_schema, footer_statistics
 from delvec_kernel.storage.files import Allowed, open_input
-from delvec_kernel.storage.parquet_footers import check_footer
 from delvec_kernel.storage.trees import TreeListing
 
 __all__ = ["ParquetDirectory"]
@@ -199,8 +199,7 @@ def _unescaped(text: str) -> str:
 def _footer(location: str, path: str, allowed: Allowed) -> pq.FileMetaData:
     try:
         with open_input(location, path, allowed=allowed) as source:
-            check_footer(source, path)
-            return pq.read_metadata(source)
+            return read_footer(source, path)
     except (pa.ArrowException, FileNotFoundError, OSError) as error:
         raise InvalidTableChange(
             f"The directory {location} cannot be converted: '{path}' is not a Parquet file, or has been deleted "

@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from delvec_kernel import locations
 from delvec_kernel.actions.action_json import check_text
@@ -31,11 +30,11 @@ from delvec_kernel.errors import (
     MissingDataFile,
 )
 from delvec_kernel.features.table_features import check_writable
+from delvec_kernel.parquet.parquet_file import read_footer
 from delvec_kernel.schema import partition_values
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.statistics import file_statistics as statistics
 from delvec_kernel.storage import files as storage
-from delvec_kernel.storage.parquet_footers import check_footer
 from delvec_kernel.transaction import proven_violations as violations
 from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.store.objects import ObjectMeta
@@ -299,8 +298,7 @@ def num_records(table: OpenTable, file: AddFile, version: int, *, from_footer: b
     facts = {"table": table.name, "version": version, "file": file.path}
     try:
         with storage.open_input(table.location, file.path, allowed=table.roots.allows) as source:
-            check_footer(source, file.path)
-            return int(pq.read_metadata(source).num_rows)
+            return int(read_footer(source, file.path).num_rows)
     except FileNotFoundError as error:
         raise MissingDataFile(
             f"File '{file.path}' of table '{table.name}' (version {version}) does not exist in storage. Restore it "

@@ -4,10 +4,9 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from delvec_kernel.errors import StorageError, UnusableFile
-from delvec_kernel.storage.parquet_footers import check_footer
+from delvec_kernel.parquet.parquet_file import open_parquet
 from delvec_kernel.transaction.row_maps import MOST_FOLLOWED_ROWS, SCHEMA, RowMapReader, SourceRows
 from delvec_kernel.transaction.transaction_changes import RowMap, RowMapFile
 from delvec_service.logs import logger
@@ -74,8 +73,7 @@ def _read_file(table: OpenTable, file: RowMapFile, reader: RowMapReader) -> None
     with table.objects.open(file.path) as source:
         if source.size() != file.size:
             raise ValueError("its size differs from the log")
-        check_footer(source, file.path)
-        parquet = pq.ParquetFile(source, read_dictionary=["source"], page_checksum_verification=True)
+        parquet = open_parquet(source, file.path, read_dictionary=["source"], page_checksum_verification=True)
         metadata = parquet.metadata
         decoded = sum(metadata.row_group(each).total_byte_size for each in range(metadata.num_row_groups))
         if metadata.num_rows != file.num_rows or decoded > _MOST_DECODED_BYTES:

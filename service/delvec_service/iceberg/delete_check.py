@@ -25,7 +25,6 @@ from delvec_kernel.iceberg.position_deletes import read_position_deletes
 from delvec_kernel.iceberg.puffin import FOOTER_TRAILER_BYTES, Blob, footer_size, read_footer
 from delvec_kernel.iceberg.schema import V3
 from delvec_kernel.storage import files as storage
-from delvec_kernel.storage.parquet_footers import check_footer
 from delvec_service.iceberg.directory import IcebergDirectory
 from delvec_service.store.open_table import OpenTable
 
@@ -216,8 +215,7 @@ class DeletesCheck:
         try:
             with self._directory.open(path) as file:
                 yield from self._wrong_size(path, rows, file.size())
-                check_footer(file, path)
-                for referenced, positions in read_position_deletes(file):
+                for referenced, positions in read_position_deletes(file, path):
                     found[referenced].update(positions)
         except CorruptIcebergMetadata as error:
             yield self._unusable(path, error.message)

@@ -23,7 +23,6 @@ from delvec_kernel.iceberg.manifests import (
 )
 from delvec_kernel.iceberg.partitions import PartitionSpec
 from delvec_kernel.iceberg.position_deletes import CoveredFile, read_covered_files
-from delvec_kernel.storage.parquet_footers import check_footer
 from delvec_service.iceberg.directory import IcebergDirectory
 from delvec_service.store.lru_cache import LruCache
 
@@ -198,8 +197,7 @@ class ManifestFiles:
         """
         try:
             with self._directory.open(path) as file:
-                check_footer(file, path)
-                return read_covered_files(file)
+                return read_covered_files(file, path)
         except (OSError, ValueError, pa.ArrowException, UnusableFile) as error:
             said = "it does not exist" if isinstance(error, FileNotFoundError) else str(error)[:200]
             raise CorruptIcebergMetadata(

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.errors import MissingDataFile
@@ -37,7 +36,7 @@ from delvec_kernel.iceberg.table_metadata import (
     with_snapshot,
 )
 from delvec_kernel.locations import canonical_log_paths
-from delvec_kernel.storage.parquet_footers import check_footer
+from delvec_kernel.parquet.parquet_file import read_footer
 from delvec_service.iceberg.delete_files import DeletedRows, write_deletes
 from delvec_service.iceberg.directory import IcebergDirectory
 from delvec_service.iceberg.manifest_files import ENTRIES, ManifestFiles, is_shared, key_of
@@ -284,8 +283,7 @@ class SnapshotWriter:
     def _rows_in(self, path: str) -> int:
         try:
             with self._table.objects.open(path) as source:
-                check_footer(source, path)
-                return int(pq.read_metadata(source).num_rows)
+                return int(read_footer(source, path).num_rows)
         except (FileNotFoundError, pa.ArrowInvalid) as error:
             raise MissingDataFile(
                 f"The data file '{path}' of table '{self._table.name}' (version {self._shown.version}) does not "

@@ -6,17 +6,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from delvec_kernel import locations
 from delvec_kernel.checks.findings import Finding
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.errors import CorruptDeletionVector, InvalidLocation, LocationNotAllowed, UnusableFile
+from delvec_kernel.parquet.parquet_file import read_footer
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.storage import files as storage
 from delvec_kernel.storage.files import Allowed
-from delvec_kernel.storage.parquet_footers import check_footer
 from delvec_service.store.objects import ObjectStore
 
 __all__ = ["FilesChecked", "check_files"]
@@ -133,8 +132,7 @@ def _counts(
     def look(row: dict[str, Any]) -> int | str | None:
         try:
             with storage.open_input(snapshot.location, row["path"], allowed=allowed) as source:
-                check_footer(source, row["path"])
-                count = int(pq.read_metadata(source).num_rows)
+                count = int(read_footer(source, row["path"]).num_rows)
                 return count if count >= 0 else "has an invalid Parquet footer; restore it from a backup."
         except FileNotFoundError:
             return None  # it was deleted since it was looked up: the next check reports it

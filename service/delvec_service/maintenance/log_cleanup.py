@@ -8,7 +8,6 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from delvec_kernel.actions.action_json import LogFile
 from delvec_kernel.actions.actions import Metadata, Protocol
@@ -19,6 +18,7 @@ from delvec_kernel.log.log_cleanup import Kept, expired_files, expired_sidecars
 from delvec_kernel.log.log_policy import LogPolicy, check_understood
 from delvec_kernel.log.log_segment import LogCheckpoint, LogListing
 from delvec_kernel.log.tombstones import sidecars_in_parquet, tombstones_in_manifest
+from delvec_kernel.parquet.parquet_file import open_parquet
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.store.objects import ObjectMeta, ObjectStore
@@ -114,7 +114,7 @@ def _kinds(objects: ObjectStore, path: str, where: LogFile) -> set[str]:
     firsts = {Protocol.key: "minReaderVersion", Metadata.key: "id"}
     try:
         with objects.open(path) as source:
-            file = pq.ParquetFile(source)
+            file = open_parquet(source, path)
             present = [key for key in firsts if file.schema_arrow.get_field_index(key) >= 0]
             columns = file.read(columns=[f"{key}.{firsts[key]}" for key in present]) if present else None
             return {

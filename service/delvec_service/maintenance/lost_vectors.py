@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from delvec_kernel.actions.actions import Action, AddFile, Cdc, RemoveFile
@@ -21,9 +20,9 @@ from delvec_kernel.errors import DelvecError, StorageError
 from delvec_kernel.locations import canonical_log_path
 from delvec_kernel.log.commit_file import parse_commit
 from delvec_kernel.log.log_segment import LogListing, commit_name
+from delvec_kernel.parquet.parquet_file import open_parquet
 from delvec_kernel.storage import files as storage
 from delvec_kernel.storage.files import Allowed
-from delvec_kernel.storage.parquet_footers import check_footer
 from delvec_service.snapshots.log_reader import LogReader
 
 __all__ = ["LostVectors", "Recovered", "Rows"]
@@ -204,8 +203,7 @@ class LostVectors:
 
     def _read(self, path: str) -> pa.Table:
         with storage.open_input(self.location, path, allowed=self.allowed) as source:
-            check_footer(source, path)
-            file = pq.ParquetFile(source)
+            file = open_parquet(source, path)
             groups = range(file.metadata.num_row_groups)
             if sum(file.metadata.row_group(group).total_byte_size for group in groups) > _MOST_DECODED:
                 raise pa.ArrowInvalid(f"'{path}' is too large to compare")

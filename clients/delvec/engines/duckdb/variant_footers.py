@@ -23,6 +23,7 @@ from typing import Final
 from delvec.engines.duckdb.lookup import string_literal
 from delvec.engines.internal_names import INTERNAL
 from delvec_kernel.errors import CorruptTable
+from delvec_kernel.parquet.parquet_file import MAX_FOOTER_BYTES, TRAILER_BYTES, footer_size
 from delvec_kernel.parquet.thrift import (
     BINARY,
     INTEGERS,
@@ -34,7 +35,6 @@ from delvec_kernel.parquet.thrift import (
     zigzag,
 )
 from delvec_kernel.schema.types import ArrayType, DataType, MapType, StructType
-from delvec_kernel.storage.parquet_footers import MAX_FOOTER_BYTES, TRAILER_BYTES, footer_size
 
 __all__ = [
     "BINARIES",

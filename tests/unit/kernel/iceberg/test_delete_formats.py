@@ -86,9 +86,9 @@ def test_shared_position_deletes_are_sorted_and_list_their_data_files():
     table = found.read()
     assert table.equals(table.sort_by([("file_path", "ascending"), ("pos", "ascending")]))
     source = pa.BufferReader(file.getvalue())
-    assert read_covered_files(source) == covered
+    assert read_covered_files(source, "deletes.parquet") == covered
     read = {name: BitMap64() for name in rows}
-    for name, positions in read_position_deletes(source):
+    for name, positions in read_position_deletes(source, "deletes.parquet"):
         read[name].update(positions)
     assert read == rows
 
@@ -101,4 +101,4 @@ def test_a_malformed_list_of_data_files_is_refused(text):
     metadata = None if text is None else {"delvec.data-files": text}
     pq.write_table(pa.table({"pos": [1]}).replace_schema_metadata(metadata), file)
     with pytest.raises(ValueError, match="data files"):
-        read_covered_files(pa.BufferReader(file.getvalue()))
+        read_covered_files(pa.BufferReader(file.getvalue()), "deletes.parquet")

@@ -142,7 +142,7 @@ def in_parquet(removes, kind=None):
     removes = pa.array([*removes, None], kind) if kind else pa.array([*removes, None])
     target = io.BytesIO()
     pq.write_table(pa.table({"add": [{"path": "live"}] * len(removes), "remove": removes}), target)
-    batches = list(tombstones_in_parquet(target, CHECKPOINT))
+    batches = list(tombstones_in_parquet(pa.BufferReader(target.getvalue()), CHECKPOINT))
     assert all(batch.schema == TOMBSTONES for batch in batches)
     return [row for batch in batches for row in batch.to_pylist()]
 
@@ -172,4 +172,4 @@ def test_a_tombstone_with_invalid_utf8_is_corrupt():
     pq.write_table(pa.table({"remove": pa.StructArray.from_arrays([text], ["path"])}), target)
 
     with pytest.raises(CorruptLog, match="not a readable Parquet checkpoint"):
-        list(tombstones_in_parquet(target, CHECKPOINT))
+        list(tombstones_in_parquet(pa.BufferReader(target.getvalue()), CHECKPOINT))

@@ -1,0 +1,17 @@
+"""A Parquet file's footer, however damaged, does not end the process that opens it; 20,000 of them in `make fuzz`."""
+
+import pytest
+from tests.fuzz import campaign
+
+CASES = 200
+
+
+@pytest.mark.timeout(600)
+def test_damaged_footers_do_not_end_the_process():
+    summary = campaign.Summary()
+    for result in campaign.run(
+        [f"footer-{number}" for number in range(CASES)], command=campaign.FOOTER_WORKER
+    ):
+        summary.add(result)
+    assert not summary.failures, "\n".join(map(campaign.describe, summary.failures[:5]))
+    assert sum(summary.outcomes.values()) == CASES
