@@ -35,7 +35,11 @@ class Subject(NamedTuple):
 
 _CONFLICTS: Final = (
     *(
-        "tests/unit/kernel/transaction/test_conflicts.py",
+        "tests/unit/kernel/transaction/test_conflict_checker.py",
+        "tests/unit/kernel/transaction/test_rebase.py",
+        "tests/unit/kernel/transaction/test_compaction_rebase.py",
+        "tests/unit/kernel/transaction/test_current_transaction.py",
+        "tests/unit/kernel/transaction/test_metadata_conflicts.py",
         "tests/unit/kernel/transaction/test_group.py",
         "tests/unit/kernel/transaction/test_conflict_matrix.py",
     ),

@@ -1,0 +1,7 @@
+import pytest
+from tests.support.conflict_table import Table
+
+
+@pytest.fixture
+def table():
+    return Table()
