@@ -21,9 +21,9 @@ from random import Random
 
 import pyarrow as pa
 from pyroaring import BitMap64
-from tests import iceberg_by_hand
 from tests.fuzz import tables
 from tests.fuzz.footer_mutations import mutated
+from tests.support import iceberg_by_hand
 
 from delvec.cli.files import open_rows
 from delvec.connection import Connection

@@ -125,9 +125,7 @@ class CredentialVendingUnsupported(DelvecError):
 
 
 class LocationNotAllowed(DelvecError):
-    """The location, or a file that the log refers to, is outside the configured roots; or the location is inside, above
-    or at another table.
-    """
+    """A location or file is outside the configured roots, or a location is inside, above or at another table."""
 
     type, code, status = "LocationNotAllowed", "LOCATION_NOT_ALLOWED", 403
 

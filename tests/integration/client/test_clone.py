@@ -321,7 +321,7 @@ def test_a_clone_that_is_made_again_is_not_forgotten_with_the_one_before(lake, m
 
 @pytest.mark.parametrize("place", ["", "people/clone"])
 def test_a_clone_above_or_below_its_source_is_refused(marked, tmp_path, shallow, place):
-    with pytest.raises(delvec.LocationNotAllowed, match="(inside|above) table 'people'"):
+    with pytest.raises(delvec.LocationNotAllowed, match=r"(inside|above) table 'people'"):
         marked.clone(tmp_path / place, shallow=shallow)
 
 

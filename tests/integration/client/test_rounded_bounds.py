@@ -7,7 +7,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 from pyiceberg.expressions import EqualTo
-from tests.iceberg_tables import iceberg_table
+from tests.support.iceberg_tables import iceberg_table
 
 LARGE = Decimal("123456789012345678.91")
 """deltalake states 123456789012345660 as the least and as the greatest value of a file with this one."""

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.engines.conftest import DataFile
+from tests.integration.engines.conftest import DataFile
 
 from delvec.engines.duckdb import DuckDBEngine
 

@@ -3,7 +3,7 @@
 from urllib.parse import unquote
 
 import pytest
-from tests.iceberg_tables import assert_sound, delta_rows, iceberg_rows, iceberg_table
+from tests.support.iceberg_tables import assert_sound, delta_rows, iceberg_rows, iceberg_table
 
 import delvec
 

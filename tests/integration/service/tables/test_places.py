@@ -13,7 +13,7 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.service.conftest import SCHEMA, _running
+from tests.integration.service.conftest import SCHEMA, _running
 
 from delvec_service.credentials.vending import VendedCredentials
 

@@ -16,8 +16,6 @@ from delvec_kernel.errors import CorruptTable
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.wire import AddFile
 
-pytestmark = pytest.mark.unit
-
 COUNTS = [12, 7]
 """Rows of the files a and b."""
 

@@ -9,8 +9,6 @@ from pyroaring import BitMap64
 from delvec.engines import marked_rows
 from delvec.engines.marked_rows import MarkedRows
 
-pytestmark = pytest.mark.unit
-
 rows = st.lists(st.one_of(st.integers(0, 20), st.integers(0, 2**33)), max_size=50)
 
 

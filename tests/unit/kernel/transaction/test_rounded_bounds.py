@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from pyroaring import BitMap64
-from tests.rows_in_files import Facts, RowsInFiles, changes
+from tests.support.rows_in_files import Facts, RowsInFiles, changes
 
 from delvec_kernel.errors import ConcurrentAppend
 from delvec_kernel.transaction.conflict_checker import Passed, check
