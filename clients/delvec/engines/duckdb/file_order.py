@@ -45,7 +45,7 @@ class LiveRows:
 
 
 def in_file_order(session: Session, scan: Scan) -> Iterator[LiveRows]:
-    """Yield the live rows of a scan, file by file, in the order of each file.
+    """Yield the live rows of a scan, file by file, in the order of each file; files of one schema come together.
 
     Raises:
         CorruptTable: or a subclass: a file or deletion vector cannot be read.
@@ -59,9 +59,11 @@ def in_file_order(session: Session, scan: Scan) -> Iterator[LiveRows]:
     deleted = _DeletedRows(scan)
     for source in sources(decoded, names, deletion_vectors=False, positions=True):
         hashes = session.hashes(source.names).to_numpy()
+        in_scan = pc.index_in(source.files["path"], scan.files["path"]).to_numpy().astype(np.int64)
         for batch in session.batches(decoded, source, source.select(selected, None), None):
-            files, hashed, rows = (column.to_numpy() for column in batch.columns[len(names) :])
-            check_positions(scan, source, hashes, files, hashed)
+            numbers, hashed, rows = (column.to_numpy() for column in batch.columns[len(names) :])
+            check_positions(scan, source, hashes, numbers, hashed)
+            files = in_scan[numbers]
             live, is_live = batch, deleted.leave(files, rows)
             if not is_live.all():
                 live, files, rows = batch.filter(pa.array(is_live)), files[is_live], rows[is_live]

@@ -17,7 +17,7 @@ from tests.integration.service.conftest import SCHEMA, _running
 
 from delvec_service.credentials.vending import VendedCredentials
 
-SECURITY = Path(__file__).parents[3] / "SECURITY.md"
+SECURITY = Path(__file__).parents[4] / "SECURITY.md"
 ADMIN = {"Authorization": "Bearer root"}
 HIDDEN = ("hr.people", "hr.db/people", "hr.db/loose", "sales.orders", "folder_of_unnamed")
 """What answers to a principal without a role on these tables do not contain, unless its request does."""
