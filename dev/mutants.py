@@ -89,9 +89,16 @@ SUBJECTS: Final = (
             _KERNEL + "data_skipping",
             _KERNEL + "statistics/bounds.py",
             _KERNEL + "statistics/literal_bounds.py",
+            _KERNEL + "statistics/merged_statistics.py",
+            _KERNEL + "statistics/outer_bounds.py",
             _KERNEL + "statistics/typed_statistics.py",
         ],
         [
+            *(
+                "tests/unit/kernel/data_skipping/test_page_selection.py",
+                "tests/unit/kernel/statistics/test_outer_bounds.py",
+                "tests/unit/kernel/statistics/test_merged_statistics.py",
+            ),
             *(
                 "tests/unit/kernel/data_skipping/test_skipping.py",
                 "tests/unit/kernel/data_skipping/test_file_selection.py",

@@ -178,7 +178,7 @@ def check(bounds, place, values):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_bounds_contain_the_values_from_the_log_from_checkpoints_and_merged(kind, data):
     values, _, writers = KINDS[kind]
@@ -205,7 +205,7 @@ def test_bounds_contain_the_values_from_the_log_from_checkpoints_and_merged(kind
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_our_own_bounds_are_moved_by_no_more_than_a_writer_of_doubles_loses(kind, data):
     values, arrow, _ = KINDS[kind]
