@@ -1,11 +1,14 @@
 """Run the tests on other versions of PySpark and Python than those locked; needs only Python 3.11 and a package index.
 
     python3 dev/versions.py [--pyspark 4.0 4.2] [--python 3.11 3.13] [--newest] [--tests PATH ...] [-- PYTEST ...]
+    python3 dev/versions.py --smoke [--newest | --oldest]
 
 Each pair of a PySpark and a Python has its own environment under .build/versions, with the other packages from
 requirements.lock. By default, every PySpark that pyproject.toml supports, except the locked one, is
 run on this Python, and the newest one on each other Python found on PATH or in pyenv. With only --pyspark,
 these versions are run on this Python; with only --python, the newest PySpark is run on those.
+
+--smoke runs a minute of tests, on this Python and by default the newest PySpark: that which an installation takes.
 """
 
 import argparse
@@ -15,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,6 +31,7 @@ PYTHONS: Final = ("3.11", "3.12", "3.13")
 _HERE: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 # Not tests/interop: delta-spark's JARs are built for one version of Spark.
 _TESTS: Final = ("tests/integration/spark", "tests/integration/engines", "tests/integration/client")
+_SMOKE: Final = ("tests/integration/spark/test_spark_smoke.py", "tests/integration/spark/test_spark_jvm.py")
 _TESTS_OF_PYTHON: Final = (
     "tests/unit/kernel",
     "tests/integration/service/store",
@@ -62,7 +67,8 @@ class Pair:
 def interpreter(python: str) -> Path | None:
     """Return an interpreter of this version, or None."""
     if python == _HERE:
-        return Path(sys.executable)
+        # Not that of a virtual environment: it may be gone tomorrow.
+        return Path(sys.executable).resolve()
     candidates = [shutil.which(f"python{python}")]
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     candidates += [str(each) for each in sorted(pyenv.glob(f"{python}.*/bin/python{python}"))]
@@ -115,24 +121,44 @@ def other_packages() -> str:
 
 def make(pair: Pair) -> None:
     """Create or update the environment if its inputs changed."""
-    stamp = pair.venv / "delvec-setup"
-    wanted = fingerprint(LOCK, ROOT / "pyproject.toml", Path(__file__)) + str(pair.interpreter)
-    if stamp.exists() and stamp.read_text() == wanted:
-        return
+    stamp, of_checkout = pair.venv / "delvec-setup", pair.venv / "delvec-checkout"
+    wanted = fingerprint(LOCK, ROOT / "pyproject.toml") + str(pair.interpreter)
+    pip = [str(python_in_venv(pair.venv)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    if not (stamp.exists() and stamp.read_text() == wanted):
+        _make_anew(pair, pip)
+        stamp.write_text(wanted)
+    # Checkouts may share the environments by a link.
+    if not (of_checkout.exists() and of_checkout.read_text() == str(ROOT)):
+        subprocess.run([*pip, "--no-deps", "--editable", str(ROOT)], check=True, stdout=sys.stderr)
+        of_checkout.write_text(str(ROOT))
+
+
+def _make_anew(pair: Pair, pip: list[str]) -> None:
     say(f"making {pair.name} (a few minutes)")
     shutil.rmtree(pair.venv, ignore_errors=True)
     _FOLDER.mkdir(parents=True, exist_ok=True)
     subprocess.run([str(pair.interpreter), "-m", "venv", str(pair.venv)], check=True)
     locked = pair.venv / "other-packages.txt"
     locked.write_text(other_packages())
-    pip = [str(python_in_venv(pair.venv)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     for packages in (
         ["--require-hashes", "-r", str(locked)],
         [f"pyspark[connect]=={pair.pyspark}{'.*' if pair.pyspark.count('.') == 1 else ''}"],
-        ["--no-deps", "--editable", str(ROOT)],
     ):
         subprocess.run([*pip, *packages], check=True, stdout=sys.stderr)
-    stamp.write_text(wanted)
+
+
+def smoke(*, oldest: bool = False, options: Sequence[str] = ()) -> bool:
+    """Run a minute of tests on the newest PySpark, that which an installation takes; return whether they passed.
+
+    Args:
+        oldest: on the oldest PySpark instead.
+        options: for pytest.
+    """
+    ensure_java()
+    (pair,) = pairs([(min if oldest else max)(PYSPARKS, key=_numbers)], [], newest=False)
+    passed, line = run(pair, list(_SMOKE), list(options))
+    print(f"{'ok    ' if passed else 'FAILED'} {line}")
+    return passed
 
 
 def run(pair: Pair, tests: list[str], options: list[str]) -> tuple[bool, str]:
@@ -168,9 +194,13 @@ def main() -> int:
     parser.add_argument("--pyspark", nargs="+", default=[], help="versions, such as 4.3 or 4.0.5")
     parser.add_argument("--python", nargs="+", default=[], help="versions, such as 3.13")
     parser.add_argument("--newest", action="store_true", help="only the newest PySpark on the newest Python")
+    parser.add_argument("--oldest", action="store_true", help="with --smoke, the oldest PySpark")
+    parser.add_argument("--smoke", action="store_true", help="only a minute of tests, on this Python")
     parser.add_argument("--tests", nargs="+", default=[], help="other tests than the usual ones")
     parser.add_argument("options", nargs="*", help="for pytest, after --")
     given = parser.parse_args()
+    if given.smoke:
+        return 0 if smoke(oldest=given.oldest, options=given.options) else 1
     ensure_java()
     chosen = pairs(given.pyspark, given.python, newest=given.newest)
     results = [run(pair, given.tests, given.options) for pair in chosen]

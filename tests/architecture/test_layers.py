@@ -139,3 +139,11 @@ def test_the_architecture_page_and_the_contracts_agree():
     assert re.findall(r"(?m)^(delvec_\S.*)$", listed) == [
         layer for contract in contracts for layer in contract.get("layers", [])
     ]
+
+
+def test_private_handles_on_the_jvm_are_in_one_module():
+    """Any version of Spark may change them: there, each has a fallback, and a test that runs on every version."""
+    handles = re.compile(r"\._(?:j[a-z]+(?:Session)?|sc|jvm|gateway)\b(?!\()")
+    users = [path.name for path in SOURCES if "clients" in path.parts and handles.search(path.read_text())]
+
+    assert users == ["jvm.py"]

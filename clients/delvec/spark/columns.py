@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn
 
 from pyspark.sql import Column
 
+from delvec.engines.spark import jvm
 from delvec.engines.spark.session import is_remote
 from delvec_kernel.errors import BadRequest, InvalidPredicate
 from delvec_kernel.expressions.literals import literal
@@ -50,12 +51,16 @@ def to_sql(given: str | Column) -> str:
     expression = getattr(given, "_expr", None)
     if expression is not None and is_remote(given):
         return _of_connect(expression, given)
-    column = getattr(given, "_jc", None)
-    if not isinstance(given, Column) or column is None:
+    if not isinstance(given, Column):
         raise InvalidPredicate(
             f"A condition or a value must be SQL text or a Spark Column, not {type(given).__name__}: {str(given)[:200]}"
         )
-    return _of_classic(column.node(), given)
+    try:
+        return _of_classic(jvm.column_node(given), given)
+    except InvalidPredicate:
+        raise
+    except Exception:  # noqa: BLE001 - a node that another version of Spark has changed
+        _refuse(given)
 
 
 def without_alias(text: str, alias: str | None) -> str:

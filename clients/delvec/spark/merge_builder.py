@@ -8,6 +8,7 @@ from typing import Any, Final, Self
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 
+from delvec.engines.spark import jvm
 from delvec.engines.spark.session import is_remote
 from delvec.spark.arguments import check_condition, check_source, check_values
 from delvec.spark.columns import to_sql, without_alias
@@ -146,5 +147,4 @@ def alias_of(frame: DataFrame) -> str | None:
     if is_remote(frame):
         plan = frame._plan  # noqa: SLF001 - no public API
         return str(plan._alias) if type(plan).__name__ == "SubqueryAlias" else None  # noqa: SLF001
-    plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
-    return str(plan.alias()) if plan.getClass().getSimpleName() == "SubqueryAlias" else None
+    return jvm.alias(frame)

@@ -42,6 +42,7 @@ from delvec.engines.spark.local_execution import (
     is_out_of_reach,
     local_source,
     note_out_of_reach,
+    reason_for_spark,
 )
 from delvec.engines.spark.row_sets import drop_zip_importers
 from delvec.engines.spark.session import is_remote
@@ -130,7 +131,9 @@ class DuckDBTasks:
         Raises:
             BadRequest: a setting is invalid.
         """
-        reason = self._unsuitable(scan) or difference(self._spark, [UsedExpression.of(predicate)])
+        reason = reason_for_spark(
+            lambda: self._unsuitable(scan) or difference(self._spark, [UsedExpression.of(predicate)])
+        )
         answers = None
         if reason is None:
             answers = self._run(scan, _Work(_threads(self._spark), predicate=predicate), "find rows")
@@ -144,8 +147,13 @@ class DuckDBTasks:
         Raises:
             BadRequest: a setting is invalid, or Spark cannot read the source.
         """
-        reason = self._unsuitable(scan) or _unsuitable_change(change, target)
-        reason = reason or difference(self._spark, list(expressions_of(change, target)), target)
+        reason = reason_for_spark(
+            lambda: (
+                self._unsuitable(scan)
+                or _unsuitable_change(change, target)
+                or difference(self._spark, list(expressions_of(change, target)), target)
+            )
+        )
         rows = None
         if reason is None and change.source is not None:
             rows = change.source.data.collected(SOURCE_BYTES)

@@ -7,7 +7,7 @@ settings of the session are checked here; in doubt, Spark runs the command.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from delvec.engines.protocol import WriteTarget
 from delvec.engines.row_changes import RowChange
+from delvec.engines.spark import jvm
 from delvec.engines.spark.session import in_local_time, is_utc
 from delvec_kernel.errors import DelvecError
 from delvec_kernel.expressions.expression_kinds import column_path, column_type, kind_of
@@ -135,9 +136,10 @@ def _setting(spark: SparkSession) -> str | None:
             return f"{name} is not available"
         if value.lower() != needed:
             return f"{name} is {value}"
-    # As one string: reading settings one by one would take hundreds of JVM calls.
-    given = spark.conf._jconf.getAll().toString()  # noqa: SLF001
-    old = _OF_OTHER_TIMES.search(given)
+    listed = jvm.settings(spark)
+    if listed is None:
+        return "the session's settings cannot be listed"
+    old = _OF_OTHER_TIMES.search(listed)
     return None if old is None else f"{old[0]} is set"
 
 
@@ -206,12 +208,6 @@ def _replaced(spark: SparkSession, texts: set[str]) -> str | None:
     """Return a function that may be a UDF in this session, under the name of a built-in one; None if there is none."""
     names = {name.lower() for text in texts for name in _CALLS.findall(text)} - _SYNTAX
     for name in sorted(names):
-        if not _is_built_in(spark, name):
+        if not (jvm.function_class(spark, name) or "").startswith(_BUILT_IN):
             return f"the function {name} is not Spark's own"
     return None
-
-
-def _is_built_in(spark: Any, name: str) -> bool:
-    known = spark._jsparkSession.sessionState().functionRegistry()  # noqa: SLF001 - the catalog's own API takes a job
-    found = known.lookupFunction(spark._jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name))  # noqa: SLF001
-    return bool(found.isDefined()) and str(found.get().getClassName()).startswith(_BUILT_IN)

@@ -36,6 +36,7 @@ __all__ = [
     "of_change",
     "of_predicate",
     "of_scan",
+    "of_session",
     "of_source",
     "refusal",
     "unknown_file",
@@ -230,8 +231,8 @@ def _unassignable(text: str, where: str, **facts: Any) -> SchemaMismatch | None:
     )
 
 
-def _of_session(text: str, scan: Scan) -> DelvecError | None:
-    """Return the error for a session that cannot read the files at all."""
+def of_session(text: str, scan: Scan) -> DelvecError | None:
+    """Return the error for a session that cannot read a scan's files at all; None if Spark's text says nothing of it."""
     facts = {"table": scan.name, "version": scan.version}
     where = f"table '{scan.name}' (version {scan.version})"
     if GUARD in text:
@@ -255,9 +256,9 @@ def _of_session(text: str, scan: Scan) -> DelvecError | None:
 def _translated(text: str, scan: Scan, predicate: Predicate | None) -> DelvecError | None:
     facts = {"table": scan.name, "version": scan.version}
     where = f"table '{scan.name}' (version {scan.version})"
-    of_session = _of_session(text, scan)
-    if of_session is not None:
-        return of_session
+    refused = of_session(text, scan)
+    if refused is not None:
+        return refused
     found = _UNREADABLE.search(text)
     if found:
         path = _path_in_log(scan, found[2])

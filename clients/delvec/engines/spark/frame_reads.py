@@ -1,12 +1,12 @@
 """What is known of a DataFrame without a job: the tables and versions that it reads, and its number of rows."""
 
 import weakref
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Collection
 
 from pyspark.sql import DataFrame
 
 from delvec.engines.protocol import marked
+from delvec.engines.spark import jvm
 from delvec.engines.spark.session import is_remote
 
 __all__ = ["answer_count", "options_of_reads", "versions_read"]
@@ -35,9 +35,9 @@ def versions_read(frame: DataFrame) -> frozenset[tuple[str, int]]:
     if is_remote(frame):
         plan = frame._plan.to_proto(frame._session.client)  # noqa: SLF001 - no public API
         return marked(plan.SerializeToString().decode("latin-1"))
+    paths = [path for read in jvm.frame_reads(frame) or () for path in read.paths]
     # A read without files has no file list; its marker is in the name of its local relation.
-    plan = frame._jdf.queryExecution().analyzed().toString()  # noqa: SLF001 - no public API
-    return marked(" ".join(_file_lists(frame))) | marked(plan)
+    return marked(" ".join(paths)) | marked(jvm.analyzed_plan(frame) or "")
 
 
 def options_of_reads(frame: DataFrame, source: str, names: Collection[str]) -> list[dict[str, str]]:
@@ -51,28 +51,8 @@ def options_of_reads(frame: DataFrame, source: str, names: Collection[str]) -> l
     if is_remote(frame):
         return []
     found = []
-    for leaf in _leaves(frame):
-        if leaf.getClass().getSimpleName() == "DataSourceV2Relation" and leaf.table().name() == source:
-            options = leaf.options()
-            found.append({name: str(options.get(name)) for name in names if options.containsKey(name)})
+    for read in jvm.frame_reads(frame) or ():
+        if read.source == source:
+            options = {name.lower(): value for name, value in read.options.items()}
+            found.append({name: options[name.lower()] for name in names if name.lower() in options})
     return found
-
-
-def _file_lists(frame: DataFrame) -> Iterator[str]:
-    for leaf in _leaves(frame):
-        if leaf.getClass().getSimpleName() != "LogicalRelation":
-            continue
-        relation = leaf.relation()
-        if relation.getClass().getSimpleName() == "HadoopFsRelation":
-            for path in _each(relation.location().rootPaths()):
-                yield path.toString()
-
-
-def _leaves(frame: DataFrame) -> Iterator[Any]:
-    plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - no public API
-    for each in (plan, *_each(plan.subqueriesAll())):
-        yield from _each(each.collectLeaves())
-
-
-def _each(sequence: Any) -> Iterator[Any]:
-    return (sequence.apply(at) for at in range(sequence.size()))

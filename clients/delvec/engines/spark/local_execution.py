@@ -41,6 +41,7 @@ __all__ = [
     "is_out_of_reach",
     "local_source",
     "note_out_of_reach",
+    "reason_for_spark",
 ]
 
 ENABLED: Final = "spark.delvec.localExecution.enabled"
@@ -108,12 +109,14 @@ class LocalExecution:
         Raises:
             BadRequest: a setting is not understood.
         """
-        return self._unsuitable(scan) is None
+        return reason_for_spark(lambda: self._unsuitable(scan)) is None
 
     def _is_for_spark(
         self, scan: Scan, expressions: Sequence[UsedExpression], target: WriteTarget | None = None
     ) -> bool:
-        reason = self._unsuitable(scan) or difference(self._spark, expressions, target)
+        reason = reason_for_spark(
+            lambda: self._unsuitable(scan) or difference(self._spark, expressions, target)
+        )
         if reason is None:
             return False
         self._log_reason(scan, reason)
@@ -180,6 +183,26 @@ class LocalExecution:
             scan.version,
             reason,
         )
+
+
+def reason_for_spark(decide: Callable[[], str | None]) -> str | None:
+    """Return why Spark has to run a command as jobs of its own, for logs; None if it need not.
+
+    Args:
+        decide: returns the reason; if it fails, Spark runs the command.
+
+    Raises:
+        BadRequest: a setting is not understood.
+    """
+    try:
+        return decide()
+    except BadRequest:
+        raise
+    except Exception as error:
+        _LOGGER.warning(
+            "Delvec cannot decide where %s runs; running it on Spark.", operation(), exc_info=True
+        )
+        return f"deciding failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
 def is_enabled(spark: SparkSession, setting: str, *, default: bool) -> bool:

@@ -21,7 +21,7 @@ from delvec.engines import input_data
 from delvec.engines.arrow_conversion import bytes_in, cast_batch
 from delvec.engines.internal_names import INTERNAL
 from delvec.engines.row_changes import MergeSource
-from delvec.engines.spark import failures
+from delvec.engines.spark import failures, jvm
 from delvec.engines.spark.arrow_frames import frame_of, to_arrow
 from delvec.engines.spark.job_descriptions import described
 from delvec.engines.spark.session import is_remote
@@ -40,6 +40,7 @@ from delvec_kernel.schema.types import (
     has_variant,
     schema_from,
 )
+from delvec_kernel.table_properties import parse_byte_size
 
 __all__ = ["SOURCE_ROW", "PinnedSource", "SourceRows", "merge_source"]
 
@@ -49,6 +50,7 @@ SOURCE_ROW: Final = INTERNAL("source_row")
 _STEP: Final = "read the source"
 _MOST_BROUGHT: Final = 16 << 20
 _RESULT_LIMIT: Final = "spark.driver.maxResultSize"
+_THRESHOLD: Final = "spark.sql.autoBroadcastJoinThreshold"
 _MULTIPLIES: Final = re.compile(r"\b(?:Generate|Expand|ScriptTransformation|\w*Map\w*)\b")
 _TEXT_BYTES: Final = 40
 _ELEMENTS: Final = 4
@@ -231,13 +233,14 @@ def _is_bounded(kind: DataType) -> bool:
     return isinstance(kind, DecimalType) or (isinstance(kind, PrimitiveType) and kind.name in _BOUNDED)
 
 
-def _is_small(spark: Any, frame: Any) -> bool:
+def _is_small(spark: SparkSession, frame: DataFrame) -> bool:
     """Whether Spark expects a frame to be so small that it would send it to all tasks of a join."""
-    plan = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - there is no public way
-    expected = int(plan.stats().sizeInBytes())
-    limit = spark._jsparkSession.sessionState().conf().autoBroadcastJoinThreshold()  # noqa: SLF001
+    limit = parse_byte_size(str(spark.conf.get(_THRESHOLD)))
+    expected = None if limit is None else jvm.expected_size(frame)
+    if limit is None or expected is None:
+        return False
     # What makes several rows of one is not part of what Spark expects.
-    return expected <= min(int(limit), _MOST_BROUGHT) and not _MULTIPLIES.search(plan.toString())
+    return expected.nbytes <= min(limit, _MOST_BROUGHT) and not _MULTIPLIES.search(expected.plan)
 
 
 def _row_bytes(kind: DataType) -> int:

@@ -21,7 +21,7 @@ from delvec.engines.internal_names import INTERNAL
 from delvec.engines.protocol import mark
 from delvec.engines.repeated_rows import RepeatedRows, occurrence_columns
 from delvec.engines.row_ids import BASE_ROW_ID, file_default
-from delvec.engines.spark import failures
+from delvec.engines.spark import failures, jvm
 from delvec.engines.spark.dv_filter import (
     DENSE_LIMIT,
     BitSets,
@@ -324,10 +324,9 @@ class ScanFrames:
             self._check_file_system(scan, scheme)
 
     def _check_file_system(self, scan: Scan, scheme: str) -> None:
-        java: Any = self.spark
-        configuration = java._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - there is no public way
-        with failures.of_scan(scan):
-            java._jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, configuration)  # noqa: SLF001
+        refused = failures.of_session(jvm.file_system_error(self.spark, scheme) or "", scan)
+        if refused is not None:
+            raise refused
 
 
 @dataclass(frozen=True)
