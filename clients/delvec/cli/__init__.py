@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version as distribution_version
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -20,6 +20,9 @@ from delvec_kernel.errors import DelvecError, InternalError
 from delvec_service.startup import hide_pandas
 
 __all__ = ["app", "main"]
+
+_INTERRUPTED: Final = 130
+"""The exit code that shells give to programs which Ctrl-C has ended."""
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -95,8 +98,7 @@ def run(arguments: list[str]) -> int:
     except BrokenPipeError:
         raise
     except (KeyboardInterrupt, typer.Abort):
-        print("delvec: interrupted", file=sys.stderr)
-        return 130
+        code = _INTERRUPTED
     except Exception as error:
         # typer has its own copy of click's exceptions from some version on: recognised by their methods.
         if hasattr(error, "format_message") and hasattr(error, "show"):
@@ -109,6 +111,8 @@ def run(arguments: list[str]) -> int:
             f"{type(error).__name__}: {error}; this is a bug in Delvec; set DELVEC_DEBUG=1 for the traceback"
         )
         return _fail(defect, as_json=as_json)
+    if code == _INTERRUPTED:  # typer turns Ctrl-C into it without a word
+        print("delvec: interrupted", file=sys.stderr)
     return code if isinstance(code, int) else 0
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from delvec.engines.interrupts import interruptible
 from delvec.engines.python_rows import Widening, array_of_values, table_of_rows
 from delvec_kernel.errors import BadRequest, DelvecError, SchemaMismatch
 from delvec_kernel.schema.types import PrimitiveType, StructType
@@ -39,7 +40,8 @@ def to_reader(
     if _is_pandas(data) or not hasattr(data, "__arrow_c_stream__"):
         return to_arrow(data, schema, widens=widens).to_reader()
     try:
-        return _guarded(pa.RecordBatchReader.from_stream(data))
+        with interruptible():
+            return _guarded(pa.RecordBatchReader.from_stream(data))
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise _mismatch(data, error) from error
 
@@ -50,9 +52,10 @@ def _guarded(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
     def batches() -> Iterator[pa.RecordBatch]:
         count = 0
         try:
-            for batch in reader:
-                yield batch
-                count += batch.num_rows
+            with interruptible():
+                for batch in reader:
+                    yield batch
+                    count += batch.num_rows
         except DelvecError:
             raise
         except Exception as error:
@@ -90,7 +93,8 @@ def to_arrow(
         BadRequest: a stream fails before its end.
     """
     try:
-        table = _collect(data, schema, widens, misfits)
+        with interruptible():
+            table = _collect(data, schema, widens, misfits)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise _mismatch(data, error) from error
     if table is None:

@@ -15,6 +15,7 @@ from delvec.engines.duckdb.pushed_filters import mentions_null
 from delvec.engines.duckdb.relation import relation
 from delvec.engines.duckdb.statements import damage
 from delvec.engines.internal_names import INTERNAL
+from delvec.engines.interrupts import interruptible
 from delvec.scan import Scan
 from delvec.sql.queries import Query, Total
 from delvec.sql.tokens import TableName
@@ -73,7 +74,8 @@ def query_duckdb(lake: Catalog, query: Query) -> pa.Table:
         try:
             text = query.on("duckdb", view)
             _lock(database, scans)
-            return database.sql(text).to_arrow_table()
+            with interruptible():
+                return database.sql(text).to_arrow_table()
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             raise _explained(error, scans, query.text) from error
 

@@ -13,6 +13,7 @@ from delvec.engines.arrow_conversion import cast_batch
 from delvec.engines.calendar import shows_early
 from delvec.engines.input_data import to_arrow, to_reader
 from delvec.engines.internal_names import INTERNAL
+from delvec.engines.interrupts import interruptible
 from delvec.engines.row_changes import MergeSource
 from delvec.scan import Scan
 from delvec_kernel.errors import BadRequest, DelvecError, EngineUnavailable
@@ -144,7 +145,8 @@ def load(connection: Any, source: MergeSource) -> LoadedSource:
 
     connection.register(_INCOMING, pa.RecordBatchReader.from_batches(numbered, batches()))
     try:
-        connection.execute(f"CREATE TEMP TABLE {SOURCE_TABLE} AS SELECT * FROM {_INCOMING}")  # noqa: S608
+        with interruptible():
+            connection.execute(f"CREATE TEMP TABLE {SOURCE_TABLE} AS SELECT * FROM {_INCOMING}")  # noqa: S608
     except Exception as error:
         raise _failed(failures[0] if failures else error, count) from error
     finally:

@@ -16,6 +16,7 @@ from delvec.engines.calendar import holds_times
 from delvec.engines.duckdb.data_files import file_names, is_remote
 from delvec.engines.duckdb.scan import LOOKUP, quoted, sources
 from delvec.engines.duckdb.statements import Session, damage
+from delvec.engines.interrupts import interruptible
 from delvec.engines.protocol import mark, marked
 from delvec.scan import Scan
 
@@ -39,7 +40,8 @@ def relation(scan: Scan, columns: Sequence[str] | None, connection: Any = None) 
     """
     connection = _opened(connection)
     try:
-        return _relation(scan, columns, connection)
+        with interruptible():
+            return _relation(scan, columns, connection)
     except (duckdb.Error, OSError) as error:
         known = damage(error, scan)
         if known is None:

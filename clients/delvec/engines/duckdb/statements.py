@@ -18,6 +18,7 @@ from delvec.engines.duckdb.data_files import PROTOCOL, as_pattern, file_list, fi
 from delvec.engines.duckdb.file_columns import NOT_TEXT
 from delvec.engines.duckdb.scan import LOOKUP, ScanSource
 from delvec.engines.duckdb.variant_footers import INCOMPLETE
+from delvec.engines.interrupts import interruptible
 from delvec.scan import Scan
 from delvec_kernel.errors import (
     CorruptTable,
@@ -150,7 +151,7 @@ class Session:
     @contextmanager
     def connected(self) -> Iterator[Any]:
         """Lend a connection for several statements, with temporary tables of its own."""
-        with closing(self._cursor()) as cursor:
+        with interruptible(), closing(self._cursor()) as cursor:
             yield cursor
 
     def table(
@@ -182,14 +183,14 @@ class Session:
             is_checked = False
             for batch in cursor.sql(sql).to_arrow_reader(_BATCH_ROWS):
                 if not is_checked and shows_early(batch):
-                    with closing(self._cursor()) as other:
+                    with self.connected() as other:
                         _check_calendar(other, scan, source)
                     is_checked = True
                 yield batch
 
     def hashes(self, names: Sequence[str]) -> pa.Array:
         """Return DuckDB's hash of each name, to compare with ``scan.FILE_HASH``."""
-        with closing(self._cursor()) as cursor:
+        with self.connected() as cursor:
             places = pa.array(range(len(names)), pa.int64())
             cursor.register(LOOKUP, pa.table({"name": pa.array(names, pa.string()), "place": places}))
             sql = f"SELECT hash(name) AS h FROM {LOOKUP} ORDER BY place"  # noqa: S608 - a constant
@@ -201,7 +202,7 @@ class Session:
         Raises:
             duckdb.Error: it fails for a row.
         """
-        with closing(self._cursor()) as cursor:
+        with self.connected() as cursor:
             cursor.register(name, pa.Table.from_batches([rows]))
             return cursor.sql(sql).to_arrow_table()
 
@@ -221,7 +222,7 @@ class Session:
         self, scan: Scan, source: ScanSource, predicate: Evaluated | None, on: Any
     ) -> Iterator[Any]:
         self.mount(source)
-        given = closing(self._cursor()) if on is None else nullcontext(on)
+        given = self.connected() if on is None else nullcontext(on)
         with given as cursor, errors(scan, source, predicate):
             if source.lookup is not None:
                 cursor.register(LOOKUP, source.lookup)
@@ -238,7 +239,7 @@ class Session:
             UnsupportedTable: a file uses it.
             CorruptTable: or a subclass: a file cannot be read.
         """
-        with closing(self._cursor()) as cursor, errors(scan, source, None):
+        with self.connected() as cursor, errors(scan, source, None):
             _check_calendar(cursor, scan, source)
 
     def mount(self, source: ScanSource) -> None:
@@ -295,8 +296,9 @@ def errors(scan: Scan, source: ScanSource | None, predicate: Evaluated | None) -
         predicate: the expressions that are evaluated.
     """
     try:
-        yield
-    except (DelvecError, GeneratorExit, KeyboardInterrupt, duckdb.InterruptException):
+        with interruptible():
+            yield
+    except (DelvecError, duckdb.InterruptException):
         raise
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         raise _translated(error, scan, source, predicate) from error
