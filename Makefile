@@ -24,7 +24,7 @@ test: ## Run the gate, which every change must pass (15 minutes)
 	@$(RUN) ruff check .
 	@$(RUN) ruff format --check .
 	@$(RUN) mypy
-	@$(RUN) python dev/tests.py gate
+	@$(RUN) python dev/tests.py gate  # with a smoke on the newest PySpark, in an environment of its own
 
 test-full: ## Run the whole suite in parts, resuming where it stopped; PART="spark docs" chooses (about 50 minutes)
 	@$(SETUP) --java --jars

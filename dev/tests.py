@@ -23,6 +23,7 @@ import time
 from pathlib import Path
 from typing import Final
 
+from environment import find_java
 from test_times import slowest_modules
 
 _ROOT: Final = Path(__file__).parent.parent
@@ -83,9 +84,19 @@ def run(selection: list[str], suite: str) -> tuple[int, list[str]]:
     return code, [] if code else names
 
 
+def smoke(*options: str) -> int:
+    """Run the smoke of Spark on another PySpark than the lock's; return an exit code."""
+    if find_java() is None and "java" not in os.environ.get("DELVEC_REQUIRE", ""):
+        print("no Java: no smoke of Spark on other versions", flush=True)
+        return 0
+    command = [sys.executable, "dev/versions.py", "--smoke", *options]
+    return subprocess.run(command, cwd=_ROOT, check=False).returncode
+
+
 def gate() -> int:
     """Run all selections of the gate, even if one fails, so that one run shows all failures."""
-    return _finish([run(selection, "gate") for selection in _GATE])
+    outcomes = [run(selection, "gate") for selection in _GATE]
+    return _finish([*outcomes, (smoke(), [])])
 
 
 def full(parts: list[str], *, again: bool) -> int:
@@ -99,6 +110,8 @@ def full(parts: list[str], *, again: bool) -> int:
             continue
         print(f"\n{part}:", flush=True)
         outcome = run(PARTS[part], "full")
+        if part == "spark":
+            outcome = outcome[0] or smoke("--oldest"), outcome[1]
         outcomes.append(outcome)
         passed[part] = files if outcome == (0, []) else ""
         _PASSED.write_text(json.dumps(passed))

@@ -35,6 +35,7 @@ def tests(monkeypatch, tmp_path):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     monkeypatch.setattr(module, "_LAST_FAILED", tmp_path / "lastfailed")
+    monkeypatch.setattr(module, "smoke", lambda *_: 0)
     monkeypatch.setattr(module, "_BUILD", tmp_path)
     monkeypatch.setattr(module, "_TIMES", tmp_path / "times.jsonl")
     monkeypatch.setattr(module, "_PASSED", tmp_path / "passed.json")
@@ -71,6 +72,15 @@ def test_every_code_but_zero_fails(outcomes, code, phase):
 
 def test_two_good_phases_are_a_success(outcomes):
     assert outcomes((0, []), (0, [])) == 0
+
+
+def test_the_smoke_on_other_versions_counts(outcomes, tests, monkeypatch):
+    asked = []
+    monkeypatch.setattr(tests, "smoke", lambda *options: asked.append(options) or 1)
+    assert outcomes((0, []), (0, [])) == 1
+    assert outcomes((0, []), suite=["full", "--part", "spark"]) == 1
+    assert outcomes((0, []), suite=["full", "--part", "docs"]) == 0
+    assert asked == [(), ("--oldest",)]
 
 
 def test_a_test_that_was_starved_is_tried_once_more(outcomes):
