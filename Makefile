@@ -103,9 +103,9 @@ races: ## Race row changes against OPTIMIZE, PURGE, Z-order, RESTORE, VACUUM, AL
 	@$(SETUP) --java --jars
 	@$(RUN) python -m tests.chaos.race_campaign --rounds 300 --spark-rounds 40
 
-mutants: ## Mutate the modules whose bugs lose rows, and see whether tests notice; ONLY="skipping" COUNT=5 SEED=0
+mutants: ## Mutate the modules whose bugs lose rows, and see whether tests notice; ONLY="skipping" COUNT=5 SEED=0 SUITE=gate
 	@$(SETUP)
-	@$(RUN) python dev/mutants.py $(if $(ONLY),--only $(ONLY)) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
+	@$(RUN) python dev/mutants.py $(if $(ONLY),--only $(ONLY)) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) $(if $(SUITE),--suite $(SUITE))
 
 bench: ## Measure against delta-spark and write docs/benchmarks.md (about 65 minutes)
 	@$(SETUP) --java --jars

@@ -91,10 +91,11 @@ class Outcome(NamedTuple):
 
 
 class Copy:
-    """A copy of the repository in which the tests run."""
+    """A copy of the repository in which the tests of a suite, gate or full, run."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, suite: str = "full") -> None:
         self._folder = folder
+        self._suite = suite
         for name in _COPIED:
             if (ROOT / name).is_dir():
                 ignored = shutil.ignore_patterns("__pycache__")
@@ -164,7 +165,8 @@ class Copy:
                 "not killed",
             ]
             options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # hypothesis is already imported
-            marks = "not long and not spark and not jars"
+            options.append(f"--suite={self._suite}")
+            marks = "not spark and not jars"
             code = int(pytest.main([*options, "-m", marks, *tests], plugins=[_Quicker(), *plugins]))
         except BaseException:  # noqa: BLE001 - nothing of the parent must run in the child
             traceback.print_exc()

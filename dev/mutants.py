@@ -314,6 +314,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=[""], help="modules whose path contains one of these")
     parser.add_argument("--count", type=int, default=5, help="mutants of each module (5)")
     parser.add_argument("--seed", type=int, default=0, help="of the sample (0)")
+    parser.add_argument("--suite", choices=("gate", "full"), default="full", help="whose tests (full)")
     parser.add_argument("--tests", nargs="+", help="in place of those of the module")
     parser.add_argument("--lines", type=int, nargs=2, help="only mutants from one line to another")
     parser.add_argument("--list", action="store_true", help="show the sample, and run nothing")
@@ -321,7 +322,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="delvec-mutants-") as folder:
         if not arguments.list:
             import_others()
-        copy = None if arguments.list else Copy(Path(folder))
+        copy = None if arguments.list else Copy(Path(folder), arguments.suite)
         trial = Trial(copy, count=arguments.count, seed=arguments.seed, lines=arguments.lines)
         for subject in SUBJECTS:
             chosen = [each for each in modules_of(subject) if any(text in each for text in arguments.only)]
