@@ -268,7 +268,7 @@ class Settings(BaseSettings):
     dml_memory_bytes: int = Field(
         default=1024 * MIB,
         ge=64 * MIB,
-        description="DuckDB's total memory for the commands that the service runs.",
+        description="DuckDB's total memory for the commands that the service runs, of which each has an equal part.",
     )
     dml_at_once: int = Field(
         default=2, ge=0, description="How many commands the service may run concurrently; 0: none."

@@ -75,7 +75,7 @@ class RowCommands:
         self._lock = threading.Lock()
         self._app: ASGIApp | None = None
         self._transport: EmbeddedTransport | None = None
-        self._engine: Any = None
+        self._idle: list[Any] = []
 
     def over(self, app: ASGIApp) -> None:
         """Set the application through which commands reach the service; it starts with the first command."""
@@ -84,11 +84,11 @@ class RowCommands:
     def close(self) -> None:
         """Release the resources of commands."""
         with self._lock:
-            transport, engine = self._transport, self._engine
-            self._transport = self._engine = None
+            transport, engines = self._transport, self._idle
+            self._transport, self._idle = None, []
         if transport is not None:
             transport.close()
-        if engine is not None:
+        for engine in engines:
             engine.close()
 
     def delete(
@@ -289,26 +289,39 @@ class RowCommands:
 
     @contextmanager
     def _place(self) -> Iterator[tuple[Any, EmbeddedTransport]]:
-        """Take a command slot, with an engine and a client of the service."""
-        engine, transport = self._started()
+        """Take a command slot, with an engine and a client of the service.
+
+        No two commands share an engine: a damaged file can end the database of DuckDB that reads it.
+        """
+        transport = self._started()
         if self._places is None or not self._places.acquire(timeout=_PATIENCE_SECONDS):
             raise ServiceUnavailable(
                 f"{self._limits.at_once} commands are running, the maximum of this service (DELVEC_DML_AT_ONCE); try "
                 "again later, or run the command on your own engine."
             )
         try:
-            yield engine, transport
+            with self._lock:
+                engine = self._idle.pop() if self._idle else None
+            if engine is None:
+                engine = _engine(self._limits.memory_bytes // self._limits.at_once)
+            try:
+                yield engine, transport
+            finally:
+                with self._lock:
+                    is_closed = self._transport is not transport
+                    if not is_closed:
+                        self._idle.append(engine)
+                if is_closed:
+                    engine.close()
         finally:
             self._places.release()
 
-    def _started(self) -> tuple[Any, EmbeddedTransport]:
+    def _started(self) -> EmbeddedTransport:
         with self._lock:
-            if self._engine is None:
-                self._engine = _engine(self._limits.memory_bytes)
             if self._transport is None:
                 assert self._app is not None  # noqa: S101 - create_app has said so
                 self._transport = EmbeddedTransport(self._app)
-            return self._engine, self._transport
+            return self._transport
 
 
 def _opened(client: "_Client", table: OpenTable, engine: Any) -> Any:

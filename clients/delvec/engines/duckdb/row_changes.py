@@ -16,10 +16,11 @@ because DuckDB skips the other columns of filtered rows anyway. The process stay
 
 from array import array
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
@@ -383,7 +384,9 @@ def _one_timestamp(connection: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        connection.rollback()
+        # A database that a fatal error has ended has nothing to roll back.
+        with suppress(duckdb.FatalException):
+            connection.rollback()
 
 
 def _by_file(files: np.ndarray, places: np.ndarray) -> list[tuple[int, np.ndarray]]:

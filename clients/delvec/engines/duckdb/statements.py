@@ -54,6 +54,11 @@ _BATCH_ROWS: Final = 1 << 17
 _BYTES_OF_A_THREAD: Final = 48 << 20
 """Memory per thread for encoded and decoded row groups; bounds the number of threads."""
 _MOST_LOOKED_UP: Final = 100
+_MOST_READ_AGAIN: Final = 1 << 30
+"""Bytes of files that are read one by one to find the one that DuckDB cannot read."""
+_FATAL: Final = ("INTERNAL Error", "FATAL Error")
+"""How the texts of errors begin that end a database."""
+_ENDED: Final = "invalidated because of a previous fatal error"
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,7 @@ class Session:
             config["memory_limit"] = f"{memory_limit}B"
         if threads is not None:
             config["threads"] = str(threads)
+        self._config = config
         self._connection = duckdb.connect(":memory:", config=config) if connection is None else connection
         self._lock = threading.Lock()
         self._cursors: weakref.WeakSet[Any] | None = None
@@ -208,7 +214,7 @@ class Session:
 
     def _cursor(self) -> Any:
         with self._lock:
-            cursor = self._connection.cursor()
+            cursor = self._living().cursor()
         with (watching := self._progress_of or self)._lock:  # noqa: SLF001 - its own class
             is_watched = watching._cursors is not None  # noqa: SLF001
             if watching._cursors is not None:  # noqa: SLF001
@@ -216,6 +222,28 @@ class Session:
         # Settings of the cursor only; those of a connection that was passed in stay.
         cursor.execute(_WATCHED if is_watched else _SETTINGS).fetchall()
         return cursor
+
+    def _living(self) -> Any:
+        """Return the connection; that of a new database if a fatal error has ended the old one.
+
+        DuckDB refuses every further statement on a database in which an internal error occurred, and a damaged file
+        can cause one.
+
+        Raises:
+            EngineUnavailable: the connection was passed in.
+        """
+        try:
+            self._connection.execute("SELECT 1").fetchall()
+        except duckdb.FatalException as error:
+            if not self._own:
+                raise EngineUnavailable(
+                    "The DuckDB connection of this engine no longer works after a fatal error. Open another one, and "
+                    "pass it to a new DuckDBEngine."
+                ) from error
+            with suppress(duckdb.Error):
+                self._connection.close()
+            self._connection = duckdb.connect(":memory:", config=self._config)
+        return self._connection
 
     @contextmanager
     def _prepared(
@@ -336,6 +364,9 @@ def _translated(
         return EngineUnavailable(
             f"DuckDB ran out of memory on {where}: {reason}; raise its memory_limit, or use Spark.", **facts
         )
+    # By text: while rows are streamed, Arrow raises an OSError with it.
+    if text.startswith(_FATAL):
+        return _fatal(reason, scan, source, where)
     known = (
         _of_storage(text, scan)
         or _incomplete(text, scan)
@@ -355,6 +386,49 @@ def _translated(
             what = f"The expression {texts[0]!r}" if len(texts) == 1 else several
         return InvalidPredicate(f"{what} failed on rows of {where}: {reason}", **facts)
     return CorruptTable(f"DuckDB cannot read {where}: {reason}", **facts)
+
+
+def _fatal(reason: str, scan: Scan, source: ScanSource | None, where: str) -> DelvecError:
+    """Return the error about an internal error of DuckDB, which names the file that causes it."""
+    facts: dict[str, Any] = {"table": scan.name, "version": scan.version}
+    if _ENDED in reason:
+        return EngineUnavailable(
+            f"Reading {where} was stopped, because another statement of this engine ended its DuckDB database. Run the "
+            "command again.",
+            **facts,
+        )
+    path = None if source is None else _unreadable_file(source)
+    if path is None:
+        return InternalError(
+            f"DuckDB failed on {where}: {reason}. Nothing was committed; use Spark.", **facts
+        )
+    return CorruptTable(
+        f"The data file '{path}' of {where} cannot be read, because it is damaged: {reason}. Restore it from a backup.",
+        **facts,
+        file=path,
+    )
+
+
+def _unreadable_file(source: ScanSource) -> str | None:
+    """Return the first file that DuckDB cannot read as a whole; None if there is none among the first few."""
+    paths = source.files["path"].to_pylist()
+    if len(paths) == 1:
+        return str(paths[0])
+    size = 0
+    with closing(Session(threads=1)) as session:  # the next such error must not end a database in use
+        session.mount(source)
+        for path, name, length in zip(paths, source.names, source.files["size"].to_pylist(), strict=True):
+            size += length
+            if size > _MOST_READ_AGAIN:
+                return None
+            with closing(session._cursor()) as cursor:  # noqa: SLF001 - its own module
+                # Hashes need every value; a count is answered from the footer.
+                sql = f"SELECT bit_xor(hash(COLUMNS(*))) FROM read_parquet({file_list([name])})"  # noqa: S608 - quoted
+                try:
+                    cursor.execute(sql).fetchall()
+                except duckdb.Error:
+                    return str(path)
+    return None
 
 
 def _refused(text: str, where: str, facts: dict[str, Any]) -> DelvecError | None:
