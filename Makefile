@@ -30,8 +30,9 @@ test-full: ## Run the whole suite in parts, resuming where it stopped; PART="spa
 	@$(SETUP) --java --jars
 	@$(RUN) python dev/tests.py full $(if $(PART),--part $(PART))
 
-test-times: ## Print which modules, fixtures and tests of the last run took the most CPU time, and what they started
-	@$(RUN) python dev/test_times.py .build/test-times.jsonl
+test-times: ## Run the gate, and print which modules, fixtures and tests took the most CPU time, and what they started
+	@$(SETUP) --java --jars
+	@$(RUN) python dev/tests.py gate --costs
 
 check: ## Lint, types and unit tests, within a minute
 	@$(SETUP)

@@ -1,9 +1,10 @@
 """A pytest plugin that measures what each test, module and fixture costs, and what it starts.
 
-    pytest -p dev.test_times --test-times=FILE [...]     (make test-times prints the tables)
+    pytest -p dev.test_times --test-times=FILE [--test-costs] [...]
 
-CPU seconds are those of pytest's process and of everything below it: JVMs, Python workers, services, databases. A fixture's
-seconds are those of its set-up alone, without the fixtures that it asks for. ``FILE`` gets a JSON object per test as soon
+The times are cheap to take; costs, a tenth more, add fixtures and the CPU seconds of everything below pytest's process: JVMs,
+Python workers, services, databases. A fixture's seconds are those of its set-up alone, without the fixtures that it asks for.
+`make test-times` runs the gate with costs, and prints the tables. ``FILE`` gets a JSON object per test as soon
 as it ends, so several workers and runs can append to it; `tables` makes Markdown of them.
 """
 
@@ -32,14 +33,54 @@ MODULES: Final = 40
 """Rows of the table of modules."""
 
 
-class Costs:
-    """Measures tests, and appends CPU seconds, wall seconds, fixtures and starts of each to a file."""
+class Times:
+    """Appends CPU seconds of pytest's process, wall seconds and starts of each test to a file."""
 
     def __init__(self, file: Path) -> None:
         """Measure nothing yet."""
         self._file = file
         self.fixtures: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
         self.starts: Counter[str] = Counter()
+
+    def cpu(self) -> float:
+        """Return CPU seconds."""
+        return time.process_time()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        """Measure one test with its fixtures."""
+        self.starts.clear()
+        self.fixtures.clear()
+        cpu, wall = self.cpu(), time.perf_counter()
+        yield
+        measured = {
+            "test": item.nodeid,
+            "cpu": round(self.cpu() - cpu, 3),
+            "wall": round(time.perf_counter() - wall, 3),
+            "starts": self.starts,
+            "fixtures": self.fixtures,
+        }
+        with self._file.open("a") as file:
+            file.write(json.dumps(measured) + "\n")
+
+    def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Count started programs and SQLite connections (an audit hook of the interpreter)."""
+        if event == "subprocess.Popen":
+            program = arguments[1]
+            listed = isinstance(program, list | tuple)
+            words = " ".join(map(os.fsdecode, program)) if listed else str(program)
+            kinds = (kind for kind, names in _STARTS.items() if any(name in words for name in names))
+            self.starts[next(kinds, "process")] += 1
+        elif event == "sqlite3.connect":
+            self.starts["SQLite"] += 1
+
+
+class Costs(Times):
+    """Also measures fixtures, and what runs below pytest's process."""
+
+    def __init__(self, file: Path) -> None:
+        """Measure nothing yet."""
+        super().__init__(file)
         self._inner: list[float] = []
         self._children: dict[int, float] = {}
         self._ended = 0.0
@@ -62,23 +103,6 @@ class Costs:
         return own + max(waited, self._ended) + sum(alive.values())
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        """Measure one test with its fixtures."""
-        self.starts.clear()
-        self.fixtures.clear()
-        cpu, wall = self.cpu(), time.perf_counter()
-        yield
-        measured = {
-            "test": item.nodeid,
-            "cpu": round(self.cpu() - cpu, 3),
-            "wall": round(time.perf_counter() - wall, 3),
-            "starts": self.starts,
-            "fixtures": self.fixtures,
-        }
-        with self._file.open("a") as file:
-            file.write(json.dumps(measured) + "\n")
-
-    @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: Any) -> Iterator[None]:
         """Measure the set-up of one fixture."""
         self._inner.append(0.0)
@@ -94,21 +118,6 @@ class Costs:
             entry[0] += 1
             entry[1] += seconds - inner
             entry[2] += time.perf_counter() - wall
-
-    def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Count started programs and SQLite connections (an audit hook of the interpreter)."""
-        if event == "subprocess.Popen":
-            words = (
-                " ".join(map(os.fsdecode, arguments[1] or ()))
-                if isinstance(arguments[1], list | tuple)
-                else str(arguments[1])
-            )
-            kind = next(
-                (kind for kind, names in _STARTS.items() if any(name in words for name in names)), "process"
-            )
-            self.starts[kind] += 1
-        elif event == "sqlite3.connect":
-            self.starts["SQLite"] += 1
 
 
 def _descendants(pid: int) -> Iterator[int]:
@@ -136,8 +145,9 @@ def _seconds_of(pid: int) -> float | None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--test-times``."""
-    parser.addoption("--test-times", metavar="FILE", help="append what tests cost to FILE")
+    """Add the options."""
+    parser.addoption("--test-times", metavar="FILE", help="append the times of tests to FILE")
+    parser.addoption("--test-costs", action="store_true", help="with the costs of fixtures and processes")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -146,13 +156,13 @@ def pytest_configure(config: pytest.Config) -> None:
     controls_workers = bool(config.getoption("numprocesses", None)) and not hasattr(config, "workerinput")
     if target is None or controls_workers:
         return
-    costs = Costs(Path(target).resolve())
+    costs = (Costs if config.getoption("--test-costs") else Times)(Path(target).resolve())
     config.pluginmanager.register(costs, "test-costs")
     sys.addaudithook(costs.audit)
     _count_calls(costs)
 
 
-def _count_calls(costs: Costs) -> None:
+def _count_calls(costs: Times) -> None:
     try:
         import duckdb
     except ImportError:

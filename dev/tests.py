@@ -1,6 +1,6 @@
 """Run the gate (`make test`), or the whole suite in parts (`make test-full`).
 
-    python dev/tests.py gate
+    python dev/tests.py gate [--costs]
     python dev/tests.py full [--part PART ...] [--again]
 
 The gate leaves out what is marked ``full``, each with its reason; the whole suite leaves out what is marked ``long``. Parts
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from environment import find_java
-from test_times import slowest_modules
+from test_times import slowest_modules, tables
 
 _ROOT: Final = Path(__file__).parent.parent
 _LAST_FAILED: Final = _ROOT / ".pytest_cache" / "v" / "cache" / "lastfailed"
@@ -69,11 +69,11 @@ def failed() -> list[str]:
     return sorted(json.loads(_LAST_FAILED.read_text())) if _LAST_FAILED.exists() else []
 
 
-def run(selection: list[str], suite: str) -> tuple[int, list[str]]:
+def run(selection: list[str], suite: str, *options: str) -> tuple[int, list[str]]:
     """Run the tests of a suite in a selection; return an exit code, and the flaky tests, which only passed alone."""
     _LAST_FAILED.unlink(missing_ok=True)
     measured = ["-p", "dev.test_times", f"--test-times={_TIMES}"]
-    code = pytest(*selection, f"--suite={suite}", *measured, *_TWO_AT_ONCE)
+    code = pytest(*selection, f"--suite={suite}", *measured, *options, *_TWO_AT_ONCE)
     names = failed()
     if code != _FAILED or not names or len(names) > _FORGIVEN:
         return code, []
@@ -93,9 +93,9 @@ def smoke(*options: str) -> int:
     return subprocess.run(command, cwd=_ROOT, check=False).returncode
 
 
-def gate() -> int:
+def gate(*options: str) -> int:
     """Run all selections of the gate, even if one fails, so that one run shows all failures."""
-    outcomes = [run(selection, "gate") for selection in _GATE]
+    outcomes = [run(selection, "gate", *options) for selection in _GATE]
     return _finish([*outcomes, (smoke(), [])])
 
 
@@ -150,7 +150,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Run a suite; print its five slowest modules and the time in total."""
     parser = argparse.ArgumentParser(description="Run the tests.")
     suites = parser.add_subparsers(dest="suite", required=True)
-    suites.add_parser("gate", help="what every change must pass")
+    quick = suites.add_parser("gate", help="what every change must pass")
+    quick.add_argument(
+        "--costs", action="store_true", help="measure and print what modules and fixtures cost"
+    )
     whole = suites.add_parser("full", help="the whole suite, in parts")
     whole.add_argument("--part", nargs="*", choices=PARTS, default=[], help="only these parts")
     whole.add_argument("--again", action="store_true", help="also parts that have passed on these files")
@@ -158,9 +161,13 @@ def main(arguments: list[str] | None = None) -> int:
     started = time.monotonic()
     _BUILD.mkdir(exist_ok=True)
     _TIMES.unlink(missing_ok=True)
-    code = gate() if asked.suite == "gate" else full(asked.part, again=asked.again)
+    if asked.suite == "gate":
+        code = gate(*(["--test-costs"] if asked.costs else []))
+    else:
+        code = full(asked.part, again=asked.again)
     if _TIMES.exists():
-        print(slowest_modules(_TIMES), flush=True)
+        costs = asked.suite == "gate" and asked.costs
+        print(tables(_TIMES) if costs else slowest_modules(_TIMES), flush=True)
     minutes, seconds = divmod(round(time.monotonic() - started), 60)
     print(f"{asked.suite}: {minutes} min {seconds} s", flush=True)
     return code
