@@ -7,6 +7,7 @@ could look like a scheme at the start of a relative path. A path without a schem
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote, unquote
@@ -22,6 +23,7 @@ __all__ = [
     "canonical_log_path",
     "canonical_log_paths",
     "canonical_relative",
+    "folders_above",
     "is_canonical_relative",
     "local_path",
     "log_path",
@@ -189,6 +191,14 @@ def resolve(location: str, log_path: str) -> str:
 def within(url: str, root: str) -> bool:
     """Whether the canonical ``url`` is ``root`` or below it, by text alone."""
     return url == root or url.startswith(root if root.endswith("/") else root + "/")
+
+
+def folders_above(url: str) -> Iterator[str]:
+    """Yield the folders above a canonical ``url``, the nearest first, up to the bucket or the file system's root."""
+    scheme, _, rest = url.partition("://")
+    while "/" in rest and rest.strip("/"):
+        rest = rest.rpartition("/")[0]
+        yield f"{scheme}://{rest}"
 
 
 def local_path(url: str) -> Path | None:

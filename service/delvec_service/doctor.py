@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Final, Literal
 
 from delvec_kernel.errors import AtomicCreateUnsupported, DelvecError
-from delvec_kernel.locations import local_path
+from delvec_kernel.locations import folders_above, local_path
 from delvec_kernel.storage.roots import Roots
+from delvec_kernel.storage.trees import tables_among
 from delvec_service.config import Settings, check_servable
 from delvec_service.credentials.aws_sts import AwsSts
 from delvec_service.store.database import Database
@@ -252,6 +253,13 @@ def _storage(root: str, roots: Roots) -> Iterator[Finding]:
         yield _clock(root, written.last_modified_ms / 1000 - began)
         objects.delete(name)
         yield _put_if_absent(root, objects, name)
+        for around in tables_among([root, *folders_above(root)])[:1]:
+            yield Finding(
+                "storage",
+                "failed",
+                f"{root} is in the Delta table at {around}, so no other table can be there",
+                "use a root that is in no table",
+            )
     except DelvecError as error:
         yield Finding(
             "storage",

@@ -125,7 +125,7 @@ class CredentialVendingUnsupported(DelvecError):
 
 
 class LocationNotAllowed(DelvecError):
-    """A location or file is outside the configured roots, or a location is inside, above or at another table."""
+    """The location, or a file of the log, is outside the configured roots; or it is inside, above or at another table."""
 
     type, code, status = "LocationNotAllowed", "LOCATION_NOT_ALLOWED", 403
 

@@ -323,9 +323,10 @@ def inner_tables(location: str, paths: Iterable[str], *, allowed: Allowed | None
             chunks = obstore.list(place.remote, f"{unquote(directory)}/{_LOG}", chunk_size=1)
             return any(True for _ in chunks)
 
+    if place.local is not None:
+        return list(filter(has_log, directories))
     with ThreadPoolExecutor(_CONCURRENT_LISTINGS, "delvec-look-up") as pool:
-        found = pool.map(has_log, directories)
-        return [directory for directory, is_one in zip(directories, found, strict=True) if is_one]
+        return list(compress(directories, pool.map(has_log, directories)))
 
 
 def tables_among(directories: Sequence[str]) -> list[str]:

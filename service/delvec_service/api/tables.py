@@ -159,7 +159,7 @@ def rename_table(
     """
     note(change=f"to {body.name}")
     access.require_name(body.name, "maintainer")
-    record = service.tables.rename(table, body.name, access)
+    record = service.tables.rename(table, body.name)
     note(table_id=record.id)
     return resource(record)
 

@@ -227,7 +227,7 @@ class Registry:
         found = self.at(location)
         if found is None:
             if name is not None:
-                self._check_free(name, location, visible)
+                self._check_free(name, location)
             row = TableRow(
                 catalog=self._catalog,
                 id=table_id(location),
@@ -245,7 +245,7 @@ class Registry:
                 return _record(row), True
         if found is None:
             assert name is not None  # noqa: S101 - nothing else is unique
-            self._check_free(name, location, visible)
+            self._check_free(name, location)
             return self.add(location, name, folder_name, visible=visible, may_name=may_name)
         if not visible(found) or not (name in (None, found.name) or may_name(found)):
             raise LocationNotAllowed(
@@ -261,21 +261,16 @@ class Registry:
                 table=found.name,
                 location=location,
             )
-        return self.rename(found, name, visible), False
+        return self.rename(found, name), False
 
-    def rename(self, record: TableRecord, name: str, visible: Visible = _all_visible) -> TableRecord:
+    def rename(self, record: TableRecord, name: str) -> TableRecord:
         """Name a table, or rename it.
-
-        Args:
-            record: of the table.
-            name: its new name.
-            visible: whether the caller may know of a table.
 
         Raises:
             TableAlreadyExists: the name belongs to another table.
             TableNotFound: the table was unregistered in the meantime.
         """
-        self._check_free(name, record.location, visible)
+        self._check_free(name, record.location)
         try:
             with self._database.write() as session:
                 session.execute(
@@ -284,11 +279,11 @@ class Registry:
                     .values(name=name)
                 )
         except IntegrityError:
-            self._check_free(name, record.location, visible)
+            self._check_free(name, record.location)
         return self.get(record.id)
 
-    def _check_free(self, name: str, location: str, visible: Visible) -> None:
-        """Reject a name that another table has, its own or its folder's.
+    def _check_free(self, name: str, location: str) -> None:
+        """Reject a name that another table has, its own or its folder's. Whoever may use a name may see that table.
 
         Raises:
             TableAlreadyExists: another table has it.
@@ -296,13 +291,6 @@ class Registry:
         other = next((each for each in self.called(name) if each.location != location), None)
         if other is None:
             return
-        if not visible(other):
-            raise TableAlreadyExists(
-                f"'{name}' is already the name of another table, so the table at {location} cannot have it. Choose "
-                "another name.",
-                table=name,
-                wanted=location,
-            )
         called = "is already the name of" if other.is_named else "is the default name (from its folder) of"
         raise TableAlreadyExists(
             f"'{name}' {called} the table at {other.location}, so the table at {location} cannot have it. Choose "

@@ -7,7 +7,7 @@ issuing credentials for it, and deleting its files.
 
 import os
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, NoReturn, Protocol
 from urllib.parse import unquote
@@ -27,7 +27,7 @@ _OF_A_TABLE: Final = ("_delta_log", "_delvec", "_change_data")
 _BEGUN: Final = timedelta(minutes=1)
 """A table is registered before its log is written, at most this long."""
 _LOOKED_AT: Final = 1000
-"""Files to look at below a table that exists already: one page of a listing. Its own files may be many millions."""
+"""One page of a listing."""
 
 
 class Holder(Protocol):
@@ -128,20 +128,18 @@ class Places:
         holder: Holder = EVERYBODY,
         *,
         table: TableRecord | None = None,
-        is_new: bool = True,
     ) -> None:
         """Reject a place that is not the holder's, or that is inside, above or equal to another table.
 
-        Registered tables are found with one query, others by their ``_delta_log``: one request to storage for each
-        folder above the place, up to the roots, and a listing of what is below it.
+        Registered tables are found with one query, others by their ``_delta_log``: one request to storage for the place
+        and each folder above it, up to the roots, and a listing of what is below it. If a table is there already, which
+        may have millions of files, only the first thousand are listed.
 
         Args:
             place: canonical, with links resolved.
             name: of the table that is to use it.
             holder: who asks. Errors tell of no table that the holder does not see.
             table: the registered table that is to use it; None for a new one.
-            is_new: whether nothing of the table is at the place yet. If there is, other tables below it are looked for
-                among its first thousand files only, or its registration would take as long as a full listing.
 
         Raises:
             LocationNotAllowed: the place belongs to another table.
@@ -155,9 +153,9 @@ class Places:
                 holder.refuse_place(name, namespaces)
         check_reserved(place)
         self.check_registered(place, holder, table)
-        self._check_above(place, holder, table)
+        exists = self._check_above(place, holder, table)
         with self._observer.storage("list"):
-            below = table_below(place, None if is_new else _LOOKED_AT)
+            below = table_below(place, _LOOKED_AT if exists else None)
         if below is not None:
             raise _refusal(place, f"above the Delta table at {below}")
 
@@ -168,7 +166,7 @@ class Places:
             LocationNotAllowed: it is inside or above another table.
             StorageError: storage did not answer.
         """
-        self.check(table.location, table.name, holder, table=table, is_new=False)
+        self.check(table.location, table.name, holder, table=table)
 
     def check_deletions(self, table: TableRecord, holder: Holder = EVERYBODY) -> None:
         """Reject deleting files of a table inside another one: they may be the other's.
@@ -190,7 +188,7 @@ class Places:
         Raises:
             LocationNotAllowed: it is.
         """
-        for other in self._registry.around(place, list(_folders_above(place))):
+        for other in self._registry.around(place, list(locations.folders_above(place))):
             if table is not None and other.id == table.id:
                 continue
             is_seen = holder.sees(other.id, other.name)
@@ -208,17 +206,20 @@ class Places:
                 continue
             raise _refusal(place, f"{relation} table '{other.name}' at {other.location}" if is_seen else None)
 
-    def _check_above(self, place: str, holder: Holder, table: TableRecord | None) -> None:
-        folders = []
-        for above in _folders_above(place):
+    def _check_above(self, place: str, holder: Holder, table: TableRecord | None) -> bool:
+        """Reject a place inside a table that is not registered; return whether the place is a table itself."""
+        folders = [place]
+        for above in locations.folders_above(place):
             if (table is not None and above == table.location) or not self._roots.everywhere.allows(above):
                 break
             folders.append(above)
         # A folder that the service may not list has no table that anyone could have by the service.
         with self._observer.storage("list"):
-            around = tables_among(folders)
-        if around:
-            raise _refusal(place, None if holder.is_restricted else f"inside the Delta table at {around[0]}")
+            found = tables_among(folders)
+        around = next((folder for folder in found if folder != place), None)
+        if around is not None:
+            raise _refusal(place, None if holder.is_restricted else f"inside the Delta table at {around}")
+        return place in found
 
 
 def check_reserved(place: str) -> None:
@@ -274,7 +275,7 @@ def _behind_link(table: OpenTable, folder: str) -> list[str]:
     place = locations.canonical(os.path.realpath(top / unquote(folder)))
     if locations.within(place, locations.canonical(os.path.realpath(top))):
         return []
-    return [place, *_folders_above(place)]
+    return [place, *locations.folders_above(place)]
 
 
 def _not_in_table(table: OpenTable, path: str, other: str) -> FileNotInTable:
@@ -294,14 +295,6 @@ def _refusal(place: str, relation: str | None) -> LocationNotAllowed:
         "delete files of the other. Use another location.",
         location=place,
     )
-
-
-def _folders_above(place: str) -> Iterator[str]:
-    """Yield the folders above a place, the nearest first, up to the bucket or the file system's root."""
-    scheme, _, rest = place.partition("://")
-    while "/" in rest and rest.strip("/"):
-        rest = rest.rpartition("/")[0]
-        yield f"{scheme}://{rest}"
 
 
 def _folded(name: str) -> str:

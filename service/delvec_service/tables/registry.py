@@ -171,13 +171,8 @@ class Tables:
         """Return tables ordered by name and id, starting after ``after``."""
         return self._registry.page(after, limit, namespace)
 
-    def rename(self, name_or_id: str, name: str, holder: Holder = EVERYBODY) -> TableRecord:
+    def rename(self, name_or_id: str, name: str) -> TableRecord:
         """Rename a table; its files, location and id stay the same.
-
-        Args:
-            name_or_id: of the table, which the holder maintains.
-            name: its new name.
-            holder: who asks.
 
         Raises:
             TableNotFound: no table has that name or id.
@@ -187,7 +182,7 @@ class Tables:
         """
         found = self.find(name_or_id)
         self.roots.of(name).check(found.location)
-        record = self._registry.rename(found, _checked_name(name), _seen_by(holder))
+        record = self._registry.rename(found, _checked_name(name))
         self._opened.pop(record.id, None)
         return record
 
@@ -220,7 +215,7 @@ class Tables:
             if not self._objects(place, roots).list_from("_delta_log"):
                 return None
             if self._registry.at(place) is None:
-                self.places.check(place, name, is_new=False)
+                self.places.check(place, name)
         except DelvecError:
             return None
         return place
@@ -258,7 +253,7 @@ class Tables:
         default = self.roots.called_by(canonical)
         known = self._registry.at(canonical)
         if known is None or not holder.sees(known.id, known.name):
-            self.places.check(canonical, name or default, holder, is_new=False)
+            self.places.check(canonical, name or default, holder)
         objects = self._objects(canonical, self.roots_at(canonical, name))
         # Both raise an error if it is not a table that can be read.
         _ = self._loader.load(objects, name or default).schema

@@ -5,6 +5,7 @@ docs/deletion-vectors.md, "Requests", promises these numbers.
 
 from collections import Counter
 from contextlib import contextmanager
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pytest
@@ -105,7 +106,9 @@ def test_the_first_plan_reads_each_log_file_once(lake, s3_location, s3_server, t
         assert fresh.table(s3_location).count() == 40
     hint, commits, checksum = 1, 5, 1
     assert commits <= requests[("log", "GET")] <= hint + commits + checksum
-    assert requests[("log", "LIST")] == 3  # to register the table, to look for one around it, and to plan
+    assert (
+        requests[("log", "LIST")] == 4
+    )  # to register the table, to look for tables here and above, and to plan
 
 
 def test_a_plan_after_a_foreign_commit_reads_only_that_commit(lake, s3_location, s3_server):
@@ -118,6 +121,29 @@ def test_a_plan_after_a_foreign_commit_reads_only_that_commit(lake, s3_location,
     # If the other service has saved its snapshot in their shared database, nothing needs to be read.
     assert requests[("log", "GET")] <= 2  # the commit and its checksum
     assert requests[("log", "LIST")] == 1
+
+
+def test_the_place_of_a_table_costs_one_listing_for_each_folder_above_it(lake, s3_location, s3_server):
+    s3_server.requests.clear()
+    table = lake.create_table(s3_location, "id long, p string", partition_by=["p"])
+    own = unquote(s3_location.removeprefix("s3://lake/"))
+    listed = Counter(request.key for request in s3_server.requests if request.kind == "LIST")
+    around = ["_delta_log/", f"{own.partition('/')[0]}/_delta_log/", f"{own}/"]
+    assert {key: listed[key] for key in around} == dict.fromkeys(around, 1)
+    assert set(listed) - set(around) == {f"{own}/_delta_log/"}  # whether there is a table already
+
+    # Files in folders of their own cost a listing each, others none.
+    s3_server.requests.clear()
+    table.append([{"id": 1, "p": "a"}, {"id": 2, "p": "b"}])
+    listed = Counter(request.key for request in s3_server.requests if request.kind == "LIST")
+    folders = {f"{own}/p={value}/_delta_log/": 1 for value in "ab"}
+    assert {key: count for key, count in listed.items() if key != f"{own}/_delta_log/"} == folders
+    flat = filled(lake, f"{s3_location}-flat", files=1, rows=1)
+    s3_server.requests.clear()
+    flat.append(pa.table({"id": [2]}, SCHEMA))
+    assert {request.key for request in s3_server.requests if request.kind == "LIST"} <= {
+        f"{own}-flat/_delta_log/"
+    }
 
 
 # --- vectors that share a file --------------------------------------------------------------------------

@@ -81,6 +81,15 @@ def test_a_root_that_is_a_file_is_a_finding(doctor, tmp_path):
     assert found["storage"]["state"] == "failed"
 
 
+def test_a_root_inside_a_table_is_a_finding(doctor, tmp_path):
+    (tmp_path / "orders" / "_delta_log").mkdir(parents=True)
+    (tmp_path / "orders" / "lake").mkdir()
+    code, found = doctor(roots=str(tmp_path / "orders" / "lake"))
+
+    assert code == 1
+    assert f"in the Delta table at file://{tmp_path}/orders," in found["storage"]["found"]
+
+
 @pytest.mark.parametrize(
     ("settings", "check", "words"),
     [

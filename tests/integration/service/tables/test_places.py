@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 from collections import defaultdict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -15,7 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 from tests.integration.service.conftest import SCHEMA, _running
 
+from delvec_kernel.errors import PermissionDenied
 from delvec_service.credentials.vending import VendedCredentials
+from delvec_service.store.registry import Registry
 
 SECURITY = Path(__file__).parents[4] / "SECURITY.md"
 ADMIN = {"Authorization": "Bearer root"}
@@ -259,3 +261,168 @@ def test_an_operation_on_a_table_is_done_or_refused_as_the_threat_model_says(lak
         if (answer.status_code < 300) != (row[place] == "yes") or answer.status_code >= 500:
             wrong[place] = answer.status_code, answer.text
     assert wrong == {}
+
+
+# --- files of commits -----------------------------------------------------------------------------------
+
+
+def test_no_commit_adds_a_file_below_another_table_or_behind_a_link_to_one(client, create, tmp_path, error):
+    table = create(client, tmp_path / "lake" / "people", name="people")
+    other = tmp_path / "lake" / "orders"
+    deltalake.write_deltalake(str(other), pa.table({"id": [1], "p": ["a"]}), partition_by=["p"])
+    inner = table.write_file("group/inner/deep/a.parquet", [1])
+    shutil.copytree(other / "_delta_log", table.folder / "group" / "inner" / "_delta_log")
+    for link, target in (("link", other), ("partition", other / "p=a")):
+        (table.folder / link).symlink_to(target)
+    adds = {"inside": inner, "its own file": table.write_file("group/inner/b.parquet", [1])}
+    adds |= {link: table.write_file(f"{link}/a.parquet", [1]) for link in ("link", "partition")}
+    adds |= {name: table.write_file(f"{name}/a.parquet", [1]) for name in ("x/_delta_log", "_Delta_Log")}
+
+    refused = {what: table.append(add) for what, add in adds.items()}
+
+    codes = {what: error(answer)["code"] for what, answer in refused.items()}
+    of_logs = dict.fromkeys(("x/_delta_log", "_Delta_Log"), "INVALID_COMMIT")
+    assert codes == {**dict.fromkeys(adds, "FILE_NOT_IN_TABLE"), **of_logs}
+    assert "'group/inner' is another Delta table" in error(refused["inside"])["message"]
+    assert table.version() == 0
+    assert table.append(table.write_file("group/next/a.parquet", [1])).status_code == 200
+
+
+def test_a_link_to_a_larger_disk_takes_files(client, create, tmp_path):
+    table = create(client, tmp_path / "people", name="people")
+    (tmp_path / "disk").mkdir()
+    (table.folder / "part").symlink_to(tmp_path / "disk")
+    assert table.append(table.write_file("part/a.parquet", [1])).status_code == 200
+
+
+def test_restore_brings_back_no_file_below_another_table(client, create, tmp_path, error):
+    table = create(client, tmp_path / "people", name="people")
+    assert table.append(table.write_file("group/a.parquet", [1])).status_code == 200
+    assert table.commit(operation="DELETE", removes=[{"path": "group/a.parquet"}]).status_code == 200
+    deltalake.write_deltalake(str(table.folder / "group"), pa.table({"id": [1]}))
+
+    answer = client.post(f"{table.url}/restore", json={"version": 1})
+
+    assert error(answer)["code"] == "FILE_NOT_IN_TABLE"
+    assert table.version() == 2
+
+
+# --- who is told what -----------------------------------------------------------------------------------
+
+
+def test_a_name_that_is_taken_or_ambiguous_tells_of_no_hidden_table(lake):
+    for folder in ("one", "two"):
+        lake.put("delta", lake.root / "hr.db" / folder / "shared")
+        made = lake.client.post("/v1/tables", json={"location": f"{lake.root}/hr.db/{folder}/shared"})
+        assert (made.status_code, made.json()["name"]) == (201, "shared")
+    body = {"grantee": "etl", "role": "reader", "table": made.json()["id"]}
+    assert lake.client.post("/v1/grants", json=body).status_code == 200
+    assert lake.client.get("/v1/tables/shared").json()["error"]["code"] == "AMBIGUOUS_TABLE"
+    assert (
+        lake.ask("etl", "GET", "/v1/tables/shared").json() == made.json()
+    )  # of two, the one that is visible
+    hidden, never = (lake.ask("lead", "GET", f"/v1/tables/{name}") for name in ("shared", "sharee"))
+    assert hidden.text.replace("shared", "sharee") == never.text
+    for path in ("/v1/access?table=shared", "/v1/audit?table=shared", "/v1/maintenance-runs?table=shared"):
+        told = lake.ask("lead", "GET", path)
+        assert (told.status_code, "hr.db" in told.text) == (404, False), path
+    catalog = lake.ask("lead", "GET", "/iceberg/v1/namespaces/default/tables/shared")
+    assert (catalog.status_code, "hr.db" in catalog.text) == (404, False)
+    lake.restore()
+
+
+@pytest.mark.parametrize("body", [{}, {"schema": SCHEMA}])
+@pytest.mark.parametrize("name", ["hr.secret", None])
+def test_a_table_in_the_folder_of_ones_name_is_not_taken_from_whom_it_belongs_to(lake, name, body):
+    place = lake.root / "sales.db" / f"etl_{next(lake.numbers)}"
+    lake.put("delta", place)
+    made = lake.client.post("/v1/tables", json={"location": str(place), **({"name": name} if name else {})})
+    assert made.status_code == 201, made.text
+    own = f"sales.{place.name}"
+
+    for kind in ({}, {"name": own}):
+        answer = lake.ask("etl", "POST", "/v1/tables", location=str(place), **body, **kind)
+        assert answer.status_code == 403, answer.text
+        assert {made.json()["id"], "secret"} & set(re.findall(r"[\w-]+", answer.text)) == set()
+    converted = lake.ask("etl", "POST", "/v1/convert", location=str(place), name=own)
+    assert converted.status_code == 403, converted.text
+    assert lake.client.get(f"/v1/tables/{made.json()['id']}").json() == made.json()
+    assert lake.ask("etl", "POST", f"/v1/tables/{made.json()['id']}/rename", name=own).status_code == 404
+    lake.restore()
+
+
+def test_a_service_that_asks_for_tokens_begins_no_directory_elsewhere_by_itself(lake):
+    location = f"{lake.root}/iceberg/unattended"
+    lake.create("sales.etl_ice", properties={"delvec.iceberg.location": location})
+    table = lake.client.service.tables.open("sales.etl_ice")
+
+    with pytest.raises(PermissionDenied, match="only begun on request"):
+        lake.client.service.iceberg.publish(table)
+    assert not Path(location).exists()
+    assert lake.ask("admin", "POST", "/v1/tables/sales.etl_ice/iceberg").status_code == 200
+    assert lake.client.service.iceberg.publish(table).delta_version == 0
+    lake.restore()
+
+
+# --- other spellings, races, and what is gone -----------------------------------------------------------
+
+
+def test_on_a_file_system_that_ignores_letter_case_another_spelling_is_the_same_place(
+    client, create, tmp_path, error, monkeypatch
+):
+    create(client, tmp_path / "sales.db" / "hr", name="sales.hr")
+    other = tmp_path / "SALES.db" / "Hr"
+    shutil.copytree(tmp_path / "sales.db" / "hr", other)  # what such a file system shows there
+    monkeypatch.setattr(Path, "samefile", lambda path, other: str(path).casefold() == str(other).casefold())
+
+    for place in (other, tmp_path / "SALES.db" / "HR" / "inner", tmp_path / "Sales.db"):
+        answer = client.post("/v1/tables", json={"location": str(place), "name": "mine", "schema": SCHEMA})
+        assert error(answer)["code"] == "LOCATION_NOT_ALLOWED", place
+    answer = client.post("/v1/tables", json={"location": str(other), "name": "mine"})
+    assert "the location of table 'sales.hr'" in error(answer)["message"]
+    monkeypatch.undo()
+    assert client.post("/v1/tables", json={"location": str(other), "name": "mine"}).status_code == 201
+
+
+def test_of_two_tables_that_are_created_inside_one_another_at_once_at_most_one_is_left(
+    client, tmp_path, monkeypatch, error
+):
+    add = Registry.add
+
+    def slow(self, location, name, *arguments, **named):
+        if name == "outer":  # after it was checked
+            body = {"location": str(tmp_path / "outer" / "inner"), "name": "inner", "schema": SCHEMA}
+            assert client.post("/v1/tables", json=body).status_code == 201
+        return add(self, location, name, *arguments, **named)
+
+    monkeypatch.setattr(Registry, "add", slow)
+    body = {"location": str(tmp_path / "outer"), "name": "outer", "schema": SCHEMA}
+    answer = client.post("/v1/tables", json=body)
+
+    assert error(answer)["code"] == "LOCATION_NOT_ALLOWED"
+    assert [table["name"] for table in client.get("/v1/tables").json()["tables"]] == ["inner"]
+    assert not (tmp_path / "outer" / "_delta_log").exists()
+
+
+def test_a_registered_table_that_was_deleted_from_storage_takes_no_place(
+    client, create, tmp_path, monkeypatch
+):
+    create(client, tmp_path / "group" / "old", name="old")
+    shutil.rmtree(tmp_path / "group")
+    monkeypatch.setattr("delvec_service.tables.places._BEGUN", timedelta(0))
+    create(client, tmp_path / "group", name="group")
+
+
+def test_a_table_in_the_log_of_another_that_an_older_version_registered_is_closed(
+    client, create, tmp_path, error
+):
+    table = create(client, tmp_path / "people", name="people")
+    place = table.folder / "_delta_log"
+    deltalake.write_deltalake(str(tmp_path / "other"), pa.table({"id": [1]}))
+    shutil.copytree(tmp_path / "other", place, dirs_exist_ok=True)
+    client.service.tables._registry.add(f"file://{place}", "inside", "inside")
+
+    for path in ("vacuum", "plan", "restore"):
+        answer = client.post(f"/v1/tables/inside/{path}", json={"version": 0} if path == "restore" else {})
+        assert error(answer)["code"] == "LOCATION_NOT_ALLOWED"
+    assert client.delete("/v1/tables/inside").status_code == 204
