@@ -3,6 +3,7 @@
 Iceberg has its own OpenAPI document, from which clients are generated, so Delvec's does not list these routes.
 """
 
+import json
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Path, Query, Request, Response, status
@@ -20,6 +21,9 @@ __all__ = ["PREFIXES", "router"]
 _ALL: Final = 1_000_000
 PREFIXES: Final = ("/iceberg/v1", "/iceberg/v1/v3")
 """Below the first prefix tables have format version 2, below the second 3."""
+_MOST_REPEATED: Final = 16 << 20
+"""Bytes of an answer that are copies of the request's filter; unless it is as short as what an answer says about a file."""
+_SHORT_FILTER: Final = 4096
 _SEPARATOR: Final = "\x1f"
 _WAREHOUSES: Final = ("", "v2", "v3")
 _ENDPOINTS: Final = [
@@ -250,6 +254,7 @@ def _plan(
     found["plan-id"] = str(tasks.snapshot_id)
     if len(manifests) == 1:
         return {**found, **_files(tasks.of(manifests[0]), row_filter)}
+    _check_repeated(row_filter, len(manifests))
     named = [
         PlanTask(snapshot_id=tasks.snapshot_id, manifest=manifest, filter=row_filter)
         for manifest in manifests
@@ -260,7 +265,24 @@ def _plan(
     }
 
 
+def _check_repeated(row_filter: Any, times: int) -> None:
+    """Refuse a filter that would make the answer many times as large as the request.
+
+    Leaving it out is no way: PyIceberg takes a file without a residual filter for one whose rows all match.
+    """
+    if row_filter is None:
+        return
+    size = len(json.dumps(row_filter))
+    if size > _SHORT_FILTER and size * times > _MOST_REPEATED:
+        raise BadRequest(
+            f"The filter has {size:,} bytes, and Iceberg's protocol repeats it for each of {times:,} files or tasks, more "
+            f"than {_MOST_REPEATED >> 20} MiB in all. Shorten the filter, or plan the scan in the client "
+            "(scan-planning-mode=client)."
+        )
+
+
 def _files(found: list[tuple[dict[str, Any], list[dict[str, Any]]]], row_filter: Any) -> dict[str, Any]:
+    _check_repeated(row_filter, len(found))
     deletes: list[dict[str, Any]] = []
     places: dict[int, int] = {}  # of objects that several data files share
     tasks = []
