@@ -10,16 +10,32 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deserialize_bitmap
+from delvec_kernel.errors import MissingDataFile
 from delvec_kernel.schema.column_mapping import is_mapped
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.storage.files import read_deletion_vectors
 from delvec_kernel.storage.roots import Roots
 from delvec_kernel.table_properties import is_true
 
-__all__ = ["OCCURRENCES", "Scan", "ScanFile"]
+__all__ = ["OCCURRENCES", "Scan", "ScanFile", "missing_data_file"]
 
 OCCURRENCES: Final = "occurrences"
 """A column that ``Scan.files`` may have: see :mod:`delvec.engines.repeated_rows`."""
+
+
+def missing_data_file(scan: "Scan", path: str) -> MissingDataFile:
+    """Return the error for a data file of a scan that is not in storage."""
+    advice = (
+        "restore it from a backup, or restore the table to a version that does not need it."
+        if scan.is_newest
+        else "VACUUM deletes files that only older versions need: read a newer version, or a clone made before."
+    )
+    return MissingDataFile(
+        f"The data file '{path}' of table '{scan.name}' (version {scan.version}) does not exist; {advice}",
+        table=scan.name,
+        version=scan.version,
+        file=path,
+    )
 
 
 @dataclass(frozen=True)

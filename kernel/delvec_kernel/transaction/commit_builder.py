@@ -272,6 +272,7 @@ def build(
         tags=_tags(changes, snapshot, members) or None,
         engine_info=changes.engine_info,
         txn_id=changes.transaction_id,
+        extra={} if changes.user_name is None else {"userName": changes.user_name},
     )
     actions: list[Action] = [info]
     if changes.protocol is not None:

@@ -160,6 +160,7 @@ class Changes:
         protocol: likewise.
         domains: domain metadata to set or, as tombstones, to remove.
         app_transaction: an application's transaction identifier and version.
+        user_name: of the principal, for the history; None if nobody signed in.
         read_mark: version mark of the commit file of ``read_version`` when it was read.
         request_hash: of the request's body, to detect a reused idempotency key.
     """
@@ -196,6 +197,7 @@ class Changes:
     domains: Sequence[DomainMetadata] = ()
     app_transaction: Txn | None = None
     user_metadata: str | None = None
+    user_name: str | None = None
     read_mark: str | None = None
     request_hash: str | None = None
 

@@ -22,6 +22,7 @@ from delvec_kernel.wire import RestoreRequest
 from delvec_service.commits.commit import CommitResult, Commits, Committed
 from delvec_service.commits.idempotency import request_hash
 from delvec_service.maintenance.live_file_check import check_files
+from delvec_service.scans.vacuumed_versions import vacuumed_version
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.clones import CloneStore
 from delvec_service.store.deletion_locks import DeletionLocks, FileLease
@@ -116,7 +117,7 @@ def restore(
             _check_table(table, target, latest, found)
             check_new_files(table, [add.path for add in found.adds])
             if not request.ignore_missing_files:
-                _check_files(table, target, found.adds)
+                _check_files(table, loader, target, found.adds)
             if request.dry_run:
                 return NotRestored(latest.version, target.version, found)
             for lease in leases:
@@ -152,7 +153,7 @@ def _check_table(table: OpenTable, target: Snapshot, latest: Snapshot, found: Re
         ) from error
 
 
-def _check_files(table: OpenTable, target: Snapshot, adds: Sequence[AddFile]) -> None:
+def _check_files(table: OpenTable, loader: SnapshotLoader, target: Snapshot, adds: Sequence[AddFile]) -> None:
     batches = (
         batch_from_adds(adds[start : start + _FILES_AT_ONCE]) for start in range(0, len(adds), _FILES_AT_ONCE)
     )
@@ -161,9 +162,12 @@ def _check_files(table: OpenTable, target: Snapshot, adds: Sequence[AddFile]) ->
     )
     if not checked.findings:
         return
+    vacuumed = vacuumed_version(table, loader, target.version, checked.findings[0].file or "")
+    why = f"because {checked.problem} Restore another version, or get the files back from a backup first."
     raise MissingRestoreFiles(
-        f"Version {target.version} of table '{table.name}' cannot be restored, because {checked.problem} Restore another "
-        "version, or get the files back from a backup first.",
+        f"Version {target.version} of table '{table.name}' cannot be restored"
+        + (f", {why}" if vacuumed is None else f": {vacuumed.reason}"),
+        **({} if vacuumed is None else vacuumed.facts),
         table=table.name,
         version=target.version,
         count=len(checked.findings),

@@ -3,6 +3,7 @@
 import base64
 import io
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Annotated, Any, Final
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from delvec_kernel.errors import (
     DeletionVectorTruncated,
     DelvecError,
     InvalidPredicate,
+    MissingDataFile,
     UnknownColumn,
     UnsupportedTable,
 )
@@ -37,6 +39,7 @@ from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
 from delvec_service.api.resource import Resource
 from delvec_service.api.routes import Route
 from delvec_service.scans.plan import PlannedScan, plan
+from delvec_service.scans.vacuumed_versions import check_planned, naming_vacuum
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.version_marks import read_mark
 from delvec_service.store.open_table import OpenTable
@@ -79,7 +82,7 @@ def file_responses(what: str, *errors: type[DelvecError]) -> dict[int | str, dic
 @router.post(
     "/tables/{table}/plan",
     response_model=PlanResponse,
-    responses=file_responses("The scan", InvalidPredicate, UnknownColumn, UnsupportedTable),
+    responses=file_responses("The scan", InvalidPredicate, MissingDataFile, UnknownColumn, UnsupportedTable),
 )
 def plan_scan(
     table: Table,
@@ -100,8 +103,12 @@ def plan_scan(
         version, offset = _position(body.page_token, body.version)
 
     def planned_scan(snapshot: Snapshot) -> PlannedScan:
-        with service.observer.plan(table.name):
-            return plan(
+        is_old = body.version is not None or body.timestamp is not None
+        with (
+            service.observer.plan(table.name),
+            naming_vacuum(table, service.loader, snapshot) if is_old else nullcontext(),
+        ):
+            planned = plan(
                 snapshot,
                 table.name,
                 predicate=body.predicate,
@@ -116,6 +123,9 @@ def plan_scan(
                 turns=service.plan_turns,
                 observer=service.observer,
             )
+        if is_old:
+            check_planned(table, service.loader, snapshot, planned.files["path"])
+        return planned
 
     planned = service.loader.reading(
         table.objects,

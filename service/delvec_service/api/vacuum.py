@@ -87,6 +87,7 @@ def vacuum_table(
         service.commits,
         service.deletion_locks,
         wanted,
+        user_name=None if access.principal is None else access.principal.name,
     )
     plan = done.plan
     paths = [*done.files[: wanted.limit], *(f"{path}/" for path in done.directories)]

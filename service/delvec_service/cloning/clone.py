@@ -33,6 +33,7 @@ from delvec_service.cloning.copied_files import copied_files, remove_copies
 from delvec_service.commits.commit import CommitResult, Commits, Committed
 from delvec_service.commits.idempotency import request_hash
 from delvec_service.maintenance.live_file_check import check_files
+from delvec_service.scans.vacuumed_versions import vacuumed_version
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.clone_records import write_clone_record
 from delvec_service.store.clones import CloneStore
@@ -240,7 +241,7 @@ def _files(
         newest = loader.load(table.objects, table.name)
         if version != newest.version:
             loader.reading(
-                table.objects, table.name, lambda found: _check_files(table, found), version=version
+                table.objects, table.name, lambda found: _check_files(table, loader, found), version=version
             )
         files = loader.reading(
             table.objects, table.name, lambda found: list(cloned_files(found, canonical)), version=version
@@ -251,9 +252,25 @@ def _files(
             _check_within(roots, canonical, url, table)
         return files
     adds = loader.reading(table.objects, table.name, _live, version=version)
-    return list(
-        copied_files(adds, table.location, canonical, version=version, allowed=table.roots.allows).files
-    )
+    try:
+        copied = copied_files(adds, table.location, canonical, version=version, allowed=table.roots.allows)
+    except MissingCloneFiles as error:
+        vacuumed = vacuumed_version(table, loader, version, _owner(adds, error.details["missing"][0]))
+        if vacuumed is None:
+            raise
+        raise MissingCloneFiles(
+            f"Version {version} of table '{table.name}' cannot be cloned: {vacuumed.reason}",
+            **error.details | vacuumed.facts,
+        ) from error
+    return list(copied.files)
+
+
+def _owner(adds: Sequence[AddFile], path: str) -> str:
+    """Return the data file that a path in the table belongs to: itself, or the one whose deletion vector it is."""
+    vectors = {
+        add.deletion_vector.relative_path(): add.path for add in adds if add.deletion_vector is not None
+    }
+    return vectors.get(path, path)
 
 
 def _places(add: AddFile, location: str) -> Iterator[str]:
@@ -288,17 +305,23 @@ def _check_again(table: OpenTable, source: Snapshot, loader: SnapshotLoader, req
     """Check whether a VACUUM that began before the clone was recorded has deleted files of an old version meanwhile."""
     if request.shallow and source.version != loader.load(table.objects, table.name).version:
         loader.reading(
-            table.objects, table.name, lambda found: _check_files(table, found), version=source.version
+            table.objects,
+            table.name,
+            lambda found: _check_files(table, loader, found),
+            version=source.version,
         )
 
 
-def _check_files(table: OpenTable, source: Snapshot) -> None:
+def _check_files(table: OpenTable, loader: SnapshotLoader, source: Snapshot) -> None:
     """Reject a version whose files VACUUM has deleted."""
     checked = check_files(source, table.objects, table.name, table.roots.allows, data_files=True)
     if checked.findings:
+        vacuumed = vacuumed_version(table, loader, source.version, checked.findings[0].file or "")
+        why = f"because {checked.problem} Clone another version, or get the files back from a backup first."
         raise MissingCloneFiles(
-            f"Version {source.version} of table '{table.name}' cannot be cloned, because {checked.problem} Clone another "
-            "version, or get the files back from a backup first.",
+            f"Version {source.version} of table '{table.name}' cannot be cloned"
+            + (f", {why}" if vacuumed is None else f": {vacuumed.reason}"),
+            **({} if vacuumed is None else vacuumed.facts),
             table=table.name,
             version=source.version,
             count=len(checked.findings),

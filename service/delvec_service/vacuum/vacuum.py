@@ -83,6 +83,7 @@ def vacuum(
     locks: DeletionLocks,
     request: VacuumRequest,
     *,
+    user_name: str | None = None,
     clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
 ) -> Vacuumed:
     """Delete what nothing refers to.
@@ -96,6 +97,7 @@ def vacuum(
         commits: commits.
         locks: keep RESTOREs from bringing back the files that are being deleted.
         request: the kind of VACUUM, and what to keep.
+        user_name: of the principal, for the table's history; None if nobody signed in.
         clock: returns milliseconds since the epoch.
 
     Raises:
@@ -113,7 +115,7 @@ def vacuum(
             return _with_elsewhere(done, plan.elsewhere)
         if not plan.files.num_rows and not plan.directories:
             break
-        run = _Run(table, loader, commits, locks, clones, plan, now, request.quarantine)
+        run = _Run(table, loader, commits, locks, clones, plan, now, request.quarantine, user_name)
         started = run.start()
         if not isinstance(started, Conflict):
             done = run.execute(started)
@@ -175,6 +177,7 @@ class _Run:
     plan: VacuumPlan
     now: int
     moves: bool
+    user_name: str | None = None
     quarantine: NewQuarantine | None = None
     deleted: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
@@ -246,6 +249,7 @@ class _Run:
             parameters=parameters,
             metrics=metrics,
             makes_version=True,
+            user_name=self.user_name,
         )
         result = self.commits.commit(self.table, changes)
         if isinstance(result, Conflict):

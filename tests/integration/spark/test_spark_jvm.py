@@ -70,14 +70,14 @@ def test_functions(spark, each_way):
     assert jvm.function_class(spark, "no_such_function") is None
 
 
-def test_a_function_of_the_session_is_what_its_queries_call(spark_driver):
+def test_a_function_of_the_session_is_what_its_queries_call(spark):
     """Until Spark 4.2 it replaces the built-in one, later that depends on settings."""
-    spark_driver.udf.register("soundex", lambda _: "mine")
-    try:
-        own = spark_driver.sql("SELECT soundex('x')").first()[0] != "mine"
-        assert (jvm.function_class(spark_driver, "soundex") or "").startswith(_BUILT_IN) == own
-    finally:
-        spark_driver.sql("DROP TEMPORARY FUNCTION IF EXISTS soundex")
+    session = spark.newSession()
+    session.udf.register("soundex", lambda _: "mine")
+
+    is_built_in = session.sql("SELECT soundex('x')").first()[0] != "mine"
+
+    assert (jvm.function_class(session, "soundex") or "").startswith(_BUILT_IN) == is_built_in
 
 
 def test_the_size_of_a_frame(spark, each_way):

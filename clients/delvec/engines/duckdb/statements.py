@@ -19,14 +19,13 @@ from delvec.engines.duckdb.file_columns import NOT_TEXT
 from delvec.engines.duckdb.scan import LOOKUP, ScanSource
 from delvec.engines.duckdb.variant_footers import INCOMPLETE
 from delvec.engines.interrupts import interruptible
-from delvec.scan import Scan
+from delvec.scan import Scan, missing_data_file
 from delvec_kernel.errors import (
     CorruptTable,
     DelvecError,
     EngineUnavailable,
     InternalError,
     InvalidPredicate,
-    MissingDataFile,
     SchemaMismatch,
     StorageError,
     UnsupportedTable,
@@ -517,13 +516,7 @@ def _damaged_file(text: str, scan: Scan, source: ScanSource, where: str) -> Delv
     ]
     for path in named or paths[:_MOST_LOOKED_UP]:
         if _is_missing(scan, path):
-            return MissingDataFile(
-                f"The data file '{path}' of {where} does not exist; restore it from a backup, or restore the "
-                "table to a version that does not need it.",
-                table=scan.name,
-                version=scan.version,
-                file=path,
-            )
+            return missing_data_file(scan, path)
     if not named:
         return None
     return CorruptTable(

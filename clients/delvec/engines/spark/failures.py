@@ -14,7 +14,7 @@ from delvec.engines.spark.assignments import UNASSIGNABLE
 from delvec.engines.spark.dv_filter import TASK_ERROR
 from delvec.engines.spark.file_values import UNKNOWN_FILE
 from delvec.engines.spark.manifest import GUARD
-from delvec.scan import Scan
+from delvec.scan import Scan, missing_data_file
 from delvec_kernel import locations
 from delvec_kernel.errors import (
     BadRequest,
@@ -23,7 +23,6 @@ from delvec_kernel.errors import (
     EngineUnavailable,
     InternalError,
     InvalidPredicate,
-    MissingDataFile,
     SchemaMismatch,
     UnsupportedTable,
     error_classes,
@@ -263,12 +262,7 @@ def _translated(text: str, scan: Scan, predicate: Predicate | None) -> DelvecErr
     if found:
         path = _path_in_log(scan, found[2])
         if found[1] == "FILE_NOT_EXIST":
-            return MissingDataFile(
-                f"The data file '{path}' of {where} does not exist; restore it from a backup, or restore the "
-                "table to a version that does not need it.",
-                **facts,
-                file=path,
-            )
+            return missing_data_file(scan, path)
         # The last cause is a single line, followed by stack frames.
         causes = [cause for cause in _CAUSE.findall(text) if "[FAILED_READ_FILE." not in cause]
         reason = causes[-1].strip() if causes else "Spark gave no reason"
