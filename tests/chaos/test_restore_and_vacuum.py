@@ -7,6 +7,7 @@ import pytest
 from tests.chaos.replica import Replica
 from tests.support.between import during_deletes
 from tests.support.suites import some_in_gate
+from tests.support.tables import ids
 
 import delvec
 from delvec_service.commits.commit import Commits
@@ -37,10 +38,6 @@ def lakes(request, tmp_path):
                 yield table, there.table(table.location, engine="duckdb")
         finally:
             replica.kill()
-
-
-def ids(table):
-    return sorted(table.to_arrow()["id"].to_pylist())
 
 
 @pytest.mark.timeout(900)

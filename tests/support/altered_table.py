@@ -4,6 +4,7 @@ import itertools
 import json
 
 from pydantic import TypeAdapter
+from tests.support.schema_json import field, struct
 
 from delvec_kernel.actions.actions import Metadata, Protocol
 from delvec_kernel.alter_table.alteration import altered
@@ -12,14 +13,6 @@ from delvec_kernel.wire import TableChange
 
 CHANGES = TypeAdapter(list[TableChange])
 NEW = Protocol(3, 7, ("deletionVectors",), ("appendOnly", "invariants", "deletionVectors"))
-
-
-def field(name, kind="long", *, nullable=True, **metadata):
-    return {"name": name, "type": kind, "nullable": nullable, "metadata": metadata}
-
-
-def struct(*fields):
-    return {"type": "struct", "fields": list(fields)}
 
 
 PEOPLE = struct(

@@ -15,11 +15,6 @@ from delvec_service.store.objects import ObjectStore
 
 
 @pytest.fixture
-def place(tmp_path):
-    return cases.make(tmp_path, tmp_path / "records.db")
-
-
-@pytest.fixture
 def lake(place):
     with place.connect() as connection:
         yield connection

@@ -6,6 +6,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from tests.support.tables import ids
 
 import delvec
 from delvec_kernel.errors import (
@@ -35,10 +36,6 @@ DELETE_METRICS = {
     "scanTimeMs",
     "rewriteTimeMs",
 }
-
-
-def ids(table, **options):
-    return sorted(table.to_arrow(["id"], **options)["id"].to_pylist())
 
 
 def parquet_files(table, tmp_path):

@@ -3,6 +3,7 @@
 import deltalake
 import pyarrow as pa
 import pytest
+from tests.support.tables import ids
 
 from delvec.cli import main
 from delvec_kernel.errors import ConcurrentModification
@@ -17,10 +18,6 @@ def table(lake, tmp_path):
         table.append(pa.table({"id": range(number * 10, number * 10 + 10)}))
     table.delete("id % 10 = 3 and id < 20")
     return table
-
-
-def ids(table):
-    return sorted(table.to_arrow()["id"].to_pylist())
 
 
 def features(table):

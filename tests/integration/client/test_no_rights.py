@@ -41,11 +41,6 @@ def connected(place, *, token=None, asked=None, **settings):
         yield lake
 
 
-@pytest.fixture
-def place(tmp_path):
-    return cases.make(tmp_path, tmp_path / "records.db")
-
-
 def test_a_token_that_is_not_the_services(place):
     with connected(place, token="right", asked="right") as lake:
         table = lake.table(place.folder)

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
+from tests.support.tables import ids
 
 from delvec import transaction
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, Where, encode, frame, unframe
@@ -19,10 +20,6 @@ from delvec_kernel.errors import (
     InvalidDeletionVector,
 )
 from delvec_kernel.wire import AddFile
-
-
-def ids(table, **options):
-    return sorted(table.to_arrow(["id"], **options)["id"].to_pylist())
 
 
 def the_file(table):

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
+from tests.support.tables import ids
 
 from delvec.connection import Connection
 from delvec.http.embedded import EmbeddedTransport
@@ -60,10 +61,6 @@ def table(lake, location, monkeypatch):
     assert [one for one in checked["findings"] if one["invariant"] != "own-commit"] == []
     if not location.startswith("memory:"):
         assert ids_with_deltalake(location) == ids(table)
-
-
-def ids(table):
-    return sorted(table.to_arrow()["id"].to_pylist())
 
 
 READ = """

@@ -13,11 +13,6 @@ KEYS = "target.id = source.id"
 
 
 @pytest.fixture
-def place(tmp_path):
-    return cases.make(tmp_path, tmp_path / "records.db")
-
-
-@pytest.fixture
 def lake(place):
     with place.connect() as connection:
         yield connection

@@ -9,11 +9,6 @@ pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on
 
 
 @pytest.fixture
-def place(tmp_path):
-    return cases.make(tmp_path, tmp_path / "records.db")
-
-
-@pytest.fixture
 def lake(place):
     with place.connect() as connection:
         yield connection

@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 import pytest
+from tests.support.schema_json import struct
 
 pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
 
@@ -12,10 +13,6 @@ def field(name, kind, number, physical=None):
         "delta.columnMapping.physicalName": physical or f"col-{number}",
     }
     return {"name": name, "type": kind, "nullable": True, "metadata": metadata}
-
-
-def struct(*fields):
-    return {"type": "struct", "fields": list(fields)}
 
 
 def stored(name, kind, number):

@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from tests.support.schema_json import field, struct
 
 import delvec
 
@@ -13,14 +14,6 @@ pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on
 
 FEATURES = ["appendOnly", "invariants", "checkConstraints", "generatedColumns"]
 MIDNIGHT = dt.datetime(2024, 1, 2, 23, 30, tzinfo=dt.UTC)
-
-
-def field(name, kind, *, nullable=True, **metadata):
-    return {"name": name, "type": kind, "nullable": nullable, "metadata": metadata}
-
-
-def struct(*fields):
-    return {"type": "struct", "fields": list(fields)}
 
 
 def generated(name, kind, expression, **more):

@@ -5,6 +5,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from tests.support.schema_json import field, struct
 
 import delvec
 
@@ -58,14 +59,6 @@ def old_name(kind):
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     return NAMES.get(kind, "date")
-
-
-def field(name, kind, **metadata):
-    return {"name": name, "type": kind, "nullable": True, "metadata": metadata}
-
-
-def struct(*fields):
-    return {"type": "struct", "fields": list(fields)}
 
 
 def change(before, after, **path):

@@ -3,16 +3,13 @@
 import pyarrow as pa
 import pytest
 from tests.integration.engines.conftest import DataFile
+from tests.support.schema_json import field
 
 import delvec
 
 pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
 
 FEATURES = ["appendOnly", "invariants", "allowColumnDefaults", "identityColumns", "generatedColumns"]
-
-
-def field(name, kind, *, nullable=True, **metadata):
-    return {"name": name, "type": kind, "nullable": nullable, "metadata": metadata}
 
 
 def identity(name, start=1, step=1, *, explicit=False, **more):

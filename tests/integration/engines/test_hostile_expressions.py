@@ -5,6 +5,7 @@ import json
 import pyarrow as pa
 import pytest
 from tests.support.expression_cases import HOSTILE
+from tests.support.schema_json import field
 
 import delvec
 
@@ -22,10 +23,6 @@ SOME = [
     "to_json(struct(ALL *))",
     "transform(array(1), array -> array < secret > true)[0]",
 ]
-
-
-def field(name, kind, **metadata):
-    return {"name": name, "type": kind, "nullable": True, "metadata": metadata}
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import json
 
 import pyarrow as pa
 import pytest
+from tests.support.tables import ids
 
 import delvec
 
@@ -38,10 +39,6 @@ def handed(engine):
 
 def of(country, *ids):
     return [{"country": country, "id": number, "amount": float(number)} for number in ids]
-
-
-def ids(table):
-    return sorted(table.to_arrow()["id"].to_pylist())
 
 
 def info(table):

@@ -1,6 +1,7 @@
 """Overwrites with rows read from the same table: concurrent commits are neither lost nor undone."""
 
 import pytest
+from tests.support.tables import ids
 
 from delvec_kernel.errors import ConcurrentModification, ConcurrentWrite, UnsupportedOperation
 
@@ -41,10 +42,6 @@ def lazily(request, engine):
     if request.param in (_frame, _joined) and engine == "duckdb":
         pytest.skip("DuckDB has no DataFrames")
     return request.param
-
-
-def ids(table):
-    return sorted(table.to_arrow()["id"].to_pylist())
 
 
 def test_rows_of_the_newest_version_replace_it(table, lazily):

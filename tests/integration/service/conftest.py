@@ -3,7 +3,6 @@
 import base64
 import json
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -14,12 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 from tests.support.checked import assert_sound
+from tests.support.in_process_service import running_service
 
-from delvec.http.embedded import EmbeddedTransport
 from delvec_kernel import locations
 from delvec_kernel.deletion_vectors.deletion_vector import serialize_bitmap
-from delvec_service.app import create_app
-from delvec_service.config import Settings
 
 SCHEMA = {
     "type": "struct",
@@ -38,25 +35,15 @@ DAMAGING = (
 """Modules whose tests must leave sound tables, and the tests that damage them on purpose."""
 
 
-@contextmanager
-def _running(**settings):
-    """Yield a client of a service with these settings; ``.app`` is its application."""
-    app = create_app(Settings(**{"database_url": "sqlite://", **settings}))
-    with httpx.Client(transport=EmbeddedTransport(app), base_url="http://delvec.test", timeout=60) as client:
-        client.app = app
-        client.service = app.state.service
-        yield client
-
-
 @pytest.fixture
 def running():
     """``with running(**settings) as client``."""
-    return _running
+    return running_service
 
 
 @pytest.fixture
 def client(tmp_path):
-    with _running(database_url=f"sqlite:///{tmp_path / 'store.db'}") as client:
+    with running_service(database_url=f"sqlite:///{tmp_path / 'store.db'}") as client:
         yield client
 
 

@@ -6,6 +6,7 @@ import threading
 
 import pyarrow as pa
 import pytest
+from tests.support.tables import ids
 
 import delvec
 from delvec.engines.duckdb import DuckDBEngine
@@ -30,10 +31,6 @@ def people(lake, client, tmp_path):
         "/v1/tables", json={"location": str(tmp_path / "people"), "name": "people"}
     ).raise_for_status()
     return table
-
-
-def ids(table):
-    return sorted(table.to_arrow()["id"].to_pylist())
 
 
 def ages(table):

@@ -10,6 +10,7 @@ import pytest
 from pyroaring import BitMap64
 
 import delvec
+from delvec.engines.spark import SparkEngine
 from delvec.scan import Scan
 from delvec.spark import use
 from delvec_kernel.deletion_vectors.deletion_vector import inline, serialize_bitmap
@@ -111,3 +112,8 @@ def used_connection(tmp_path_factory):
         use(connection)
         yield connection
         use(None)
+
+
+@pytest.fixture
+def engine(spark):
+    return SparkEngine(spark)

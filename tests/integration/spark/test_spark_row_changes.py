@@ -11,7 +11,6 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from delvec.engines.protocol import WriteTarget
 from delvec.engines.row_changes import Clause, RowChange
-from delvec.engines.spark import SparkEngine
 from delvec.engines.spark.arrow_frames import frame_of
 from delvec_kernel.errors import (
     BadRequest,
@@ -32,11 +31,6 @@ pytestmark = [
 
 TRANSACTION = "0198c0de-0000-7000-8000-000000000001"
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int32()), ("name", pa.string())])
-
-
-@pytest.fixture
-def engine(spark):
-    return SparkEngine(spark)
 
 
 @pytest.fixture

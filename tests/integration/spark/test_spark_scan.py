@@ -47,11 +47,6 @@ def rows_of(table):
     return sorted(table.to_pylist(), key=repr)
 
 
-@pytest.fixture
-def engine(spark):
-    return SparkEngine(spark)
-
-
 @pytest.fixture(params=["subquery, dense", "join, sparse", "in tasks, dense"])
 def each_way(request, spark, engine):
     """The engine, for each way to bring deletion vectors and partition values to the rows."""

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from tests.support.tables import ids
 
 import delvec
 from delvec.engines.spark.scan import spark_schema
@@ -80,10 +81,6 @@ def as_task(number):
         context = SimpleNamespace(partitionId=lambda: number, getLocalProperty={}.get)
         patch.setattr(sink.TaskContext, "get", lambda: context)
         yield
-
-
-def ids(table):
-    return sorted(table.to_arrow(["id"])["id"].to_pylist())
 
 
 def test_append(people, tmp_path):

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from tests.support.tables import ids
 
 import delvec
 from delvec.engines.spark import task_rows as kept_rows
@@ -76,10 +77,6 @@ def failing(times):
         patch.setattr(storage, "stat", stat)
         patch.setattr(begun_write, "pause", lambda _error, _attempt: 0.0)
         yield failed
-
-
-def ids(table):
-    return sorted(table.to_arrow(["id"])["id"].to_pylist())
 
 
 def files_there(place):

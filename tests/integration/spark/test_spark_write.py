@@ -8,7 +8,6 @@ import pytest
 from pyroaring import BitMap64
 
 from delvec.engines.protocol import WriteTarget
-from delvec.engines.spark import SparkEngine
 from delvec.engines.spark import write as copying
 from delvec_kernel.errors import ConstraintViolation, CorruptTable, SchemaMismatch, StorageError
 from delvec_kernel.schema.types import StructType, schema_from
@@ -21,11 +20,6 @@ pytestmark = [
 
 TRANSACTION = "0198c0de-0000-7000-8000-000000000001"
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string()), ("born", pa.date32())])
-
-
-@pytest.fixture
-def engine(spark):
-    return SparkEngine(spark)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 
 import delvec
-from delvec.cli import main
 
 
 @pytest.fixture
@@ -15,17 +14,6 @@ def people(tmp_path):
         table = lake.create_table(str(tmp_path / "people"), pa.schema([("id", pa.int64())]))
         table.append(pa.table({"id": [1, 2, 3]}))
     return tmp_path / "people"
-
-
-@pytest.fixture
-def run(capsys):
-    def command(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        assert ended.value.code == 0
-        return capsys.readouterr()
-
-    return command
 
 
 def test_a_closed_connection_has_written_its_checksums(people):

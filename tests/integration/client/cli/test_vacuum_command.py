@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 
 import delvec
-from delvec.cli import main
 
 
 @pytest.fixture
@@ -16,17 +15,6 @@ def left_over(people, tmp_path):
     path.write_bytes(b"left over")
     os.utime(path, (0, 0))
     return path
-
-
-@pytest.fixture
-def run(capsys):
-    def command(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        assert ended.value.code == 0
-        return capsys.readouterr()
-
-    return command
 
 
 def test_from_python(people, left_over):

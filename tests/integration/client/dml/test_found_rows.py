@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 from pyroaring import BitMap64
+from tests.support.tables import ids
 
 from delvec.dml import touched_files
 from delvec.engines.duckdb import find_rows as duckdb_find_rows
@@ -24,10 +25,6 @@ def numbers(lake, tmp_path):
 @pytest.fixture
 def vectors(tmp_path):
     return lambda: sorted((tmp_path / "numbers").rglob("deletion_vector_*.bin"))
-
-
-def ids(table):
-    return sorted(table.to_arrow()["id"].to_pylist())
 
 
 @pytest.fixture

@@ -12,12 +12,6 @@ from delvec.dml import statistics as command
 
 
 @pytest.fixture
-def lake():
-    with delvec.connect() as connection:
-        yield connection
-
-
-@pytest.fixture
 def people(lake, tmp_path):
     table = lake.create_table(
         tmp_path / "people",

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pyarrow as pa
 import pytest
+from tests.support.tables import ids
 
 from delvec.connection import Connection
 from delvec.http.embedded import EmbeddedTransport
@@ -148,10 +149,6 @@ def table(place, name="t", **properties):
 
 def rows(ids):
     return pa.table({"id": pa.array(ids, pa.int64())})
-
-
-def ids(table):
-    return sorted(table.to_arrow()["id"].to_pylist())
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from pydantic import TypeAdapter
+from tests.support.schema_json import field
 
 from delvec_kernel.actions.actions import DomainMetadata, Metadata, Protocol
 from delvec_kernel.alter_table.alteration import altered
@@ -15,10 +16,6 @@ from delvec_kernel.wire import DropFeature, TableChange
 
 CHANGES = TypeAdapter(list[TableChange])
 LEGACY = ("appendOnly", "invariants")
-
-
-def field(name, kind="long", *, nullable=True, **metadata):
-    return {"name": name, "type": kind, "nullable": nullable, "metadata": metadata}
 
 
 class Table:

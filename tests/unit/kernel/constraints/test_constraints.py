@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from tests.support.schema_json import field, struct
 
 from delvec_kernel.constraints.declared import (
     Check,
@@ -16,16 +17,8 @@ from delvec_kernel.errors import ExpressionNotAllowed, UnsupportedWriterFeature
 from delvec_kernel.schema.types import StructType
 
 
-def field(name, kind, *, nullable=True, **metadata):
-    return {"name": name, "type": kind, "nullable": nullable, "metadata": metadata}
-
-
 def schema(*fields):
     return StructType.from_json({"type": "struct", "fields": list(fields)})
-
-
-def struct(*fields):
-    return {"type": "struct", "fields": list(fields)}
 
 
 def rule(text):

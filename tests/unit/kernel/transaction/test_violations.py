@@ -4,15 +4,12 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from tests.support.schema_json import field
 
 from delvec_kernel.actions.actions import AddFile, Protocol
 from delvec_kernel.errors import ConstraintViolation, UnsupportedWriterFeature
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.transaction.proven_violations import proven
-
-
-def field(name, kind, *, nullable=True, **metadata):
-    return {"name": name, "type": kind, "nullable": nullable, "metadata": metadata}
 
 
 def table(*fields, partition_by=(), features=("generatedColumns",), **constraints):
