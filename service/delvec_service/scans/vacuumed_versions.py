@@ -165,7 +165,7 @@ def vacuumed_version(
                 removed = min(each.deletion_timestamp or 0 for each in own)
                 # Later ones did not find the file anymore, earlier ones kept it.
                 due = [each for each in reversed(vacuums) if each.time - each.retention >= removed]
-                return VacuumedVersion(path, oldest, (due or vacuums or [None])[0])
+                return VacuumedVersion(path, oldest, next(iter(due or vacuums), None))
     except CorruptTable:
         pass  # a damaged log has errors of its own
     return None
@@ -176,10 +176,11 @@ def _backwards(
 ) -> Iterator[tuple[int, CommitInfo | None, list[RemoveFile]]]:
     """Yield what the commits after a version did, newest first."""
     versions = range(newest, max(version, newest - _MOST_COMMITS), -1)
-    for commit in LogReader(table.objects, table.name).each(versions):
+    commits = LogReader(table.objects, table.name).each(versions)
+    for number, commit in zip(versions, commits, strict=True):
         infos = (action for action in commit.actions if isinstance(action, CommitInfo))
         removes = [action for action in commit.actions if isinstance(action, RemoveFile)]
-        yield commit.where.version, next(infos, None), removes
+        yield number, next(infos, None), removes
 
 
 def _vacuum(version: int, info: CommitInfo) -> _Vacuum:

@@ -13,7 +13,8 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.integration.service.conftest import SCHEMA, _running
+from tests.integration.service.conftest import SCHEMA
+from tests.support.in_process_service import running_service
 
 from delvec_kernel.errors import PermissionDenied
 from delvec_service.credentials.vending import VendedCredentials
@@ -161,7 +162,7 @@ def lake(tmp_path_factory):
     base = tmp_path_factory.mktemp("places")
     for folder in ("lake/sales.db", "lake/hr.db", "outside"):
         (base / folder).mkdir(parents=True)
-    with _running(
+    with running_service(
         token="root",
         roots=(str(base / "lake"),),
         database_url=f"sqlite:///{base / 'store.db'}",
