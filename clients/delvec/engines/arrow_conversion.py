@@ -25,7 +25,7 @@ from delvec_kernel.schema.types import (
     StructType,
 )
 
-__all__ = ["bytes_in", "cast_array", "cast_batch", "physical_schema"]
+__all__ = ["bytes_in", "cast_array", "cast_batch", "decoded", "physical_schema"]
 
 _INTEGERS: Final = frozenset({"byte", "short", "integer", "long"})
 _FLOATS: Final = frozenset({"float", "double"})
@@ -35,29 +35,31 @@ _MAX_DIGITS: Final = 38
 def physical_schema(schema: StructType, *, mapped: bool) -> pa.Schema:
     """Return the Arrow schema of data files.
 
+    Only columns are declared NOT NULL, not what is inside of them: a field of a NULL struct is NULL, for which Arrow would
+    refuse to write the file. Readers go by the table's schema.
+
     Args:
         schema: the columns that files hold.
         mapped: whether column mapping is on: physical names and field ids, nested ones included, instead of
             names (PROTOCOL.md, "Column Mapping").
     """
-    return pa.schema([_physical_field(item, mapped=mapped) for item in schema.fields])
+    fields = (_physical_field(item, mapped=mapped) for item in schema.fields)
+    return pa.schema(
+        [field.with_nullable(item.nullable) for field, item in zip(fields, schema.fields, strict=True)]
+    )
 
 
 def _physical_field(item: StructField, *, mapped: bool) -> pa.Field:
     if not mapped:
-        return pa.field(item.name, _physical_type(item.type, None), item.nullable)
-    return pa.field(
-        item.physical_name,
-        _physical_type(item.type, NestedIds.of(item)),
-        item.nullable,
-        _parquet_id(item.field_id),
-    )
+        return pa.field(item.name, _physical_type(item.type, None))
+    kind = _physical_type(item.type, NestedIds.of(item))
+    return pa.field(item.physical_name, kind, metadata=_parquet_id(item.field_id))
 
 
 def _physical_type(kind: DataType, nested: NestedIds | None) -> pa.DataType:
     """Return the Arrow type in files; ``nested`` is None without column mapping."""
 
-    def inside(part: str, kind: DataType, *, nullable: bool) -> pa.Field:
+    def inside(part: str, kind: DataType, *, nullable: bool = True) -> pa.Field:
         ids = None if nested is None else nested.child(part)
         return pa.field(
             part, _physical_type(kind, ids), nullable, None if ids is None else _parquet_id(ids.id)
@@ -66,10 +68,10 @@ def _physical_type(kind: DataType, nested: NestedIds | None) -> pa.DataType:
     if isinstance(kind, StructType):
         return pa.struct([_physical_field(item, mapped=nested is not None) for item in kind.fields])
     if isinstance(kind, ArrayType):
-        return pa.list_(inside("element", kind.element, nullable=kind.contains_null))
+        return pa.list_(inside("element", kind.element))
     if isinstance(kind, MapType):
         key = inside("key", kind.key, nullable=False)
-        return pa.map_(key, inside("value", kind.value, nullable=kind.value_contains_null))
+        return pa.map_(key, inside("value", kind.value))
     return kind.to_arrow()
 
 
@@ -128,6 +130,15 @@ def cast_batch(
     return pa.RecordBatch.from_arrays(columns, schema=target)
 
 
+def decoded(array: pa.DictionaryArray) -> pa.Array:
+    """Return the values of a dictionary array: of a categorical column of pandas or polars."""
+    values = array.dictionary
+    if pa.types.is_string_view(values.type) or pa.types.is_binary_view(values.type):
+        # Arrow casts no dictionary of these, which polars sends.
+        values = values.cast(pa.string() if pa.types.is_string_view(values.type) else pa.binary())
+    return values.take(array.indices)
+
+
 def cast_array(
     array: pa.Array, kind: DataType, target: pa.DataType, name: str, *, check_nulls: bool
 ) -> pa.Array:
@@ -138,7 +149,7 @@ def cast_array(
         ConstraintViolation: a NULL in a NOT NULL column.
     """
     if pa.types.is_dictionary(array.type):
-        array = array.cast(array.type.value_type)
+        array = decoded(array)
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if pa.types.is_null(array.type) or (pa.types.is_null(target) and array.null_count == len(array)):
@@ -200,12 +211,11 @@ def _struct(
         if position is None:
             children.append(_absent(item, field, len(array), inner))
             continue
-        child = array.field(position)
+        child = cast_array(array.field(position), item.type, field.type, inner, check_nulls=check_nulls)
         if check_nulls and not item.nullable and child.null_count:
             # Fields of a NULL struct are NULL, which does not violate NOT NULL.
-            seen = child if nulls is None else child.filter(pc.invert(nulls))
-            _field(seen, item, field, inner, check_nulls=True)
-        children.append(cast_array(child, item.type, field.type, inner, check_nulls=check_nulls))
+            _no_nulls(child if nulls is None else child.filter(pc.invert(nulls)), inner)
+        children.append(child)
     return pa.StructArray.from_arrays(children, fields=list(target), mask=nulls)
 
 

@@ -134,7 +134,8 @@ def _from_pandas(frame: Any, schema: StructType, widens: Widening | None) -> pa.
         column = frame.iloc[:, place]
         given = [None if null else value for value, null in zip(column, column.isna(), strict=True)]
         array = array_of_values(given, schema.field(name).type, name, widens)
-        table = table.add_column(place, name, array)
+        # A table without columns has no rows, to which none could be added.
+        table = table.add_column(place, name, array) if table.num_columns else pa.table({name: array})
     return table
 
 

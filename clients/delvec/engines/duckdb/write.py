@@ -124,7 +124,7 @@ def append(session: Session, data: Any, target: WriteTarget) -> list[AddFile]:
     complete = completion(session, reader.schema.names, target, checks)
     with DataFileWriter(target) as writer:
         # Check columns even without rows.
-        empty = [pa.array([], field.type) for field in reader.schema]
+        empty = [pa.nulls(0, field.type) for field in reader.schema]
         writer.write(complete(pa.RecordBatch.from_arrays(empty, schema=reader.schema)))
         for batch in reader:
             writer.write(complete(batch))

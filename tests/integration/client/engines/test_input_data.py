@@ -5,6 +5,7 @@ import pytest
 
 from delvec.engines.input_data import to_arrow, to_reader
 from delvec_kernel.errors import SchemaMismatch
+from delvec_kernel.schema.types import StructType
 
 ROWS = [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
 TABLE = pa.table({"id": [1, 2], "name": ["a", "b"]})
@@ -88,3 +89,8 @@ def test_what_is_not_tabular_is_refused(data, message):
 def test_mixed_types_in_a_column_are_refused(data):
     with pytest.raises(SchemaMismatch, match=r"cannot be converted to Arrow|have no common type"):
         to_arrow(data)
+
+
+def test_a_pandas_frame_of_nested_columns_alone_has_its_rows():
+    schema = StructType.from_arrow(pa.schema({"l": pa.list_(pa.int64())}))
+    assert to_arrow(pd.DataFrame({"l": [[1], None, []]}), schema)["l"].to_pylist() == [[1], None, []]
