@@ -5,11 +5,12 @@ Resolves names, expands stars, fills in defaults and checks types once for all e
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final
 
 from delvec_kernel.constraints.declared import DEFAULT, GENERATION, Generated
 from delvec_kernel.errors import BadRequest, DelvecError, InvalidPredicate, SchemaMismatch, UnknownColumn
-from delvec_kernel.expressions.expression import Expression, parse_expression
+from delvec_kernel.expressions.expression import Expression, column_expression, parse_expression
 from delvec_kernel.expressions.expression_kinds import NUMERIC_KINDS, column_path, kind_of_type
 from delvec_kernel.expressions.literals import literal
 from delvec_kernel.schema.column_paths import backticked
@@ -220,6 +221,8 @@ def _taken(
         tables.present.field(column.name).type if column.name in tables.present and "t" in readable else None
     )
     kind = tables.source.field(name).type
+    if not isinstance(kind, StructType) and not isinstance(column.type, StructType):
+        return column_expression("s", name, tables.source)
     text = _taken_text(("s", name), kind, ("t", column.name), kept, column.type)
     if text is None or (not evolves and not _same_fields(kind, column.type)):
         raise SchemaMismatch(
@@ -319,10 +322,12 @@ class _Tree:
     def __init__(self, where: str) -> None:
         self._where = where
         self.values: dict[tuple[str, ...], Expression] = {}
+        self._by_column: dict[str, list[tuple[str, ...]]] = {}
 
     def put(self, path: Sequence[StructField], value: Expression) -> None:
         names = tuple(each.name for each in path)
-        for other in self.values:
+        same_column = self._by_column.setdefault(names[0], [])
+        for other in same_column:
             shared = min(len(other), len(names))
             if other[:shared] == names[:shared]:
                 both = (
@@ -334,10 +339,11 @@ class _Tree:
                     f"{self._where} sets '{'.'.join(names)}' {both}; give each column once.",
                     column=".".join(names),
                 )
+        same_column.append(names)
         self.values[names] = value
 
     def below(self, path: tuple[str, ...]) -> bool:
-        return any(each[: len(path)] == path for each in self.values)
+        return any(each[: len(path)] == path for each in self._by_column.get(path[0], ()))
 
 
 def _updated(column: StructField, tree: _Tree, tables: Relations, where: str) -> Expression | None:
@@ -349,7 +355,8 @@ def _updated(column: StructField, tree: _Tree, tables: Relations, where: str) ->
         return _parsed(text, Relations(tables.target, tables.present, tables.source), ("t", "s"), where)
     if GENERATION in column.metadata:
         return None
-    return _column("t", path, tables) if column.name in tables.present else parse_expression("NULL", {})
+    kept = tables.present.get(column.name)
+    return _null() if kept is None else column_expression("t", kept.name, tables.present)
 
 
 def _inserted(column: StructField, tree: _Tree, tables: Relations, where: str) -> Expression | None:
@@ -357,7 +364,14 @@ def _inserted(column: StructField, tree: _Tree, tables: Relations, where: str) -
         return tree.values[(column.name,)]
     if _is_computed(column):
         return None
+    if column.metadata.get(DEFAULT) is None:
+        return _null()
     return _parsed(_default(column), tables, (), f"{where}, the default of column '{column.name}'")
+
+
+@cache
+def _null() -> Expression:
+    return parse_expression("NULL", {})
 
 
 def _is_computed(column: StructField) -> bool:
@@ -390,11 +404,6 @@ def _struct_text(path: tuple[str, ...], item: StructField, tree: _Tree, kept: Da
 def _kept(kind: DataType | None, name: str) -> DataType | None:
     """Return the present type of a field; None if schema evolution adds it."""
     return kind.field(name).type if isinstance(kind, StructType) and name in kind else None
-
-
-def _column(relation: str, path: Sequence[str], tables: Relations) -> Expression:
-    text = ".".join(backticked(each) for each in (relation, *path))
-    return parse_expression(text, tables.of(relation))
 
 
 def _dotted(path: Sequence[StructField]) -> str:

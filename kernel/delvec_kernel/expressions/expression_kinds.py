@@ -109,8 +109,8 @@ def column_type(path: tuple[str, ...], schema: StructType) -> DataType | None:
     """Return the type of a column or struct field, as spelled in the schema; None if there is none."""
     found: DataType | None = schema
     for name in path:
-        fields = found.fields if isinstance(found, StructType) else ()
-        found = next((field.type for field in fields if field.name == name), None)
+        field = found.get(name) if isinstance(found, StructType) else None
+        found = None if field is None or field.name != name else field.type
     return found
 
 

@@ -257,10 +257,9 @@ def _path(text: str, parts: Sequence[str], schema: StructType) -> list[str]:
     struct: Any = schema
     path: list[str] = []
     for part in parts:
-        fields: Sequence[StructField] = getattr(struct, "fields", ())
-        match = next((each for each in fields if each.name.lower() == part.lower()), None)
+        match = struct.get(part) if isinstance(struct, StructType) else None
         if match is None:
-            raise _unknown(text, parts, path, fields)
+            raise _unknown(text, parts, path, getattr(struct, "fields", ()))
         path.append(match.name)
         struct = match.type
     return path

@@ -231,6 +231,10 @@ class StructType:
                 f"column {name!r} does not exist; the table has {known}", column=name
             ) from None
 
+    def get(self, name: str) -> StructField | None:
+        """Return the column with that name, case-insensitive; None if there is none."""
+        return self._by_name.get(name.lower())
+
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and name.lower() in self._by_name
 

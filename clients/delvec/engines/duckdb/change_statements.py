@@ -23,8 +23,8 @@ from delvec.engines.row_changes import SOURCE, TARGET, Clause, RowChange
 from delvec.scan import Scan
 from delvec_kernel.errors import InvalidPredicate
 from delvec_kernel.expressions.expression import Expression
-from delvec_kernel.expressions.expression_kinds import column_path
-from delvec_kernel.schema.types import StructField, StructType
+from delvec_kernel.expressions.expression_kinds import column_type
+from delvec_kernel.schema.types import StructField, StructType, has_void
 
 __all__ = ["CLAUSE", "UNMATCHED", "ChangeStatements", "new_column", "old_column"]
 
@@ -271,25 +271,37 @@ class ChangeStatements:
     def _value(self, value: Expression | None, item: StructField) -> str:
         if value is None:
             return f"CAST(NULL AS {sql_type(item.type, mapped=False)})"
+        if value.kind in _ONLY:
+            return assigned("NULL", None, item.type, item.name)
         sql = expression_sql(value)
-        kind = None if value.kind in _ONLY else self._kinds[sql]
-        return assigned(sql, kind, item.type, item.name)
+        return sql if self._fits(value, item) else assigned(sql, self._kinds[sql], item.type, item.name)
+
+    def _fits(self, value: Expression, item: StructField) -> bool:
+        """Whether a value is a column of that very type."""
+        if value.path is None or column_type(value.path, self._relations) != item.type:
+            return False
+        return not has_void(item.type)
 
     def _types(self, connection: Any) -> Mapping[str, Any]:
         """Return the DuckDB types of all values, by their SQL, without reading rows."""
         values: dict[str, Expression] = {}
+        read: dict[str, set[str]] = {}
         for clause in self._change.clauses:
-            for value in clause.values:
-                if value is not None:
-                    self._check_exact(value)
-                    values.setdefault(expression_sql(value), value)
+            # A delete has no values.
+            for value, item in zip(clause.values, self._target.schema.fields, strict=False):
+                if value is None or value.kind in _ONLY or self._fits(value, item):
+                    continue
+                self._check_exact(value)
+                values.setdefault(expression_sql(value), value)
+                for name, columns in value.columns.items():
+                    read.setdefault(name, set()).update(columns)
+        if not values:
+            return {}
         relations = ", ".join(
-            f"(SELECT {_empty_columns(item.type)}) AS {item.name}"
+            f"(SELECT {_empty_columns(item.type.select(sorted(read.get(item.name, ()))))}) AS {item.name}"
             for item in self._relations.fields
             if isinstance(item.type, StructType)
         )
-        if not values:
-            return {}
         try:
             return dict(zip(values, _types_of(connection, values, relations), strict=True))
         except duckdb.Error:
@@ -341,8 +353,9 @@ def _first(rules: Iterable[_Rule]) -> str:
 
 def _is_plain(expression: Expression | None) -> bool:
     """Whether an expression is None or a plain column."""
-    path = None if expression is None else column_path(expression.root)
-    return expression is None or (path is not None and len(path) == 2)  # noqa: PLR2004 - relation and column
+    if expression is None:
+        return True
+    return expression.path is not None and len(expression.path) == 2  # noqa: PLR2004 - relation and column
 
 
 def _all_columns(scan: StructType, target: StructType) -> StructType:

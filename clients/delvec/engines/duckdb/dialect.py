@@ -7,6 +7,7 @@ as REAL, regular expressions are RE2's. Other syntax has not been compared with 
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from functools import cached_property
 from typing import Final
 
 from sqlglot import exp
@@ -127,7 +128,11 @@ class _Writer(Operands):
         super().__init__(schema, text)
         self._rename = rename
         self._relations = relations
-        self._writers: dict[type[exp.Expr], Callable[[exp.Expr], str]] = {
+
+    @cached_property
+    def _writers(self) -> Mapping[type[exp.Expr], Callable[[exp.Expr], str]]:
+        """How to write each kind of expression. Plain columns, which wide tables have by the thousand, do without."""
+        return {
             exp.And: lambda node: f"({self.write(node.this)} AND {self.write(node.expression)})",
             exp.Or: lambda node: f"({self.write(node.this)} OR {self.write(node.expression)})",
             exp.Not: lambda node: f"(NOT {self.write(node.this)})",
@@ -142,7 +147,6 @@ class _Writer(Operands):
             exp.HexString: lambda node: f"unhex({_quoted(node.name)})",
             exp.Literal: lambda node: _quoted(node.name) if node.is_string else node.name,
             exp.Column: lambda node: _identifier(self._rename.get(node.name, node.name)),
-            exp.Dot: self._dot,
             exp.Is: self._is,
             exp.In: self._in,
             exp.Between: self._between,
@@ -201,6 +205,8 @@ class _Writer(Operands):
             if self.kind(node.this) not in TEMPORAL:
                 self.refuse(node)
             return f"{_DATE_PARTS[cls]}({self.write(node.this)})"
+        if cls is exp.Dot:
+            return self._dot(node)
         writer = self._writers.get(cls)
         return writer(node) if writer else self.refuse(node)
 
@@ -212,7 +218,8 @@ class _Writer(Operands):
             self.refuse(node)
         if isinstance(node.this, exp.Column) and node.this.name in self._relations:
             column = _identifier(name.name)
-            return column if self._rename.get(node.this.name) == "" else f"{self.write(node.this)}.{column}"
+            relation = self._rename.get(node.this.name, node.this.name)
+            return f"{_identifier(relation)}.{column}" if relation else column
         return f"struct_extract({self.write(node.this)}, {_quoted(name.name)})"
 
     def _is(self, node: exp.Expr) -> str:

@@ -215,6 +215,7 @@ class NewRows:
         self._is_dry = dry_run
         self._clauses = clauses
         checks = RowChecks(target)
+        columns = target.schema.names
         numbered = {column.name for column in target.identity}
         self._columns: dict[int, list[int]] = {}
         self._complete: dict[int, Callable[[pa.RecordBatch], pa.RecordBatch]] = {}
@@ -223,10 +224,10 @@ class NewRows:
                 given = [
                     place
                     for place, value in enumerate(clause.values)
-                    if value is not None or target.schema.names[place] in numbered
+                    if value is not None or columns[place] in numbered
                 ]
                 self._columns[number] = given
-                names = [target.schema.names[place] for place in given]
+                names = [columns[place] for place in given]
                 self._complete[number] = completion(session, names, target, checks, replaces=True)
         self._writer = None if into else DataFileWriter(target)
         feeds = change_feed and not dry_run
