@@ -94,3 +94,18 @@ def test_rows_are_updated_and_merged(table):
 def test_queries_find_the_same_rows(lake, table, condition):
     found = lake.sql(f"SELECT id FROM delta.`{table.location}` WHERE {condition} AND id < 10")
     assert ids(pa.table(found)) == [0, 3]
+
+
+@pytest.mark.parametrize("engine", ["duckdb"], indirect=True)
+def test_relations_find_the_same_rows(table):
+    """Whatever the caller filters by, and however."""
+    relation = table.to_duckdb()
+    found = {}
+    for condition in CONDITIONS:
+        spelled = condition.replace("<=>", "IS NOT DISTINCT FROM")
+        found[condition] = ids(relation.filter(spelled).filter("id < 10").to_arrow_table())
+    assert found == CONDITIONS
+    joined = relation.filter("s IS NULL").project("id").set_alias("a")
+    others = relation.project("id AS other").set_alias("b")
+    assert ids(joined.join(others, "a.id = b.other").to_arrow_table()) == [0, 3]
+    assert relation.aggregate("count(*) FILTER (b IS NULL AND id < 10) AS n").fetchall() == [(2,)]

@@ -2,7 +2,8 @@
 
 DuckDB 2.0 applies a filter to a row group's bounds. If its least and greatest text are equal and the
 column has no dictionary, a condition that is true for NULL is taken as true for every row: of NULL and 'a', ``s IS NULL``
-finds both. Conditions inside a CASE are evaluated for each row.
+finds both. Conditions inside a CASE are evaluated for each row, and so are those on a column inside a CASE. The latter keeps all
+filters of the column out of the reader, so it is for queries whose conditions are not ours.
 """
 
 import re
@@ -12,9 +13,9 @@ from typing import Final
 from sqlglot import exp
 
 from delvec_kernel.expressions.expression_kinds import column_path, column_type
-from delvec_kernel.schema.types import PrimitiveType, StructType, leaves
+from delvec_kernel.schema.types import DataType, PrimitiveType, StructType, leaves
 
-__all__ = ["conjuncts", "may_accept_null_text", "mentions_null", "shielded"]
+__all__ = ["conjuncts", "has_text", "may_accept_null_text", "mentions_null", "shielded"]
 
 _TEXTS: Final = frozenset({PrimitiveType("string"), PrimitiveType("binary")})
 _COMPARISONS: Final = (
@@ -40,6 +41,11 @@ _ACCEPTING: Final = re.compile(
 def shielded(condition: str) -> str:
     """Return an equivalent condition that DuckDB evaluates for each row."""
     return f"CASE WHEN {condition} THEN TRUE END"
+
+
+def has_text(kind: DataType) -> bool:
+    """Whether a type is text or binary, or contains one at any depth."""
+    return not _TEXTS.isdisjoint(leaves(kind))
 
 
 def conjuncts(root: exp.Expr) -> Iterator[exp.Expr]:
@@ -91,4 +97,4 @@ def _is_text(column: exp.Expr, schema: StructType) -> bool:
         node = node.parent
     path = column_path(node)
     found = None if path is None else column_type(path, schema)
-    return found is None or not _TEXTS.isdisjoint(leaves(found))
+    return found is None or has_text(found)

@@ -23,13 +23,16 @@ from delvec.scan import Scan
 __all__ = ["arrow_relation", "check_files", "relation", "versions_read"]
 
 
-def relation(scan: Scan, columns: Sequence[str] | None, connection: Any = None) -> Any:
+def relation(
+    scan: Scan, columns: Sequence[str] | None, connection: Any = None, *, shields_text: bool = True
+) -> Any:
     """Return the live rows of a scan as a lazy relation.
 
     Args:
         scan: what to read.
         columns: which columns, in this order; all by default.
         connection: of the relation; by default a new in-memory connection with UTC as time zone.
+        shields_text: whether a condition on the relation may be true for NULL in a text or binary column.
 
     Raises:
         CorruptDeletionVector: or a subclass: a deletion vector cannot be read.
@@ -41,7 +44,7 @@ def relation(scan: Scan, columns: Sequence[str] | None, connection: Any = None) 
     connection = _opened(connection)
     try:
         with interruptible():
-            return _relation(scan, columns, connection)
+            return _relation(scan, columns, connection, shields_text=shields_text)
     except (duckdb.Error, OSError) as error:
         known = damage(error, scan)
         if known is None:
@@ -62,14 +65,14 @@ def check_files(scan: Scan) -> None:
                 raise known
 
 
-def _relation(scan: Scan, columns: Sequence[str] | None, connection: Any) -> Any:
+def _relation(scan: Scan, columns: Sequence[str] | None, connection: Any, *, shields_text: bool) -> Any:
     names = list(scan.schema.names if columns is None else columns)
     listed = ", ".join(quoted(name) for name in names)
     session = Session(connection)
     has_times = any(holds_times(scan.schema.field(name).type) for name in names)
     parts: list[str] = []
     # Users add filters later, so disable every pushdown that DuckDB gets wrong.
-    for source in sources(scan, names, filtered=names):
+    for source in sources(scan, names, filtered=names, shields_text=shields_text):
         session.mount(source)
         if has_times:
             session.check_calendar(scan, source)

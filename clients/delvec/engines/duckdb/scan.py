@@ -48,6 +48,7 @@ from delvec.engines.duckdb.lookup import (
     quoted,
     string_literal,
 )
+from delvec.engines.duckdb.pushed_filters import has_text
 from delvec.engines.duckdb.variant_footers import looks_shredded
 from delvec.engines.file_schemas import file_schemas, mismatch
 from delvec.engines.footers import rows_in
@@ -163,6 +164,7 @@ def sources(
     gone: Mapping[str, BitMap64] | None = None,
     positions: bool = False,
     within: Mapping[str, RowRanges] | None = None,
+    shields_text: bool = False,
 ) -> Iterator[ScanSource]:
     """Split a scan into parts that one statement each can read.
 
@@ -177,6 +179,8 @@ def sources(
         gone: more rows to leave out, by path.
         positions: also select ``FILE_INDEX``, ``FILE_HASH`` and ``ROW_INDEX``.
         within: the physical rows to read, by path, of files of which not all are. Files without any are left out.
+        shields_text: keep filters of text and binary columns out of the Parquet reader, for queries whose conditions are
+            not shielded one by one; see :mod:`~delvec.engines.duckdb.pushed_filters`.
 
     Raises:
         CorruptDeletionVector: or a subclass, naming the table, the version and the file.
@@ -188,7 +192,9 @@ def sources(
     fields = [field for field in scan.schema.fields if field.name in used]
     _check_types(scan, fields, predicate)
     for part, file_columns in _parts(scan, fields):
-        statement = _Statement(part, fields, filtered, file_columns, positions)
+        statement = _Statement(
+            part, fields, filtered, file_columns, positions=positions, shields_text=shields_text
+        )
         for piece, rows in _ranges(part, within or {}):
             yield from statement.sources(piece.files, rows, gone or {}, deletion_vectors=deletion_vectors)
 
@@ -344,6 +350,7 @@ class _Statement:
         filtered: names of those by which the rows are filtered.
         file_columns: how they are read from the files, by name.
         positions: whether positions are selected.
+        shields_text: as in :func:`sources`.
     """
 
     scan: Scan
@@ -351,6 +358,7 @@ class _Statement:
     filtered: frozenset[str]
     file_columns: _FileColumns
     positions: bool
+    shields_text: bool
 
     def sources(
         self,
@@ -386,6 +394,10 @@ class _Statement:
             ):
                 yield self._source(with_vector.slice(start, count), found[start : start + count], rows)
 
+    def _may_mislead(self, kind: DataType) -> bool:
+        """Return whether DuckDB gets filters that it pushes into the reader wrong for columns of a type."""
+        return isinstance(kind, StructType) or has_float(kind) or (self.shields_text and has_text(kind))
+
     def _source(
         self, files: pa.Table, bitmaps: Sequence[BitMap64] | None, rows: RowRanges | None
     ) -> ScanSource:
@@ -408,7 +420,7 @@ class _Statement:
                 value = looked_up(f"p{number}")
             else:
                 value = self.file_columns[item.name].value
-                if item.name in self.filtered and (isinstance(item.type, StructType) or has_float(item.type)):
+                if item.name in self.filtered and self._may_mislead(item.type):
                     value = whole(value)
                 if (stands_for := file_default(item)) is not None:
                     lookup[f"p{number}"] = files[stands_for].combine_chunks()
