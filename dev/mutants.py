@@ -115,6 +115,7 @@ SUBJECTS: Final = (
         [
             *(
                 "tests/unit/kernel/file_index/test_live_files.py",
+                "tests/unit/kernel/file_index/test_packed_files.py",
                 "tests/integration/service/store/test_file_index_engine.py",
                 "tests/unit/kernel/file_index/test_file_clustering.py",
             ),
@@ -147,7 +148,7 @@ SUBJECTS: Final = (
                 "tests/integration/service/commits/test_commit_loop.py",
             ),
             *(
-                "tests/integration/service/commits/test_races.py",
+                "tests/integration/service/commits/test_commit_race.py",
                 "tests/integration/service/commits/test_overwrite_watch.py",
                 "tests/integration/service/commits/test_commit.py",
                 "tests/integration/service/commits/test_group_commit.py",
@@ -174,12 +175,12 @@ SUBJECTS: Final = (
             ),
             *(
                 "tests/integration/service/commits/test_write_changes.py",
-                "tests/integration/service/commits/test_commit_refusals.py",
+                "tests/integration/service/commits/test_commit_checks.py",
             ),
             *(
                 "tests/integration/service/commits/test_change_files.py",
                 "tests/integration/service/commits/test_commit.py",
-                "tests/integration/service/commits/test_races.py",
+                "tests/integration/service/commits/test_commit_race.py",
                 "tests/integration/service/alter_table/test_alter.py",
                 "tests/integration/service/alter_table/test_drop_feature.py",
                 "tests/integration/service/commits/test_commits_by_id.py",
@@ -203,7 +204,7 @@ SUBJECTS: Final = (
         [
             *(
                 "tests/integration/client/dml/test_row_commands.py",
-                "tests/integration/client/test_delta_table.py",
+                "tests/integration/client/test_table.py",
             ),
             *(
                 "tests/integration/client/dml/test_found_rows.py",

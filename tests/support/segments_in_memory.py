@@ -2,6 +2,8 @@
 
 import pyarrow as pa
 
+from delvec_kernel.actions.actions import AddFile
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.file_index.engine import FileIndexEngine
 from delvec_kernel.file_index.file_counts import FileCounts
 from delvec_kernel.file_index.files import FILES_SCHEMA
@@ -97,3 +99,20 @@ def laid_out(files, sizes):
         members.append(LiveSegment(Segment.of(whole.slice(start, size), LOCATION)))
         start += size
     return LiveFiles(LOCATION, tuple(members), FileCounts.of(whole))
+
+
+def vector_of(number):
+    return None if number is None else Descriptor("u", f"{'x' * 20}", number, 40, number + 1)
+
+
+def live_file(path, number=None, rows=10, **others):
+    stats = None if rows is None else f'{{"numRecords":{rows}}}'
+    return AddFile(
+        path,
+        {"p": path[2]},
+        10 + rows if rows else 7,
+        20,
+        stats=stats,
+        deletion_vector=vector_of(number),
+        **others,
+    )

@@ -1,53 +1,30 @@
 """Live files against a dictionary model, over random histories, and through a store with nothing in memory."""
 
-import itertools
 import json
 import threading
 from contextlib import suppress
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support.segments_in_memory import LOCATION, SegmentsInMemory
+from tests.support.segments_in_memory import LOCATION, SegmentsInMemory, live_file, vector_of
 
-from delvec_kernel.actions.actions import AddFile
-from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.file_index import live_files, packed_files, segment
 from delvec_kernel.file_index import packed_files as path_index
 from delvec_kernel.file_index.column_bounds import known_columns, segment_bounds
 from delvec_kernel.file_index.engine import SERIAL
 from delvec_kernel.file_index.file_counts import FileCounts
 from delvec_kernel.file_index.files import add_from_row, batch_from_adds
-from delvec_kernel.file_index.live_files import LiveFiles, dead_rows
+from delvec_kernel.file_index.live_files import LiveFiles
 from delvec_kernel.file_index.packed_files import FileChange
-from delvec_kernel.file_index.segment import SEGMENT_ROWS, Segment, SegmentsLost, load_parts
+from delvec_kernel.file_index.segment import SEGMENT_ROWS, SegmentsLost, load_parts
 from delvec_kernel.schema.types import PrimitiveType, StructField, StructType
 
 PATHS = [f"p={number % 3}/f%20{number}.parquet" for number in range(30)]
-
-
-def _vector(number):
-    return None if number is None else Descriptor("u", f"{'x' * 20}", number, 40, number + 1)
-
-
-def _add(path, number=None, rows=10, **others):
-    stats = None if rows is None else f'{{"numRecords":{rows}}}'
-    return AddFile(
-        path,
-        {"p": path[2]},
-        10 + rows if rows else 7,
-        20,
-        stats=stats,
-        deletion_vector=_vector(number),
-        **others,
-    )
-
-
 _numbers = st.none() | st.integers(0, 3)
 _adds = st.builds(
-    _add,
+    live_file,
     st.sampled_from(PATHS),
     _numbers,
     st.none() | st.integers(0, 9),
@@ -120,7 +97,7 @@ def _replay(commits, rows, recent, search, looked_through):
         for adds, removes, stored in commits:
             changes = {}
             for path, number in removes.items():
-                vector = _vector(number)
+                vector = vector_of(number)
                 changes.setdefault(path, FileChange()).follow(None, vector, is_removed=True)
                 if path in model and model[path].deletion_vector == vector:
                     del model[path]
@@ -149,8 +126,8 @@ def _replay(commits, rows, recent, search, looked_through):
 
 
 def test_recently_changed_files_are_found_without_segments(monkeypatch):
-    live = LiveFiles.from_batches(iter([batch_from_adds([_add(path) for path in PATHS])]), LOCATION)
-    changed = replace(_add(PATHS[0]), size=77)
+    live = LiveFiles.from_batches(iter([batch_from_adds([live_file(path) for path in PATHS])]), LOCATION)
+    changed = replace(live_file(PATHS[0]), size=77)
     # Segments do not store dataChange.
     came = replace(changed, data_change=False)
     live = live.apply({PATHS[0]: FileChange.to(came), PATHS[1]: FileChange.to(None)})
@@ -169,54 +146,8 @@ def test_recently_changed_files_are_found_without_segments(monkeypatch):
     assert sorted(again.table["path"].to_pylist()) == sorted(PATHS[2:])
 
 
-def test_batches_become_full_segments_whatever_their_size():
-    adds = [_add(f"p=0/{number}") for number in range(2 * SEGMENT_ROWS + 5)]
-    whole = batch_from_adds(adds)
-    cuts = [0, 1, 1, 5000, 9000, 9001, SEGMENT_ROWS * 2, len(adds)]
-    parts = [whole.slice(start, end - start) for start, end in itertools.pairwise(cuts)]
-    live = LiveFiles.from_batches(iter(parts), LOCATION)
-    assert [member.num_rows for member in live.members] == [SEGMENT_ROWS, SEGMENT_ROWS, 5]
-    assert live.table["path"].to_pylist() == [add.path for add in adds]
-
-
-def test_many_small_commits_leave_few_segments_and_copy_few_rows(monkeypatch):
-    made = []
-    of = Segment.of
-    monkeypatch.setattr(Segment, "of", lambda batch, *where: made.append(batch.num_rows) or of(batch, *where))
-    live, count = LiveFiles(LOCATION), 300
-    for number in range(count):
-        add = _add(f"p=0/{number}")
-        live = live.apply({add.path: FileChange(add)})
-        assert len(live.members) <= 13
-    assert sum(made) <= 13 * count
-
-
-def test_a_commit_does_not_touch_the_segments_that_it_does_not_change():
-    live = LiveFiles.from_batches(
-        [batch_from_adds([_add(f"p=0/{n}") for n in range(4 * SEGMENT_ROWS)])], LOCATION
-    )
-    after = live.apply({"p=0/9000": FileChange(removed={None}), "p=0/new": FileChange(_add("p=0/new"))})
-    assert [member.segment for member in after.members[:4]] == [member.segment for member in live.members]
-    assert [member.dead.tolist() for member in after.members[:4]] == [[], [9000 - SEGMENT_ROWS], [], []]
-    assert after.members[4].num_rows == 1
-
-
-def test_segments_with_many_dead_rows_are_rewritten():
-    adds = [_add(f"p=0/{n}") for n in range(3 * SEGMENT_ROWS)]
-    live = LiveFiles.from_batches([batch_from_adds(adds)], LOCATION)
-    gone = {add.path: FileChange(removed={None}) for add in adds if int(add.path[4:]) % 3}
-    live = live.apply(gone)
-    assert [member.num_rows for member in live.members] == [SEGMENT_ROWS]
-    assert not len(live.members[0].dead)
-
-
-def test_dead_rows_survive_a_store():
-    dead = np.array([3, 500, 8191], np.uint16)
-    assert dead_rows(dead.tobytes()).tolist() == [3, 500, 8191]
-
-
 def test_only_requested_parts_are_read_from_the_store():
-    adds = [_add(f"p=0/{n}") for n in range(100)]
+    adds = [live_file(f"p=0/{n}") for n in range(100)]
     live = LiveFiles.from_batches([batch_from_adds(adds)], LOCATION)
     store = SegmentsInMemory()
     restored = store.restore(store.save(live), live.counts)
@@ -229,7 +160,7 @@ def test_only_requested_parts_are_read_from_the_store():
 
 
 def test_lookups_are_cached(monkeypatch):
-    live = LiveFiles.from_batches([batch_from_adds([_add(path) for path in PATHS])], LOCATION)
+    live = LiveFiles.from_batches([batch_from_adds([live_file(path) for path in PATHS])], LOCATION)
     found = live.find_all([*PATHS, "p=0/none"])
 
     def none(*_arguments):
@@ -237,36 +168,15 @@ def test_lookups_are_cached(monkeypatch):
 
     monkeypatch.setattr(packed_files.PackedFiles, "_look_up", none)
     assert live.find_all([*PATHS, "p=0/none"]) == found
-    changed = replace(_add(PATHS[0]), size=77)
+    changed = replace(live_file(PATHS[0]), size=77)
     after = live.apply({PATHS[0]: FileChange.to(changed), PATHS[1]: FileChange.to(None)})
     assert len(after.table) == len(PATHS) - 1  # folds everything into segments
     assert after.find_all(PATHS) == {**{path: found[path] for path in PATHS[2:]}, PATHS[0]: changed}
     assert live.find_all(PATHS) == {path: found[path] for path in PATHS}
 
 
-def test_files_of_many_segments_are_found_by_one_index(monkeypatch):
-    monkeypatch.setattr(packed_files, "SEGMENT_ROWS", 8)
-    adds = [_add(f"p=0/{number}") for number in range(40 * 8)]
-    live = LiveFiles.from_batches([batch_from_adds(adds)], LOCATION)
-    make, made = path_index.PathIndex.__init__, []
-
-    def noted(self, segments):
-        made.append(len(segments))
-        make(self, segments)
-
-    monkeypatch.setattr(path_index.PathIndex, "__init__", noted)
-    paths = [adds[number].path for number in (0, 77, 319)]
-    assert live.find_all([*paths, "p=0/none"]) == {add.path: add for add in adds if add.path in paths}
-    for number in range(5):
-        live = live.apply({adds[number].path: FileChange.to(None)})
-        _ = live.members
-        assert live.find(adds[number].path) is None
-        assert live.find(adds[100 + number].path) == adds[100 + number]
-    assert made == [40]
-
-
 def test_a_saved_segment_evicts_stored_parts_and_saves_only_new_ones():
-    live = LiveFiles.from_batches([batch_from_adds([_add(f"p=0/{n}") for n in range(100)])], LOCATION)
+    live = LiveFiles.from_batches([batch_from_adds([live_file(f"p=0/{n}") for n in range(100)])], LOCATION)
     (member,) = live.members
     before = member.segment.nbytes
     store = SegmentsInMemory()
@@ -284,7 +194,7 @@ def test_a_small_new_segment_is_encoded_once_it_is_saved(monkeypatch):
     encoded = []
     original = segment.encoded_parts
     monkeypatch.setattr(segment, "encoded_parts", lambda *args: encoded.append(1) or original(*args))
-    live = LiveFiles.from_batches([batch_from_adds([_add(f"p=0/{n}") for n in range(100)])], LOCATION)
+    live = LiveFiles.from_batches([batch_from_adds([live_file(f"p=0/{n}") for n in range(100)])], LOCATION)
     files = live.table.sort_by("path")
     assert live.find("p=0/7") is not None
     assert not encoded
@@ -297,7 +207,7 @@ def test_a_small_new_segment_is_encoded_once_it_is_saved(monkeypatch):
 
 def test_threads_that_encode_a_segment_while_it_is_saved_leave_nothing_unsaved(monkeypatch):
     engine = replace(SERIAL, encoding=threading.Lock())
-    (member,) = LiveFiles.from_batches([batch_from_adds([_add("p=0/a")])], LOCATION, engine).members
+    (member,) = LiveFiles.from_batches([batch_from_adds([live_file("p=0/a")])], LOCATION, engine).members
     original = segment.encoded_parts
     both = threading.Barrier(2)
 
@@ -315,7 +225,7 @@ def test_threads_that_encode_a_segment_while_it_is_saved_leave_nothing_unsaved(m
 
 
 def test_lost_parts_raise():
-    live = LiveFiles.from_batches([batch_from_adds([_add("p=0/a")])], LOCATION)
+    live = LiveFiles.from_batches([batch_from_adds([live_file("p=0/a")])], LOCATION)
     store = SegmentsInMemory()
     restored = store.restore(store.save(live), live.counts)
     store.records.clear()
@@ -335,7 +245,7 @@ def test_partition_values_round_trip():
         {"a": ""},
         {"a": "1", "b": "2"},
     ]
-    adds = [replace(_add(f"p=0/{n}"), partition_values=value) for n, value in enumerate(values)]
+    adds = [replace(live_file(f"p=0/{n}"), partition_values=value) for n, value in enumerate(values)]
     live = LiveFiles.from_batches([batch_from_adds(adds)], LOCATION)
     assert [dict(row) for row in live.table["partition_values"].to_pylist()] == values
     (parts,) = load_parts([live.members[0].segment], "partitions")
@@ -355,23 +265,11 @@ def test_live_row_counts(counts, rows):
     assert counts.num_rows == rows
 
 
-def test_who_looks_for_paths_once_makes_no_index(monkeypatch):
-    """As a plan does that finds a new commit; of a large table an index takes seconds."""
-    monkeypatch.setattr(packed_files, "SEGMENT_ROWS", 8)
-    adds = [_add(f"p=0/{number}") for number in range(40 * 8)]
-    live = LiveFiles.from_batches([batch_from_adds(adds)], LOCATION)
-    monkeypatch.setattr(path_index.PathIndex, "__init__", lambda *_: pytest.fail("an index is made"))
-    after = live.apply({adds[7].path: FileChange.to(None), "p=0/new": FileChange.to(_add("p=0/new"))})
-    assert sorted(after.table["path"].to_pylist()) == sorted(
-        [*(a.path for a in adds if a is not adds[7]), "p=0/new"]
-    )
-
-
 def test_bounds_of_segments_are_looked_up_once_per_version():
     stats = json.dumps(
         {"numRecords": 1, "minValues": {"id": 3}, "maxValues": {"id": 9}, "nullCount": {"id": 0}}
     )
-    adds = [replace(_add(f"p=0/{number}"), stats=stats) for number in range(20)]
+    adds = [replace(live_file(f"p=0/{number}"), stats=stats) for number in range(20)]
     live = LiveFiles.from_batches([batch_from_adds(adds)], LOCATION)
     store = SegmentsInMemory()
     (column,) = known_columns([("id",)], StructType((StructField("id", PrimitiveType("long")),)), ())
