@@ -8,6 +8,8 @@
 
 All but the errors is imported when it is first used: Spark's executors import parts of this package in every
 Python worker, and need neither HTTP nor SQL parsing.
+
+Tested in `tests/architecture/test_start.py`.
 """
 
 import importlib

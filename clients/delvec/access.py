@@ -1,4 +1,8 @@
-"""Permissions and the audit log of a service, for its administrators: ``lake.access``."""
+"""Permissions and the audit log of a service, for its administrators: ``lake.access``.
+
+Tested in `tests/integration/client/cli/test_access_command.py` and
+`tests/integration/service/auth/test_access.py`.
+"""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,7 @@
-"""Display of tables, metrics and history in notebooks; all text is escaped."""
+"""Display of tables, metrics and history in notebooks; all text is escaped.
+
+Tested in `tests/integration/client/test_notebooks.py`.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,7 @@
-"""Deletion vectors that the client writes, to files assigned by the service."""
+"""Deletion vectors that the client writes, to files assigned by the service.
+
+Tested in `tests/integration/client/dml/test_row_commands.py`.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""Converts conditions of pyarrow, deltalake and polars to Spark's SQL."""
+"""Converts conditions of pyarrow, deltalake and polars to Spark's SQL.
+
+Tested in `tests/integration/client/test_peer_names.py`.
+"""
 
 import json
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""The tasks of maintenance policies: decide whether a table needs one, and run it with the client's commands."""
+"""The tasks of maintenance policies: decide whether a table needs one, and run it with the client's commands.
+
+Tested in `tests/integration/client/test_maintenance.py`.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

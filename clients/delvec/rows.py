@@ -1,4 +1,7 @@
-"""Lazy rows: one version of a table, columns and a condition, and the formats to read them in."""
+"""Lazy rows: one version of a table, columns and a condition, and the formats to read them in.
+
+Tested in `tests/integration/client/test_reading.py` and `tests/integration/client/test_peer_names.py`.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

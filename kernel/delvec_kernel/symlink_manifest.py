@@ -2,6 +2,8 @@
 
 As written by delta-spark: ``_symlink_format_manifest[/column=value]/manifest``, with one file URI per line. Such readers
 support neither deletion vectors nor column mapping, so tables with either have no manifests.
+
+Tested in `tests/integration/client/test_symlink_manifests.py`.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping

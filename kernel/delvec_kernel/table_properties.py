@@ -1,4 +1,7 @@
-"""Table properties known to Delta: their values, the features they need, and who may set them."""
+"""Table properties known to Delta: their values, the features they need, and who may set them.
+
+Tested in `tests/unit/kernel/alter_table/test_properties.py` and `tests/unit/kernel/test_durations.py`.
+"""
 
 import difflib
 import re

@@ -1,4 +1,7 @@
-"""The application: assembles its parts, and manages their lifespan."""
+"""The application: assembles its parts, and manages their lifespan.
+
+Tested in `tests/integration/service/test_http.py`.
+"""
 
 import threading
 from collections.abc import AsyncIterator, Sequence

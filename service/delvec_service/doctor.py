@@ -1,4 +1,7 @@
-"""``delvec doctor``: checks whether this machine can run the service, and what to do if it cannot."""
+"""``delvec doctor``: checks whether this machine can run the service, and what to do if it cannot.
+
+Tested in `tests/integration/client/cli/test_doctor_command.py`.
+"""
 
 import difflib
 import os

@@ -1,6 +1,8 @@
 """The service's log: one JSON object per line, through the standard library's logging.
 
 Importing this configures nothing: in a process that embeds the service, its own logging configuration applies.
+
+Tested in `tests/integration/service/test_http.py`.
 """
 
 import logging

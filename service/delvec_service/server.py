@@ -1,4 +1,7 @@
-"""The service as listening processes: one or several workers, and a shutdown without failed requests."""
+"""The service as listening processes: one or several workers, and a shutdown without failed requests.
+
+Tested in `tests/chaos/test_rolling_restart.py` and `tests/integration/client/cli/test_cli.py`.
+"""
 
 import gc
 import os

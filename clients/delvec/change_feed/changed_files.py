@@ -2,6 +2,8 @@
 
 The plan lists a file once for each version that removed rows from it. If the removed rows are few, the file is read once and
 each row is repeated for its versions, by a lookup of its row index (:mod:`delvec.engines.repeated_rows`).
+
+Tested in `tests/integration/engines/test_changes.py`.
 """
 
 from collections.abc import Iterator, Mapping

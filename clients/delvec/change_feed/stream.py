@@ -3,6 +3,9 @@
 The engine stores a position, which says how far the stream has read; the service has no state of streams. A new stream has
 the position :data:`BEGINNING`. The next position records where the stream actually started, so that a repeated first step
 starts at the same place.
+
+Tested in `tests/integration/spark/test_spark_stream_source.py` and
+`tests/integration/spark/test_spark_stream_steps.py`.
 """
 
 from collections import Counter

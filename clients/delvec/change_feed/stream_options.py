@@ -1,4 +1,7 @@
-"""The name and the options of ``format("delvec")`` that more than the data source needs: versions and streams."""
+"""The name and the options of ``format("delvec")`` that more than the data source needs: versions and streams.
+
+Tested in `tests/integration/spark/test_spark_stream_source.py`.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

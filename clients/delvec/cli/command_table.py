@@ -2,6 +2,8 @@
 
 A command's module is imported when the command is run or its own help is asked for. ``delvec --help`` needs no more
 than this table.
+
+Tested in `tests/architecture/test_start.py` and `tests/integration/client/cli/test_cli.py`.
 """
 
 import copy

@@ -1,4 +1,7 @@
-"""Output of a command's rows: a table for people, JSON for programs, or a file."""
+"""Output of a command's rows: a table for people, JSON for programs, or a file.
+
+Tested in `tests/integration/client/cli/test_output.py`.
+"""
 
 import io
 import json

@@ -1,4 +1,7 @@
-"""Commands that inspect a table without reading its rows."""
+"""Commands that inspect a table without reading its rows.
+
+Tested in `tests/integration/client/cli/test_cli.py`.
+"""
 
 import json
 import sys

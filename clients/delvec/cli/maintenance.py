@@ -1,4 +1,7 @@
-"""Commands that maintain a table."""
+"""Commands that maintain a table.
+
+Tested in `tests/integration/client/cli/test_checkpoint_command.py` and `tests/integration/client/cli/test_cli.py`.
+"""
 
 import time
 from functools import partial

@@ -1,4 +1,7 @@
-"""``delvec policy`` and ``delvec maintain``: maintenance policies, and running them."""
+"""``delvec policy`` and ``delvec maintain``: maintenance policies, and running them.
+
+Tested in `tests/integration/client/test_maintenance.py`.
+"""
 
 import json
 import signal

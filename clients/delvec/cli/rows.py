@@ -1,4 +1,7 @@
-"""Commands that read and change rows."""
+"""Commands that read and change rows.
+
+Tested in `tests/integration/client/cli/test_cli.py`.
+"""
 
 import sys
 from dataclasses import asdict

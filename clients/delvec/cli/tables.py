@@ -1,4 +1,7 @@
-"""Commands that create, register, rename and list tables."""
+"""Commands that create, register, rename and list tables.
+
+Tested in `tests/integration/client/cli/test_cli.py`.
+"""
 
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias

@@ -1,4 +1,7 @@
-"""Appends: schema changes for new rows, and the data files with them."""
+"""Appends: schema changes for new rows, and the data files with them.
+
+Tested in `tests/integration/client/test_table.py` and `tests/integration/engines/test_own_rows.py`.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,8 @@
-"""Schema changes for new rows: added columns, widened types, or a replaced schema."""
+"""Schema changes for new rows: added columns, widened types, or a replaced schema.
+
+Tested in `tests/integration/engines/test_schema_evolution.py` and
+`tests/integration/engines/test_schemas.py`.
+"""
 
 import re
 from collections.abc import Iterator, Sequence

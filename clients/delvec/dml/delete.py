@@ -1,4 +1,7 @@
-"""DELETE by deletion vectors, by rewriting files, or by removing whole files."""
+"""DELETE by deletion vectors, by rewriting files, or by removing whole files.
+
+Tested in `tests/integration/client/dml/test_row_commands.py`.
+"""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""MERGE: resolves the clauses, plans the scan, runs the engine and commits."""
+"""MERGE: resolves the clauses, plans the scan, runs the engine and commits.
+
+Tested in `tests/integration/engines/test_merge.py`.
+"""
 
 import json
 from collections.abc import Mapping, Sequence

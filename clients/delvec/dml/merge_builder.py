@@ -1,4 +1,7 @@
-"""The clauses of a MERGE, as built by a user."""
+"""The clauses of a MERGE, as built by a user.
+
+Tested in `tests/integration/engines/test_merge.py` and `tests/unit/client/dml/test_schema_evolution.py`.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,7 @@
-"""Overwrites: replace all rows, those that match ``replaceWhere``, or whole partitions."""
+"""Overwrites: replace all rows, those that match ``replaceWhere``, or whole partitions.
+
+Tested in `tests/integration/engines/test_overwrite.py`.
+"""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,7 @@
-"""Definitions for CREATE TABLE and REPLACE TABLE."""
+"""Definitions for CREATE TABLE and REPLACE TABLE.
+
+Tested in `tests/integration/engines/test_definitions.py`.
+"""
 
 import json
 import os

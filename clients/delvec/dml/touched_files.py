@@ -2,6 +2,9 @@
 
 With a deletion vector, every later read still decodes the deleted rows; a rewrite pays once for the rows that stay. A file
 that loses more than ``delvec.rewriteThreshold`` of its rows (0.9 by default, 1 for never) is rewritten.
+
+Tested in `tests/integration/client/dml/test_row_commands.py` and
+`tests/integration/client/dml/test_found_rows.py`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

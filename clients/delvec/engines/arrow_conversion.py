@@ -4,6 +4,8 @@ Whether a value fits depends on the value, not on its type alone: a 64-bit colum
 column, and a ``double`` into a decimal column if no digit is lost. Nothing is rounded, truncated, parsed from text or
 converted between time zones, with one exception that mirrors the engines' session time zone: timestamps without time zone
 are taken as UTC in a ``timestamp`` column.
+
+Tested in `tests/unit/client/engines/test_parquet_writer.py` and `tests/integration/engines/test_schemas.py`.
 """
 
 from collections.abc import Iterator, Sequence

@@ -2,6 +2,8 @@
 
 With the row map, OPTIMIZE and concurrent DML do not conflict: a row deleted in an old file meanwhile is also
 deleted in the new one. The map comes from the rows actually read, and must cover all live rows before files are removed.
+
+Tested in `tests/unit/client/engines/test_read_rows.py` and `tests/integration/engines/test_optimize.py`.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,8 @@
-"""Opens a data file with pyarrow; errors name table, version and file."""
+"""Opens a data file with pyarrow; errors name table, version and file.
+
+Tested in `tests/unit/kernel/storage/test_parquet_footers.py` and
+`tests/integration/contract/test_refused_reads.py`.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -2,6 +2,8 @@
 
 The bitmaps of a DELETE may exceed the memory of the committing process: 100 million scattered rows take 200 MB. Above a
 limit, the rows of a file are written as its deletion vector at once, and only the descriptor is kept.
+
+Tested in `tests/integration/client/dml/test_found_rows.py`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -3,6 +3,8 @@
 Task t of n uses every n-th value of the sequence, starting with the t-th, so tasks need no coordination. If the number
 of tasks is unknown, n is large and tasks use blocks of consecutive values, so that fewer are skipped. The last value
 reached is returned as a tag of the files, which the command removes before it commits.
+
+Tested in `tests/integration/engines/test_given_columns.py`.
 """
 
 from collections.abc import Iterable, Sequence

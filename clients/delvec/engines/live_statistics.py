@@ -1,4 +1,7 @@
-"""Computes statistics of data files over their live rows, in this process for every engine."""
+"""Computes statistics of data files over their live rows, in this process for every engine.
+
+Tested in `tests/integration/client/dml/test_statistics.py`.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

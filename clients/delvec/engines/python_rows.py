@@ -5,6 +5,9 @@ schema gives the types at every depth; only columns and fields that the table la
 Arrow columns (:func:`~delvec.engines.arrow_conversion.cast_array`), with two exceptions: Python has only one type of
 floating-point numbers, so a float in a ``float`` column is rounded to the nearest; and values of several types in a column
 are converted type by type, because Arrow would take the first value's type for all.
+
+Tested in `tests/integration/client/engines/test_input_data.py` and
+`tests/integration/engines/test_rows_of_values.py`.
 """
 
 import datetime as dt

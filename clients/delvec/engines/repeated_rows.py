@@ -4,6 +4,8 @@ The column :data:`OCCURRENCES` of ``Scan.files`` lists for each file the row ind
 scan's schema that are not in files and differ by row. A row that is listed several times is returned several times. The
 files' deletion vectors mark the same rows, once each: readers apply them first, so that few rows need the lookup.
 rows left to look up.
+
+Tested in `tests/integration/engines/test_changes.py`.
 """
 
 from collections.abc import Mapping, Sequence

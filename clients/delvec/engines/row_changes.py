@@ -2,6 +2,8 @@
 
 The command resolves names, defaults and clauses once for all engines; the engine evaluates and writes. In all
 expressions, ``t`` is the table and ``s`` the source.
+
+Tested in `tests/integration/client/engines/duckdb/test_row_changes.py`.
 """
 
 from collections.abc import Callable, Mapping, Sequence

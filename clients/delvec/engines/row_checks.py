@@ -1,4 +1,7 @@
-"""Checks of new rows that need no SQL (NOT NULL, char and varchar lengths), and the constraints that do."""
+"""Checks of new rows that need no SQL (NOT NULL, char and varchar lengths), and the constraints that do.
+
+Tested in `tests/integration/engines/test_constraints.py`.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any

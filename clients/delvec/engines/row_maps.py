@@ -2,6 +2,8 @@
 
 Row maps let the commit rebase concurrent DML, as for a compaction that keeps the row order; see
 :mod:`delvec_kernel.transaction.row_maps`.
+
+Tested in `tests/integration/engines/test_cluster.py`.
 """
 
 import uuid

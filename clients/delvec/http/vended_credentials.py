@@ -1,4 +1,7 @@
-"""Short-lived object store credentials, issued by the service for one table each."""
+"""Short-lived object store credentials, issued by the service for one table each.
+
+Tested in `tests/integration/contract/test_credentials.py`.
+"""
 
 import os
 import threading

@@ -1,4 +1,7 @@
-"""Look-ups in Spark's catalog."""
+"""Look-ups in Spark's catalog.
+
+Tested in `tests/integration/spark/test_spark_delta_spark_api.py`.
+"""
 
 import re
 from dataclasses import dataclass

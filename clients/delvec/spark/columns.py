@@ -4,6 +4,8 @@ The service plans and records conditions as text, and PySpark has no public way 
 classic Spark is a tree of JVM objects, one of Connect a tree of Python objects; both are exact. Nodes without an SQL
 equivalent are refused: columns of a given DataFrame (``df.id`` does not say which table it belongs to), aliases, lambdas, Python
 functions, aggregates over distinct values. Prefer text.
+
+Tested in `tests/integration/spark/test_spark_delta_table.py`.
 """
 
 import datetime as dt

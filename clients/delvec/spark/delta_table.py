@@ -1,4 +1,8 @@
-"""``DeltaTable`` with delta-spark's names and arguments."""
+"""``DeltaTable`` with delta-spark's names and arguments.
+
+Tested in `tests/integration/spark/test_spark_delta_table.py` and
+`tests/integration/spark/test_spark_delta_spark_api.py`.
+"""
 
 # ruff: noqa: N802, N803, A002 - delta-spark's spelling is the point
 

@@ -1,4 +1,7 @@
-"""``DeltaMergeBuilder`` with delta-spark's names and arguments."""
+"""``DeltaMergeBuilder`` with delta-spark's names and arguments.
+
+Tested in `tests/integration/spark/test_spark_delta_table.py`.
+"""
 
 # ruff: noqa: N802, A002 - delta-spark's spelling is the point
 

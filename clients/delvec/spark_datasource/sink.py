@@ -3,6 +3,8 @@
 Spark runs the steps in separate processes: one on the driver creates the writer, which begins the transaction;
 tasks write final files; another one on the driver commits the files that tasks report. Only the two on the driver
 send requests. Files of a failed job carry the id of a transaction in the service's ledger.
+
+Tested in `tests/integration/spark/test_spark_sink.py`.
 """
 
 import json

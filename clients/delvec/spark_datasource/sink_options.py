@@ -1,4 +1,7 @@
-"""Options of ``df.write.format("delvec")`` and ``df.writeStream.format("delvec")``."""
+"""Options of ``df.write.format("delvec")`` and ``df.writeStream.format("delvec")``.
+
+Tested in `tests/integration/spark/test_spark_sink.py`.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace

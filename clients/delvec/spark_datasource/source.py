@@ -1,4 +1,7 @@
-"""``spark.read.format("delvec")``: the data source, and its readers of tables and of the change data feed."""
+"""``spark.read.format("delvec")``: the data source, and its readers of tables and of the change data feed.
+
+Tested in `tests/integration/spark/test_spark_source.py`.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -6,6 +6,8 @@ to the commit with their files.
 
 For each batch Spark creates the writer twice: once to send it to tasks, and once to commit. The first begins the
 transaction; the second receives it from the first task.
+
+Tested in `tests/integration/spark/test_spark_stream_sink.py`.
 """
 
 from collections.abc import Iterator, Sequence

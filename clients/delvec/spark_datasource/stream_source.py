@@ -5,6 +5,8 @@ The query's progress is only in its checkpoint, as positions; planning a batch a
 
 PySpark 4.2 and later pass the start and the limit of a batch. Earlier versions only ask for the newest
 offset: the reader remembers its position, and after a restart learns it from the empty range that Spark plans first.
+
+Tested in `tests/integration/spark/test_spark_stream_source.py`.
 """
 
 import math

@@ -3,6 +3,8 @@
 It begins in one driver process, tasks write its files, and another driver process commits it, so it is
 pickled. Tasks cannot evaluate Spark SQL: they evaluate constraints and generated columns with DuckDB if
 that is known to give Spark's result.
+
+Tested in `tests/integration/spark/test_spark_task_writes.py`.
 """
 
 import time

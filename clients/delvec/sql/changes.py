@@ -1,4 +1,7 @@
-"""DELETE, UPDATE, MERGE and INSERT as the commands of a table."""
+"""DELETE, UPDATE, MERGE and INSERT as the commands of a table.
+
+Tested in `tests/integration/client/sql/test_statements.py`.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace

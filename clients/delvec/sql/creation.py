@@ -1,4 +1,7 @@
-"""CREATE TABLE ... CLONE and CONVERT TO DELTA."""
+"""CREATE TABLE ... CLONE and CONVERT TO DELTA.
+
+Tested in `tests/integration/client/sql/test_statements.py`.
+"""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,7 @@
-"""OPTIMIZE, REORG TABLE, ANALYZE TABLE, VACUUM, RESTORE, FSCK REPAIR TABLE and GENERATE: statements about a table as a whole."""
+"""OPTIMIZE, REORG TABLE, ANALYZE TABLE, VACUUM, RESTORE, FSCK REPAIR TABLE and GENERATE: statements about a table as a whole.
+
+Tested in `tests/integration/client/sql/test_statements.py`.
+"""
 
 from typing import TYPE_CHECKING, Final, Literal
 

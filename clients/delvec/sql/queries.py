@@ -1,4 +1,7 @@
-"""Parses queries: finds the tables they read, and checks that they read nothing else."""
+"""Parses queries: finds the tables they read, and checks that they read nothing else.
+
+Tested in `tests/integration/client/sql/test_statements.py` and `tests/integration/contract/test_sql.py`.
+"""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping

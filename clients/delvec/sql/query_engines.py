@@ -1,4 +1,7 @@
-"""Runs queries on Spark, or on a DuckDB database that can only open the files of the tables it reads."""
+"""Runs queries on Spark, or on a DuckDB database that can only open the files of the tables it reads.
+
+Tested in `tests/integration/client/sql/test_statements.py`.
+"""
 
 import re
 import uuid

@@ -1,4 +1,7 @@
-"""Tables of a connection by name in Spark SQL, as temporary views of a session."""
+"""Tables of a connection by name in Spark SQL, as temporary views of a session.
+
+Tested in `tests/integration/spark/test_spark_views.py`.
+"""
 
 import warnings
 from collections.abc import Mapping, Sequence

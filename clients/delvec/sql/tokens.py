@@ -1,4 +1,7 @@
-"""A cursor over the tokens of a statement; errors have line and column."""
+"""A cursor over the tokens of a statement; errors have line and column.
+
+Tested in `tests/integration/client/sql/test_statements.py`.
+"""
 
 import re
 from collections.abc import Collection

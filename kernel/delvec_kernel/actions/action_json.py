@@ -1,4 +1,7 @@
-"""JSON of the log: parsing commit files, reading fields, and locating errors."""
+"""JSON of the log: parsing commit files, reading fields, and locating errors.
+
+Tested in `tests/unit/kernel/actions/test_actions.py` and `tests/unit/kernel/log/test_commit_file.py`.
+"""
 
 import json
 import math

@@ -1,4 +1,8 @@
-"""The complete definition of a table, as applied by CREATE TABLE and REPLACE TABLE."""
+"""The complete definition of a table, as applied by CREATE TABLE and REPLACE TABLE.
+
+Tested in `tests/unit/kernel/alter_table/test_creation.py` and
+`tests/integration/engines/test_definitions.py`.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,8 @@
-"""Checks of the columns and partition columns of tables that Delvec writes."""
+"""Checks of the columns and partition columns of tables that Delvec writes.
+
+Tested in `tests/unit/kernel/alter_table/test_columns.py` and
+`tests/unit/kernel/alter_table/test_creation.py`.
+"""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,8 @@
-"""The mutable metadata, protocol and domains to which changes are applied, and the table state they depend on."""
+"""The mutable metadata, protocol and domains to which changes are applied, and the table state they depend on.
+
+Tested in `tests/unit/kernel/alter_table/test_properties.py` and
+`tests/unit/kernel/alter_table/test_alteration.py`.
+"""
 
 import json
 from collections.abc import Callable, Mapping

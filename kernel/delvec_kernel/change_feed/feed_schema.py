@@ -2,6 +2,8 @@
 
 Values that are the same for all rows of a file are represented as partition values, so that file skipping and
 readers handle them without special cases.
+
+Tested in `tests/unit/kernel/change_feed/test_change_feed_schema.py`.
 """
 
 from collections.abc import Iterator, Mapping

@@ -2,6 +2,8 @@
 
 A position is the next file to read. The order of a version's files never changes, so that two positions
 always have the same files between them.
+
+Tested in `tests/integration/service/scans/test_additions.py`.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,7 @@
-"""The change data feed of one version, from its change data files or its file actions (PROTOCOL.md, "Change Data Files")."""
+"""The change data feed of one version, from its change data files or its file actions (PROTOCOL.md, "Change Data Files").
+
+Tested in `tests/integration/engines/test_changes.py`.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""Findings: violations of a table's invariants."""
+"""Findings: violations of a table's invariants.
+
+Tested in `tests/integration/service/maintenance/test_check.py`.
+"""
 
 import json
 from collections.abc import Iterator

@@ -1,6 +1,8 @@
 """Invariants of a converted Iceberg snapshot: its manifests and files, compared with its Delta version.
 
 All checks are columnar, over the entries of all manifests at once.
+
+Tested in `tests/integration/service/iceberg/test_published_check.py`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,6 +1,8 @@
 """Checks the invariants of a log, each version against the previous one (PROTOCOL.md, "Action Reconciliation").
 
 Unlike replay, which raises on invalid actions, this reports every problem and continues.
+
+Tested in `tests/integration/service/maintenance/test_check.py`.
 """
 
 import re

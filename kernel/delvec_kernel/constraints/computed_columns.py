@@ -1,4 +1,7 @@
-"""Columns that rows may omit: default, generated and identity columns (PROTOCOL.md)."""
+"""Columns that rows may omit: default, generated and identity columns (PROTOCOL.md).
+
+Tested in `tests/integration/engines/test_given_columns.py`.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -2,6 +2,8 @@
 
 As in delta-spark, a CHECK constraint or invariant is violated if false or NULL, a NOT NULL struct field also if
 the struct is NULL, and strings are never truncated or padded to fit ``char`` or ``varchar``.
+
+Tested in `tests/unit/kernel/constraints/test_constraints.py`.
 """
 
 import json

@@ -1,4 +1,8 @@
-"""Three-valued comparisons of bounds: comparison operators, IN and LIKE."""
+"""Three-valued comparisons of bounds: comparison operators, IN and LIKE.
+
+Tested in `tests/unit/kernel/data_skipping/test_skipping.py` and
+`tests/unit/kernel/data_skipping/test_skipping_rows.py`.
+"""
 
 import functools
 from collections.abc import Callable, Sequence

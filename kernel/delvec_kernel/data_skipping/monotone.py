@@ -1,6 +1,9 @@
 """Bounds of monotone expressions of a column: casts, dates of timestamps, prefixes.
 
 The expression's bounds are its values at the column's bounds.
+
+Tested in `tests/unit/kernel/data_skipping/test_skipping.py` and
+`tests/unit/kernel/data_skipping/test_skipping_rows.py`.
 """
 
 from collections.abc import Callable

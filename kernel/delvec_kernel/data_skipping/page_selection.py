@@ -2,6 +2,8 @@
 
 Pages of different columns begin at different rows. All their starts together split the file into stretches, each inside one
 page of every column, so that :mod:`~delvec_kernel.data_skipping.truth` can take stretches as files.
+
+Tested in `tests/integration/engines/test_page_pruning.py`.
 """
 
 import datetime as dt

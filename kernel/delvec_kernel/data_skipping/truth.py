@@ -3,6 +3,9 @@
 A predicate is evaluated once for all files over the bounds of their columns. SQL has three truth values, and the
 result says which of them may occur in each file; without bounds all three may. Every step keeps a superset, so a
 file is dropped only if TRUE cannot occur, and fully matches only if nothing else can.
+
+Tested in `tests/unit/kernel/data_skipping/test_skipping.py` and
+`tests/unit/kernel/data_skipping/test_skipping_rows.py`.
 """
 
 import functools

@@ -102,6 +102,8 @@
 An error is sent as ``{"error": {"message", "type", "code", "retryable", "details"}}``; :func:`from_wire`
 converts that back to the class that was raised. Concurrency errors have Delta's exception name as
 ``type``, so that programs written for delta-spark recognize them.
+
+Tested in `tests/architecture/test_documentation.py` and `tests/docs/test_error_pages.py`.
 """
 
 from delvec_kernel.errors.commits import (

@@ -1,4 +1,7 @@
-"""Commit requests that contradict the table, and conflicts with other commits."""
+"""Commit requests that contradict the table, and conflicts with other commits.
+
+Tested in `tests/architecture/test_documentation.py` and `tests/docs/test_error_pages.py`.
+"""
 
 from typing import Any
 

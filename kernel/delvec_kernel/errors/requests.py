@@ -1,4 +1,7 @@
-"""Requests that are invalid, not allowed, or refer to something that does not exist."""
+"""Requests that are invalid, not allowed, or refer to something that does not exist.
+
+Tested in `tests/architecture/test_documentation.py` and `tests/docs/test_error_pages.py`.
+"""
 
 from delvec_kernel.errors.root import DelvecError
 

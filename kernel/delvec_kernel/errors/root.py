@@ -1,4 +1,8 @@
-"""The root of the error classes, and their conversion from and to the wire format."""
+"""The root of the error classes, and their conversion from and to the wire format.
+
+Tested in `tests/architecture/test_documentation.py` and
+`tests/integration/client/http/test_service_client.py`.
+"""
 
 from collections.abc import Iterator
 from typing import Any, ClassVar

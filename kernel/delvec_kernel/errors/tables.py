@@ -1,4 +1,7 @@
-"""Tables that cannot be read or written: not supported, or damaged."""
+"""Tables that cannot be read or written: not supported, or damaged.
+
+Tested in `tests/architecture/test_documentation.py` and `tests/docs/test_error_pages.py`.
+"""
 
 from delvec_kernel.errors.root import DelvecError
 

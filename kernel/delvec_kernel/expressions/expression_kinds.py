@@ -1,4 +1,7 @@
-"""The kind of an expression's value, inferred from the expression and the schema."""
+"""The kind of an expression's value, inferred from the expression and the schema.
+
+Tested in `tests/unit/kernel/expressions/test_predicate.py`.
+"""
 
 from typing import Final
 

@@ -1,4 +1,7 @@
-"""Checks of what a predicate may contain, and of constructs that Spark parses differently."""
+"""Checks of what a predicate may contain, and of constructs that Spark parses differently.
+
+Tested in `tests/unit/kernel/expressions/test_predicate.py`.
+"""
 
 import difflib
 from collections.abc import Sequence

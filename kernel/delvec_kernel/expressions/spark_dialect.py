@@ -1,4 +1,8 @@
-"""sqlglot's Spark dialect, made stricter for predicates, and lists of Spark's functions."""
+"""sqlglot's Spark dialect, made stricter for predicates, and lists of Spark's functions.
+
+Tested in `tests/unit/kernel/expressions/test_predicate.py` and
+`tests/integration/spark/test_spark_expressions.py`.
+"""
 
 from typing import Final
 

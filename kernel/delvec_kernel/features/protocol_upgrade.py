@@ -2,6 +2,9 @@
 
 As in delta-spark, a protocol whose features are exactly those of a legacy version is written as that version; otherwise
 all features are listed, including those that its legacy version implied.
+
+Tested in `tests/unit/kernel/alter_table/test_properties.py` and
+`tests/unit/kernel/alter_table/test_table_change_histories.py`.
 """
 
 from collections.abc import Iterable, Mapping

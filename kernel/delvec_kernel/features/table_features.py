@@ -2,6 +2,8 @@
 
 A legacy protocol version lists no features but implies some (PROTOCOL.md, "Table Features"). A supported feature
 restricts writers only while it is in use. Unknown features are rejected by name.
+
+Tested in `tests/unit/kernel/features/test_features.py`.
 """
 
 import json

@@ -2,6 +2,8 @@
 
 Statistics are most of a checkpoint's bytes, and a plan needs only those of its predicate's columns. Segments use
 :class:`DeferredStatistics` as their source until :meth:`DeferredStatistics.complete` has read everything.
+
+Tested in `tests/integration/service/snapshots/test_statistics_backlog.py`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

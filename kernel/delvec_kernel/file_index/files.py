@@ -1,4 +1,7 @@
-"""Live files as Arrow: one row per active ``add`` action (PROTOCOL.md, "Add File and Remove File")."""
+"""Live files as Arrow: one row per active ``add`` action (PROTOCOL.md, "Add File and Remove File").
+
+Tested in `tests/unit/kernel/file_index/test_live_files.py`.
+"""
 
 import json
 import re

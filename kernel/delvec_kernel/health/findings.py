@@ -1,6 +1,8 @@
 """Health findings: each has an action, its gain, its cost, and the files affected.
 
 A finding is reported exactly if its command, by that command's own rules, would do something worthwhile.
+
+Tested in `tests/integration/service/scans/test_history_detail_health.py`.
 """
 
 from collections.abc import Mapping

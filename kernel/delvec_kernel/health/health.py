@@ -5,6 +5,8 @@ of the table's bytes that a full scan reads in vain; small files cost up to 40 p
 compaction would eliminate; deletion vector files that compaction would eliminate cost up to 20, relative to the number
 of data files; overlapping files of a clustered table up to 20, by the share that each lookup opens in vain; commits
 without a checkpoint up to 20.
+
+Tested in `tests/integration/service/scans/test_history_detail_health.py`.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,7 @@
-"""Files removed from a table that may still be in storage, according to the tombstones in its log."""
+"""Files removed from a table that may still be in storage, according to the tombstones in its log.
+
+Tested in `tests/integration/service/scans/test_history_detail_health.py`.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""Data files and their deletes as ``data_file`` structs of manifests."""
+"""Data files and their deletes as ``data_file`` structs of manifests.
+
+Tested in `tests/integration/service/iceberg/test_conversion.py`.
+"""
 
 import struct
 from collections.abc import Iterator, Sequence

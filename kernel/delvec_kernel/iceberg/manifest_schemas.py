@@ -1,4 +1,7 @@
-"""The Avro schemas of manifests and manifest lists, with the names and field ids of the Iceberg specification."""
+"""The Avro schemas of manifests and manifest lists, with the names and field ids of the Iceberg specification.
+
+Tested in `tests/integration/service/iceberg/test_conversion.py`.
+"""
 
 from typing import Any
 

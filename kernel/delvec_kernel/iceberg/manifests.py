@@ -2,6 +2,8 @@
 
 Entries are plain dictionaries with the file's field names, so that a kept entry is copied unchanged into the next manifest.
 Fields that entries inherit (snapshot, sequence numbers, first row id) are filled in on reading.
+
+Tested in `tests/integration/service/iceberg/test_conversion.py`.
 """
 
 import json

@@ -2,6 +2,8 @@
 
 Metrics that the statistics cannot support are omitted, as Iceberg allows. Bounds are outer bounds already
 (:mod:`delvec_kernel.statistics.bounds`).
+
+Tested in `tests/integration/service/iceberg/test_conversion.py`.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,6 +1,8 @@
 """Partition specs of Delta tables, which use identity transforms, and partition values in Avro's types.
 
 Values are as stored in manifests (days, microseconds, unscaled bytes of decimals), since Python's dates end in year 9999.
+
+Tested in `tests/integration/service/iceberg/test_conversion.py`.
 """
 
 import re

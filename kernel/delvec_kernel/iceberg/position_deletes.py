@@ -2,6 +2,8 @@
 
 A file may hold the deletes of many data files. Manifests do not say which, so its footer lists them, with the deletion
 vectors that the rows are from.
+
+Tested in `tests/unit/kernel/iceberg/test_delete_formats.py`.
 """
 
 import json

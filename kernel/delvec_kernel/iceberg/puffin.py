@@ -2,6 +2,8 @@
 
 A blob of type ``deletion-vector-v1`` equals a framed deletion vector in a Delta file, byte for byte: size, magic number,
 bitmap and CRC-32. Blobs are therefore copied without decoding.
+
+Tested in `tests/unit/kernel/iceberg/test_delete_formats.py`.
 """
 
 import json

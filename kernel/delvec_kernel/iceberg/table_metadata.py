@@ -2,6 +2,8 @@
 
 It also records the progress of the conversion: the converted Delta version is a table property, and part of every
 snapshot's summary.
+
+Tested in `tests/integration/service/iceberg/test_conversion.py`.
 """
 
 import json

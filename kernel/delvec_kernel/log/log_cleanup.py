@@ -2,6 +2,8 @@
 
 Keeps everything that readers of the oldest retained version need, and all files with unknown names. In doubt (a gap, a
 checkpoint without its commit, a missing timestamp) nothing is deleted.
+
+Tested in `tests/integration/service/maintenance/test_log_cleanup.py`.
 """
 
 import re

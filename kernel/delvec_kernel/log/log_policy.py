@@ -1,4 +1,8 @@
-"""Log settings from table properties: checkpoint interval and format, and retention."""
+"""Log settings from table properties: checkpoint interval and format, and retention.
+
+Tested in `tests/integration/service/maintenance/test_log_cleanup.py` and
+`tests/integration/service/maintenance/test_log_maintenance.py`.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

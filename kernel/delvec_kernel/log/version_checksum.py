@@ -2,6 +2,9 @@
 
 Readers may verify replay against them, and delta-spark derives the next checksum from the previous one. A missing
 checksum is legal; a wrong one is not.
+
+Tested in `tests/integration/service/snapshots/test_version_checksums.py` and
+`tests/integration/service/maintenance/test_log_maintenance.py`.
 """
 
 import json

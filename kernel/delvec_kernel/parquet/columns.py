@@ -1,6 +1,8 @@
 """The primitive top-level columns of a Parquet file, with the types by which their bounds can be understood.
 
 parquet.thrift, SchemaElement; https://github.com/apache/parquet-format/blob/master/LogicalTypes.md
+
+Tested in `tests/unit/kernel/parquet/test_page_index.py`.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,9 @@
 """Pages of column chunks, validated while their bytes are copied, and the indexes that locate them.
 
 Some readers tolerate a footer that ends a chunk in the middle of a page, but none could read a copy of such a chunk.
+
+Tested in `tests/integration/contract/test_row_group_copy.py` and
+`tests/integration/engines/test_row_group_copy.py`.
 """
 
 from typing import Final

@@ -2,6 +2,8 @@
 
 Thrift libraries (thrift, thriftpy2, fastparquet) build objects from their version of parquet.thrift. They drop unknown
 fields or forget the width of integers, so rewriting a footer with them loses what newer writers put there.
+
+Tested in `tests/unit/kernel/parquet/test_footer.py` and `tests/unit/kernel/parquet/test_page_index.py`.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,7 @@
-"""The types of a Delta schema, with conversion from and to schema JSON and Arrow (PROTOCOL.md, "Schema Serialization Format")."""
+"""The types of a Delta schema, with conversion from and to schema JSON and Arrow (PROTOCOL.md, "Schema Serialization Format").
+
+Tested in `tests/unit/kernel/schema/test_delta_types.py`.
+"""
 
 import json
 import re

@@ -1,4 +1,8 @@
-"""A table at one version."""
+"""A table at one version.
+
+Tested in `tests/unit/kernel/snapshot/test_replay.py` and
+`tests/integration/service/snapshots/test_loader.py`.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

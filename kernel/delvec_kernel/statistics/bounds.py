@@ -3,6 +3,9 @@
 PROTOCOL.md, "Per-file Statistics". Bounds are outer bounds: they may be wider than the data, never narrower. What a writer
 states becomes bounds in one place, :func:`stated_bounds`, whether it is in a log, in a checkpoint's typed columns or in an
 Iceberg table's metrics; :mod:`~delvec_kernel.statistics.outer_bounds` knows what writers lose.
+
+Tested in `tests/unit/kernel/statistics/test_typed_statistics.py` and
+`tests/unit/kernel/data_skipping/test_skipping.py`.
 """
 
 import json

@@ -1,6 +1,9 @@
 """The JSON of statistics: numbers with all their digits, and bounds of types that JSON lacks.
 
 PROTOCOL.md, "Per-file Statistics".
+
+Tested in `tests/unit/kernel/statistics/test_statistics.py` and
+`tests/unit/kernel/statistics/test_merged_statistics.py`.
 """
 
 import json

@@ -1,4 +1,7 @@
-"""Bounds of a predicate literal in the type of the column it is compared with."""
+"""Bounds of a predicate literal in the type of the column it is compared with.
+
+Tested in `tests/unit/kernel/data_skipping/test_skipping.py`.
+"""
 
 import datetime as dt
 import math

@@ -1,4 +1,7 @@
-"""Resolves file locations: to local paths, or to obstore stores and keys."""
+"""Resolves file locations: to local paths, or to obstore stores and keys.
+
+Tested in `tests/integration/contract/test_files.py` and `tests/integration/contract/test_refused_reads.py`.
+"""
 
 import errno
 import os

@@ -6,6 +6,9 @@ have, so local locations use plain files.
 Every function works relative to an open directory (:func:`opened_directory`) and does not follow links in the names it
 takes. The operating system reports where an open directory really is, so links out of a table are detected whenever they
 were created; checking a path before using it would leave a race.
+
+Tested in `tests/integration/contract/test_commit_storage.py` and
+`tests/integration/contract/test_unusable_files.py`.
 """
 
 import errno

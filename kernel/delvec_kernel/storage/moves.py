@@ -2,6 +2,8 @@
 
 On local disk a file is durably linked to its new name before it loses the old one; object stores copy, then delete. An
 interrupted move leaves a file under both names, and repeating the call completes it.
+
+Tested in `tests/integration/contract/test_trees.py`.
 """
 
 import os

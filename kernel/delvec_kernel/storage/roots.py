@@ -1,4 +1,7 @@
-"""Allowed roots: the directories and buckets that must contain all tables and the files their logs reference."""
+"""Allowed roots: the directories and buckets that must contain all tables and the files their logs reference.
+
+Tested in `tests/integration/engines/test_roots.py` and `tests/integration/service/test_confinement.py`.
+"""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence

@@ -2,6 +2,8 @@
 
 A shallow clone refers to the source's data files and deletion vectors by absolute paths. Rows get new row ids, and
 properties about the source's own history are not copied.
+
+Tested in `tests/integration/client/test_clone.py`.
 """
 
 import uuid

@@ -2,6 +2,8 @@
 
 A version has either row-level DELETEs only or blind appends only: streaming readers that skip versions with changes would
 otherwise lose appends that share one with deletes. No other operations are grouped.
+
+Tested in `tests/unit/kernel/transaction/test_group.py`.
 """
 
 import json

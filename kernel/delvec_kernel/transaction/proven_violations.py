@@ -1,6 +1,8 @@
 """New files that certainly violate constraints, according to their statistics and partition values.
 
 A second line of defence after the engines, which check each row. Only proof counts, so files without statistics pass.
+
+Tested in `tests/unit/kernel/transaction/test_violations.py`.
 """
 
 import json

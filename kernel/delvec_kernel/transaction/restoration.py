@@ -2,6 +2,8 @@
 
 Files are compared by path and deletion vector, columnar; only differences become actions. As in delta-spark, some things
 are never restored: table features, high-water marks of identity columns and row tracking, column ids.
+
+Tested in `tests/integration/service/alter_table/test_restore.py`.
 """
 
 import json

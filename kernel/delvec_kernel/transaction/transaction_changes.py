@@ -1,4 +1,8 @@
-"""A transaction as requested: what it read, and what it changes."""
+"""A transaction as requested: what it read, and what it changes.
+
+Tested in `tests/unit/kernel/transaction/test_commit_builder.py` and
+`tests/unit/kernel/transaction/test_rebase.py`.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,8 @@
-"""The result of the conflict check: passed, with the rebased changes, or a conflict that explains itself."""
+"""The result of the conflict check: passed, with the rebased changes, or a conflict that explains itself.
+
+Tested in `tests/unit/kernel/transaction/test_rebase.py` and
+`tests/unit/kernel/transaction/test_conflict_checker.py`.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,8 @@
-"""A winning commit's actions by kind, and the files from which the current transaction removes rows."""
+"""A winning commit's actions by kind, and the files from which the current transaction removes rows.
+
+Tested in `tests/unit/kernel/transaction/test_conflict_checker.py` and
+`tests/unit/kernel/transaction/test_rebase.py`.
+"""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence

@@ -2,6 +2,8 @@
 
 Envelope fields are kebab-case; Delta actions, descriptors and metrics keep Delta's spelling.
 The service converts these to its domain classes.
+
+Tested in `tests/integration/service/test_openapi_conformance.py`.
 """
 
 from delvec_kernel.wire.access import (

@@ -1,4 +1,7 @@
-"""Access control: bearer tokens, and roles granted on tables, name patterns and namespaces."""
+"""Access control: bearer tokens, and roles granted on tables, name patterns and namespaces.
+
+Tested in `tests/integration/service/auth/test_access.py`.
+"""
 
 from typing import Annotated, Final, Literal, TypeAlias
 

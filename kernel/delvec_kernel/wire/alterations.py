@@ -1,4 +1,7 @@
-"""ALTER TABLE: the changes in a request, which are committed together, and the response."""
+"""ALTER TABLE: the changes in a request, which are committed together, and the response.
+
+Tested in `tests/integration/service/alter_table/test_alter.py`.
+"""
 
 from typing import Annotated, Literal, TypeAlias
 

@@ -1,4 +1,7 @@
-"""DELETE, UPDATE and OPTIMIZE run by the service."""
+"""DELETE, UPDATE and OPTIMIZE run by the service.
+
+Tested in `tests/integration/service/test_dml.py`.
+"""
 
 from typing import Annotated, Literal, TypeAlias
 

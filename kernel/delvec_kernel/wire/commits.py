@@ -1,4 +1,8 @@
-"""Transactions: beginning, allocating deletion vectors, committing."""
+"""Transactions: beginning, allocating deletion vectors, committing.
+
+Tested in `tests/integration/service/commits/test_commit.py` and
+`tests/integration/service/commits/test_commit_checks.py`.
+"""
 
 from typing import Annotated, Literal
 

@@ -1,4 +1,8 @@
-"""The health of one table, of all tables, and over time."""
+"""The health of one table, of all tables, and over time.
+
+Tested in `tests/integration/service/scans/test_history_detail_health.py` and
+`tests/integration/service/api/test_health_list.py`.
+"""
 
 from datetime import datetime
 from typing import Literal

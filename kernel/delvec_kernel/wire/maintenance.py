@@ -1,4 +1,8 @@
-"""Checkpoints, checks, VACUUM, RESTORE, repair, conversion to Iceberg, and the service's configuration."""
+"""Checkpoints, checks, VACUUM, RESTORE, repair, conversion to Iceberg, and the service's configuration.
+
+Tested in `tests/integration/service/api/test_maintenance_plan.py` and
+`tests/integration/service/maintenance/test_log_maintenance.py`.
+"""
 
 from typing import Annotated, Literal, TypeAlias
 

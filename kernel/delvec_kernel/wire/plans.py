@@ -1,4 +1,7 @@
-"""Scan plans: the files to read, for snapshots, the change data feed and streams."""
+"""Scan plans: the files to read, for snapshots, the change data feed and streams.
+
+Tested in `tests/integration/service/scans/test_plan.py`.
+"""
 
 from typing import Annotated, Any, Literal
 

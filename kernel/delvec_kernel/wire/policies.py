@@ -1,4 +1,7 @@
-"""Maintenance policies, in the format of the catalogs' policy APIs, and their runs."""
+"""Maintenance policies, in the format of the catalogs' policy APIs, and their runs.
+
+Tested in `tests/integration/service/api/test_policies.py`.
+"""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias

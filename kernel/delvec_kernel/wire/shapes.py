@@ -2,6 +2,8 @@
 
 Every string, list and map in a request has a limit, and validation of a list stops at the first error, so that the time to
 reject a request does not depend on the number of errors in it.
+
+Tested in `tests/integration/service/test_limits.py` and `tests/integration/contract/test_requests.py`.
 """
 
 import base64

@@ -1,4 +1,7 @@
-"""Tables: registration, creation, clones, snapshots, details and history."""
+"""Tables: registration, creation, clones, snapshots, details and history.
+
+Tested in `tests/integration/service/tables/test_tables.py`.
+"""
 
 from typing import Annotated, Any, Final, Literal, TypeAlias
 

@@ -2,6 +2,8 @@
 
 It is planned from the newest version, and again if another commit touched one of its files in the meantime: the right
 fix for a file depends on everything that was done to it.
+
+Tested in `tests/integration/client/test_repair.py`.
 """
 
 import uuid

@@ -1,6 +1,9 @@
 """Commits that must precede a table change; each is a valid version by itself.
 
 They are derived from the table's current state, so that the next preparation continues an interrupted one.
+
+Tested in `tests/integration/service/alter_table/test_row_tracking.py` and
+`tests/integration/service/alter_table/test_drop_feature.py`.
 """
 
 import time

@@ -1,4 +1,7 @@
-"""``/v1/tokens``, ``/v1/grants`` and ``/v1/access``: bearer tokens, and what principals are allowed to do."""
+"""``/v1/tokens``, ``/v1/grants`` and ``/v1/access``: bearer tokens, and what principals are allowed to do.
+
+Tested in `tests/integration/service/auth/test_access.py`.
+"""
 
 from datetime import UTC, datetime
 from typing import Annotated, ClassVar

@@ -1,4 +1,7 @@
-"""``/v1/audit``: who changed what, and which requests were denied."""
+"""``/v1/audit``: who changed what, and which requests were denied.
+
+Tested in `tests/integration/service/auth/test_audit.py`.
+"""
 
 from typing import Annotated
 

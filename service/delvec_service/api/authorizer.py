@@ -1,6 +1,8 @@
 """Authentication and authorization of every request: its token, its access rule, and whether it is allowed.
 
 The authorizer is in front of the whole application, so that the rules also apply to whatever is added to it.
+
+Tested in `tests/integration/service/auth/test_access.py` and `tests/integration/service/auth/test_rules.py`.
 """
 
 import asyncio

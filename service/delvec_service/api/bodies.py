@@ -1,4 +1,8 @@
-"""Request bodies: read within limits of size and time, parsed and validated off the event loop."""
+"""Request bodies: read within limits of size and time, parsed and validated off the event loop.
+
+Tested in `tests/integration/service/test_limits.py` and
+`tests/integration/service/commits/test_text_in_commits.py`.
+"""
 
 import asyncio
 import json

@@ -1,4 +1,7 @@
-"""``…/transactions`` and ``…/commits``: begin a transaction, commit it, and read the actions of one version."""
+"""``…/transactions`` and ``…/commits``: begin a transaction, commit it, and read the actions of one version.
+
+Tested in `tests/integration/service/commits/test_commit.py`.
+"""
 
 import dataclasses
 import json

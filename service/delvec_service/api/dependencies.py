@@ -1,4 +1,7 @@
-"""Dependencies of handlers: the running service, and the table that a URL names."""
+"""Dependencies of handlers: the running service, and the table that a URL names.
+
+Tested in `tests/integration/service/test_http.py`.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias

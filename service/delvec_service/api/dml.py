@@ -1,4 +1,7 @@
-"""``…/delete``, ``…/update`` and ``…/optimize``: commands that the service runs itself."""
+"""``…/delete``, ``…/update`` and ``…/optimize``: commands that the service runs itself.
+
+Tested in `tests/integration/service/test_dml.py`.
+"""
 
 from typing import Final
 

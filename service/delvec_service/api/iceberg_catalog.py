@@ -1,6 +1,8 @@
 """``/iceberg/v1``: the read side of Iceberg's REST catalog (open-api/rest-catalog-open-api.yaml of Apache Iceberg).
 
 Iceberg has its own OpenAPI document, from which clients are generated, so Delvec's does not list these routes.
+
+Tested in `tests/integration/service/test_iceberg_catalog.py`.
 """
 
 import json

@@ -1,4 +1,7 @@
-"""``/metrics``: metrics of the service, in Prometheus and OpenMetrics format."""
+"""``/metrics``: metrics of the service, in Prometheus and OpenMetrics format.
+
+Tested in `tests/integration/service/test_metrics.py`.
+"""
 
 import asyncio
 from datetime import UTC, datetime

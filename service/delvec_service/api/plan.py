@@ -1,4 +1,7 @@
-"""``…/plan``: the files that a scan has to read, as JSON pages or as one Arrow stream."""
+"""``…/plan``: the files that a scan has to read, as JSON pages or as one Arrow stream.
+
+Tested in `tests/integration/service/scans/test_plan.py`.
+"""
 
 import base64
 import io

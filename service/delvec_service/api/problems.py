@@ -1,4 +1,7 @@
-"""Errors as HTTP answers: one envelope for all of them, and their descriptions in OpenAPI."""
+"""Errors as HTTP answers: one envelope for all of them, and their descriptions in OpenAPI.
+
+Tested in `tests/integration/service/test_http.py`.
+"""
 
 import json
 import math

@@ -2,6 +2,8 @@
 
 The page is generated here from the OpenAPI document, without JavaScript and without other servers: it also works
 without access to a CDN, and no page of a service with tokens should run code from one.
+
+Tested in `tests/integration/service/test_reference.py`.
 """
 
 import base64

@@ -2,6 +2,8 @@
 
 :class:`Mutation` is the class of every route that changes something, except commits, which search the log and use the
 parts of this module directly.
+
+Tested in `tests/integration/service/commits/test_idempotency.py`.
 """
 
 import asyncio

@@ -1,4 +1,7 @@
-"""What surrounds every request: its id, log line, authorization, size limit, and the handling of unexpected errors."""
+"""What surrounds every request: its id, log line, authorization, size limit, and the handling of unexpected errors.
+
+Tested in `tests/integration/service/test_http.py` and `tests/integration/service/test_limits.py`.
+"""
 
 import re
 import time

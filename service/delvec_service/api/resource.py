@@ -2,6 +2,8 @@
 
 FastAPI uses pydantic to work out the parameters and answers of a route when the route is built, once for a router and
 again for the application that includes it. For all routes together that was a quarter of the startup time.
+
+Tested in `tests/architecture/test_start.py`.
 """
 
 import threading

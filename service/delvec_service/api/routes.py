@@ -1,4 +1,7 @@
-"""How a request becomes a call of its handler: validated, in its lane, with a deadline."""
+"""How a request becomes a call of its handler: validated, in its lane, with a deadline.
+
+Tested in `tests/integration/service/test_http.py` and `tests/integration/service/api/test_lanes.py`.
+"""
 
 import difflib
 import functools

@@ -1,4 +1,7 @@
-"""``/v1/tables``: register, create, list, find and unregister tables."""
+"""``/v1/tables``: register, create, list, find and unregister tables.
+
+Tested in `tests/integration/service/tables/test_tables.py`.
+"""
 
 import uuid
 from typing import Annotated

@@ -1,4 +1,8 @@
-"""``…/vacuum``: delete files that nothing refers to any more."""
+"""``…/vacuum``: delete files that nothing refers to any more.
+
+Tested in `tests/integration/service/vacuum/test_vacuum.py` and
+`tests/integration/service/vacuum/test_quarantine.py`.
+"""
 
 from typing import Annotated, Final, Literal
 

@@ -1,4 +1,7 @@
-"""Tokens and grants as this process knows them: in memory, and compared with the database every few seconds."""
+"""Tokens and grants as this process knows them: in memory, and compared with the database every few seconds.
+
+Tested in `tests/integration/service/auth/test_access.py`.
+"""
 
 import hashlib
 import secrets

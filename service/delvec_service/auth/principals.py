@@ -1,4 +1,7 @@
-"""Principals: the senders of requests, and what their grants allow."""
+"""Principals: the senders of requests, and what their grants allow.
+
+Tested in `tests/integration/service/auth/test_rules.py`.
+"""
 
 import fnmatch
 import re

@@ -2,6 +2,8 @@
 
 The order: a shallow clone is recorded, for VACUUM of its source; the files of a deep one are copied; then its log is
 written.
+
+Tested in `tests/integration/client/test_clone.py`.
 """
 
 import time

@@ -1,4 +1,7 @@
-"""CONVERT TO DELTA: Parquet files, of a directory or an Iceberg table, become a table; only a log is written."""
+"""CONVERT TO DELTA: Parquet files, of a directory or an Iceberg table, become a table; only a log is written.
+
+Tested in `tests/integration/client/test_convert.py`.
+"""
 
 import json
 import time

@@ -1,4 +1,7 @@
-"""The files of a deep clone: copies of data files and deletion vector files, each made once."""
+"""The files of a deep clone: copies of data files and deletion vector files, each made once.
+
+Tested in `tests/integration/client/test_clone.py`.
+"""
 
 import time
 import uuid

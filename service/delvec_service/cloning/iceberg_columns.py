@@ -1,4 +1,7 @@
-"""The columns of an Iceberg table as those of a Delta table, and their names in its files."""
+"""The columns of an Iceberg table as those of a Delta table, and their names in its files.
+
+Tested in `tests/integration/client/test_iceberg_import.py`.
+"""
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""The deleted rows of an Iceberg snapshot: position deletes and deletion vectors as bitmaps ("Scan Planning")."""
+"""The deleted rows of an Iceberg snapshot: position deletes and deletion vectors as bitmaps ("Scan Planning").
+
+Tested in `tests/integration/client/test_iceberg_import.py`.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

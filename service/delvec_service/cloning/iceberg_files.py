@@ -1,4 +1,7 @@
-"""The data files of an Iceberg snapshot as Delta's add actions: paths, partition values, statistics."""
+"""The data files of an Iceberg snapshot as Delta's add actions: paths, partition values, statistics.
+
+Tested in `tests/integration/client/test_iceberg_import.py`.
+"""
 
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""CONVERT of an Iceberg table: a Delta log with its data files, and deletion vectors for its deleted rows."""
+"""CONVERT of an Iceberg table: a Delta log with its data files, and deletion vectors for its deleted rows.
+
+Tested in `tests/integration/client/test_iceberg_import.py`.
+"""
 
 import json
 import time

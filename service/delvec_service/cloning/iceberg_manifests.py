@@ -1,4 +1,7 @@
-"""The live files of an Iceberg snapshot, from its manifest list and manifests (Iceberg spec, "Manifests")."""
+"""The live files of an Iceberg snapshot, from its manifest list and manifests (Iceberg spec, "Manifests").
+
+Tested in `tests/integration/client/test_iceberg_import.py`.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

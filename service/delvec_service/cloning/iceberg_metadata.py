@@ -1,4 +1,7 @@
-"""An Iceberg table from its metadata file: columns, partition specs, snapshot (Iceberg spec, "Table Metadata")."""
+"""An Iceberg table from its metadata file: columns, partition specs, snapshot (Iceberg spec, "Table Metadata").
+
+Tested in `tests/integration/client/test_iceberg_import.py`.
+"""
 
 import json
 import re

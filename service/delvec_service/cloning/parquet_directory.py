@@ -1,4 +1,7 @@
-"""The Parquet files below a directory in the form of a table: columns, partition values, statistics."""
+"""The Parquet files below a directory in the form of a table: columns, partition values, statistics.
+
+Tested in `tests/integration/client/test_convert.py`.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,6 +1,8 @@
 """Transactions that write data files.
 
 They begin before the first file, so that the ledger knows which files are theirs.
+
+Tested in `tests/integration/service/commits/test_commit.py`.
 """
 
 import uuid

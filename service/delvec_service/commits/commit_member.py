@@ -1,4 +1,8 @@
-"""One transaction on its way to a version, alone or in a group."""
+"""One transaction on its way to a version, alone or in a group.
+
+Tested in `tests/integration/service/commits/test_commit_loop.py` and
+`tests/integration/service/commits/test_group_commit.py`.
+"""
 
 import time
 from collections.abc import Iterator, Mapping

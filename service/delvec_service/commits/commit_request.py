@@ -1,4 +1,8 @@
-"""Converts a commit request to changes, with all the checks that need neither a snapshot nor storage."""
+"""Converts a commit request to changes, with all the checks that need neither a snapshot nor storage.
+
+Tested in `tests/integration/service/commits/test_commit.py` and
+`tests/integration/service/commits/test_commit_checks.py`.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Final

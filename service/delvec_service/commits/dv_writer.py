@@ -1,4 +1,8 @@
-"""Writes the deletion vectors of one commit, across all its attempts."""
+"""Writes the deletion vectors of one commit, across all its attempts.
+
+Tested in `tests/integration/service/commits/test_commit.py` and
+`tests/integration/service/commits/test_vector_compaction.py`.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 

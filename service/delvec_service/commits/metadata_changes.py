@@ -2,6 +2,8 @@
 
 They are computed from the version that the commit has read. If another commit changes metadata meanwhile, this one
 loses, as in Delta: its files were written for a different table.
+
+Tested in `tests/integration/service/commits/test_write_changes.py`.
 """
 
 import itertools

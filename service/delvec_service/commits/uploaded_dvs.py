@@ -1,4 +1,7 @@
-"""Deletion vectors that an engine wrote itself: read, and compared with the engine's descriptors."""
+"""Deletion vectors that an engine wrote itself: read, and compared with the engine's descriptors.
+
+Tested in `tests/integration/service/commits/test_written_vectors.py`.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,6 +1,8 @@
 """Credentials from AssumeRole, of AWS STS and compatible services, with a session policy for a single table.
 
 They allow what both the role *and* the policy allow, so the role is the upper limit.
+
+Tested in `tests/integration/contract/test_credentials.py`.
 """
 
 import importlib.util

@@ -1,4 +1,7 @@
-"""Actions on a table's page: the resource that performs each, and what is shown before it runs."""
+"""Actions on a table's page: the resource that performs each, and what is shown before it runs.
+
+Tested in `tests/integration/service/test_dashboard.py`.
+"""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,7 @@
-"""Formats numbers and times for people."""
+"""Formats numbers and times for people.
+
+Tested in `tests/integration/service/test_dashboard.py`.
+"""
 
 import json
 import re

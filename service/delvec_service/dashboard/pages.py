@@ -1,6 +1,8 @@
 """The pages, as middleware in front of the service: each calls the service's own HTTP API with the visitor's token.
 
 So a page shows and does what that token allows; nothing here checks permissions or runs SQL.
+
+Tested in `tests/integration/service/test_dashboard.py`.
 """
 
 import asyncio

@@ -1,4 +1,7 @@
-"""Tasks on a table's page: those that people started there, in this process, and those that engines report."""
+"""Tasks on a table's page: those that people started there, in this process, and those that engines report.
+
+Tested in `tests/integration/service/test_dashboard.py`.
+"""
 
 import itertools
 import time

@@ -2,6 +2,8 @@
 
 A Delvec name with dots is a namespace of one or more levels and a name. One without dots is in the namespace
 ``default``.
+
+Tested in `tests/integration/service/test_iceberg_catalog.py`.
 """
 
 from collections.abc import Callable, Iterator, Sequence

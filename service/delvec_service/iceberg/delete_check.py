@@ -2,6 +2,8 @@
 
 A deletion vector in a Puffin file should have the same bytes as Delta's; only if they differ are both decoded. Only
 some of the deletion vectors are in memory at a time.
+
+Tested in `tests/integration/service/iceberg/test_published_check.py`.
 """
 
 from collections import defaultdict

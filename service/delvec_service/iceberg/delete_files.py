@@ -1,6 +1,9 @@
 """The deletes of data files: Puffin files with copied deletion vectors (v3), or Parquet files of positions (v2).
 
 A Parquet file holds the deletes of one data file or, where asked, those of several of a partition. Only some of the deletion vectors are in memory at a time, and never more than about a million positions of one.
+
+Tested in `tests/integration/service/iceberg/test_conversion.py` and
+`tests/integration/service/iceberg/test_shared_deletes.py`.
 """
 
 from collections import defaultdict

@@ -1,4 +1,7 @@
-"""Manifests in storage: written in parts that are cheap to rewrite, and found by the files that they list."""
+"""Manifests in storage: written in parts that are cheap to rewrite, and found by the files that they list.
+
+Tested in `tests/integration/service/iceberg/test_conversion.py`.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,7 @@
-"""The files that unexpired Iceberg snapshots of a table need, for VACUUM."""
+"""The files that unexpired Iceberg snapshots of a table need, for VACUUM.
+
+Tested in `tests/integration/service/iceberg/test_conversion.py`.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping

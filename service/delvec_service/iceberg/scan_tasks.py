@@ -2,6 +2,8 @@
 
 One task of a plan is one manifest of data files, so that no answer is larger than a manifest, however large the
 table.
+
+Tested in `tests/integration/service/test_iceberg_catalog.py`.
 """
 
 import math

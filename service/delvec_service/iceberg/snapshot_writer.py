@@ -1,6 +1,8 @@
 """Writes one Iceberg snapshot: delete files, manifests and the manifest list; returns the metadata that names them.
 
 Nothing is visible before the metadata is published; nothing refers to what a crash leaves behind.
+
+Tested in `tests/integration/service/iceberg/test_conversion.py`.
 """
 
 import hashlib

@@ -3,6 +3,9 @@
 Any number of replicas may do so at once. A classic checkpoint has one name per version, which only the first writer
 gets; since all of them write the same state, it does not matter which one. A V2 checkpoint has a unique name each
 time.
+
+Tested in `tests/integration/service/maintenance/test_log_maintenance.py` and
+`tests/integration/service/maintenance/test_checkpoint_histories.py`.
 """
 
 import threading

@@ -1,4 +1,7 @@
-"""A table's health as the service reports it."""
+"""A table's health as the service reports it.
+
+Tested in `tests/integration/service/scans/test_history_detail_health.py`.
+"""
 
 import shlex
 import time

@@ -1,6 +1,8 @@
 """Keeps a sample of each table's health after commits, and counts the outcomes of commits.
 
 Nothing waits for it and nothing fails because of it: counts stay in memory until the next sample is written.
+
+Tested in `tests/integration/service/test_metrics.py`.
 """
 
 import threading

@@ -1,4 +1,7 @@
-"""Checks a version's live files in storage: data files by size, deletion vectors by every row."""
+"""Checks a version's live files in storage: data files by size, deletion vectors by every row.
+
+Tested in `tests/integration/service/maintenance/test_check.py`.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

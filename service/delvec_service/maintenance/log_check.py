@@ -1,4 +1,7 @@
-"""Checks a log: every readable version, from the oldest to the newest."""
+"""Checks a log: every readable version, from the oldest to the newest.
+
+Tested in `tests/integration/service/maintenance/test_check.py`.
+"""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

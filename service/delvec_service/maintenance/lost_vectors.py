@@ -2,6 +2,8 @@
 
 The descriptor has the number of rows. Rows found another way are accepted only if there are exactly as many: all
 deleted rows are among those found, so an equal number means the same rows.
+
+Tested in `tests/integration/client/test_repair.py`.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,6 +1,8 @@
 """Plans a repair: for each finding the one right fix, or why it cannot be repaired automatically.
 
 Everything is decided from the log and storage at one version. If two fixes are possible, none is chosen.
+
+Tested in `tests/integration/client/test_repair.py`.
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,6 +2,8 @@
 
 Partitions are independent, as in delta-spark: a reader may see some of them before a commit and others after it. Each
 writer then checks for newer versions, so that the last one to write has written the newest.
+
+Tested in `tests/integration/client/test_symlink_manifests.py`.
 """
 
 import threading

@@ -1,4 +1,7 @@
-"""Plans a read of the change data feed: the rows that a range of versions changed, and the files that hold them."""
+"""Plans a read of the change data feed: the rows that a range of versions changed, and the files that hold them.
+
+Tested in `tests/integration/engines/test_changes.py`.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

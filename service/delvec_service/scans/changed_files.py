@@ -1,4 +1,7 @@
-"""Files with changed rows, as a plan of the change data feed lists them."""
+"""Files with changed rows, as a plan of the change data feed lists them.
+
+Tested in `tests/integration/engines/test_changes.py`.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

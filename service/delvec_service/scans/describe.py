@@ -1,4 +1,7 @@
-"""DESCRIBE DETAIL and DESCRIBE HISTORY of a table, and the ranges of its columns."""
+"""DESCRIBE DETAIL and DESCRIBE HISTORY of a table, and the ranges of its columns.
+
+Tested in `tests/integration/service/scans/test_history_detail_health.py`.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final

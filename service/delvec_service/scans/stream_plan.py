@@ -1,4 +1,7 @@
-"""Plans a step of a stream of added rows: the files from one position to another."""
+"""Plans a step of a stream of added rows: the files from one position to another.
+
+Tested in `tests/integration/service/scans/test_additions.py`.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,8 @@
-"""Reads a log from storage: listings, commits, checkpoints and checksums of one table."""
+"""Reads a log from storage: listings, commits, checkpoints and checksums of one table.
+
+Tested in `tests/integration/service/snapshots/test_loader.py` and
+`tests/integration/contract/test_unusable_files.py`.
+"""
 
 import json
 import threading

@@ -2,6 +2,9 @@
 
 The commits are the source of truth. Checkpoints and compactions are shortcuts to the same state: a damaged one is
 skipped in favour of an older one, or of the commits themselves.
+
+Tested in `tests/integration/service/snapshots/test_loader.py` and
+`tests/integration/service/snapshots/test_log_fallback.py`.
 """
 
 import logging

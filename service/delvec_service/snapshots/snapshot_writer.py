@@ -1,4 +1,7 @@
-"""Memory that is free but that allocators keep: given back after the work that needed much of it."""
+"""Memory that is free but that allocators keep: given back after the work that needed much of it.
+
+Tested in `tests/integration/contract/test_snapshot_store.py`.
+"""
 
 import contextlib
 import ctypes

@@ -1,4 +1,8 @@
-"""Tombstones of a version, read from the checkpoint before it and the commits since."""
+"""Tombstones of a version, read from the checkpoint before it and the commits since.
+
+Tested in `tests/integration/service/maintenance/test_log_maintenance.py` and
+`tests/integration/service/vacuum/test_vacuum.py`.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Final, TypeVar

@@ -3,6 +3,9 @@
 A key is claimed before its request is processed, so that of two concurrent requests, on whatever replicas, one works
 and the other waits for its answer. An expired claim belongs to a worker that died; the next one takes it over. Rows
 are kept for a limited time, and may be lost: the table's log records what a commit did.
+
+Tested in `tests/integration/contract/test_answer_store.py` and
+`tests/integration/service/commits/test_idempotency.py`.
 """
 
 import zlib

@@ -1,4 +1,7 @@
-"""Shallow clones in SQL: the tables whose files they may need, for VACUUM of those tables."""
+"""Shallow clones in SQL: the tables whose files they may need, for VACUUM of those tables.
+
+Tested in `tests/integration/client/test_clone.py`.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

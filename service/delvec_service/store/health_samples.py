@@ -2,6 +2,8 @@
 
 It may be lost without harm: a sample is recorded again with the next commit, or when somebody requests a table's
 health.
+
+Tested in `tests/integration/contract/test_health_sample_store.py`.
 """
 
 from collections.abc import Mapping, Sequence

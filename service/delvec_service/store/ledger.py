@@ -1,6 +1,8 @@
 """The ledger: transactions that have begun, and files about to be written.
 
 It answers no question about a table's data. It makes a search for orphans cheap, and shows what a crash left behind.
+
+Tested in `tests/integration/contract/test_sql_store.py`.
 """
 
 from collections.abc import Iterable, Sequence

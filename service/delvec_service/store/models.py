@@ -2,6 +2,8 @@
 
 None of it is the source of truth about a table's data: that is the Delta log. There are no foreign keys: the ledger
 outlives a registration that is dropped and made again, and a snapshot is saved in several transactions.
+
+Tested in `tests/integration/contract/test_sql_store.py`.
 """
 
 import re

@@ -3,6 +3,8 @@
 Put-if-absent only protects against writers that use it. One that checks and then renames can replace a version that
 Delvec has acknowledged; this record reveals it. A wiped store cannot, but no answer about a table's data depends on
 it.
+
+Tested in `tests/integration/contract/test_own_commit_store.py`.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""Registered tables: the mapping of names and ids to locations."""
+"""Registered tables: the mapping of names and ids to locations.
+
+Tested in `tests/integration/contract/test_sql_store.py`.
+"""
 
 import uuid
 from collections.abc import Callable, Sequence

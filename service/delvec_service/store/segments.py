@@ -1,4 +1,7 @@
-"""Segments of files in SQL: their parts as blobs, and the bounds of their columns as numbers and text."""
+"""Segments of files in SQL: their parts as blobs, and the bounds of their columns as numbers and text.
+
+Tested in `tests/integration/contract/test_snapshot_store.py`.
+"""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""A snapshot without its files, as bytes; and checksums of what a database may damage."""
+"""A snapshot without its files, as bytes; and checksums of what a database may damage.
+
+Tested in `tests/integration/contract/test_snapshot_store.py`.
+"""
 
 import json
 import zlib

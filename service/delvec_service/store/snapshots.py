@@ -1,4 +1,7 @@
-"""The newest version of each table, in SQL, so that a restart or another replica does not have to read the log."""
+"""The newest version of each table, in SQL, so that a restart or another replica does not have to read the log.
+
+Tested in `tests/integration/contract/test_snapshot_store.py`.
+"""
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""Registered tables: register, create, open, unregister."""
+"""Registered tables: register, create, open, unregister.
+
+Tested in `tests/integration/service/tables/test_tables.py`.
+"""
 
 import re
 import time

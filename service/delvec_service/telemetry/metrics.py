@@ -3,6 +3,8 @@
 A process has its own registry. If PROMETHEUS_MULTIPROC_DIR names a directory, the processes of a service share their
 counts through files in it, and whichever one is scraped answers for all: prometheus_client decides this when it is
 imported.
+
+Tested in `tests/integration/service/test_metrics.py`.
 """
 
 import os

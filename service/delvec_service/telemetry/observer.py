@@ -1,4 +1,7 @@
-"""The events that parts of the service report; the application decides which observer receives them."""
+"""The events that parts of the service report; the application decides which observer receives them.
+
+Tested in `tests/unit/service/api/test_limits.py` and `tests/integration/service/test_metrics.py`.
+"""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext

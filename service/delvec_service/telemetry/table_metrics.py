@@ -1,6 +1,8 @@
 """The health of tables as metrics: only of those that a setting names, to limit the number of labels.
 
 The lines are written directly: for a thousand tables, prometheus_client takes twice as long as a scrape may.
+
+Tested in `tests/integration/service/test_metrics.py`.
 """
 
 from collections.abc import Callable, Mapping, Sequence

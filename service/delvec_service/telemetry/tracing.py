@@ -1,4 +1,7 @@
-"""OpenTelemetry traces, if it is installed and its standard environment variables request them."""
+"""OpenTelemetry traces, if it is installed and its standard environment variables request them.
+
+Tested in `tests/integration/service/test_tracing.py`.
+"""
 
 import os
 from collections.abc import Mapping

@@ -1,4 +1,7 @@
-"""The files of a table that its shallow clones need."""
+"""The files of a table that its shallow clones need.
+
+Tested in `tests/integration/client/test_clone.py`.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -1,4 +1,7 @@
-"""What a VACUUM would delete: old files in storage that no version, tombstone or transaction needs."""
+"""What a VACUUM would delete: old files in storage that no version, tombstone or transaction needs.
+
+Tested in `tests/integration/service/vacuum/test_vacuum.py`.
+"""
 
 import json
 from collections import defaultdict

@@ -1,6 +1,9 @@
 """ANSI store assignment as in Spark: a value that does not fit its column is an error, never changed.
 
 DuckDB's own casts round where Spark truncates and read more texts as numbers, so each pair of types is written out.
+
+Tested in `tests/integration/client/engines/duckdb/test_row_changes.py` and
+`tests/integration/engines/test_update.py`.
 """
 
 from typing import Any, Final

@@ -2,6 +2,8 @@
 
 One statement reads a part of the scan, joined with the source if a clause needs it. Unmatched source rows are only
 known after the last part, so inserts are a separate statement.
+
+Tested in `tests/integration/client/engines/duckdb/test_row_changes.py`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""Sorts the rows of files along a space-filling curve with DuckDB, which spills to disk."""
+"""Sorts the rows of files along a space-filling curve with DuckDB, which spills to disk.
+
+Tested in `tests/integration/engines/test_cluster.py`.
+"""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,4 +1,9 @@
-"""Operands in DuckDB SQL, cast to the type in which Spark compares or uses them."""
+"""Operands in DuckDB SQL, cast to the type in which Spark compares or uses them.
+
+Tested in `tests/integration/client/engines/duckdb/test_decimal_digits.py`,
+`tests/integration/client/engines/duckdb/test_letter_case.py` and
+`tests/unit/kernel/data_skipping/test_skipping_rows.py`.
+"""
 
 import re
 from collections.abc import Callable, Sequence

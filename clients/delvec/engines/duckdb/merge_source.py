@@ -1,4 +1,8 @@
-"""The source of a MERGE as a DuckDB table."""
+"""The source of a MERGE as a DuckDB table.
+
+Tested in `tests/integration/client/engines/duckdb/test_row_changes.py` and
+`tests/integration/engines/test_merge.py`.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -2,6 +2,8 @@
 
 The SQL is that of the engine's scans. Each statement includes its lookup as a common table expression,
 so that one connection can hold any number of relations.
+
+Tested in `tests/integration/engines/test_sql.py` and `tests/integration/client/test_reading.py`.
 """
 
 import uuid

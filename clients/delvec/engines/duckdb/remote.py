@@ -6,6 +6,9 @@ no request. Files with variant or geospatial columns are always read this way, e
 
 DuckDB turns exceptions into text. The original exceptions are kept, so that :func:`raised` can tell a storage error
 from a damaged file.
+
+Tested in `tests/integration/client/engines/duckdb/test_engine.py` and
+`tests/integration/client/engines/duckdb/test_scan.py`.
 """
 
 import ctypes

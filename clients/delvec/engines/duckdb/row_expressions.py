@@ -1,4 +1,8 @@
-"""Evaluates a table's constraints and generated columns with DuckDB for rows to be written."""
+"""Evaluates a table's constraints and generated columns with DuckDB for rows to be written.
+
+Tested in `tests/integration/client/engines/duckdb/test_row_changes.py` and
+`tests/integration/engines/test_update.py`.
+"""
 
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""Runs statements on DuckDB, and translates its errors into errors that name table and file."""
+"""Runs statements on DuckDB, and translates its errors into errors that name table and file.
+
+Tested in `tests/integration/client/engines/duckdb/test_row_changes.py`.
+"""
 
 import os
 import sys

@@ -1,4 +1,8 @@
-"""Writes new rows and copies live rows with DuckDB; checks that copies are complete."""
+"""Writes new rows and copies live rows with DuckDB; checks that copies are complete.
+
+Tested in `tests/integration/engines/test_own_rows.py` and
+`tests/integration/engines/test_partition_folders.py`.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack

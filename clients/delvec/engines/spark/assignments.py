@@ -2,6 +2,8 @@
 
 With ANSI mode off, Spark's casts give NULL or wrap around on overflow. So casts that may fail are written as TRY_CAST
 whose NULL raises an error in any session. Structs are matched by name.
+
+Tested in `tests/integration/spark/test_spark_row_changes.py` and `tests/integration/engines/test_update.py`.
 """
 
 import json

@@ -2,6 +2,8 @@
 
 Spark evaluates all expressions, with Spark's semantics; Python only writes the resulting rows.
 A value is only evaluated for the rows of its clause: for others it might fail.
+
+Tested in `tests/integration/spark/test_spark_row_changes.py`.
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,6 +2,8 @@
 
 A task answers once, at its end. Answers of failed or superseded attempts are discarded; their files carry the
 transaction's id in their names, and nothing refers to them.
+
+Tested in `tests/integration/spark/test_spark_row_changes.py`.
 """
 
 import json

@@ -1,4 +1,7 @@
-"""Sorts rows along a space-filling curve with Spark: a shuffle by ranges of the key, and one task per new file."""
+"""Sorts rows along a space-filling curve with Spark: a shuffle by ranges of the key, and one task per new file.
+
+Tested in `tests/integration/engines/test_cluster.py`.
+"""
 
 import json
 import sys

@@ -4,6 +4,8 @@ A share is a set of files, or a row range of a large one: DuckDB decodes the oth
 condition selects, and reads nothing outside a range. Only a task's input and result pass
 between JVM and Python: bitmaps, the actions of new files, and small numbers of new rows. This is only for commands that mean the
 same on DuckDB (:mod:`~delvec.engines.spark.engine_equivalence`); Spark plans all others, and those that fail here.
+
+Tested in `tests/integration/spark/test_spark_duckdb_tasks.py`.
 """
 
 import json

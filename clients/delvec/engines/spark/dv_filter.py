@@ -6,6 +6,8 @@ A file's deleted rows become 64-bit words, in one of two layouts, the same for a
 - *sparse*: only non-zero words are kept, in ``words``. ``presence`` has one bit per word, set if it is kept,
   and ``ranks`` the number of kept words before each word of ``presence``. A row costs three accesses, but scattered
   deletes in huge files take little memory.
+
+Tested in `tests/integration/spark/test_spark_scan.py`.
 """
 
 import json

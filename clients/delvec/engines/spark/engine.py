@@ -1,4 +1,7 @@
-"""The engine that reads and writes with a SparkSession, classic or Connect, without any JAR."""
+"""The engine that reads and writes with a SparkSession, classic or Connect, without any JAR.
+
+Tested in `tests/integration/engines/test_own_rows.py` and `tests/integration/spark/test_spark_write.py`.
+"""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence

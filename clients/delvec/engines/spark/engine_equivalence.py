@@ -2,6 +2,8 @@
 
 The DuckDB engine translates a part of Spark SQL, with Spark's default settings, built-in functions, and UTC. Other
 settings of the session are checked here; in doubt, Spark runs the command.
+
+Tested in `tests/integration/spark/test_spark_local_execution.py`.
 """
 
 import re

@@ -1,4 +1,8 @@
-"""Translates Spark's exceptions caused by the table, the predicate or the session into Delvec errors."""
+"""Translates Spark's exceptions caused by the table, the predicate or the session into Delvec errors.
+
+Tested in `tests/integration/spark/test_spark_scan.py` and
+`tests/integration/spark/test_spark_row_changes.py`.
+"""
 
 import json
 import re

@@ -4,6 +4,8 @@ Spark finds columns by field id only if the session's ``spark.sql.parquet.fieldI
 query runs, not when it is created; otherwise columns are silently NULL. Even then, filters are pushed into
 files by name (Spark 4.1), so that row groups of files from before a rename are skipped by the statistics of another
 column. So field ids are resolved here from footers, and Spark reads by name.
+
+Tested in `tests/integration/spark/test_spark_scan.py`.
 """
 
 from collections.abc import Sequence

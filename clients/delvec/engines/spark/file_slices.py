@@ -2,6 +2,8 @@
 
 Tasks only need this package and access to storage. Each task reads the deletion vectors of its own files, unless
 they are part of the plan.
+
+Tested in `tests/integration/spark/test_spark_source.py` and `tests/integration/spark/test_spark_scan.py`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

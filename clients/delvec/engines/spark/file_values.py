@@ -7,6 +7,8 @@ the query, since without its deletion vector it would count as live.
 Partition values of a moderate number of files are literals in the query instead. A filter on them then only depends on
 constants and the file number, which Spark knows before it opens a file, so it skips files even
 if the filter is added long after the plan.
+
+Tested in `tests/integration/spark/test_spark_scan.py`.
 """
 
 import datetime as dt

@@ -8,6 +8,8 @@ that they become, but need a Python worker and more time per row. If even these 
 large for the driver, they stay on the executors; see :mod:`delvec.engines.spark.vector_tasks`.
 
 Deletion vectors are not applied: the service ignores rows that are deleted already.
+
+Tested in `tests/integration/spark/test_spark_find_rows.py`.
 """
 
 from collections.abc import Iterator

@@ -3,6 +3,8 @@
 It uses the DuckDB engine with the same plan, but only if the command has the same result there
 (:mod:`~delvec.engines.spark.engine_equivalence`), the files are small, and the driver can read the table's storage.
 If DuckDB refuses or fails, Spark runs the command from the start, so errors are always Spark's.
+
+Tested in `tests/integration/spark/test_spark_local_execution.py`.
 """
 
 import logging

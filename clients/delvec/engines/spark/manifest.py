@@ -15,6 +15,8 @@ The list also numbers the files. Spark passes the modification time of a listed 
 ``_metadata.file_modification_time``, and does not compare it with the file. So milliseconds since the epoch are
 used as the file number: each row identifies its file by an integer, regardless of the spelling of its path. Multiples of
 1000 are not used: if a time is ever rounded to seconds, it matches no file, and the query fails.
+
+Tested in `tests/integration/spark/test_spark_scan.py`.
 """
 
 import atexit

@@ -3,6 +3,9 @@
 A DataFrame may return different rows on each read: random values, a table with concurrent writers. A MERGE
 reads its source twice, for matched and unmatched rows, so rows are pinned first: small sources are
 collected to the driver; larger ones Spark persists on its executors, and fails instead of recomputing them if they are lost.
+
+Tested in `tests/integration/spark/test_spark_row_changes.py` and
+`tests/integration/spark/test_spark_local_execution.py`.
 """
 
 import re

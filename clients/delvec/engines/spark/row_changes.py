@@ -3,6 +3,8 @@
 A MERGE never uses an outer join that keeps source rows: that would shuffle the whole table, where a typical
 source can be broadcast. The pass over the table reports which source rows matched, and a second pass
 over the source inserts the others.
+
+Tested in `tests/integration/spark/test_spark_row_changes.py`.
 """
 
 from collections.abc import Callable, Iterator, Sequence

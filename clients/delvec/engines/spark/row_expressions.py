@@ -2,6 +2,8 @@
 
 Spark adds the result as a column, because the rows checked must be the rows written: a second read of the
 source could return other rows. The writing task reads the column and raises the error.
+
+Tested in `tests/integration/spark/test_spark_row_changes.py`.
 """
 
 from collections.abc import Iterator, Sequence

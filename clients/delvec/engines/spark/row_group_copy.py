@@ -1,6 +1,8 @@
 """Copies row groups on executors, one task per new file, or in the driver if the files are small.
 
 No rows pass through Spark: a task receives the files to copy, and returns the new file's path.
+
+Tested in `tests/integration/engines/test_row_group_copy.py`.
 """
 
 import json

@@ -2,6 +2,8 @@
 
 Files without a deletion vector are read in a separate branch, without the cost of the filter.
 Deletion vectors and partition values are looked up as :mod:`~delvec.engines.spark.file_values`.
+
+Tested in `tests/integration/spark/test_spark_scan.py`.
 """
 
 import json

@@ -1,4 +1,8 @@
-"""Properties of a Spark session: Connect or classic, time zone, variable substitution."""
+"""Properties of a Spark session: Connect or classic, time zone, variable substitution.
+
+Tested in `tests/integration/spark/test_spark_session_settings.py` and
+`tests/integration/spark/test_spark_connect.py`.
+"""
 
 import re
 import time

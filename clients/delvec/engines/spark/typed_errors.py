@@ -5,6 +5,8 @@ exception of PySpark. PySpark converts exceptions in one function for classic se
 It has no hook, so both functions are wrapped when PySpark is imported; this module does not import PySpark.
 
 The typed error is also an instance of PySpark's class, so ``except AnalysisException`` still works.
+
+Tested in `tests/integration/spark/test_spark_typed_errors.py`.
 """
 
 import sys

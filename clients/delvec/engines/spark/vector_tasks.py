@@ -3,6 +3,8 @@
 Bitmaps are shuffled by file, and the task with all rows of a file decides: small bitmaps are sent to
 the driver; large ones are written as a deletion vector, whose descriptor is sent. Each task writes its own file, which the
 service reserved before the job.
+
+Tested in `tests/integration/spark/test_spark_vector_tasks.py`.
 """
 
 import json

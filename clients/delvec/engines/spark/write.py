@@ -3,6 +3,8 @@
 Each task writes the final files of its rows and returns their actions as JSON rows; files are not moved, renamed or
 listed afterwards. Files of failed tasks carry the transaction's id in their names and are never
 referred to. A task returns errors about data as rows, so that they arrive typed.
+
+Tested in `tests/integration/spark/test_spark_write.py`.
 """
 
 import json

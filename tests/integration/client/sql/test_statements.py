@@ -362,7 +362,9 @@ def test_conditions_leave_files_out(lake, tmp_path, monkeypatch):
 
     original = on_duckdb.relation
     monkeypatch.setattr(
-        on_duckdb, "relation", lambda scan, *rest: (read.append(len(scan)), original(scan, *rest))[1]
+        on_duckdb,
+        "relation",
+        lambda scan, *rest, **options: (read.append(len(scan)), original(scan, *rest, **options))[1],
     )
     assert rows(lake, "SELECT id FROM parts p WHERE p.day = DATE'2024-01-02'") == [(1,)]
     assert rows(lake, "SELECT id FROM parts WHERE id >= 2 AND upper(CAST(id AS STRING)) = '2'") == [(2,)]
