@@ -1,7 +1,6 @@
 """Opens a data file with pyarrow; errors name table, version and file.
 
-Tested in `tests/unit/kernel/storage/test_parquet_footers.py` and
-`tests/integration/contract/test_refused_reads.py`.
+Tested in `tests/unit/client/engines/test_data_file.py` and `tests/integration/contract/test_refused_reads.py`.
 """
 
 from collections.abc import Iterator, Sequence

@@ -2,6 +2,8 @@
 
 Files of the newest version are live, and their loss is damage. The files that only older versions need are deleted on
 purpose, so nobody should look for a backup of them.
+
+Tested in `tests/integration/client/test_vacuumed_versions.py`.
 """
 
 from collections.abc import Iterator, Sequence

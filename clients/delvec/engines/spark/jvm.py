@@ -3,6 +3,8 @@
 Any version of Spark may change what is behind them, so each function asks in several ways, the last of which is public
 if PySpark has a public one, and returns None if all of them fail. Callers must then do what is always right: let Spark run
 the command as a job, or refuse by name.
+
+Tested in `tests/integration/spark/test_spark_jvm.py`.
 """
 
 # ruff: noqa: SLF001 - that is this module's subject
