@@ -1,0 +1,86 @@
+"""Every type of a file under every type of a table: what Spark's reader answers, and what Delvec does."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812
+from tests.typed_files import FORMS, SHAPES, TYPES, write_form
+
+pytestmark = [
+    pytest.mark.timeout(900),
+    # PySpark 4.1 leaves closing a result's socket to its finalizer.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+_SPARK = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
+_COLUMNS = "v {0}, s struct<v: {0}>, a array<{0}>, m map<string, {0}>"
+
+
+@pytest.fixture(scope="module")
+def answers(delta_spark, tmp_path_factory):
+    """Return what Spark reads of each form, by form and type; a refused file has no rows.
+
+    One job for each type: a reader that ignores corrupt files leaves out those that it refuses.
+    """
+    folder = tmp_path_factory.mktemp("forms")
+    names = list(FORMS)
+    for number, name in enumerate(names):
+        write_form(folder / f"{number}.parquet", FORMS[name])
+    found = {}
+    for kind in TYPES:
+        frame = (
+            delta_spark.read.schema(_COLUMNS.format(_SPARK.get(kind, kind)))
+            .option("ignoreCorruptFiles", "true")
+            .parquet(str(folder))
+            .select(
+                F.element_at(F.split("_metadata.file_path", "/"), -1).alias("file"),
+                F.col("_metadata.row_index").alias("row"),
+                "v",
+                F.col("s.v").alias("s"),
+                F.col("a")[0].alias("a"),
+                F.element_at("m", F.lit("k")).alias("m"),
+            )
+        )
+        if kind == "string":
+            # Spark also takes other bytes for text, which Arrow would not decode.
+            frame = frame.select(
+                "file", "row", *(F.col(column).cast("binary").alias(column) for column in "vsam")
+            )
+        for row in sorted(frame.toArrow().to_pylist(), key=lambda row: row["row"]):
+            name = names[int(row["file"].removesuffix(".parquet"))]
+            values = [row[column] for column in "vsam"]
+            if kind == "string":
+                values = [value if value is None else value.decode(errors="replace") for value in values]
+            found.setdefault((name, kind), []).append(tuple(values))
+    return found
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_spark_reads_the_same_values_and_refuses_the_same_forms(answers, form):
+    expected = FORMS[form]
+    refused = set()
+    for kind in TYPES:
+        found = answers.get((form, kind))
+        if found is None:
+            refused.add(kind)
+        elif kind in expected.read:
+            assert found == [(value,) * 4 for value in expected.read[kind]], kind
+    assert refused & set(expected.read) == expected.beyond_spark
+    assert set(TYPES) - set(expected.read) - refused == expected.only_spark
+
+
+def test_spark_reads_the_same_shapes(delta_spark, tmp_path):
+    found = {}
+    for number, (name, shape) in enumerate(SHAPES.items()):
+        pq.write_table(shape.file, tmp_path / f"{number}.parquet", store_schema=False)
+        schema = delta_spark.createDataFrame(shape.table.empty_table()).schema
+        try:
+            rows = delta_spark.read.schema(schema).parquet(str(tmp_path / f"{number}.parquet")).toArrow()
+        except (PySparkException, Py4JJavaError):
+            found[name] = None
+        else:
+            found[name] = rows.cast(pa.schema(shape.table)).to_pylist()
+    assert found == {name: shape.rows for name, shape in SHAPES.items()}
