@@ -48,6 +48,7 @@ from delvec_service.api import (
     vector_compaction,
 )
 from delvec_service.api.authorizer import Authorizer
+from delvec_service.api.browsers import BrowserGuard
 from delvec_service.api.dependencies import Service
 from delvec_service.api.lanes import Lanes
 from delvec_service.api.limits import Allowance, RequestLimits
@@ -142,13 +143,14 @@ Fields of the API use kebab-case; Delta's actions, descriptors and metrics keep 
 same envelope: `{"error": {message, type, code, retryable, details}}`."""
 
 
-def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
+def create_app(settings: Settings, *, names_by_folder: bool = False, listens: bool = False) -> FastAPI:
     """Return the ASGI application. Its lifespan migrates the database on startup and closes it on shutdown.
 
     Args:
         settings: the service's settings.
         names_by_folder: whether names belong to the warehouse: names registered for it or folders in it, unknown to
             services with another warehouse on the same database. Otherwise names belong to the database.
+        listens: whether it will listen on a port, so that the host of a request says how it was reached.
 
     Raises:
         BadRequest: the database URL is for neither SQLite nor PostgreSQL, a fault point is invalid, two namespaces
@@ -221,6 +223,12 @@ def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
         app.add_middleware(
             Dashboard
         )  # outside the authorization middleware: it calls the service as any client does
+    app.add_middleware(
+        BrowserGuard,
+        is_open=lambda: not asks or not service.directory.is_required,
+        hosts=(settings.host,) if listens else None,
+        names=settings.allowed_hosts,
+    )
     return app
 
 

@@ -14,7 +14,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from delvec_kernel.errors import BadRequest
 from delvec_kernel.wire.tables import TABLE_NAME
 
-__all__ = ["Settings", "check_servable", "invalid_settings"]
+__all__ = ["Settings", "check_servable", "invalid_settings", "is_loopback"]
 
 MIB = 1024 * 1024
 _LONGEST_NAMESPACE = 100
@@ -86,6 +86,14 @@ class Settings(BaseSettings):
     host: str = Field(
         default="127.0.0.1",
         description=("The address to listen on. Anything other than loopback requires tokens."),
+    )
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description=(
+            "Other host names by which a service without tokens may be called, and hosts of pages that may call it, "
+            "for example of a proxy. By default only localhost: any page that a browser on the machine shows could "
+            "call the service otherwise."
+        ),
     )
     port: int = Field(default=8710, ge=0, le=65535)
     workers: int = Field(
@@ -298,7 +306,7 @@ class Settings(BaseSettings):
     )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
-    @field_validator("roots", "metrics_tables", "iceberg_catalogs", mode="before")
+    @field_validator("roots", "allowed_hosts", "metrics_tables", "iceberg_catalogs", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         if not isinstance(value, str):
@@ -446,7 +454,7 @@ def check_servable(settings: Settings) -> None:
             "DELVEC_AUTHENTICATION=off contradicts DELVEC_TOKEN and DELVEC_OIDC_ISSUER; unset one of them."
         )
     asks = configured or settings.authentication == "required"
-    if not asks and not _is_loopback(settings.host):
+    if not asks and not is_loopback(settings.host):
         raise BadRequest(
             f"Without a token the service only listens on loopback, not on '{settings.host}'. Set DELVEC_TOKEN or "
             "DELVEC_OIDC_ISSUER, or set DELVEC_AUTHENTICATION=required if tokens were created (delvec token "
@@ -454,7 +462,8 @@ def check_servable(settings: Settings) -> None:
         )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address is this machine's."""
     if host == "localhost":
         return True
     try:

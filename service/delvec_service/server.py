@@ -106,7 +106,7 @@ def _application(settings: Settings) -> ASGIApp:
     logs.configure(settings.log_level)
     hide_pandas()
     with garbage_collection_paused():
-        app = create_app(settings)
+        app = create_app(settings, listens=True)
     gc.freeze()  # imported objects stay: a full garbage collection of them stops all threads for a tenth of a second
     if not settings.drain_seconds:
         return app

@@ -13,17 +13,22 @@ from delvec_service.config import Settings
 
 
 @contextmanager
-def served(folder, token):
+def served(folder, token, **settings):
     """Serve the tables below a folder to clients with the token; yields the URL."""
     settings = Settings(
         database_url=f"sqlite:///{folder / 'store.db'}",
         roots=[str(folder)],
         warehouse=str(folder),
         token=token,
+        **settings,
     )
     with socket.create_server(("127.0.0.1", 0)) as listening:
         config = uvicorn.Config(
-            create_app(settings), log_config=None, access_log=False, http=BoundedProtocol, ws="none"
+            create_app(settings, listens=True),
+            log_config=None,
+            access_log=False,
+            http=BoundedProtocol,
+            ws="none",
         )
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)

@@ -2,7 +2,6 @@
 
 import secrets
 from typing import Final
-from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -29,7 +28,6 @@ class Session:
     """
 
     def __init__(self, request: Request) -> None:
-        self._request = request
         self._is_secure = request.url.scheme == "https"
         self.token = request.cookies.get(_TOKEN, "")[:_LONGEST] or None
         given = request.cookies.get(_CSRF, "")
@@ -42,13 +40,7 @@ class Session:
         return {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
 
     def permits(self, csrf: str) -> bool:
-        """Whether a form was sent by a page of ours."""
-        origin = self._request.headers.get("origin")
-        host = self._request.headers.get("host", "")
-        if origin is not None and urlsplit(origin).netloc != host:
-            return False
-        if self._request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            return False
+        """Whether a form has the browser's value; the service has refused pages of other sites before."""
         return not self._is_new and secrets.compare_digest(csrf.encode(), self.csrf.encode())
 
     def keep(self, response: Response) -> None:
@@ -57,12 +49,19 @@ class Session:
             self._set(response, _CSRF, self.csrf)
 
     def sign_in(self, response: Response, token: str) -> None:
-        """Store a token in the browser until it is closed."""
+        """Store a token in the browser until it is closed; forms need another value from then on."""
         self._set(response, _TOKEN, token)
+        self._renew()
 
     def sign_out(self, response: Response) -> None:
-        """Remove the token from the browser."""
+        """Remove the token from the browser; forms need another value from then on."""
+        self._renew()
         response.delete_cookie(_TOKEN, path="/", httponly=True, samesite="strict", secure=self._is_secure)
+
+    def _renew(self) -> None:
+        """Who knew the value before, such as another user of this browser, no longer does."""
+        self.csrf = secrets.token_urlsafe(32)
+        self._is_new = True
 
     def _set(self, response: Response, name: str, value: str) -> None:
         response.set_cookie(name, value, path="/", httponly=True, samesite="strict", secure=self._is_secure)

@@ -513,8 +513,11 @@ def test_who_signed_in_sees_tables_until_they_sign_out(running, tmp_path):
         )
         assert client.get("/").status_code == 200
         assert client.get("/v1/tables").status_code == 401  # a cookie is for pages
+        assert client.post("/dashboard/sign-out", data={"csrf-token": token}).status_code == 403
+        token = csrf(client)
         out = client.post("/dashboard/sign-out", data={"csrf-token": token})
         assert out.status_code == 303
+        assert csrf(client, "/dashboard/sign-in") != token
         assert client.get("/").status_code == 303
 
 
@@ -578,6 +581,7 @@ def test_the_page_shows_and_does_what_the_token_may(running, tmp_path):
         assert "maintainer" in shown.text
         hidden = client.get("/dashboard/tables/salaries")
         assert hidden.status_code == 404
+        token = csrf(client)
         run = client.post("/dashboard/tables/people/run", data={"csrf-token": token, "action": "checkpoint"})
         assert "PermissionDenied" in Page(run).text
         assert not list((tmp_path / "people" / "_delta_log").glob("*.checkpoint*"))
