@@ -19,7 +19,7 @@ from delvec_kernel.alter_table.clustering import clustering_domain, clustering_p
 from delvec_kernel.alter_table.constraints import CONSTRAINT_PREFIX
 from delvec_kernel.errors import InvalidTableChange
 from delvec_kernel.features.protocol_upgrade import supported, upgraded, with_versions
-from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, is_mapped, mapped
+from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, is_mapped, mapped, max_column_id
 from delvec_kernel.schema.column_paths import ColumnPath
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.snapshot.snapshot import Snapshot
@@ -175,7 +175,7 @@ class TableUpdate:
         if self.is_mapped:
             self.schema, highest = mapped(
                 self.schema,
-                int(self.configuration.get(MAX_COLUMN_ID, "0")),
+                max_column_id(self.configuration),
                 enabling=enabling,
                 nested=ICEBERG_FORMAT_VERSIONS in self.configuration,
                 new_name=self._new_name,

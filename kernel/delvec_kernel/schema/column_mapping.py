@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from delvec_kernel.errors import CorruptLog
 from delvec_kernel.schema.types import (
     FIELD_ID,
     PHYSICAL_NAME,
@@ -23,11 +24,13 @@ __all__ = [
     "is_mapped",
     "known_ids",
     "mapped",
+    "max_column_id",
     "without_physical_names",
 ]
 
 MODE: Final = "delta.columnMapping.mode"
 MAX_COLUMN_ID: Final = "delta.columnMapping.maxColumnId"
+_MAX_DIGITS: Final = 18
 NESTED_IDS: Final = "delta.columnMapping.nested.ids"
 """Ids of list elements, map keys and map values (PROTOCOL.md, "IcebergCompatV2"): Iceberg's readers for Java need them."""
 
@@ -35,6 +38,20 @@ NESTED_IDS: Final = "delta.columnMapping.nested.ids"
 def is_mapped(configuration: Mapping[str, str]) -> bool:
     """Whether column mapping is enabled."""
     return configuration.get(MODE, "none").strip().lower() != "none"
+
+
+def max_column_id(configuration: Mapping[str, str]) -> int:
+    """Return the highest column id that a table has used; 0 if it says nothing.
+
+    Raises:
+        CorruptLog: the property is not a valid column id.
+    """
+    text = configuration.get(MAX_COLUMN_ID, "0")
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
+        raise CorruptLog(
+            f"The table property {MAX_COLUMN_ID} is {text[:100]!r}, which is not a valid column id."
+        )
+    return int(text)
 
 
 def all_fields(kind: DataType) -> Iterator[StructField]:

@@ -20,11 +20,11 @@ from delvec_kernel.alter_table.properties import set_properties
 from delvec_kernel.alter_table.row_ids import check_row_ids, with_materialized_columns
 from delvec_kernel.alter_table.table_update import TableState, TableUpdate
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.errors import CorruptLog, InvalidTableChange
+from delvec_kernel.errors import InvalidTableChange
 from delvec_kernel.features.protocol_upgrade import merged
 from delvec_kernel.file_index.files import add_from_row
 from delvec_kernel.file_index.live_files import LiveFiles
-from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, MODE, is_mapped
+from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, MODE, is_mapped, max_column_id
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.table_properties import is_true
 from delvec_kernel.wire import SetProperties
@@ -42,7 +42,6 @@ _HISTORY_PROPERTIES: Final = (
     "delta.requireCheckpointProtectionBeforeVersion",
 )
 """Properties about a table's own versions and files, which do not apply to a clone."""
-_MAX_DIGITS: Final = 19
 
 
 @dataclass(frozen=True)
@@ -177,13 +176,7 @@ def _configuration(source: Snapshot, target: Snapshot | None) -> dict[str, str]:
         name: kept[name] for name in _HISTORY_PROPERTIES if name in kept and (both or name not in _SINCE)
     }
     if is_mapped(found):
-        given = [each.get(MAX_COLUMN_ID, "0") for each in (source.configuration, kept)]
-        for text in given:
-            if not (text.isascii() and text.isdigit() and len(text) < _MAX_DIGITS):
-                raise CorruptLog(
-                    f"The table property {MAX_COLUMN_ID} is {text[:100]!r}, which is not a valid column id."
-                )
-        found[MAX_COLUMN_ID] = str(max(map(int, given)))
+        found[MAX_COLUMN_ID] = str(max(max_column_id(each) for each in (source.configuration, kept)))
     return with_materialized_columns(found) if is_true(found, row_tracking.ENABLED) else found
 
 

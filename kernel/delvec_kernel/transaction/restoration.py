@@ -23,7 +23,7 @@ from delvec_kernel.features.protocol_upgrade import merged
 from delvec_kernel.file_index.files import FILES_SCHEMA, add_from_row
 from delvec_kernel.file_index.live_files import LiveFiles
 from delvec_kernel.locations import canonical_log_path
-from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, is_mapped
+from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, is_mapped, max_column_id
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.table_properties import is_true
 
@@ -157,7 +157,7 @@ def _metadata(target: Snapshot, latest: Snapshot) -> Metadata:
         if name in latest.configuration:
             configuration.setdefault(name, latest.configuration[name])
     if is_mapped(configuration):
-        highest = max(int(each.configuration.get(MAX_COLUMN_ID, "0")) for each in (target, latest))
+        highest = max(max_column_id(each.configuration) for each in (target, latest))
         configuration[MAX_COLUMN_ID] = str(highest)
     return replace(
         target.metadata,

@@ -88,6 +88,7 @@ def restore(
         VersionNotFound: the log does not have that version.
         MissingRestoreFiles: files of it are missing from storage; up to 100 of them are listed.
         InvalidTableChange: Delvec could not write the table afterwards, or its rows have lost their row ids.
+        CorruptLog: the metadata of either version cannot be read.
         AppendOnlyTable: rows would be removed from an append-only table.
         UnsupportedTable: or a subclass: Delvec cannot write the table.
         IdempotencyKeyReused: another request was committed under that transaction id.
@@ -141,6 +142,8 @@ def _restoring(location: str, locks: DeletionLocks, clones: CloneStore) -> Itera
 
 def _check_table(table: OpenTable, target: Snapshot, latest: Snapshot, found: Restoration) -> None:
     """Refuse a restore after which Delvec could not write the table."""
+    # Raises, where the metadata of that version cannot be read: the table could not be read afterwards.
+    _ = target.schema
     try:
         # The features of the target on their own: merging them may hide that they are unknown.
         check_writable(target.protocol, target.metadata, table.name)
