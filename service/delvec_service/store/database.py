@@ -379,15 +379,29 @@ def _engine(url: URL) -> Engine:
         # One connection for all threads, used by one at a time: every other connection would be a different database.
         options = {"poolclass": QueuePool, "pool_size": 1, "max_overflow": 0}
     else:
-        Path(str(url.database)).absolute().parent.mkdir(parents=True, exist_ok=True)
+        Path(str(url.database)).absolute().parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     engine = create_engine(
         url, connect_args={"check_same_thread": False, "timeout": _BUSY_SECONDS}, **options
     )
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     if "poolclass" not in options:
-        _follow_file(engine, str(url.database))
+        path = str(url.database)
+        if not path.startswith("file:"):
+            # Before each connection: the file may have been deleted.
+            event.listen(engine, "do_connect", lambda *_: _create_private(path))
+        _follow_file(engine, path)
     return engine
+
+
+def _create_private(path: str) -> None:
+    """Create a database file that only its owner can read: it has hashes of tokens, grants and the audit log.
+
+    SQLite would create it as the umask says; its journal gets the permissions of the file. Those of an existing file
+    are the operator's choice.
+    """
+    with suppress(OSError):  # SQLite's own error is the better one
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
 
 def _prepare_postgresql(connection: Any, _record: object) -> None:
