@@ -3,11 +3,12 @@
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from delvec.dml.merge_builder import MergeStatement
-from delvec_kernel.schema.column_paths import backticked
-from delvec_kernel.schema.types import StructField, StructType
+from delvec_kernel.schema.column_paths import backticked, with_type
+from delvec_kernel.schema.types import ArrayType, DataType, MapType, StructField, StructType
 from delvec_kernel.wire import AddColumns, NewColumn
 
 __all__ = ["new_columns", "with_new_columns"]
@@ -33,7 +34,7 @@ def new_columns(statement: MergeStatement, target: StructType, source: StructTyp
         }
     columns = [
         NewColumn(column=".".join(backticked(name) for name in path), type=field.type.to_json())
-        for path, field in _absent(source.fields, target, (), chosen)
+        for path, field in _absent(source, target, (), chosen)
     ]
     return [AddColumns(change="add-columns", columns=columns)] if columns else []
 
@@ -49,8 +50,15 @@ def with_new_columns(target: StructType, changes: Sequence[AddColumns]) -> Struc
                     "fields": [{"name": path[-1], "type": column.type, "nullable": True, "metadata": {}}],
                 }
             )
-            target = _with(target, path, kind.fields[0])
+            added = with_type(target, path[:-1], partial(_with_field, kind.fields[0]))
+            assert isinstance(added, StructType)  # noqa: S101 - the root stays a struct
+            target = added
     return target
+
+
+def _with_field(new: StructField, parent: DataType) -> DataType:
+    assert isinstance(parent, StructType)  # noqa: S101 - only structs have fields
+    return StructType((*parent.fields, new))
 
 
 def _named(name: str, alias: str, source: StructType) -> tuple[str, ...]:
@@ -65,16 +73,22 @@ def _named(name: str, alias: str, source: StructType) -> tuple[str, ...]:
 
 
 def _absent(
-    fields: Sequence[StructField], target: StructType, above: tuple[str, ...], chosen: _Chosen
+    source: DataType, target: DataType, above: tuple[str, ...], chosen: _Chosen
 ) -> Iterator[tuple[tuple[str, ...], StructField]]:
-    for field in _set(fields, above, chosen):
-        path = (*above, field.name)
-        if field.name not in target:
-            yield path, field
-            continue
-        known = target.field(field.name)
-        if isinstance(known.type, StructType) and isinstance(field.type, StructType):
-            yield from _absent(field.type.fields, known.type, (*above, known.name), chosen)
+    """Yield the assigned columns and fields that the table lacks, with their paths; also those in arrays and maps."""
+    match source, target:
+        case StructType(), StructType():
+            for field in _set(source.fields, above, chosen):
+                known = target.get(field.name)
+                if known is None:
+                    yield (*above, field.name), field
+                else:
+                    yield from _absent(field.type, known.type, (*above, known.name), chosen)
+        case ArrayType(), ArrayType():
+            yield from _absent(source.element, target.element, (*above, "element"), chosen)
+        case MapType(), MapType():
+            yield from _absent(source.key, target.key, (*above, "key"), chosen)
+            yield from _absent(source.value, target.value, (*above, "value"), chosen)
 
 
 def _set(fields: Sequence[StructField], above: tuple[str, ...], chosen: _Chosen) -> Iterator[StructField]:
@@ -87,18 +101,6 @@ def _set(fields: Sequence[StructField], above: tuple[str, ...], chosen: _Chosen)
             inside := tuple(_set(field.type.fields, (*above, field.name), chosen))
         ):
             yield replace(field, type=StructType(inside))
-
-
-def _with(target: StructType, path: Sequence[str], new: StructField) -> StructType:
-    if len(path) == 1:
-        return StructType((*target.fields, new))
-    fields = []
-    for field in target.fields:
-        if field.name == path[0] and isinstance(field.type, StructType):
-            fields.append(replace(field, type=_with(field.type, path[1:], new)))
-        else:
-            fields.append(field)
-    return StructType(tuple(fields))
 
 
 def _parts(text: str) -> list[str]:

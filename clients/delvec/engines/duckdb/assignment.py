@@ -11,7 +11,7 @@ from typing import Any, Final
 from delvec.engines.duckdb.dialect_functions import to_real
 from delvec.engines.duckdb.file_columns import TYPES, sql_type
 from delvec.engines.duckdb.scan import quoted, string_literal
-from delvec_kernel.errors import InvalidPredicate
+from delvec_kernel.errors import InvalidPredicate, SchemaMismatch
 from delvec_kernel.schema.types import ArrayType, DataType, DecimalType, MapType, PrimitiveType, StructType
 
 __all__ = ["FAILED", "assigned"]
@@ -146,8 +146,13 @@ def _struct(value: str, found: Any, kind: StructType, column: str, depth: int) -
     if found.id != "struct":
         raise _refused(found, kind, column)
     inner = {name.lower(): (name, each) for name, each in found.children}
-    if len(inner) > len(kind.fields) or not set(inner) <= {item.name.lower() for item in kind.fields}:
-        raise _refused(found, kind, column)
+    for name, _ in found.children:
+        if name not in kind:
+            raise SchemaMismatch(
+                f"The value for column '{column}' has a field '{name}' that the table does not have; leave it out, or merge "
+                "with merge_schema=True.",
+                column=f"{column}.{name}",
+            )
     if _is_same(found, kind):
         return value
     fields = []
