@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 
+from delvec.sql.default_values import with_defaults
 from delvec.sql.queries import Query, parse_query
 from delvec.sql.tokens import Cursor, TableName, invalid, newest_version
 from delvec.transaction import Metrics
@@ -97,7 +98,9 @@ def insert(cursor: Cursor, opened: OpenTable, run: RunQuery) -> Metrics:
     if cursor.word() not in ("SELECT", "VALUES", "WITH", "FROM", "("):
         cursor.fail("SELECT or VALUES is expected")
     at = cursor.position
-    text = cursor.rest()
+    text, target = cursor.rest(), opened(name)
+    if not by_name:
+        text, columns = with_defaults(text, target, columns)
 
     def change(table: "DeltaTable", rows: Any) -> Metrics:
         schema = table.schema(version=table.source_version)
@@ -117,7 +120,7 @@ def insert(cursor: Cursor, opened: OpenTable, run: RunQuery) -> Metrics:
             return table.overwrite(rows, replace_where=where)
         return table.overwrite(rows) if overwrites else table.append(rows)
 
-    return _with_rows(text, opened(name), opened, run, change)
+    return _with_rows(text, target, opened, run, change)
 
 
 def _with_rows(
