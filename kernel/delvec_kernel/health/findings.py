@@ -5,7 +5,7 @@ A finding is reported exactly if its command, by that command's own rules, would
 Tested in `tests/integration/service/scans/test_history_detail_health.py`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delvec_kernel.checks.findings import Finding as Problem
 from delvec_kernel.compaction import (
     DEFAULT_TARGET_SIZE,
     MAX_DELETED_RATIO,
@@ -40,6 +41,7 @@ __all__ = [
     "Finding",
     "FindingFile",
     "checkpoint",
+    "damaged_files",
     "deleted_rows",
     "removed_files",
     "size_text",
@@ -47,10 +49,13 @@ __all__ = [
     "vector_files",
 ]
 
-Action: TypeAlias = Literal["OPTIMIZE", "OPTIMIZE FULL", "PURGE", "DV COMPACTION", "CHECKPOINT", "VACUUM"]
+Action: TypeAlias = Literal[
+    "OPTIMIZE", "OPTIMIZE FULL", "PURGE", "DV COMPACTION", "CHECKPOINT", "VACUUM", "CHECK"
+]
 
 SMALL_FILES_POINTS: Final = 40.0
 CHECKPOINT_POINTS: Final = 20.0
+DAMAGE_POINTS: Final = 100.0
 VECTOR_FILES_POINTS: Final = 20.0
 WORTHWHILE_FILES: Final = 10
 _DEFAULT_INTERVAL: Final = 10
@@ -79,7 +84,7 @@ class Finding:
 
     Attributes:
         name: ``small-files``, ``deleted-rows``, ``deletion-vector-files``, ``overlapping-files``, ``old-checkpoint``,
-            ``removed-files``.
+            ``removed-files``, ``damaged-files``.
         points: deducted from the score of 100.
         expected_gain: human-readable.
         gain_bytes: estimated bytes that a full scan no longer reads, or that storage frees; None if not applicable.
@@ -292,6 +297,30 @@ def checkpoint(snapshot: Snapshot, traced: int) -> Finding | None:
         cost_bytes=None,
         num_files=commits,
         files=tuple(FindingFile(name, 0, points / commits, 0) for name in names),
+    )
+
+
+def damaged_files(problems: Sequence[Problem], traced: int) -> Finding:
+    """Return the finding for what is wrong with a table's log or files; it costs all points.
+
+    Args:
+        problems: the errors, as ``check`` reports them; at least one.
+        traced: the number of files to name.
+    """
+    files = list(dict.fromkeys(each.file for each in problems if each.file))
+    share = DAMAGE_POINTS / max(1, len(files))
+    return Finding(
+        "damaged-files",
+        "CHECK",
+        DAMAGE_POINTS,
+        f"{len(problems)} {'error' if len(problems) == 1 else 'errors'} in the log or in live files; the first: "
+        f"{problems[0].message}",
+        "Until this is put right, reads and maintenance of these files fail, so nothing else is recommended.",
+        gain_bytes=None,
+        gain_files=0,
+        cost_bytes=None,
+        num_files=len(files),
+        files=tuple(FindingFile(path, 0, share, 0) for path in files[:traced]),
     )
 
 

@@ -4,7 +4,7 @@ The score is 100 less the points of the findings. Points measure wasted reads: a
 of the table's bytes that a full scan reads in vain; small files cost up to 40 points, by the share of all files that
 compaction would eliminate; deletion vector files that compaction would eliminate cost up to 20, relative to the number
 of data files; overlapping files of a clustered table up to 20, by the share that each lookup opens in vain; commits
-without a checkpoint up to 20.
+without a checkpoint up to 20. Errors in the log or in live files, which the caller knows of, cost all points.
 
 Tested in `tests/integration/service/scans/test_history_detail_health.py`.
 """
@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delvec_kernel.checks.findings import Finding as Problem
 from delvec_kernel.compaction import partition_numbers
 from delvec_kernel.deletion_vectors.deletion_vector import FRAME_OVERHEAD
 from delvec_kernel.health import findings
@@ -122,6 +123,7 @@ def examine(
     partitions: int = 0,
     vector_file_size: int = DEFAULT_VECTOR_FILE_SIZE,
     columns: Sequence[ColumnPath] = (),
+    problems: Sequence[Problem] = (),
 ) -> HealthReport:
     """Compute the health report of a version.
 
@@ -132,6 +134,8 @@ def examine(
         partitions: the number of partitions to report on.
         vector_file_size: bytes per deletion vector file after compaction.
         columns: report the overlap of these columns in addition to the clustering columns.
+        problems: known errors in its log or live files. Then nothing is recommended that reads files, because it would
+            fail, nor VACUUM, because an earlier version may be what is left.
 
     Raises:
         UnknownColumn: the table lacks one of ``columns``.
@@ -154,6 +158,8 @@ def examine(
         findings.checkpoint(snapshot, traced),
     ]
     found.append(None if removed is None else findings.removed_files(removed))
+    if problems:
+        found = [findings.damaged_files(problems, traced), findings.checkpoint(snapshot, traced)]
     known = tuple(one for one in found if one is not None)
     return HealthReport(
         score=round(max(0.0, 100.0 - sum(one.points for one in known)), 2),

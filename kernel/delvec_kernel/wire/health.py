@@ -49,8 +49,9 @@ class Recommendation(Answer):
         "overlapping-files",
         "old-checkpoint",
         "removed-files",
+        "damaged-files",
     ] = Field(description="What is wrong.")
-    action: Literal["OPTIMIZE", "OPTIMIZE FULL", "PURGE", "DV COMPACTION", "CHECKPOINT", "VACUUM"]
+    action: Literal["OPTIMIZE", "OPTIMIZE FULL", "PURGE", "DV COMPACTION", "CHECKPOINT", "VACUUM", "CHECK"]
     command: str = Field(description="The same as a shell command.")
     points: float = Field(description="Points deducted from the score of 100.")
     reason: str

@@ -55,6 +55,7 @@ def check_table(
     findings = [*found.findings, *(one for each in published for one in each.findings)]
     errors = [finding for finding in findings if finding.severity == "error"]
     warnings = [finding for finding in findings if finding.severity == "warning"]
+    service.health.damage.checked(table.record.id, [one for one in found.findings if one.severity == "error"])
     return CheckResponse(
         table=table.name,
         version=found.version,

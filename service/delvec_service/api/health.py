@@ -4,9 +4,10 @@ import base64
 import binascii
 import json
 import math
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from fastapi import Query
+from pydantic import StringConstraints
 
 from delvec_kernel.errors import BadRequest, InvalidTableChange, UnknownColumn
 from delvec_kernel.schema.column_paths import parse_path
@@ -33,6 +34,8 @@ __all__ = ["router"]
 
 router = Resource(tags=["reading"], route_class=Route)
 
+_Path: TypeAlias = Annotated[str, StringConstraints(max_length=2000)]
+
 
 @router.get(
     "/tables/{table}/health",
@@ -49,6 +52,16 @@ def get_health(
     partitions: Annotated[
         int, Query(ge=0, le=10_000, description="How many partitions to report on, costliest first.")
     ] = 0,
+    file: Annotated[
+        list[_Path] | None,
+        Query(
+            max_length=16,
+            description=(
+                "Live files, by their paths in the log, to look up in storage in addition to a sample: those that could "
+                "not be read. Repeatable."
+            ),
+        ),
+    ] = None,
     column: Annotated[
         list[Column] | None,
         Query(
@@ -60,7 +73,11 @@ def get_health(
         ),
     ] = None,
 ) -> HealthResponse:
-    """Return deleted rows, small files, deletion vector files and recommendations, from the log alone."""
+    """Return deleted rows, small files, deletion vector files and recommendations.
+
+    They come from the log. Of the newest version a sample of live files is also looked up in storage; if one of them is
+    missing or damaged, or if the last `…/check` found errors, the score is 0, and only a check is recommended.
+    """
     overwritten = service.overwrite_watch.overwritten(table.location)
     is_newest = moment.version is None and moment.timestamp is None
     counts = service.health.counts(table.record.id) if is_newest else None
@@ -76,6 +93,7 @@ def get_health(
             traced=files,
             partitions=partitions,
             columns=columns,
+            problems=service.health.damage.look(table, snapshot, failed=file or ()) if is_newest else (),
         )
         lags = iceberg_lags(service.loader, table, snapshot) if is_newest else ()
         if is_newest:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from delvec_kernel import wire
+from delvec_kernel.checks.findings import Finding as Problem
 from delvec_kernel.compaction import MAX_DELETED_RATIO
 from delvec_kernel.errors import CorruptTable
 from delvec_kernel.health.health import (
@@ -46,6 +47,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "DV COMPACTION": "delvec optimize {table} --deletion-vectors",
     "CHECKPOINT": "delvec checkpoint {table}",
     "VACUUM": "delvec vacuum {table}",
+    "CHECK": "delvec check {table}",
 }
 
 
@@ -87,6 +89,7 @@ def health(
     traced: int = 0,
     partitions: int = 0,
     columns: Sequence[ColumnPath] = (),
+    problems: Sequence[Problem] = (),
 ) -> TableHealth:
     """Return the health of a version, tombstones included.
 
@@ -98,6 +101,7 @@ def health(
         traced: how many files each finding names.
         partitions: how many partitions to report on.
         columns: columns for which to report how much files overlap, besides the clustering columns.
+        problems: known errors in its log or live files.
 
     Raises:
         UnknownColumn: the table does not have one of these.
@@ -112,6 +116,7 @@ def health(
         partitions=partitions,
         vector_file_size=vector_file_size,
         columns=columns,
+        problems=problems,
     )
     return TableHealth(report, snapshot.version, table, _checkpoint_age(reader, snapshot, now))
 

@@ -19,6 +19,7 @@ from delvec_kernel.health.health import DEFAULT_VECTOR_FILE_SIZE, HealthReport, 
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_service.background_worker import BackgroundWorker
 from delvec_service.logs import logger
+from delvec_service.maintenance.damage_watch import DamageWatch
 from delvec_service.store.commit_record import CommitConflict
 from delvec_service.store.health_samples import CommitCounts, HealthSample, HealthSampleStore
 from delvec_service.store.lru_cache import LruCache
@@ -52,10 +53,12 @@ class HealthWatch:
 
     Attributes:
         store: the same, for readers.
+        damage: what is known of errors in logs and files.
     """
 
     def __init__(self, store: HealthSampleStore, vector_file_size: int = DEFAULT_VECTOR_FILE_SIZE) -> None:
         self.store = store
+        self.damage = DamageWatch()
         self._vector_file_size = vector_file_size
         self._lock = threading.Lock()
         self._waiting: dict[str, _Waiting] = {}
@@ -90,7 +93,11 @@ class HealthWatch:
             ServiceUnavailable: the database does not answer.
         """
         try:
-            found = report or examine(snapshot, vector_file_size=self._vector_file_size)
+            found = report or examine(
+                snapshot,
+                vector_file_size=self._vector_file_size,
+                problems=self.damage.remembered(table_id, snapshot),
+            )
         except SegmentsLost:
             return  # the next commit or request reads the log again
         self.flush(table_id)
@@ -137,6 +144,7 @@ class HealthWatch:
         """Discard the counts of a table that is no longer registered."""
         with self._lock:
             self._waiting.pop(table_id, None)
+        self.damage.forget(table_id)
 
     def _write(self, table_id: str) -> None:
         with suppress(ServiceUnavailable):  # it waits for the next commit or request

@@ -60,6 +60,7 @@ def check_files(
     allowed: Allowed,
     *,
     data_files: bool,
+    footers: bool = True,
     among: Iterable[pa.RecordBatch] | None = None,
 ) -> FilesChecked:
     """Read live deletion vectors and look up live data files, several at once in an object store.
@@ -70,6 +71,7 @@ def check_files(
         table: for errors.
         allowed: whether a file outside the table may be accessed.
         data_files: whether to look up data files: one request each.
+        footers: whether to compare row counts with the footers of data files with deletion vectors.
         among: the files to check, as in FILES_SCHEMA; by default all.
 
     Raises:
@@ -84,8 +86,9 @@ def check_files(
         if data_files:
             done.data_files += len(rows)
             found = list(_data_files(rows, snapshot, objects, done))
-            whole = {row["path"] for row in marked} - {finding.file for finding in found}
-            found += _counts([row for row in marked if row["path"] in whole], snapshot, allowed, done)
+            if footers:
+                whole = {row["path"] for row in marked} - {finding.file for finding in found}
+                found += _counts([row for row in marked if row["path"] in whole], snapshot, allowed, done)
         done.findings += [*_vectors(marked, snapshot, table, allowed, done.counts), *found]
     return done
 
