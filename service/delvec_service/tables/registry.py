@@ -255,11 +255,16 @@ class Tables:
         canonical = self.within_roots(location, name)
         default = self.roots.called_by(canonical)
         known = self._registry.at(canonical)
-        if known is None or not holder.sees(known.id, known.name):
-            self.places.check(canonical, name or default, holder)
+        is_new = known is None or not holder.sees(known.id, known.name)
+        if is_new and holder.is_restricted:
+            self.places.check(canonical, name or default, holder)  # first: the log may be somebody else's
         objects = self._objects(canonical, self.roots_at(canonical, name))
         # Both raise an error if it is not a table that can be read.
         _ = self._loader.load(objects, name or default).schema
+        if is_new and not holder.is_restricted:
+            self.places.check(
+                canonical, name or default, holder
+            )  # then: "not a table" says more than "above one"
         return self._added(canonical, name, holder)
 
     def _added(self, canonical: str, name: str | None, holder: Holder) -> tuple[TableRecord, bool]:

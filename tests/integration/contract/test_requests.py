@@ -106,9 +106,7 @@ def test_the_first_plan_reads_each_log_file_once(lake, s3_location, s3_server, t
         assert fresh.table(s3_location).count() == 40
     hint, commits, checksum = 1, 5, 1
     assert commits <= requests[("log", "GET")] <= hint + commits + checksum
-    assert (
-        requests[("log", "LIST")] == 4
-    )  # to register the table, to look for tables here and above, and to plan
+    assert requests[("log", "LIST")] == 4  # to look for tables here and above, to register it, and to plan
 
 
 def test_a_plan_after_a_foreign_commit_reads_only_that_commit(lake, s3_location, s3_server):
