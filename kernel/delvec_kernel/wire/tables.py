@@ -55,7 +55,10 @@ _Name: TypeAlias = Annotated[
 class TableRequest(Envelope):
     """Register the table at a location; with a schema, create it there first."""
 
-    location: FilePath | None = Field(default=None, description="A path, or a URL: file, s3, gs, az, memory.")
+    location: FilePath | None = Field(
+        default=None,
+        description="A path, or a URL: file, s3, gs, az, memory. Not inside, above or at another table.",
+    )
     name: _Name | None = Field(
         default=None,
         description="The table's name, which must be unique; by default the last part of its location, if no other "
