@@ -5,7 +5,7 @@ import json
 from urllib.parse import urlsplit
 
 import pytest
-from tests.served import served
+from tests.support.served import served
 
 import delvec
 
