@@ -70,7 +70,7 @@ def _value(rng, field):
         field.value = rng.choice(
             (b"", b"\xff\xfe", b"x" * 5000, field.value[:at], field.value + b"\0", field.value[::-1])
         )
-    elif field.kind == LIST:
+    elif field.kind == LIST and field.value and not isinstance(field.value[0], Field):
         items = field.value[1]
         action = rng.randrange(6)
         if action == 0:

@@ -87,7 +87,9 @@ class Mutation(Route):
             if isinstance(claim, StoredAnswer):
                 access: Access | None = request.scope.get(ACCESS)
                 if access is not None:
-                    access.is_decided = True  # authorized by the first request, from the same principal
+                    access.is_decided = (
+                        True  # authorized by the first request, from the same principal with the same roles
+                    )
                 return replay(claim)
             try:
                 response = await handle(request)
@@ -128,8 +130,12 @@ def _hash(request: Request) -> str:
     body = request.parsed if isinstance(request, Checked) else None
     access: Access | None = request.scope.get(ACCESS)
     principal = None if access is None else access.principal
-    # Other principals must not see this answer: to them the key is taken. Superusers may see it.
-    whose = () if principal is None or principal.is_superuser else (principal.name,)
+    # Other principals must not see this answer, nor the same one after its roles changed: to them the key is taken.
+    # Superusers may see it.
+    whose: tuple[Any, ...] = ()
+    if access is not None and principal is not None and not principal.is_superuser:
+        roles = sorted((grant.scope, grant.target, grant.role) for grant in access.rights.grants)
+        whose = (principal.name, roles)
     return request_hash(request.method, request.url.path, request.url.query, body, *whose)
 
 

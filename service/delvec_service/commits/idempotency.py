@@ -152,7 +152,7 @@ def _same(key: str, hashed: str, first: str) -> None:
 def key_reused(key: str) -> IdempotencyKeyReused:
     """Return the error for a request that reuses another request's key."""
     return IdempotencyKeyReused(
-        f"The idempotency key '{key}' was already used for a request with a different method, path or body. Use a "
-        "new key for each new request.",
+        f"The idempotency key '{key}' was already used for a request with a different method, path or body, by "
+        "another principal, or before your roles changed. Use a new key for each new request.",
         key=key,
     )
