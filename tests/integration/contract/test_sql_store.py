@@ -166,6 +166,21 @@ def test_one_of_many_registers_a_location(database):
     assert answers[0][0].id == table_id("file:///data/people")
 
 
+def test_the_tables_around_a_location_are_those_at_above_and_below_it_in_any_letter_case(database):
+    registry = Registry(database)
+    near = ("lake/a", "lake/a/b", "lake/A/b/C", "lake/a/b/c/d", "lake/a/b/c%5F/d", "LAKE/a/b/c")
+    far = ("lake/x", "lake/a/bc", "lake/a/b_c", "lake/a/b/cd", "lake/a/b/c_", "other/lake/a/b/c/d")
+    for place in (*near, *far):
+        registry.add(f"s3://{place}", None, "t")
+    Registry(database, "s3://warehouse").add("s3://lake/a/b/c", None, "t")
+
+    found = registry.around("s3://lake/a/b/c", ["s3://lake/a/b", "s3://lake/a", "s3://lake"])
+    below = registry.around("s3://lake/a/b/c%5F", [])
+
+    assert {record.location.removeprefix("s3://") for record in found} == set(near) - {"lake/a/b/c%5F/d"}
+    assert [record.location for record in below] == ["s3://lake/a/b/c%5F/d"]
+
+
 def test_a_folder_name_resolves_while_it_is_unambiguous(database):
     registry = Registry(database)
     first, _ = registry.add("file:///a/people", None, "people")
