@@ -119,13 +119,20 @@ class Query:
                     f"the query calls the function {node.name}, which may not be safe. {NAMED}.",
                 )
 
-    def on(self, dialect: str, rename: Callable[[TableName, str | None], str]) -> str:
+    def on(
+        self,
+        dialect: str,
+        rename: Callable[[TableName, str | None], str],
+        spelled: Callable[[str], str] | None = None,
+    ) -> str:
         """Return the query in another dialect, with other table names.
 
         Args:
             dialect: of the engine.
             rename: returns the new name of a table, given a condition in Spark SQL that its rows must satisfy to
                 affect the result, if known.
+            spelled: returns a column's or field's name as its table spells it; called for names that are not ASCII, after
+                all tables were renamed. None if the engine compares all letters without case, as Spark does.
         """
         copy = Query(self.text, self.tree.copy())
         if dialect == "duckdb":
@@ -138,11 +145,15 @@ class Query:
                 pinned = replace(found, version=self.versions.get(found.name))
             name = rename(pinned, _condition(copy.tree, table))
             # Keep the node, to which joins in its parentheses, PIVOT and TABLESAMPLE are attached.
-            for part in ("db", "catalog", "version"):
-                table.set(part, None)
+            for key in ("db", "catalog", "version"):
+                table.set(key, None)
             table.set("this", exp.to_identifier(name, quoted=True))
             if table.args.get("alias") is None:
                 table.set("alias", exp.TableAlias(this=exp.to_identifier(found.last, quoted=True)))
+        if spelled is not None:
+            for part in copy.tree.find_all(exp.Identifier):
+                if not part.name.isascii() and isinstance(part.parent, exp.Column | exp.Dot):
+                    part.set("this", spelled(part.name))
         return copy.tree.sql(dialect=DIALECTS[dialect], comments=False)
 
 

@@ -31,7 +31,7 @@ from delvec_kernel.errors import (
 )
 from delvec_kernel.expressions.source_text import located, place
 from delvec_kernel.expressions.spark_dialect import SPARK
-from delvec_kernel.schema.types import PrimitiveType, StructType, arrow_type
+from delvec_kernel.schema.types import ArrayType, DataType, MapType, PrimitiveType, StructType, arrow_type
 
 __all__ = ["query_duckdb", "query_spark"]
 
@@ -74,12 +74,30 @@ def query_duckdb(lake: Catalog, query: Query) -> pa.Table:
             return name
 
         try:
-            text = query.on("duckdb", view)
+            text = query.on("duckdb", view, lambda name: _spelled(name, scans))
             _lock(database, scans)
             with interruptible():
                 return database.sql(text).to_arrow_table()
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             raise _explained(error, scans, query.text) from error
+
+
+def _spelled(name: str, scans: Sequence[Scan]) -> str:
+    """Return a name as a column or field of the tables spells it: DuckDB compares only ASCII letters without case."""
+    pending: list[DataType] = [scan.schema for scan in scans]
+    while pending:
+        match pending.pop(0):
+            case StructType() as struct:
+                if (known := struct.get(name)) is not None:
+                    return known.name
+                pending += [item.type for item in struct.fields]
+            case ArrayType(element):
+                pending.append(element)
+            case MapType(key, value):
+                pending += [key, value]
+            case _:
+                pass
+    return name
 
 
 def _totals(lake: Catalog, name: TableName, totals: Sequence[Total]) -> pa.Table | None:
