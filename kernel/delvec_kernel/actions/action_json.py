@@ -14,6 +14,7 @@ from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.errors import CorruptDeletionVector, CorruptLog
 
 __all__ = [
+    "MAX_ACTION_BYTES",
     "LogFile",
     "MalformedActionError",
     "check_text",
@@ -34,6 +35,8 @@ __all__ = [
     "without_infinities",
 ]
 
+MAX_ACTION_BYTES: Final = 1 << 26
+"""Of one action's JSON, which is parsed in one go: no other thread of the process runs meanwhile."""
 _INT64: Final = 2**63
 _SHOWN: Final = 120
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
@@ -98,7 +101,7 @@ def documents(data: bytes, where: LogFile) -> Iterator[tuple[int, Any]]:
     occurs twice, the last one wins, as in delta-spark.
 
     Raises:
-        CorruptLog: a document is truncated or is not JSON.
+        CorruptLog: a document is truncated, is not JSON, or exceeds 64 MiB.
     """
     count = 0
     data = data.removeprefix(_BYTE_ORDER_MARK)
@@ -106,6 +109,11 @@ def documents(data: bytes, where: LogFile) -> Iterator[tuple[int, Any]]:
         text = line.strip()
         if not text:
             continue
+        if len(text) > MAX_ACTION_BYTES:
+            raise where.corrupt(
+                f"has an action of {len(text):,} bytes, more than the limit of {MAX_ACTION_BYTES:,}",
+                line=number,
+            )
         try:
             document = _parse(text.decode())
         except (ValueError, RecursionError) as error:
@@ -122,6 +130,8 @@ def documents(data: bytes, where: LogFile) -> Iterator[tuple[int, Any]]:
 
 def _spanning_lines(data: bytes) -> list[tuple[int, Any]] | None:
     """Return the documents of a file, which may span lines; None if it is corrupt."""
+    if len(data) > MAX_ACTION_BYTES:
+        return None
     try:
         text = data.decode()
         found: list[tuple[int, Any]] = []

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from delvec_kernel.actions.action_json import (
+    MAX_ACTION_BYTES,
     LogFile,
     MalformedActionError,
     check_text,
@@ -106,12 +107,18 @@ def serialize_commit(actions: Iterable[Action]) -> bytes:
     """Serialize actions as a commit: one JSON object per line, in this order.
 
     Raises:
-        BadRequest: a string has a lone surrogate, which would make the log unreadable.
+        BadRequest: a string has a lone surrogate, which would make the log unreadable, or an action exceeds 64 MiB.
     """
     lines = []
     for action in actions:
         try:
-            lines.append(f"{json_text({action.key: action.to_json()})}\n".encode())
+            line = f"{json_text({action.key: action.to_json()})}\n".encode()
+            if len(line) > MAX_ACTION_BYTES:
+                raise BadRequest(
+                    f"The log's '{action.key}' action would have {len(line):,} bytes, more than the limit of "
+                    f"{MAX_ACTION_BYTES:,}; nothing was written. Shorten its texts."
+                )
+            lines.append(line)
             if isinstance(action, Metadata):
                 check_text(action.schema_string, _schema(action))
         except UnicodeEncodeError as error:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Self, TypeAlias
 
 from delvec_kernel.actions.action_json import (
+    MAX_ACTION_BYTES,
     MalformedActionError,
     json_text,
     present,
@@ -87,7 +88,9 @@ class VersionChecksum:
 
     @classmethod
     def parse(cls, data: bytes) -> Self | None:
-        """Parse a checksum file; None if it is corrupt, which readers treat as missing."""
+        """Parse a checksum file; None if it is corrupt or exceeds 64 MiB, which readers treat as missing."""
+        if len(data) > MAX_ACTION_BYTES:
+            return None
         try:
             found = json.loads(data)
             protocol, metadata = read_object(found, "protocol"), read_object(found, "metadata")
