@@ -246,6 +246,7 @@ def test_what_no_writer_of_doubles_writes_is_exact(kind, arrow, value):
         ("long", pa.int64(), 2**53),
         ("long", pa.int64(), -(2**63)),
         ("decimal(20,2)", pa.decimal128(38, 2), Decimal("123456789012345660.00")),
+        ("decimal(17,1)", pa.decimal128(38, 1), Decimal("900719925474099.2")),
         ("decimal(38,0)", pa.decimal128(38, 0), Decimal(int(1.1e37))),
         ("double", pa.float64(), 1.5),
         ("timestamp", pa.timestamp("us", "UTC"), dt.datetime(2026, 1, 1, tzinfo=dt.UTC)),
@@ -297,3 +298,68 @@ def test_iceberg_metrics_are_the_outer_bounds():
         for side in (metrics.lower_bounds, metrics.upper_bounds)
     )
     assert low < 12345678901234567891 < high
+
+
+BEYOND = [
+    ("long", [2**53 + 1, 2**53 + 2], 2**53 + 1, False),
+    ("long", [-(2**53) - 1, -(2**53) - 2], -(2**53) - 1, True),
+    ("long", [7, 9], 7, False),
+    (
+        "decimal(20,2)",
+        [Decimal("123456789012345678.91"), Decimal("123456789012345680.00")],
+        Decimal("123456789012345670.00"),
+        False,
+    ),
+    ("string", ["a" * 32 + "\x7f", "a" * 32], "a" * 32 + "é", True),
+    ("double", [0.6999999890123, 0.7], float(np.float32(0.7)), False),
+]
+"""What two files state, and a value that the second may have; whether they are maximums."""
+
+
+@pytest.mark.parametrize(("kind", "stated", "value", "upper"), BEYOND)
+def test_a_merged_bound_reaches_as_far_as_each_of_its_sources(kind, stated, value, upper):
+    side = "maxValues" if upper else "minValues"
+    texts = [
+        f'{{"numRecords":1,"{side}":{{"c":{json.dumps(each) if isinstance(each, str) else each}}},"nullCount":{{"c":0}}}}'
+        for each in stated
+    ]
+    found = merged(texts, [1, 1], schema_of(kind))
+    column = {("c",): data_type_from_json(kind)}
+    bounds = parsed_bounds(pa.array([found]), pa.array([2]), column)[("c",)]
+    assert bounds.high[0].as_py() >= value if upper else bounds.low[0].as_py() <= value
+    # A bound that was moved is no value of the file.
+    is_stated = json.loads(found, parse_float=Decimal)[side]["c"] in stated
+    assert json.loads(found)["tightBounds"] is is_stated
+
+
+@pytest.mark.parametrize(
+    ("kind", "stated", "upper", "expected"),
+    [
+        ("timestamp", 5_000_000, True, 5_001_000),
+        ("timestamp", 5_000_000, False, 5_000_000),
+        ("timestamp", 1, False, 1),
+        ("timestamp", 0, False, -1000),
+        ("timestamp", -5_000_000, False, -5_001_000),
+        ("string", "a" * 31, True, "a" * 31),
+        ("string", "a" * 33, True, "a" * 33),
+        ("string", "a" * 60, True, "a" * 60),
+        ("string", "a" * 65, True, "a" * 65),
+        ("string", "a" * 61, True, "a" * 61 + "\U0010ffff"),
+        ("string", "a" * 64, True, "a" * 64 + "\U0010ffff"),
+        ("string", "a" * 32, False, "a" * 32),
+        ("string", "😀" * 15, True, "😀" * 15),
+        ("string", "😀" * 15 + "?", True, "😀" * 15 + "\U0010ffff"),
+        ("double", 0.7, False, float(np.float32(0.7))),
+        ("double", 0.3, False, 0.3),
+        ("double", 0.1234567891, False, 0.1234567891),
+        ("float", 0.7, False, float(np.float32(0.7))),
+        ("long", 2**53 - 1, True, 2**53 - 1),
+        ("long", 2**53, True, 2**53 + 9),
+        ("long", 2**53, False, 2**53 - 9),
+    ],
+)
+def test_a_bound_is_moved_by_what_may_be_lost_and_no_further(kind, stated, upper, expected):
+    arrow = {"timestamp": pa.timestamp("us", "UTC"), "string": pa.string(), "long": pa.int64()}
+    values = pa.array([stated, None], arrow.get(kind, pa.float64()))
+    found = outer_bounds(values, data_type_from_json(kind), upper=upper)
+    assert found.values.to_pylist() == [expected, None]
