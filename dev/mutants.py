@@ -38,6 +38,7 @@ _CONFLICTS: Final = (
         "tests/unit/kernel/transaction/test_conflict_checker.py",
         "tests/unit/kernel/transaction/test_rebase.py",
         "tests/unit/kernel/transaction/test_compaction_rebase.py",
+        "tests/unit/kernel/transaction/test_compaction_rebase_maps.py",
         "tests/unit/kernel/transaction/test_current_transaction.py",
         "tests/unit/kernel/transaction/test_metadata_conflicts.py",
         "tests/unit/kernel/transaction/test_group.py",

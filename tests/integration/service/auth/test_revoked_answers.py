@@ -1,7 +1,7 @@
 """A stored answer is not repeated to a principal whose role was taken away."""
 
 import pytest
-from tests.service.conftest import SCHEMA
+from tests.integration.service.conftest import SCHEMA
 
 ADMIN = {"Authorization": "Bearer the-configured-token"}
 KEY = {"Idempotency-Key": "once"}
