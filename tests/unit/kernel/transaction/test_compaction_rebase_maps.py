@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 from pyroaring import BitMap64
-from tests.rows_in_files import LOCATION, Facts, RowsInFiles, changes
+from tests.support.rows_in_files import LOCATION, Facts, RowsInFiles, changes
 
 from delvec_kernel.transaction.conflict_checker import Conflict, Passed, check
 from delvec_kernel.transaction.current_transaction import CurrentTransaction
