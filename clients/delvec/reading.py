@@ -122,7 +122,7 @@ class ReadableTable:
         """
         predicate = both(predicate, filters)
         planned, condition = self.plan(columns, predicate, version, timestamp)
-        return Rows(self.engine, planned, columns, condition)
+        return Rows(self.engine, planned, columns, condition, self._service)
 
     def to_arrow(
         self,
@@ -274,7 +274,7 @@ class ReadableTable:
         if _asks_for_statistics(planned):
             with_statistics, _ = self.plan(columns, predicate, planned.version, stats=True)
             planned = replace(planned, files=with_statistics.files)
-        return Rows(self.engine, planned, columns, condition).to_df()
+        return Rows(self.engine, planned, columns, condition, self._service).to_df()
 
     def count(
         self,

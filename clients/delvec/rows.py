@@ -4,14 +4,16 @@ Tested in `tests/integration/client/test_reading.py` and `tests/integration/clie
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec.engines.protocol import Engine
+from delvec.failed_reads import reporting
 from delvec.filters import of_polars
+from delvec.http.service_client import ServiceClient
 from delvec.scan import Scan
 from delvec_kernel import locations
 from delvec_kernel.errors import BadRequest, EngineUnavailable
@@ -31,8 +33,14 @@ class Rows:
     """
 
     def __init__(
-        self, engine: Engine, scan: Scan, columns: Sequence[str] | None, predicate: Predicate | None
+        self,
+        engine: Engine,
+        scan: Scan,
+        columns: Sequence[str] | None,
+        predicate: Predicate | None,
+        service: ServiceClient | None = None,
     ) -> None:
+        self._service = service
         self._engine = engine
         self._scan = scan
         self._predicate = predicate
@@ -69,7 +77,13 @@ class Rows:
         known = self._known_by_log()
         exact = _live_rows(self._scan.filter(known))
         rest = self._scan.filter(pc.invert(known))
-        return exact + (self._engine.count(rest, self._predicate) if len(rest) else 0)
+        if not len(rest):
+            return exact
+        with self._reading():
+            return exact + self._engine.count(rest, self._predicate)
+
+    def _reading(self) -> AbstractContextManager[None]:
+        return reporting(self._service, self._scan.table_id)
 
     def _known_by_log(self) -> pa.ChunkedArray:
         """Return of which files the log tells the number of rows."""
@@ -85,19 +99,23 @@ class Rows:
             CorruptTable: or a subclass: a data file or a deletion vector is damaged or missing.
             InvalidPredicate: the condition fails for a row.
         """
-        rows = self._engine.read(self._scan, self._columns, self._predicate)
+        with self._reading():
+            rows = self._engine.read(self._scan, self._columns, self._predicate)
         return rows if self._columns is None else rows.select(self._columns)
 
     def to_batches(self) -> pa.RecordBatchReader:
         """Return the rows as a stream, for results larger than memory; as :meth:`to_arrow`."""
         stream = getattr(self._engine, "read_batches", None)
-        batches = (stream or self._engine.read)(self._scan, self._columns, self._predicate)
-        if isinstance(batches, pa.Table):
-            batches = batches.to_batches()
-        if self._columns is not None:
-            names = self._columns
-            batches = (batch.select(names) for batch in batches)
-        return pa.RecordBatchReader.from_batches(self.schema, batches)
+        if stream is None:
+            return self.to_arrow().to_reader()
+        names = self.schema.names
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            with self._reading():
+                for batch in stream(self._scan, self._columns, self._predicate):
+                    yield batch.select(names)
+
+        return pa.RecordBatchReader.from_batches(self.schema, batches())
 
     def to_pandas(self, *, types_mapper: Callable[[pa.DataType], Any] | None = None) -> Any:
         """Return the rows as a pandas DataFrame.
@@ -161,7 +179,8 @@ class Rows:
 
         def read(columns: list[str] | None, condition: str | None) -> Rows:
             scan = self._scan if condition is None else plan(self.version, condition)
-            return Rows(self._engine, scan, self._columns if columns is None else columns, self._predicate)
+            chosen = self._columns if columns is None else columns
+            return Rows(self._engine, scan, chosen, self._predicate, self._service)
 
         schema = self._scan.schema
 
@@ -203,8 +222,9 @@ class Rows:
         with _needed("duckdb"):
             from delvec.engines.duckdb.relation import arrow_relation, check_files, relation
         if self._predicate is None:
-            check_files(self._scan)
-            return relation(self._scan, self._columns, connection)
+            with self._reading():
+                check_files(self._scan)
+                return relation(self._scan, self._columns, connection)
         return arrow_relation(self.to_arrow(), connection)
 
     def to_df(self) -> Any:

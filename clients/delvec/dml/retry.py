@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
+from delvec.failed_reads import reporting
 from delvec.http.backoff import pause
 from delvec.http.service_client import ServiceClient
 from delvec.transaction import Metrics
@@ -47,7 +48,8 @@ def with_retries(service: ServiceClient, retries: int, command: Callable[[], Met
     """
     for number in range(checked(retries)):
         try:
-            metrics = command()
+            with reporting(service):
+                metrics = command()
         except DelvecError as error:
             if not _may_win(error):
                 raise
@@ -55,7 +57,8 @@ def with_retries(service: ServiceClient, retries: int, command: Callable[[], Met
         else:
             metrics.retries = number
             return metrics
-    metrics = command()
+    with reporting(service):
+        metrics = command()
     metrics.retries = retries
     return metrics
 

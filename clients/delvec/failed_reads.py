@@ -1,0 +1,29 @@
+"""Tells the service which file an engine could not read, so that the table's health shows it to everybody."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from delvec.http.service_client import ServiceClient, table_path
+from delvec_kernel.errors import CorruptTable
+
+__all__ = ["reporting"]
+
+
+@contextmanager
+def reporting(service: ServiceClient | None, table: str | None = None) -> Iterator[None]:
+    """Run reads of a table; a file that is missing or damaged is reported, and the error passes on.
+
+    The service looks for itself before it believes a report, and ignores files that are not live.
+
+    Args:
+        service: None reports nothing.
+        table: name or id; by default the name in the error.
+    """
+    try:
+        yield
+    except CorruptTable as error:
+        file, name = error.details.get("file"), table or error.details.get("table")
+        if service is not None and isinstance(file, str) and isinstance(name, str):
+            with suppress(Exception):  # the error matters more
+                service.get(table_path(name, "health"), {"file": file})
+        raise
