@@ -22,7 +22,7 @@ from delvec_service.store.registry import Registry
 
 SECURITY = Path(__file__).parents[4] / "SECURITY.md"
 ADMIN = {"Authorization": "Bearer root"}
-HIDDEN = ("hr.people", "hr.db/people", "hr.db/loose", "sales.orders", "folder_of_unnamed")
+HIDDEN = ("hr.people", "hr.db/people", "hr.db/loose", "sales.orders")
 """What answers to a principal without a role on these tables do not contain, unless its request does."""
 
 
