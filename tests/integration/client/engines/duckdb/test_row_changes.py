@@ -321,7 +321,7 @@ def test_structs_are_assigned_by_name_and_nothing_is_lost(engine, lake, tmp_path
     assert run("NULL") == [{"id": 1, "st": None}]
     with pytest.raises(SchemaMismatch, match=r"st\.a"):
         run("s.big")
-    with pytest.raises(InvalidPredicate, match="'st'"):
+    with pytest.raises(SchemaMismatch, match="'st' has a field 'c' that the table does not have"):
         run("s.other")
 
 
