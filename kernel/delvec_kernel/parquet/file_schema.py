@@ -119,7 +119,7 @@ class _Tree:
             raise ValueError("a group has a negative number of fields")
         inside = tuple(self.next(element, depth + 1) for _ in range(element.children))
         found = _field(element, inside, parent)
-        if element.repetition == _REPEATED and found.shape != "map":
+        if element.repetition == _REPEATED and not _is_entries(element, parent):
             inner = replace(found, field_id=None)
             return FileField(element.name, "list", element.field_id, converted=True, inside=(inner,))
         return found
@@ -141,7 +141,7 @@ def _field(element: SchemaElement, inside: tuple[FileField, ...], parent: Schema
     if element.logical_number == _LOGICAL_VARIANT:
         return replace(whole, shape="variant")
     is_repeated = element.repetition == _REPEATED
-    if element.converted == _MAP_KEY_VALUE or (_is_map(parent) and parent.children == 1):
+    if _is_entries(element, parent):
         if not is_repeated or len(inside) != _PAIR:
             raise ValueError(f"the map '{parent.name}' has no pairs of key and value")
         return replace(whole, shape="map", converted=converted or parent.converted is not None)
@@ -151,6 +151,14 @@ def _field(element: SchemaElement, inside: tuple[FileField, ...], parent: Schema
         converted = inside[0].converted and (converted or is_repeated)
         return replace(inside[0], name=element.name, field_id=element.field_id, converted=converted)
     return whole
+
+
+def _is_entries(element: SchemaElement, parent: SchemaElement) -> bool:
+    """Return whether a group holds the keys and values of a map."""
+    is_group = element.physical is None or element.children > 0
+    return is_group and (
+        element.converted == _MAP_KEY_VALUE or (_is_map(parent) and parent.children == 1)
+    )
 
 
 def _is_map(element: SchemaElement) -> bool:

@@ -29,6 +29,7 @@ NESTED = pa.schema(
         "s": pa.struct({"a": pa.int32(), "b": pa.list_(pa.string())}),
         "l": pa.list_(pa.list_(pa.struct({"x": pa.int32()}))),
         "m": pa.map_(pa.string(), pa.map_(pa.int32(), pa.list_(pa.int32()))),
+        "lm": pa.list_(pa.map_(pa.string(), pa.list_(pa.int32()))),
         "alone": pa.struct({"list": pa.list_(pa.int32())}),
     }
 )
