@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from delvec.scan import Scan
 from delvec_kernel.parquet.file_schema import schema_of_footer
-from delvec_kernel.parquet.thrift import STRUCT, CompactReader, list_header, zigzag
+from delvec_kernel.parquet.thrift import STRUCT, CompactReader, list_header, varint, zigzag
 from delvec_kernel.schema.types import StructType
 from delvec_service.scans.plan import PLAN_SCHEMA
 
@@ -25,6 +25,7 @@ __all__ = [
     "Form",
     "Shape",
     "annotate",
+    "give_old_bounds",
     "nested",
     "scan_of",
     "schema_in",
@@ -53,6 +54,8 @@ TYPES = [
 
 _CONVERTED, _SCALE, _PRECISION, _LOGICAL = 6, 7, 8, 10
 _SCHEMA, _NAME, _CHILDREN = 2, 4, 5
+_ROW_GROUPS, _COLUMN_ORDERS = 4, 7
+_BINARY = 8
 _INTEGER = 5
 
 
@@ -137,22 +140,53 @@ def without(path, number):
     _edit(path, lambda element: element.pop(number, None))
 
 
+def give_old_bounds(path, bounds):
+    """Make the footer that of a writer before column orders, with these bounds of each column: encoded minimum and maximum."""
+    body, fields = _footer(path)
+    fields.pop(_COLUMN_ORDERS, None)
+    groups = _structs(fields[_ROW_GROUPS][1])
+    for group in groups:
+        columns = _structs(group[1][1])
+        for column, (low, high) in zip(columns, bounds, strict=True):
+            inside = _struct(column[3][1], CompactReader(column[3][1]))
+            found = _struct(inside[12][1], CompactReader(inside[12][1]))
+            nulls = {number: value for number, value in found.items() if number == 3}
+            old = {1: (_BINARY, varint(len(high)) + high), 2: (_BINARY, varint(len(low)) + low)}
+            inside[12] = STRUCT, _encoded(old | nulls)
+            column[3] = STRUCT, _encoded(inside)
+        group[1] = group[1][0], _list(columns)
+    fields[_ROW_GROUPS] = fields[_ROW_GROUPS][0], _list(groups)
+    _write(path, body, fields)
+
+
 def _edit(path, edit):
-    data = path.read_bytes()
-    size = int.from_bytes(data[-8:-4], "little")
-    start = len(data) - 8 - size
-    footer = data[start:-8]
-    fields = _struct(footer, CompactReader(footer))
-    reader = CompactReader(fields[_SCHEMA][1])
-    count, _ = reader.list_header()
-    elements = []
-    for _ in range(count):
-        element = _struct(fields[_SCHEMA][1], reader)
+    body, fields = _footer(path)
+    elements = _structs(fields[_SCHEMA][1])
+    for element in elements:
         edit(element)
-        elements.append(_encoded(element))
-    fields[_SCHEMA] = fields[_SCHEMA][0], list_header(count, STRUCT) + b"".join(elements)
+    fields[_SCHEMA] = fields[_SCHEMA][0], _list(elements)
+    _write(path, body, fields)
+
+
+def _footer(path):
+    data = path.read_bytes()
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    return data[:start], _struct(data[start:-8], CompactReader(data[start:-8]))
+
+
+def _write(path, body, fields):
     footer = _encoded(fields)
-    path.write_bytes(data[:start] + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+    path.write_bytes(body + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+
+
+def _structs(data):
+    reader = CompactReader(data)
+    count, _ = reader.list_header()
+    return [_struct(data, reader) for _ in range(count)]
+
+
+def _list(structs):
+    return list_header(len(structs), STRUCT) + b"".join(map(_encoded, structs))
 
 
 def _struct(data, reader):

@@ -10,7 +10,7 @@ from typing import Final, Literal
 from delvec_kernel.parquet.columns import ColumnKind, Physical, SchemaElement, schema_elements
 from delvec_kernel.parquet.thrift import LISTS, CompactReader
 
-__all__ = ["FileField", "FileSchema", "schema_of_footer"]
+__all__ = ["END_BYTES", "FileField", "FileSchema", "has_column_orders", "schema_of_footer"]
 
 Shape = Literal["value", "struct", "list", "map", "variant"]
 
@@ -22,6 +22,11 @@ _MAP, _MAP_KEY_VALUE, _LIST = 1, 2, 3
 _LOGICAL_MAP, _LOGICAL_LIST, _LOGICAL_VARIANT = 2, 3, 16
 """Numbers of the newer ones."""
 _MAX_DEPTH: Final = 64
+_COLUMN_ORDERS: Final = (b"\x1c\0\0\0", b"\x2c\0\0\0")
+"""The end of a footer whose last field is column_orders, a list of ColumnOrder: one of TYPE_ORDER or IEEE_754_TOTAL_ORDER for the
+last column, and the end of FileMetaData."""
+END_BYTES: Final = 4
+"""How much of a footer's end :func:`has_column_orders` needs."""
 
 
 _NOTHING: Final = ColumnKind("none")
@@ -40,6 +45,7 @@ class FileField:
         converted: whether it has an annotation of the older form, which some readers need.
         logical: whether values have one of the newer form.
         inside: the fields of a struct; the element of a list; key and value of a map.
+        ordered: whether the bounds of values, in the rest of the footer, are in the order of the values.
     """
 
     name: str
@@ -50,6 +56,7 @@ class FileField:
     converted: bool = False
     logical: bool = False
     inside: "tuple[FileField, ...]" = ()
+    ordered: bool = True
 
     def __str__(self) -> str:
         """Return its type, for messages."""
@@ -73,13 +80,26 @@ FileSchema = tuple[FileField, ...]
 """The columns of a file, in order."""
 
 
-def schema_of_footer(data: bytes) -> tuple[FileSchema, int]:
+def has_column_orders(end: bytes) -> bool:
+    """Whether a footer says how the bounds of its columns are ordered; parquet.thrift, ``ColumnOrder``.
+
+    Writers that do not, such as Impala, Hive and parquet-mr before 1.10, compared text, decimals in bytes and unsigned numbers as
+    signed bytes or numbers.
+
+    Args:
+        end: the last :data:`END_BYTES` of the footer, or more.
+    """
+    return end.endswith(_COLUMN_ORDERS)
+
+
+def schema_of_footer(data: bytes, *, ordered: bool = True) -> tuple[FileSchema, int]:
     """Return the schema in a footer, and the offset at which it ends.
 
     The schema precedes nearly everything else, so a footer that begins with the same bytes has the same schema.
 
     Args:
         data: FileMetaData in Thrift's compact protocol.
+        ordered: whether the footer has column orders.
 
     Raises:
         ValueError: the schema is missing, or contradicts itself.
@@ -89,13 +109,13 @@ def schema_of_footer(data: bytes) -> tuple[FileSchema, int]:
     for number, kind in reader.fields():
         if number == _SCHEMA and kind in LISTS:
             elements = schema_elements(reader)
-            return _fields(elements), reader.at
+            return _fields(elements, ordered=ordered), reader.at
         reader.skip(kind)
     raise ValueError("the footer has no schema")
 
 
-def _fields(elements: Sequence[SchemaElement]) -> FileSchema:
-    tree = _Tree(elements)
+def _fields(elements: Sequence[SchemaElement], *, ordered: bool) -> FileSchema:
+    tree = _Tree(elements, ordered)
     found = tuple(tree.next(elements[0], 0) for _ in range(elements[0].children))
     if elements[0].children < 0 or tree.place != len(elements):
         raise ValueError("the schema's groups do not add up")
@@ -107,6 +127,7 @@ class _Tree:
     """Reads fields from a list of elements."""
 
     elements: Sequence[SchemaElement]
+    ordered: bool
     place: int = 1
 
     def next(self, parent: SchemaElement, depth: int) -> FileField:
@@ -118,7 +139,7 @@ class _Tree:
         if element.children < 0:
             raise ValueError("a group has a negative number of fields")
         inside = tuple(self.next(element, depth + 1) for _ in range(element.children))
-        found = _field(element, inside, parent)
+        found = replace(_field(element, inside, parent), ordered=self.ordered)
         if element.repetition == _REPEATED and not _is_entries(element, parent):
             inner = replace(found, field_id=None)
             return FileField(element.name, "list", element.field_id, converted=True, inside=(inner,))
@@ -156,9 +177,7 @@ def _field(element: SchemaElement, inside: tuple[FileField, ...], parent: Schema
 def _is_entries(element: SchemaElement, parent: SchemaElement) -> bool:
     """Return whether a group holds the keys and values of a map."""
     is_group = element.physical is None or element.children > 0
-    return is_group and (
-        element.converted == _MAP_KEY_VALUE or (_is_map(parent) and parent.children == 1)
-    )
+    return is_group and (element.converted == _MAP_KEY_VALUE or (_is_map(parent) and parent.children == 1))
 
 
 def _is_map(element: SchemaElement) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from delvec_kernel.errors import CorruptTable
-from delvec_kernel.parquet.file_schema import FileSchema, schema_of_footer
+from delvec_kernel.parquet.file_schema import END_BYTES, FileSchema, has_column_orders, schema_of_footer
 from delvec_kernel.parquet.parquet_file import TRAILER_BYTES, footer_size
 from delvec_kernel.storage import local_files
 from delvec_kernel.storage.file_locations import Allowed, FileLocation, locate, storage_errors
@@ -31,7 +31,7 @@ class SchemaReader:
     """Reads schemas; thread-safe. Equal schemas of its files are one object."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[bytes, FileSchema] = OrderedDict()
+        self._known: OrderedDict[tuple[bytes, bool], FileSchema] = OrderedDict()
 
     def read(
         self, location: str, path: str, size: int, *, allowed: Allowed | None = None
@@ -85,12 +85,16 @@ class SchemaReader:
             os.close(descriptor)
 
     def _schema(self, read: _Read, size: int, path: str) -> FileSchema | None:
-        length = footer_size(read(max(0, size - TRAILER_BYTES), size), size, path)
+        end = read(max(0, size - TRAILER_BYTES - END_BYTES), size)
+        length = footer_size(end[-TRAILER_BYTES:], size, path)
         if length is None:
             return None
+        ordered = has_column_orders(end[:-TRAILER_BYTES])
         start = size - TRAILER_BYTES - length
         data = read(start, start + min(length, _FIRST))
-        for encoded, schema in reversed(tuple(self._known.items())):
+        for (encoded, its_order), schema in reversed(tuple(self._known.items())):
+            if its_order != ordered:
+                continue
             if len(encoded) > len(data):
                 data = read(start, start + min(length, len(encoded)))
             if data.startswith(encoded):
@@ -98,17 +102,17 @@ class SchemaReader:
         if length > len(data):
             data = read(start, start + length)
         try:
-            schema, end = schema_of_footer(data)
+            schema, schema_end = schema_of_footer(data, ordered=ordered)
         except (ValueError, IndexError, RecursionError) as error:
             raise CorruptTable(
                 f"The footer of the data file '{path}' is damaged: {error}; restore the file from a backup.",
                 file=path,
             ) from error
-        return self._kept(data[:end], schema)
+        return self._kept((data[:schema_end], ordered), schema)
 
-    def _kept(self, encoded: bytes, schema: FileSchema) -> FileSchema:
+    def _kept(self, key: tuple[bytes, bool], schema: FileSchema) -> FileSchema:
         schema = next((each for each in tuple(self._known.values()) if each == schema), schema)
-        self._known[encoded] = schema
+        self._known[key] = schema
         while len(self._known) > _MOST_KNOWN:
             self._known.popitem(last=False)
         return schema

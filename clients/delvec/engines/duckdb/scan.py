@@ -419,14 +419,16 @@ class _Statement:
                 lookup[f"p{number}"] = partition_column(files, key, item.type)
                 value = looked_up(f"p{number}")
             else:
-                value = self.file_columns[item.name].value
-                if item.name in self.filtered and self._may_mislead(item.type):
+                column = self.file_columns[item.name]
+                is_filtered = item.name in self.filtered
+                value = column.compared if is_filtered else column.value
+                if is_filtered and self._may_mislead(item.type):
                     value = whole(value)
                 if (stands_for := file_default(item)) is not None:
                     lookup[f"p{number}"] = files[stands_for].combine_chunks()
                     place = " + f.file_row_number" if stands_for == BASE_ROW_ID else ""
                     value = f"coalesce({value}, {looked_up(f'p{number}')}{place})"
-                elif not self.file_columns[item.name].may_fail:
+                elif not column.may_fail:
                     plain.append(item)
             selected.append(f"{value} AS {quoted(item.name)}")
         selected += _POSITIONS if self.positions else ()

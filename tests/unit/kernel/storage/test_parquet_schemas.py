@@ -3,6 +3,7 @@
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.typed_files import give_old_bounds
 
 from delvec_kernel.errors import CorruptTable, UnusableFile
 from delvec_kernel.storage import files as storage
@@ -76,3 +77,15 @@ def test_a_footer_too_large_to_be_one(tmp_path):
 def test_a_missing_file_is_an_error(location):
     with pytest.raises(FileNotFoundError):
         SchemaReader().read(location, "gone", 100)
+
+
+def test_a_schema_knows_whether_its_file_says_how_bounds_are_ordered(tmp_path):
+    reader = SchemaReader()
+    for name in ("old", "new"):
+        pq.write_table(pa.table({"x": ["a"]}), tmp_path / name)
+    give_old_bounds(tmp_path / "old", [(b"a", b"a")])
+    found = {
+        name: reader.read(tmp_path.as_uri(), name, (tmp_path / name).stat().st_size)
+        for name in ("old", "new", "old", "new")
+    }
+    assert {name: schema[0].ordered for name, schema in found.items()} == {"old": False, "new": True}
