@@ -109,7 +109,9 @@ def _least_number(stated: pa.Array, *, single: bool) -> pa.Array:
     if not single and pc.any(pc.less(nearest, low)).as_py():
         # The column may have been a float column. Its 0.7 is written so, but is 0.699999988 as a double.
         short = pc.less_equal(_digits(low), _FLOAT_DIGITS)
-        nearest = pc.if_else(pc.and_(short, pc.less(nearest, low)), nearest, low)
+        # No float is written as a number that is too large or too small for one.
+        is_float = pc.and_(pc.is_finite(nearest), pc.not_equal(nearest, 0.0))
+        nearest = pc.if_else(pc.and_(pc.and_(short, is_float), pc.less(nearest, low)), nearest, low)
     low = nearest if single else pc.min_element_wise(low, nearest, skip_nulls=False)
     return pc.if_else(pc.is_finite(low), low, pa.scalar(None, pa.float64()))
 

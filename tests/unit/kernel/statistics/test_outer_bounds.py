@@ -351,6 +351,8 @@ def test_a_merged_bound_reaches_as_far_as_each_of_its_sources(kind, stated, valu
         ("string", "😀" * 15 + "?", True, "😀" * 15 + "\U0010ffff"),
         ("double", 0.7, False, float(np.float32(0.7))),
         ("double", 0.3, False, 0.3),
+        ("double", -1e300, False, -1e300),
+        ("double", 1e-300, False, 1e-300),
         ("double", 0.1234567891, False, 0.1234567891),
         ("float", 0.7, False, float(np.float32(0.7))),
         ("long", 2**53 - 1, True, 2**53 - 1),
