@@ -67,8 +67,15 @@ def _is_spark_frame(data: Any) -> bool:
 
 
 def _check_formats(table: ReadableTable, frame: Any) -> None:
-    from delvec.engines.spark.frame_reads import options_of_reads
+    from delvec.engines.spark.frame_reads import may_read, options_of_reads
 
+    if may_read(frame, table.location):
+        raise UnsupportedOperation(
+            f"The new rows of table '{table.name}' are read from the table itself, but this version of Spark does not tell "
+            "their version, so that concurrent changes could be lost; use connection.sql('INSERT OVERWRITE ...') on "
+            "DuckDB, or save the rows first. Nothing was committed.",
+            table=table.name,
+        )
     for options in options_of_reads(frame, FORMAT, ["path", *VERSION_OPTIONS]):
         path = options.get("path")
         if path is None or len(options) > 1:

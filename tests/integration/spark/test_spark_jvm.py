@@ -10,7 +10,7 @@ from delvec.engines.spark.frame_reads import options_of_reads, versions_read
 from delvec.engines.spark.local_execution import reason_for_spark
 from delvec.spark.columns import to_sql
 from delvec.spark.merge_builder import alias_of
-from delvec_kernel.errors import BadRequest, InvalidPredicate
+from delvec_kernel.errors import BadRequest, InvalidPredicate, UnsupportedOperation
 
 pytestmark = pytest.mark.spark
 
@@ -99,6 +99,19 @@ def test_which_versions_a_frame_reads(spark, table, lake, each_way, condition):
 
     assert (answers, nothing) == ([{(table.id, 1)}] * len(answers), frozenset())
     assert len(answers) == 2
+
+
+def test_an_overwrite_with_own_rows_of_an_unknown_version_is_refused(spark, lake, tmp_path, monkeypatch):
+    table = lake.create_table(tmp_path / "a b", "id long")
+    table.append([{"id": number} for number in range(4)])
+    own = lake.table(table.location, engine=spark).to_df().where("id > 1")
+    monkeypatch.setattr(jvm, "_first", lambda *_: None)
+
+    with pytest.raises(UnsupportedOperation, match="does not tell their version"):
+        lake.table(table.location, engine=spark).overwrite(own)
+    lake.table(table.location, engine=spark).overwrite(spark.range(7, 9).toDF("id"))
+
+    assert sorted(table.to_arrow()["id"].to_pylist()) == [7, 8]
 
 
 def test_which_tables_a_frame_reads_by_format(spark, table, each_way):

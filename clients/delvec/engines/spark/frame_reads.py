@@ -2,6 +2,7 @@
 
 import weakref
 from collections.abc import Collection
+from urllib.parse import unquote
 
 from pyspark.sql import DataFrame
 
@@ -9,7 +10,7 @@ from delvec.engines.protocol import marked
 from delvec.engines.spark import jvm
 from delvec.engines.spark.session import is_remote
 
-__all__ = ["answer_count", "options_of_reads", "versions_read"]
+__all__ = ["answer_count", "may_read", "options_of_reads", "versions_read"]
 
 
 def answer_count(frame: DataFrame, num_rows: int) -> None:
@@ -38,6 +39,19 @@ def versions_read(frame: DataFrame) -> frozenset[tuple[str, int]]:
     paths = [path for read in jvm.frame_reads(frame) or () for path in read.paths]
     # A read without files has no file list; its marker is in the name of its local relation.
     return marked(" ".join(paths)) | marked(jvm.analyzed_plan(frame) or "")
+
+
+def may_read(frame: DataFrame, location: str) -> bool:
+    """Whether a classic frame reads files below a location, but Spark does not show in which version."""
+    if is_remote(frame) or jvm.frame_reads(frame) is not None:
+        return False
+    folder = _without_scheme(location).rstrip("/") + "/"
+    return any(_without_scheme(url).startswith(folder) for url in frame.inputFiles())
+
+
+def _without_scheme(url: str) -> str:
+    # Spark may use s3a: for s3:, and writes file:/ for file:///.
+    return unquote(url.partition(":")[2]).lstrip("/")
 
 
 def options_of_reads(frame: DataFrame, source: str, names: Collection[str]) -> list[dict[str, str]]:

@@ -124,11 +124,7 @@ def alias(frame: DataFrame) -> str | None:
 
 def frame_reads(frame: DataFrame) -> list[FrameRead] | None:
     """Return what a frame reads, also in subqueries and views; None if unknown."""
-    return _first(
-        "what a DataFrame reads",
-        lambda: [_of_leaf(leaf) for leaf in _leaves(frame)],
-        lambda: [FrameRead(tuple(frame.inputFiles()))],
-    )
+    return _first("what a DataFrame reads", lambda: [_of_leaf(leaf) for leaf in _leaves(frame)])
 
 
 def column_node(column: Column) -> Any:
