@@ -122,15 +122,18 @@ def other_packages() -> str:
 def make(pair: Pair) -> None:
     """Create or update the environment if its inputs changed."""
     stamp, of_checkout = pair.venv / "delvec-setup", pair.venv / "delvec-checkout"
-    wanted = fingerprint(LOCK, ROOT / "pyproject.toml") + str(pair.interpreter)
+    wanted, checkout = (
+        fingerprint(LOCK) + str(pair.interpreter),
+        fingerprint(ROOT / "pyproject.toml") + str(ROOT),
+    )
     pip = [str(python_in_venv(pair.venv)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     if not (stamp.exists() and stamp.read_text() == wanted):
         _make_anew(pair, pip)
         stamp.write_text(wanted)
     # Checkouts may share the environments by a link.
-    if not (of_checkout.exists() and of_checkout.read_text() == str(ROOT)):
+    if not (of_checkout.exists() and of_checkout.read_text() == checkout):
         subprocess.run([*pip, "--no-deps", "--editable", str(ROOT)], check=True, stdout=sys.stderr)
-        of_checkout.write_text(str(ROOT))
+        of_checkout.write_text(checkout)
 
 
 def _make_anew(pair: Pair, pip: list[str]) -> None:
