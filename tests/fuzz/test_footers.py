@@ -2,8 +2,9 @@
 
 import pytest
 from tests.fuzz import campaign
+from tests.support.random_cases import share_of
 
-CASES = 200
+CASES = share_of(200)
 
 
 @pytest.mark.timeout(600)

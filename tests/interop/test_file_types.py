@@ -6,9 +6,10 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
-from tests.typed_files import FORMS, SHAPES, TYPES, write_form
+from tests.support.typed_files import FORMS, SHAPES, TYPES, write_form
 
 pytestmark = [
+    pytest.mark.full("minutes on Spark; test_file_columns.py reads the same forms with DuckDB"),
     pytest.mark.timeout(900),
     # PySpark 4.1 leaves closing a result's socket to its finalizer.
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),

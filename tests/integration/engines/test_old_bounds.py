@@ -5,7 +5,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.typed_files import give_old_bounds
+from tests.support.typed_files import give_old_bounds
 
 pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; Spark does not believe such bounds")
 

@@ -4,7 +4,7 @@ import threading
 
 import pyarrow as pa
 import pytest
-from tests.damaged_files import end_duckdb
+from tests.support.damaged_files import end_duckdb
 
 import delvec
 

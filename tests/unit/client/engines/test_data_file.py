@@ -1,7 +1,7 @@
 """Tasks read each type of a file with Arrow exactly as the table's, or refuse the file by name."""
 
 import pytest
-from tests.typed_files import FORMS, TYPES, write_form
+from tests.support.typed_files import FORMS, TYPES, write_form
 
 from delvec.engines.data_file import DataFile, open_data_file, reading, to_table_type
 from delvec.engines.file_schemas import checked_schema

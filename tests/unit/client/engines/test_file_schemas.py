@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.typed_files import scan_of
+from tests.support.typed_files import scan_of
 
 from delvec.engines import file_schemas as module
 from delvec.engines.data_file import DataFile

@@ -4,7 +4,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.typed_files import FORMS, schema_in, without, write_form
+from tests.support.typed_files import FORMS, schema_in, without, write_form
 
 from delvec_kernel.parquet.file_schema import FileField, schema_of_footer
 from delvec_kernel.parquet.thrift import STRUCT, list_header, varint, zigzag

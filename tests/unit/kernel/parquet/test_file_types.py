@@ -1,7 +1,7 @@
 """What a file's field may have to be read as the table's type: one decision for all engines."""
 
 import pytest
-from tests.typed_files import FORMS, TYPES, schema_in, write_form
+from tests.support.typed_files import FORMS, TYPES, schema_in, write_form
 
 from delvec_kernel.parquet.columns import ColumnKind
 from delvec_kernel.parquet.file_schema import FileField

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.typed_files import give_old_bounds
+from tests.support.typed_files import give_old_bounds
 
 from delvec_kernel.errors import CorruptTable, UnusableFile
 from delvec_kernel.storage import files as storage

@@ -3,7 +3,7 @@
 import duckdb
 import pyarrow as pa
 import pytest
-from tests.damaged_files import end_duckdb
+from tests.support.damaged_files import end_duckdb
 
 import delvec
 from delvec.engines.duckdb import DuckDBEngine

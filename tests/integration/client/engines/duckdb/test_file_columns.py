@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
-from tests.typed_files import FORMS, SHAPES, TYPES, Form, annotate, scan_of, without, write_form
+from tests.support.typed_files import FORMS, SHAPES, TYPES, Form, annotate, scan_of, without, write_form
 
 from delvec.engines.duckdb import DuckDBEngine
 from delvec.engines.protocol import WriteTarget
