@@ -25,6 +25,7 @@ __all__ = [
     "Form",
     "Shape",
     "annotate",
+    "annotate_maps_as_hive",
     "give_old_bounds",
     "nested",
     "scan_of",
@@ -131,6 +132,17 @@ def annotate(path, annotation, names=("v", "element", "value")):
             for number in (_CONVERTED, _SCALE, _PRECISION, _LOGICAL):
                 element.pop(number, None)
             element.update(annotation)
+
+    _edit(path, edited)
+
+
+def annotate_maps_as_hive(path):
+    """Give maps the annotation of their entries, and no other."""
+
+    def edited(element):
+        if element.get(_CONVERTED) == _number(1):
+            element[_CONVERTED] = _number(2)
+            element.pop(_LOGICAL, None)
 
     _edit(path, edited)
 

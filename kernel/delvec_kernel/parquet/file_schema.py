@@ -46,6 +46,8 @@ class FileField:
         logical: whether values have one of the newer form.
         inside: the fields of a struct; the element of a list; key and value of a map.
         ordered: whether the bounds of values, in the rest of the footer, are in the order of the values.
+        legacy: whether it is a map whose entries are annotated outside, as Hive writes it, or have no values, so that some readers do
+            not open the file.
     """
 
     name: str
@@ -57,11 +59,12 @@ class FileField:
     logical: bool = False
     inside: "tuple[FileField, ...]" = ()
     ordered: bool = True
+    legacy: bool = False
 
     def __str__(self) -> str:
         """Return its type, for messages."""
         if self.shape != "value":
-            return self.shape
+            return "map without values" if self.shape == "map" and len(self.inside) == 1 else self.shape
         match self.kind.name:
             case "decimal":
                 return f"decimal({self.kind.precision},{self.kind.scale})"
@@ -142,7 +145,9 @@ class _Tree:
         found = replace(_field(element, inside, parent), ordered=self.ordered)
         if element.repetition == _REPEATED and not _is_entries(element, parent):
             inner = replace(found, field_id=None)
-            return FileField(element.name, "list", element.field_id, converted=True, inside=(inner,))
+            # Some readers take the only field of such a struct for the element.
+            is_known = found.inside is not inside or len(inside) != 1
+            return FileField(element.name, "list", element.field_id, converted=is_known, inside=(inner,))
         return found
 
 
@@ -163,11 +168,11 @@ def _field(element: SchemaElement, inside: tuple[FileField, ...], parent: Schema
         return replace(whole, shape="variant")
     is_repeated = element.repetition == _REPEATED
     if _is_entries(element, parent):
-        if not is_repeated or len(inside) != _PAIR:
+        if not is_repeated or len(inside) not in {1, _PAIR}:
             raise ValueError(f"the map '{parent.name}' has no pairs of key and value")
-        return replace(whole, shape="map", converted=converted or parent.converted is not None)
-    is_list = element.converted == _LIST or element.logical_number == _LOGICAL_LIST
-    if len(inside) == 1 and (is_list or _is_map(element) or is_repeated):
+        legacy = len(inside) != _PAIR or not (_is_map(parent) or _is_annotated_entry(element, parent))
+        return replace(whole, shape="map", converted=converted or parent.converted is not None, legacy=legacy)
+    if len(inside) == 1 and (_is_list(element) or _holds_entries(element) or _is_entry(element, parent)):
         # The group around a list's or map's entries, and the group of an entry, hold nothing of their own.
         converted = inside[0].converted and (converted or is_repeated)
         return replace(inside[0], name=element.name, field_id=element.field_id, converted=converted)
@@ -177,7 +182,28 @@ def _field(element: SchemaElement, inside: tuple[FileField, ...], parent: Schema
 def _is_entries(element: SchemaElement, parent: SchemaElement) -> bool:
     """Return whether a group holds the keys and values of a map."""
     is_group = element.physical is None or element.children > 0
-    return is_group and (element.converted == _MAP_KEY_VALUE or (_is_map(parent) and parent.children == 1))
+    is_alone = _holds_entries(parent) and parent.children == 1
+    return is_group and (is_alone or _is_annotated_entry(element, parent))
+
+
+def _is_annotated_entry(element: SchemaElement, parent: SchemaElement) -> bool:
+    is_repeated = element.repetition == _REPEATED
+    return element.converted == _MAP_KEY_VALUE and (is_repeated or _is_map(parent))
+
+
+def _is_entry(element: SchemaElement, parent: SchemaElement) -> bool:
+    """Whether a repeated group is around a list's element, and not the element itself; LogicalTypes.md, "Lists"."""
+    is_inside = element.repetition == _REPEATED and _is_list(parent)
+    return is_inside and element.name not in {"array", f"{parent.name}_tuple"}
+
+
+def _is_list(element: SchemaElement) -> bool:
+    return element.converted == _LIST or element.logical_number == _LOGICAL_LIST
+
+
+def _holds_entries(element: SchemaElement) -> bool:
+    """Whether a group is annotated as a map, or with the annotation of its entries instead; LogicalTypes.md, "Maps"."""
+    return _is_map(element) or (element.converted == _MAP_KEY_VALUE and element.repetition != _REPEATED)
 
 
 def _is_map(element: SchemaElement) -> bool:

@@ -201,7 +201,7 @@ def _check(stored: FileField, data_type: DataType, by: Naming, path: str) -> Non
                 _check_field(stored.inside, item, by, f"{path}.{item.name}")
         case ArrayType(element) if stored.shape == "list":
             _check(stored.inside[0], element, by, f"{path}.element")
-        case MapType(key, value) if stored.shape == "map":
+        case MapType(key, value) if stored.shape == "map" and len(stored.inside) > 1:
             _check(stored.inside[0], key, by, f"{path}.key")
             _check(stored.inside[1], value, by, f"{path}.value")
         case PrimitiveType("variant") if stored.shape in {"struct", "variant"}:

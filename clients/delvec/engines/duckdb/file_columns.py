@@ -85,16 +85,21 @@ def columns_in(file: FileSchema | None, columns: Sequence[StructField], by: Nami
     """
     if file is not None:
         check_file(file, columns, by)
-        for item in columns:
-            if any(map(_is_beyond_duckdb, file)):
-                raise UnsupportedFileType(
-                    item.name, "the file has a column of BSON, with which DuckDB opens no file"
-                )
+        beyond = next(filter(None, map(_beyond_duckdb, file)), None)
+        if columns and beyond is not None:
+            raise UnsupportedFileType(
+                columns[0].name, f"the file has {beyond}, with which DuckDB opens no file"
+            )
     return tuple(_column(file, item, f"c{number}", by) for number, item in enumerate(columns))
 
 
-def _is_beyond_duckdb(stored: FileField) -> bool:
-    return (stored.kind.name == "bson" and stored.converted) or any(map(_is_beyond_duckdb, stored.inside))
+def _beyond_duckdb(stored: FileField) -> str | None:
+    """Return what keeps DuckDB from opening a file with such a field, or None."""
+    if stored.kind.name == "bson" and stored.converted:
+        return "a column of BSON"
+    if stored.legacy:
+        return f"a {stored} in an older form"
+    return next(filter(None, map(_beyond_duckdb, stored.inside)), None)
 
 
 def _column(file: FileSchema | None, item: StructField, inner: str, by: Naming) -> FileColumn:

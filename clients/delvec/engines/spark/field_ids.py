@@ -90,7 +90,7 @@ def _named_type(kind: DataType, found: FileField) -> DataType:
             return StructType(_named(fields, found.inside))
         case ArrayType(element) if found.shape == "list":
             return replace(kind, element=_named_type(element, found.inside[0]))
-        case MapType(key, value) if found.shape == "map":
+        case MapType(key, value) if found.shape == "map" and len(found.inside) > 1:
             keys, values = found.inside
             return replace(kind, key=_named_type(key, keys), value=_named_type(value, values))
         case _:

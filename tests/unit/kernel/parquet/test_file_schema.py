@@ -102,7 +102,7 @@ def test_repeated_fields_without_annotation_are_lists():
             element("a"),
             element("b"),
             element("bag", children=1, converted=3),
-            element("array", children=1, repetition=2),
+            element("entry", children=1, repetition=2),
             element("item"),
         )
     )
