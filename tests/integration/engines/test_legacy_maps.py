@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.typed_files import annotate_maps_as_hive
+from tests.support.typed_files import annotate_maps_as_hive
 
 from delvec_kernel.errors import UnsupportedTable
 
