@@ -12,6 +12,7 @@ LONG_ROUNDS = 1000
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.slow("starts services again and again")
 def test_nothing_is_lost_doubled_or_resurrected(tmp_path, postgres, capsys):
     with Campaign(tmp_path, postgres, random.randrange(10**6)) as campaign:
         campaign.run(ROUNDS)

@@ -8,6 +8,7 @@ CASES = share_of(200)
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.slow("opens each damaged file by every way there is")
 def test_damaged_footers_do_not_end_the_process():
     summary = campaign.Summary()
     for result in campaign.run(

@@ -23,6 +23,7 @@ pytestmark = [
     ],
 )
 @pytest.mark.gate
+@pytest.mark.slow("starts a Connect server of its own")
 def test_with_spark_connect(spark, tmp_path, what):
     pytest.importorskip(
         "grpc", reason="Spark Connect's client is not installed: pip install 'pyspark[connect]'"
