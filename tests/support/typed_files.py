@@ -348,6 +348,7 @@ _BOTH_MOMENTS = frozenset({"timestamp", "timestamp_ntz"})
 _AS_LONG = {"only_spark": frozenset({"long"})}
 _AS_BYTES = {"only_spark": frozenset({"binary", "string"})}
 _AS_FIXED = {"only_spark": frozenset({"binary"})}
+_OF_BYTES = "decimal(9,2) decimal(10,2) decimal(10,3)"
 _OF_CENTS = "decimal(10,2) decimal(20,2) decimal(38,18)"
 
 FORMS = {
@@ -356,13 +357,15 @@ FORMS = {
     "int8": Form(
         _int32(1, -2, 100),
         integer(15, 8, signed=True),
-        _integers(_NUMBERS, 1, -2, 100),
+        _integers(_NUMBERS, 1, -2, 100) | _decimals(f"decimal(5,2) {_OF_BYTES}", 1, -2, 100),
+        beyond_spark=frozenset(f"decimal(5,2) {_OF_BYTES}".split()),
         only_spark=frozenset({"date"}),
     ),
     "int16": Form(
         _int32(1, -2, 100),
         integer(16, 16, signed=True),
-        _integers(_NUMBERS, 1, -2, 100),
+        _integers(_NUMBERS, 1, -2, 100) | _decimals(_OF_BYTES, 1, -2, 100),
+        beyond_spark=frozenset(_OF_BYTES.split()),
         only_spark=frozenset({"date"}),
     ),
     "a long number in int32": Form(

@@ -21,15 +21,23 @@ from delvec_kernel.schema.types import (
     StructType,
 )
 
-__all__ = ["FileTypeMismatch", "Naming", "UnsupportedFileType", "check_file", "field_of", "holds", "naming"]
+__all__ = [
+    "FileTypeMismatch",
+    "Naming",
+    "StoredFields",
+    "UnsupportedFileType",
+    "check_file",
+    "holds",
+    "naming",
+]
 
 Naming = Literal["name", "physical-name", "id"]
 """How a table's columns are found in its files, by ``delta.columnMapping.mode``."""
 
 _TEXTS: Final = frozenset({"none", "string", "enum", "json", "bson"})
 _BITS: Final = {"int32": 32, "int64": 64}
-_DIGITS: Final = {"int32": 10, "int64": 20}
-"""Digits that Spark demands of a decimal which integers are widened to."""
+_DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 20}
+"""Digits before the point that Spark demands of a decimal which integers of so many bits are widened to."""
 _MAX_PRECISION: Final = 38
 
 
@@ -119,10 +127,11 @@ def _holds_decimal(stored: FileField, data_type: DecimalType) -> bool:
         case "decimal":
             is_known = 0 < kind.precision <= _MAX_PRECISION and 0 <= kind.scale <= kind.precision
             return is_known and kind.scale <= data_type.scale and kind.precision - kind.scale <= whole
-        case "integer" if stored.physical in _DIGITS:
-            return whole >= _DIGITS[stored.physical]
+        case "integer" if stored.physical in _BITS:
+            bits = kind.bits or _BITS[stored.physical]
+            return whole >= _DIGITS.get(bits, _DIGITS[_BITS[stored.physical]])
         case "unsigned" if stored.physical == "int64":
-            return data_type == DecimalType(_DIGITS["int64"], 0)
+            return data_type == DecimalType(_DIGITS[64], 0)
         case _:
             return False
 
@@ -143,30 +152,43 @@ _CHECKS: Final[dict[str, Callable[[FileField], bool]]] = {
 }
 
 
-def field_of(fields: Sequence[FileField], item: StructField, by: Naming, path: str = "") -> FileField | None:
-    """Return the field of a file, or of a struct in it, that has a column's values; None if it has none.
+class StoredFields:
+    """The fields of a file, or of a struct in it, by what finds them: field id, or name, ignoring case."""
 
-    Args:
-        fields: of the file, or of the struct.
-        item: the table's column or field.
-        by: how to find it.
-        path: of ``item``, for messages.
+    def __init__(self, fields: Sequence[FileField], by: Naming) -> None:
+        """Index the fields, so that a table of thousands of columns does not go through all of them for each."""
+        self._by = by
+        self._named: dict[str, list[FileField]] = {}
+        self._numbered: dict[int, FileField] = {}
+        for each in fields:
+            self._named.setdefault(each.name.lower(), []).append(each)
+            if each.field_id is not None:
+                self._numbered.setdefault(each.field_id, each)
 
-    Raises:
-        FileTypeMismatch: several have its name, ignoring case.
-    """
-    if by == "id":
-        return next(
-            (each for each in fields if item.field_id is not None and each.field_id == item.field_id), None
-        )
-    name = item.name if by == "name" else item.physical_name
-    found = [each for each in fields if each.name.lower() == name.lower()]
-    if len(found) > 1:
-        names = ", ".join(repr(each.name) for each in found)
-        raise FileTypeMismatch(
-            path or item.name, f"it has several columns of that name, which is not case-sensitive: {names}"
-        )
-    return found[0] if found else None
+    def of(self, item: StructField, path: str = "") -> FileField | None:
+        """Return the field that has a column's values; None if there is none.
+
+        Args:
+            item: the table's column or field.
+            path: of ``item``, for messages.
+
+        Raises:
+            FileTypeMismatch: several have its name, ignoring case.
+        """
+        if self._by == "id":
+            return None if item.field_id is None else self._numbered.get(item.field_id)
+        fields = self._named.get((item.name if self._by == "name" else item.physical_name).lower(), [])
+        if len(fields) > 1:
+            names = ", ".join(repr(each.name) for each in fields)
+            raise FileTypeMismatch(
+                path or item.name,
+                f"it has several columns of that name, which is not case-sensitive: {names}",
+            )
+        return fields[0] if fields else None
+
+    def has(self, name: str) -> bool:
+        """Return whether a field has a name, ignoring case."""
+        return name.lower() in self._named
 
 
 def check_file(file: FileSchema, columns: Sequence[StructField], by: Naming) -> None:
@@ -182,14 +204,18 @@ def check_file(file: FileSchema, columns: Sequence[StructField], by: Naming) -> 
     """
     if by == "id" and file and columns and all(each.field_id is None for each in file):
         raise FileTypeMismatch(columns[0].name, "it has no field ids, which the table's column mapping needs")
+    _check_fields(file, columns, by, "")
+
+
+def _check_fields(
+    fields: Sequence[FileField], columns: Sequence[StructField], by: Naming, prefix: str
+) -> None:
+    by_column = StoredFields(fields, by)
     for item in columns:
-        _check_field(file, item, by, item.name)
-
-
-def _check_field(fields: Sequence[FileField], item: StructField, by: Naming, path: str) -> None:
-    stored = field_of(fields, item, by, path)
-    if stored is not None:
-        _check(stored, item.type, by, path)
+        path = f"{prefix}{item.name}"
+        stored = by_column.of(item, path)
+        if stored is not None:
+            _check(stored, item.type, by, path)
 
 
 def _check(stored: FileField, data_type: DataType, by: Naming, path: str) -> None:
@@ -197,8 +223,7 @@ def _check(stored: FileField, data_type: DataType, by: Naming, path: str) -> Non
         case _ if stored.shape == "value" and stored.kind.name == "null":
             pass
         case StructType(fields) if stored.shape == "struct":
-            for item in fields:
-                _check_field(stored.inside, item, by, f"{path}.{item.name}")
+            _check_fields(stored.inside, fields, by, f"{path}.")
         case ArrayType(element) if stored.shape == "list":
             _check(stored.inside[0], element, by, f"{path}.element")
         case MapType(key, value) if stored.shape == "map" and len(stored.inside) > 1:

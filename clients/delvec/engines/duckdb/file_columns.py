@@ -12,7 +12,7 @@ from typing import Final
 from delvec.engines.duckdb.lookup import FILENAME, quoted, string_literal
 from delvec.engines.duckdb.variant_footers import BINARIES, VARIANT_IN_FILE, copy_name, variant_value
 from delvec_kernel.parquet.file_schema import FileField, FileSchema
-from delvec_kernel.parquet.file_types import Naming, UnsupportedFileType, check_file, field_of
+from delvec_kernel.parquet.file_types import Naming, StoredFields, UnsupportedFileType, check_file
 from delvec_kernel.schema.types import (
     ArrayType,
     DataType,
@@ -90,7 +90,8 @@ def columns_in(file: FileSchema | None, columns: Sequence[StructField], by: Nami
             raise UnsupportedFileType(
                 columns[0].name, f"the file has {beyond}, with which DuckDB opens no file"
             )
-    return tuple(_column(file, item, f"c{number}", by) for number, item in enumerate(columns))
+    stored = None if file is None else StoredFields(file, by)
+    return tuple(_column(stored, item, f"c{number}", by) for number, item in enumerate(columns))
 
 
 def _beyond_duckdb(stored: FileField) -> str | None:
@@ -102,12 +103,12 @@ def _beyond_duckdb(stored: FileField) -> str | None:
     return next(filter(None, map(_beyond_duckdb, stored.inside)), None)
 
 
-def _column(file: FileSchema | None, item: StructField, inner: str, by: Naming) -> FileColumn:
-    stored = None if file is None else field_of(file, item, by)
+def _column(file: StoredFields | None, item: StructField, inner: str, by: Naming) -> FileColumn:
+    stored = None if file is None else file.of(item)
     name = item.name if by == "name" else item.physical_name
     if stored is not None:
         name = stored.name
-    elif file is not None and any(each.name.lower() == name.lower() for each in file):
+    elif file is not None and file.has(name):
         # Found by id, the column is not in the file; that of its name is another.
         nothing = f"CAST(NULL AS {sql_type(item.type, mapped=False)})"
         return FileColumn("", nothing, nothing)
@@ -232,15 +233,16 @@ class _Reader:
     def _struct(self, kind: StructType, stored: FileField | None, path: str) -> _Part:
         fields: list[tuple[StructField, str, _Part]] = []
         inside = () if stored is None else stored.inside
+        by_column = StoredFields(inside, self.by)
         is_shared = stored is None
         for item in kind.fields:
             below = f"{path}.{item.name}"
-            found = field_of(inside, item, self.by, below)
+            found = by_column.of(item, below)
             name = item.name if self.by == "name" else item.physical_name
             part = self.part(item.type, found, below)
             if found is not None:
                 name, is_shared = found.name, True
-            elif any(each.name.lower() == name.lower() for each in inside):
+            elif by_column.has(name):
                 # Found by id, it is not in the file; that of its name is another.
                 name = ""
             fields.append((item, name, part))

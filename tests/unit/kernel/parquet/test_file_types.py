@@ -5,8 +5,14 @@ from tests.support.typed_files import FORMS, TYPES, schema_in, write_form
 
 from delvec_kernel.parquet.columns import ColumnKind
 from delvec_kernel.parquet.file_schema import FileField
-from delvec_kernel.parquet.file_types import FileTypeMismatch, check_file, field_of, holds, naming
-from delvec_kernel.schema.types import PrimitiveType, StructField, StructType, data_type_from_json
+from delvec_kernel.parquet.file_types import FileTypeMismatch, StoredFields, check_file, holds, naming
+from delvec_kernel.schema.types import (
+    DecimalType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    data_type_from_json,
+)
 
 LONG = PrimitiveType("long")
 
@@ -56,11 +62,11 @@ def stored(name, number=None, inside=()):
 
 def test_how_columns_are_found():
     file = (stored("A", 1), stored("col-b", 2))
-    assert field_of(file, column("a"), "name") is file[0]
-    assert field_of(file, column("b", number=1, physical="COL-B"), "physical-name") is file[1]
-    assert field_of(file, column("b", number=1, physical="col-b"), "id") is file[0]
-    assert field_of(file, column("c"), "name") is None
-    assert field_of(file, column("a", number=9, physical="A"), "id") is None
+    assert StoredFields(file, "name").of(column("a")) is file[0]
+    assert StoredFields(file, "physical-name").of(column("b", number=1, physical="COL-B")) is file[1]
+    assert StoredFields(file, "id").of(column("b", number=1, physical="col-b")) is file[0]
+    assert StoredFields(file, "name").of(column("c")) is None
+    assert StoredFields(file, "id").of(column("a", number=9, physical="A")) is None
     assert [naming(mode) for mode in ("none", "NAME", "id")] == ["name", "physical-name", "id"]
 
 
@@ -87,3 +93,21 @@ def test_field_ids_are_needed_only_where_columns_are_found_by_them():
     check_file((), [column("a", number=1, physical="x")], "id")
     with pytest.raises(FileTypeMismatch, match="no field ids"):
         check_file((stored("a"),), [column("a", number=1, physical="a")], "id")
+
+
+@pytest.mark.parametrize(
+    ("physical", "bits", "least"),
+    [
+        ("int32", 8, 3),
+        ("int32", 16, 5),
+        ("int32", 32, 10),
+        ("int32", 0, 10),
+        ("int64", 64, 20),
+        ("int64", 0, 20),
+    ],
+)
+@pytest.mark.parametrize("scale", [0, 1])
+def test_integers_are_held_by_decimals_with_room_for_all_of_them(physical, bits, least, scale):
+    stored = FileField("a", "value", None, physical, ColumnKind("integer", bits=bits))
+    assert holds(stored, DecimalType(least + scale, scale))
+    assert not holds(stored, DecimalType(least + scale - 1, scale))
