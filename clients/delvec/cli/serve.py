@@ -1,5 +1,6 @@
 """The command that runs the service."""
 
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -78,4 +79,5 @@ def serve(
         raise typer.BadParameter(invalid_settings(error)[0]) from error
     except BadRequest as error:
         raise typer.BadParameter(error.message) from error
-    server.run(settings)
+    with suppress(KeyboardInterrupt):  # which ends the service as it should
+        server.run(settings)

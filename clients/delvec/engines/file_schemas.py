@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from delvec.engines.data_file import DataFile, reading
 from delvec.scan import Scan
-from delvec_kernel.errors import CorruptTable, DelvecError, UnsupportedTable
+from delvec_kernel.errors import CorruptTable, DelvecError, StorageError, UnsupportedTable
 from delvec_kernel.parquet.file_schema import FileSchema, schema_of_footer
 from delvec_kernel.parquet.file_types import (
     FileTypeMismatch,
@@ -71,9 +71,9 @@ def file_schemas(scan: Scan, names: Sequence[str | None] = ()) -> list[FileSchem
                 if name is not None:
                     return _reader.read_local(name, path)
                 return _reader.read(scan.location, path, size, allowed=scan.roots.allows)
-            except CorruptTable as error:
+            except (CorruptTable, StorageError) as error:
                 facts = {"table": scan.name, "version": scan.version}
-                raise CorruptTable(error.message, **(error.details | facts)) from error
+                raise type(error)(error.message, **(error.details | facts)) from error
 
     if scan.location.startswith("file:"):
         # Threads would wait for each other.
