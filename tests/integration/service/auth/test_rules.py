@@ -75,11 +75,11 @@ def bearer(token):
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory):
     """A service with a table in each of two namespaces, and for each role a principal that has it in `sales`."""
-    from tests.integration.service.conftest import _running
+    from tests.support.in_process_service import running_service
 
     root = tmp_path_factory.mktemp("matrix")
     settings = {"token": ADMIN, "roots": (str(root),), "database_url": f"sqlite:///{root / 'store.db'}"}
-    with _running(**settings) as client:
+    with running_service(**settings) as client:
         client.root = root
         client.tokens = {"admin of all": ADMIN}
         for role in ("nothing", *ROLES):

@@ -106,14 +106,14 @@ class Lake:
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory):
-    from tests.integration.service.conftest import _running
+    from tests.support.in_process_service import running_service
 
     base = tmp_path_factory.mktemp("roots")
     for folder in (*ROOTS.values(), "outside", "elsewhere/hr-not"):
         (base / folder).mkdir(parents=True, exist_ok=True)
     for link, target in LINKS.items():
         (base / link).symlink_to(base / target)
-    with _running(**settings(base)) as client:
+    with running_service(**settings(base)) as client:
         yield Lake(base, client)
 
 
