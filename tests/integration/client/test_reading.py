@@ -182,7 +182,7 @@ def ranges(lake, tmp_path):
     """Two files without deletion vectors; one with nothing but NULL in a column."""
     schema = "id integer, big long, born date, year integer, word string, p integer"
     table = lake.create_table(tmp_path / "ranges", schema, partition_by=["p"])
-    for start, big in ((5, None), (1, 1 << 60)):
+    for start, big in ((5, None), (1, (1 << 60) + 1)):
         rows = [
             {"id": start + at, "big": big, "born": date(2000, 1, start + at), "year": at, "word": "w", "p": 1}
             for at in range(3)
