@@ -15,10 +15,9 @@ pytestmark = [
     "what",
     [
         "commands",
-        "row changes",
         *(
             pytest.param(w, marks=pytest.mark.full("starts a Connect server of its own"))
-            for w in ("statements", "streams")
+            for w in ("row changes", "statements", "streams")
         ),
     ],
 )

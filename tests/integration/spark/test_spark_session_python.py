@@ -86,6 +86,7 @@ def run(tmp_path):
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.full("starts two Sparks in processes of their own")
 def test_a_session_with_another_python_is_reported_and_can_be_fixed(run):
     log = run(RUNNING).stderr
 
