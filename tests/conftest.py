@@ -132,6 +132,7 @@ def pytest_collection_modifyitems(config, items):
         ):
             item.add_marker(pytest.mark.spark)
             item.add_marker(leak)
+            item.add_marker(pytest.mark.slow("a job of Spark takes seconds where both cores are busy"))
     _select(items, config)
 
 

@@ -342,6 +342,7 @@ def test_in_the_shell(run, tmp_path):
     assert "no policy" in run("maintain").err
 
 
+@pytest.mark.slow("waits for processes to end")
 def test_the_loop_ends_when_it_is_told_to(tmp_path):
     import os
     import signal
