@@ -45,7 +45,7 @@ import duckdb, os, signal, threading
 from delvec.engines.interrupts import interruptible
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-slow = duckdb.connect().sql("{SLOW}")
+slow = duckdb.connect(config={{"threads": 1}}).sql("{SLOW}")  # others would leave this thread waiting, deaf to signals
 threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
     with interruptible():
