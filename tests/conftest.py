@@ -109,7 +109,7 @@ def _select(items, config):
             if item not in left_out and item.get_closest_marker("sampled"):
                 cases[item.parent.nodeid, item.originalname].append(item)
         left_out.update(
-            item for sampled in cases.values() for item in sampled if sampled.index(item) % _SAMPLED
+            item for sampled in cases.values() for number, item in enumerate(sampled) if number % _SAMPLED
         )
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))

@@ -4,13 +4,7 @@ Reads case ids from standard input, one per line, and answers each with a line o
 """
 
 import contextlib
-import json
-import logging
-import os
-import resource
 import shutil
-import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -23,6 +17,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 from tests.fuzz import tables
 from tests.fuzz.footer_mutations import mutated
+from tests.fuzz.worker import answer_cases
 from tests.support import iceberg_by_hand
 
 from delvec.cli.files import open_rows
@@ -50,7 +45,6 @@ from delvec_kernel.transaction.row_maps import SCHEMA as ROW_MAP
 from delvec_service.app import create_app
 from delvec_service.config import Settings
 
-ADDRESS_SPACE = 12 * 1024 * 1024 * 1024
 COMMANDS = 20
 """One of so many cases goes through whole commands, which take a hundred times as long."""
 _CASES_PER_SERVICE = 100
@@ -301,21 +295,5 @@ class Worker:
             self._lake = None
 
 
-def main():
-    """Answer cases until standard input ends."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # other output must not mix with the answers
-    logging.disable(logging.CRITICAL)
-    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="delvec-fuzz-", dir=memory) as base:
-        worker = Worker(base)
-        for line in sys.stdin:
-            answers.write(json.dumps(worker.run(line.strip())) + "\n")
-            answers.flush()
-        worker.close()
-
-
 if __name__ == "__main__":
-    main()
+    answer_cases(Worker)

@@ -191,8 +191,8 @@ def _peak():
     return 0
 
 
-def main():
-    """Answer cases until standard input ends."""
+def answer_cases(kind):
+    """Answer cases by a worker of a kind until standard input ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # other output must not mix with the answers
     logging.disable(logging.CRITICAL)
@@ -200,7 +200,7 @@ def main():
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # thousands of small files
     with tempfile.TemporaryDirectory(prefix="delvec-fuzz-", dir=memory) as base:
-        worker = Worker(base)
+        worker = kind(base)
         for line in sys.stdin:
             answers.write(json.dumps(worker.run(line.strip())) + "\n")
             answers.flush()
@@ -208,4 +208,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    answer_cases(Worker)

@@ -1,4 +1,4 @@
-"""The rule for places: a place belongs to one table, and to whoever holds its name or its whole namespace.
+"""The rule for places: a place belongs to one table, and to the holder of its name or its whole namespace.
 
 :meth:`Places.check` is the only decision about it. Every operation that names a place asks it before its first effect:
 creating, registering, cloning, converting and importing a table, publishing its Iceberg metadata outside its folder,
