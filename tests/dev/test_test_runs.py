@@ -271,3 +271,17 @@ def test_ci_asks_for_everything():
 
     assert "CI=true" in script
     assert all(name in script for name in ("java", "jars", "postgresql", "corpus"))
+
+
+def test_temporary_files_are_in_memory_where_there_is_room(tests, monkeypatch, tmp_path):
+    left = tmp_path / "delvec-tests-999999999"  # by a run that was killed
+    left.mkdir()
+
+    monkeypatch.setattr(tests, "_RAM_BYTES", 0)
+    with tests.quick_sync(tmp_path) as environment:
+        assert list(tmp_path.iterdir()) == [Path(environment["TMPDIR"])]
+    assert list(tmp_path.iterdir()) == []
+
+    monkeypatch.setattr(tests, "_RAM_BYTES", 2**60)
+    with tests.quick_sync(tmp_path) as environment:
+        assert environment == os.environ
