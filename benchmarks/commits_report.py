@@ -19,7 +19,7 @@ whose index the client already has: it measures HTTP, conflict check, deletion v
 per client, snapshotPartitions and shuffle partitions set to the number of cores, after ten untimed deletes; "tried again" repeats
 a delete until it succeeds, and its latency includes the failed attempts. All of these use one table: a single file of a million rows, with deletion
 vectors enabled. An append adds one existing file. On large tables (`python -m benchmarks.large_table`) one client deletes a row
-of a different file each time, or appends. `make bench-commits` runs this part."""
+of a different file each time, or appends. `make bench PART=commits` runs this part."""
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/benchmarks.md"))
     arguments = parser.parse_args()
     if "DELVEC_TEST_JARS" not in os.environ:
-        sys.exit("the JARs of delta-spark are missing: install Maven and run `make bench-dml` again")
+        sys.exit("the JARs of delta-spark are missing: install Maven and run `make bench PART=dml` again")
     kept, effort = KEPT, EFFORT
     if arguments.quick:
         kept, effort = KEPT / "quick", QUICK

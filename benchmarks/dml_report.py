@@ -27,7 +27,7 @@ contenders write Parquet with {codec}. "Objects" are the files that a run added 
 listing it before and after: on an object store each takes at least one PUT. Memory is the peak of all of a contender's processes together during a job, sampled ten times
 a second: for Spark the JVM, Python and its workers (heap limit 6 GiB, collected before each job). MERGE updates all columns, or inserts. A stream is a Spark query with `availableNow` that reads one Parquet file of {batch:,} rows
 per batch; in one process it is a loop of appends with `txn`. Streaming out of a table reads one file per batch. delta-spark ran with `snapshotPartitions` and
-shuffle partitions set to the number of cores. `make bench-dml` runs this part; `--quick` takes a minute or two with small tables."""
+shuffle partitions set to the number of cores. `make bench PART=dml` runs this part; `--quick` takes a minute or two with small tables."""
 _SWEEP = """\
 Delvec on DuckDB, on tables of {files} files that differ only in `delta.enableDeletionVectors`. "No slower" means at most 5 % plus 3 ms more than rewriting, comparing medians of up to three alternating runs; "no
 more objects" allows one more for UPDATE and MERGE. {count} cells: {sizes} rows per file, {operations}, and {shares} of the

@@ -33,7 +33,7 @@ untimed runs first (Delvec 20, or 5 for partitions; the others 5, or 1). The {CL
 service, each sending requests without a pause. Memory is that of the process, or of the JVM for delta-spark (its heap limit
 is 6 GiB): "resident" after the warm jobs, "peak" over its lifetime. `python -m benchmarks.large_table` creates the table:
 11 statistics columns, 29 partitions, a checkpoint as delta-spark writes it by default (statistics as JSON and as columns, files in
-no particular order), and 20 commits after it. `make bench` measures everything, `make bench-reading` this part."""
+no particular order), and 20 commits after it. `make bench` measures everything, `make bench PART=reading` this part."""
 
 
 @dataclass(frozen=True)

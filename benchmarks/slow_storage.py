@@ -21,7 +21,7 @@ _HOW = """Delvec is `delvec serve` with default settings and an SQLite store on 
 writes a deletion vector file and before it creates a version, it waits for the delay in the table: these are the two writes
 of a commit, and an object store takes 10 to 100 ms for each. "503" is the share of versions that storage refuses at first; the
 service retries them. Each client is a process that deletes one row at a time whose index it has, without a pause.
-"Alone" is `delvec.groupCommit=false`. `make bench-storage` runs this part."""
+"Alone" is `delvec.groupCommit=false`. `make bench PART=storage` runs this part."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ _WARM = 3
 _HOW = """All contenders share one Spark session and take turns; the median is given, then the fastest and the slowest run. "Spark
 alone" writes or reads Parquet files of the same rows, and nothing else: no log, no statistics, no deletion vectors. For the
 change feed it reads the files with the changed rows, and for the scan the table's file with all rows, since it knows none that are deleted.
-`make bench-limits` runs this part."""
+`make bench PART=limits` runs this part."""
 
 
 def main() -> None:

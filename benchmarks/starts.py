@@ -44,7 +44,7 @@ CPU time (user and system), because other work on the machine affects it least: 
 slowest run. "Ready" is `delvec serve` with an existing SQLite store, until `GET /readyz` answers; any warm-up that
 continues after that is excluded. "Before" is the checkout that was measured alternately
 with this one. The machine was shared and busy, so single runs are up to 50 % slower than on an idle one.
-`make bench-starts` runs this part."""
+`make bench PART=starts` runs this part."""
 
 
 def main() -> None:

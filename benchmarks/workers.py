@@ -20,7 +20,7 @@ _ROWS = 1_000_000
 _HOW = f"""`delvec serve --workers N`, with an SQLite store on local disk or a PostgreSQL server on the same machine that syncs its
 commits, too. {CLIENTS} clients delete one row at a time whose index they have, without a pause. Service, clients and PostgreSQL share
 the cores named below, so that more workers can only help until those are busy. The loads alternate; the rate is the median of the
-runs, and the latencies are those of the middle run (of two, the faster). `make bench-workers POSTGRESQL=URL` runs this part."""
+runs, and the latencies are those of the middle run (of two, the faster). `make bench PART=workers POSTGRESQL=URL` runs this part."""
 
 
 @dataclass(frozen=True)

@@ -447,7 +447,7 @@ def main():
         folder = tempfile.mkdtemp(prefix="delvec-races-")
         spark = delta_session(Path(folder) / "warehouse")
         if spark is None:
-            parser.error("DELVEC_TEST_JARS does not name a folder of JARs: `make races` sets it")
+            parser.error("DELVEC_TEST_JARS does not name a folder of JARs: `make attack ON=races` sets it")
         failed |= not _campaign("embedded", given, given.spark_rounds, spark, seconds)
     return int(failed)
 

@@ -1,4 +1,4 @@
-"""Clients see no lost rows while replicas are replaced and the database restarts; `make soak` runs it for an hour."""
+"""Clients see no lost rows while replicas are replaced and the database restarts; `make attack ON=soak` runs it for an hour."""
 
 import random
 import sys

@@ -1,4 +1,4 @@
-"""A Parquet file's footer, however damaged, does not end the process that opens it; 20,000 of them in `make fuzz`."""
+"""A Parquet file's footer, however damaged, does not end the process that opens it; 20,000 of them in `make attack ON=footers`."""
 
 import pytest
 from tests.fuzz import campaign

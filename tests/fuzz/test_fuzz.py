@@ -1,4 +1,4 @@
-"""Damaged tables give the right rows or a typed error; 2,000 of them here, 100,000 in `make fuzz`.
+"""Damaged tables give the right rows or a typed error; 2,000 of them here, 100,000 in `make attack ON=fuzz`.
 
 ``judge`` defines what counts as right; tests here also show that the fuzzer would notice failures.
 """

@@ -156,13 +156,13 @@ def test_the_chart_has_the_version_of_the_package():
 
 
 def test_dashboards_and_rules_are_those_of_the_repository():
-    """The chart cannot refer to files outside of it: `make helm-files` copies them."""
+    """The chart cannot refer to files outside of it: `make helm` copies them."""
     for folder, source in (("dashboards", "grafana"), ("rules", "prometheus")):
         ours, theirs = (
             {path.name: path.read_bytes() for path in place.iterdir()}
             for place in (CHART / "files" / folder, ROOT / "monitoring" / source)
         )
-        assert ours == theirs, "make helm-files"
+        assert ours == theirs, "make helm"
 
 
 # --- what is rendered ---------------------------------------------------------------------------------

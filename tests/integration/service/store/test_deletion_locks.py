@@ -34,6 +34,13 @@ def database(request, tmp_path):
     opened.close()
 
 
+WAITS = pytest.mark.parametrize(
+    "database",
+    ["sqlite", pytest.param("postgresql", marks=pytest.mark.full("it waits for seconds, the same on both"))],
+    indirect=True,
+)
+
+
 @pytest.fixture
 def locks(database):
     return DeletionLocks(database)
@@ -148,6 +155,7 @@ def test_the_same_kind_is_not_waited_for(locks, elsewhere, kind):
     assert enters(getattr(locks, kind), seconds=60)[0]
 
 
+@WAITS
 def test_a_restore_comes_before_the_next_files_of_a_vacuum_that_goes_on(locks, elsewhere):
     """Otherwise a VACUUM that takes the lock again at once would let no RESTORE in."""
     deleting = elsewhere("deleting")
@@ -163,6 +171,7 @@ def test_a_restore_comes_before_the_next_files_of_a_vacuum_that_goes_on(locks, e
     assert left.wait(60)
 
 
+@WAITS
 def test_a_process_that_died_holds_nobody_up_for_longer_than_its_flag(database, elsewhere):
     dead = elsewhere("deleting", seconds=1.0)
     dead._released.set()  # nothing renews it
@@ -177,6 +186,7 @@ def owners(database):
         return list(session.scalars(select(FileLeaseRow.owner)))
 
 
+@WAITS
 def test_a_flag_is_renewed_while_it_is_held(database, elsewhere):
     other = elsewhere("restoring", seconds=4.0)
     time.sleep(6)
@@ -185,6 +195,7 @@ def test_a_flag_is_renewed_while_it_is_held(database, elsewhere):
     other.check()
 
 
+@WAITS
 def test_whoever_lost_the_flag_is_told(database):
     """The database was deleted, so the other kind could begin."""
     with DeletionLocks(database, seconds=2.0).deleting(TABLE) as lease:
@@ -198,6 +209,7 @@ def test_whoever_lost_the_flag_is_told(database):
                 time.sleep(0.05)
 
 
+@WAITS
 def test_whoever_cannot_renew_the_flag_is_told_before_it_ends(database, monkeypatch):
     with DeletionLocks(database, seconds=2.0).deleting(TABLE) as lease:
         monkeypatch.setattr(Database, "write", _away)

@@ -1,7 +1,7 @@
 """VACUUM with random tables, clocks, retentions, commits in progress and foreign writers: no needed file is deleted.
 
 All in memory: storage is a dictionary, the log a list. A model that knows files by their names in storage, and nothing of
-path encodings in logs, decides which files are needed. ``make vacuum-attack`` runs 100,000 cases.
+path encodings in logs, decides which files are needed. ``make attack ON=vacuum`` runs 100,000 cases.
 """
 
 import os
