@@ -72,3 +72,15 @@ def test_every_setting_is_documented_and_no_page_names_an_unknown_one():
 
     assert settings <= named["service.md"]
     assert set().union(*named.values()) - settings - elsewhere <= {cls.code for cls in error_classes()}
+
+
+def test_the_modules_of_the_stages_of_a_command_exist():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    named = re.findall(r"`((?:delvec|delvec_kernel|delvec_service)/[\w/]+\.py)`", page)
+
+    assert named
+    assert [
+        path
+        for path in named
+        if not any((ROOT / at / path).exists() for at in ("kernel", "clients", "service"))
+    ] == []
