@@ -55,8 +55,8 @@ def with_examples():
         found = [example for example in examples(page) if not example.reason]
         if found:
             marks = [pytest.mark.spark] if any(map(needs_spark, found)) else []
-            if any(map(needs_spark, found)) and page != "docs/first-hour-spark.md":
-                marks.append(pytest.mark.full("the gate runs one page on Spark"))
+            if any(map(needs_spark, found)):
+                marks.append(pytest.mark.full("the gate's tests on Spark run the same commands"))
             if page in MANY_PROCESSES:
                 marks.append(pytest.mark.full("starts many commands of the shell, each a process"))
             yield pytest.param(page, marks=marks, id=page.removeprefix("docs/"))

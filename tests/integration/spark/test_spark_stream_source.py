@@ -120,7 +120,6 @@ def test_a_query_is_started_again_and_again(lake, folder, job):
     assert [(row["id"], row["age"]) for row in query.run()] == [(400, 1), (401, 2)]
 
 
-@pytest.mark.gate
 def test_batches_respect_max_files_per_trigger(lake, folder, job):
     table = lake.create_table(folder, SCHEMA, engine="duckdb")
     for number in range(5):
