@@ -21,8 +21,6 @@ __all__ = [
     "StorageFull",
     "UnusableFile",
     "VacuumIncomplete",
-    "error_classes",
-    "from_wire",
 ]
 
 
