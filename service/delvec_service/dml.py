@@ -8,7 +8,7 @@ the only module of the service that imports them; DuckDB, which is optional, is 
 import json
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -24,12 +24,14 @@ from delvec_kernel.wire import (
     CommitOutcome,
     CommitRequest,
     CommitResponse,
+    DeleteRequest,
     OptimizePlan,
+    OptimizeRequest,
     PlannedFiles,
     PlannedMaintenance,
     PlanRequest,
     PlanResponse,
-    Rewrite,
+    UpdateRequest,
 )
 from delvec_kernel.wire import TableResource as Resource
 from delvec_service.commits.idempotency import Answers, request_hash
@@ -91,16 +93,13 @@ class RowCommands:
         for engine in engines:
             engine.close()
 
-    def delete(
-        self, table: OpenTable, predicate: str, *, key: str | None = None, user_metadata: str | None = None
-    ) -> CommitResponse:
+    def delete(self, table: OpenTable, request: DeleteRequest, key: str | None = None) -> CommitResponse:
         """Delete the rows of a predicate.
 
         Args:
             table: the table.
-            predicate: Spark's SQL.
+            request: what to delete.
             key: the request's idempotency key: with it, the command takes effect once.
-            user_metadata: for the table's history.
 
         Raises:
             ReadLimitExceeded: it would read more than the limit.
@@ -108,60 +107,26 @@ class RowCommands:
             ServiceUnavailable: too many commands are running.
             DelvecError: as for the client's ``DeltaTable.delete``.
         """
-        return self._run(
-            table,
-            key,
-            lambda target: target.delete(predicate, user_metadata=user_metadata),
-            "DELETE",
-        )
-
-    def update(
-        self,
-        table: OpenTable,
-        assignments: Mapping[str, Any],
-        predicate: str,
-        *,
-        key: str | None = None,
-        user_metadata: str | None = None,
-    ) -> CommitResponse:
-        """Update columns of the rows that match a predicate; arguments and errors as for :meth:`delete`."""
-        return self._run(
-            table,
-            key,
-            lambda target: target.update(assignments, predicate, user_metadata=user_metadata),
-            "UPDATE",
-        )
-
-    def optimize(
-        self,
-        table: OpenTable,
-        where: str | None,
-        *,
-        purge: bool = False,
-        zorder_by: Sequence[str] = (),
-        full: bool = False,
-        target_size: int | None = None,
-        rewrite: Rewrite = "auto",
-        key: str | None = None,
-        user_metadata: str | None = None,
-    ) -> CommitResponse:
-        """Rewrite files in one commit; errors as for :meth:`delete`.
-
-        Args:
-            table: the table.
-            where: restricts it to matching partitions.
-            purge: rewrite only files with deletion vectors.
-            zorder_by: columns to sort rows by.
-            full: for a clustered table, sort all files.
-            target_size: target size of new files in bytes.
-            rewrite: whether rows are decoded and encoded again.
-            key: the request's idempotency key.
-            user_metadata: for the table's history.
-        """
 
         def run(target: Any) -> Any:
-            command = _optimize_command(target, purge, zorder_by, full, rewrite)
-            size = command(where, target_size=target_size, dry_run=True)["numRemovedBytes"]
+            return target.delete(request.predicate, user_metadata=request.user_metadata)
+
+        return self._run(table, key, run, "DELETE")
+
+    def update(self, table: OpenTable, request: UpdateRequest, key: str | None = None) -> CommitResponse:
+        """Update columns of the rows that match a predicate; arguments and errors as for :meth:`delete`."""
+
+        def run(target: Any) -> Any:
+            return target.update(request.set, request.predicate, user_metadata=request.user_metadata)
+
+        return self._run(table, key, run, "UPDATE")
+
+    def optimize(self, table: OpenTable, request: OptimizeRequest, key: str | None = None) -> CommitResponse:
+        """Rewrite files in one commit; arguments and errors as for :meth:`delete`."""
+
+        def run(target: Any) -> Any:
+            command = _optimize_command(target, request)
+            size = command(dry_run=True)["numRemovedBytes"]
             if size > self._limits.read_bytes:
                 raise ReadLimitExceeded(
                     f"This OPTIMIZE of table '{table.name}' would rewrite {size} bytes, but the service reads at "
@@ -173,27 +138,13 @@ class RowCommands:
                 )
             # One commit, so that a repeated request finds either all of the first or nothing.
             return command(
-                where,
-                target_size=target_size,
-                commit_bytes=max(1, 2 * self._limits.read_bytes),
-                user_metadata=user_metadata,
+                commit_bytes=max(1, 2 * self._limits.read_bytes), user_metadata=request.user_metadata
             )
 
         return self._run(table, key, run, _OPTIMIZE)
 
-    def plan_optimize(
-        self,
-        table: OpenTable,
-        where: str | None,
-        *,
-        purge: bool = False,
-        zorder_by: Sequence[str] = (),
-        full: bool = False,
-        target_size: int | None = None,
-        rewrite: Rewrite = "auto",
-        limit: int,
-    ) -> OptimizePlan:
-        """Return what :meth:`optimize` would rewrite, and why, with at most ``limit`` files.
+    def plan_optimize(self, table: OpenTable, request: OptimizeRequest) -> OptimizePlan:
+        """Return what :meth:`optimize` would rewrite, and why, with at most the request's limit of files.
 
         Only footers are read, and a sample of 32 MiB, which tells how large the new files will be.
 
@@ -203,11 +154,10 @@ class RowCommands:
             DelvecError: as for the client's ``DeltaTable.optimize``.
         """
         with self._planning(table) as target:
-            command = _optimize_command(target, purge, zorder_by, full, rewrite)
-            found = command(where, target_size=target_size, dry_run=True)
+            planned = _optimize_command(target, request)(dry_run=True)
         groups: list[PlannedFiles] = []
-        left = limit
-        for paths, reason, (size, live) in zip(found.bins, found.reasons, found.sizes, strict=True):
+        left = request.limit
+        for paths, reason, (size, live) in zip(planned.bins, planned.reasons, planned.sizes, strict=True):
             if left <= 0:
                 break
             groups.append(
@@ -220,18 +170,18 @@ class RowCommands:
                 )
             )
             left -= len(paths)
-        size = found["numRemovedBytes"]
+        size = planned["numRemovedBytes"]
         return OptimizePlan(
             result="dry-run",
-            read_version=found.read_version,
-            num_files=found["numRemovedFiles"],
-            new_files=found.num_new_files,
+            read_version=planned.read_version,
+            num_files=planned["numRemovedFiles"],
+            new_files=planned.num_new_files,
             size_in_bytes=size,
-            new_size_in_bytes=size - found.gain_bytes,
-            gain_bytes=found.gain_bytes,
-            num_considered_files=found["totalConsideredFiles"],
+            new_size_in_bytes=size - planned.gain_bytes,
+            gain_bytes=planned.gain_bytes,
+            num_considered_files=planned["totalConsideredFiles"],
             exceeds_limit=size > self._limits.read_bytes,
-            num_groups=len(found.bins),
+            num_groups=len(planned.bins),
             groups=groups,
         )
 
@@ -338,15 +288,13 @@ def _opened(client: "_Client", table: OpenTable, engine: Any) -> Any:
     return opened
 
 
-def _optimize_command(
-    target: Any, purge: bool, zorder_by: Sequence[str], full: bool, rewrite: Rewrite
-) -> Callable[..., Any]:
-    if zorder_by:
-        return partial(target.optimize.z_order, list(zorder_by))
-    if purge:
-        found: Callable[..., Any] = target.optimize.purge
-        return found
-    return partial(target.optimize, full=full, rewrite=rewrite)
+def _optimize_command(target: Any, request: OptimizeRequest) -> Callable[..., Any]:
+    common = {"where": request.predicate, "target_size": request.target_size}
+    if request.zorder_by:
+        return partial(target.optimize.z_order, list(request.zorder_by), **common)
+    if request.purge:
+        return partial(target.optimize.purge, **common)
+    return partial(target.optimize, full=request.full, rewrite=request.rewrite, **common)
 
 
 class _OneTable:

@@ -71,11 +71,7 @@ def delete_rows(
     service retries after a conflict; if the conflict persists, the status is 409 and the error names the winning
     commit.
     """
-    return _noted(
-        service.row_commands.delete(
-            table, body.predicate, key=idempotency_key, user_metadata=body.user_metadata
-        )
-    )
+    return _noted(service.row_commands.delete(table, body, idempotency_key))
 
 
 @router.post(
@@ -89,15 +85,7 @@ def update_rows(
 
     Limits and conflicts are the same as for `delete`.
     """
-    return _noted(
-        service.row_commands.update(
-            table,
-            body.set,
-            body.predicate,
-            key=idempotency_key,
-            user_metadata=body.user_metadata,
-        )
-    )
+    return _noted(service.row_commands.update(table, body, idempotency_key))
 
 
 @router.post("/tables/{table}/optimize", responses=responses(*_ERRORS))
@@ -112,29 +100,8 @@ def optimize_table(
     """
     if body.dry_run:
         note(change="dry run")
-        return service.row_commands.plan_optimize(
-            table,
-            body.predicate,
-            purge=body.purge,
-            zorder_by=body.zorder_by,
-            full=body.full,
-            target_size=body.target_size,
-            rewrite=body.rewrite,
-            limit=body.limit,
-        )
-    return _noted(
-        service.row_commands.optimize(
-            table,
-            body.predicate,
-            purge=body.purge,
-            zorder_by=body.zorder_by,
-            full=body.full,
-            target_size=body.target_size,
-            rewrite=body.rewrite,
-            key=idempotency_key,
-            user_metadata=body.user_metadata,
-        )
-    )
+        return service.row_commands.plan_optimize(table, body)
+    return _noted(service.row_commands.optimize(table, body, idempotency_key))
 
 
 @router.get("/tables/{table}/maintenance-plan", responses=responses(*_ERRORS))

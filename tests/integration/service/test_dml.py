@@ -10,6 +10,7 @@ from tests.support.tables import ids
 
 import delvec
 from delvec.engines.duckdb import DuckDBEngine
+from delvec_kernel.wire import UpdateRequest
 from delvec_service.store.answers import AnswerStore
 
 ROWS = pa.table({"id": range(10), "age": pa.array(range(0, 100, 10), pa.int32()), "name": ["n"] * 10})
@@ -234,7 +235,7 @@ def test_update_is_not_made_twice_where_the_service_died_before_it_kept_the_answ
 
 
 def test_request_that_is_sent_again_while_it_still_runs_takes_effect_once(client, people, monkeypatch):
-    body = {"set": {"age": "age + 1"}, "predicate": "id = 3"}
+    request = UpdateRequest(set={"age": "age + 1"}, predicate="id = 3")
     commands = client.service.row_commands
     barrier = threading.Barrier(2, timeout=60)
     plain = DuckDBEngine.change_rows
@@ -251,9 +252,7 @@ def test_request_that_is_sent_again_while_it_still_runs_takes_effect_once(client
     table = client.service.tables.open("people")
     answers = []
     threads = [
-        threading.Thread(
-            target=lambda: answers.append(commands.update(table, body["set"], body["predicate"], key="k"))
-        )
+        threading.Thread(target=lambda: answers.append(commands.update(table, request, key="k")))
         for _ in range(2)
     ]
     for thread in threads:
