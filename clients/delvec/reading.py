@@ -21,8 +21,7 @@ from delvec.scan import Scan
 from delvec_kernel.errors import BadRequest, DelvecError
 from delvec_kernel.expressions import predicate as predicates
 from delvec_kernel.expressions.predicate import Predicate
-from delvec_kernel.schema import partition_values
-from delvec_kernel.schema.types import DataType, StructType
+from delvec_kernel.schema.types import StructType
 from delvec_kernel.wire import (
     ConflictsResponse,
     DetailResponse,
@@ -530,8 +529,7 @@ def partitions(scan: Scan) -> list[dict[str, Any]]:
     none in its statistics.
     """
     fields = [scan.schema.field(name) for name in scan.partition_columns]
-    values = scan.files["partition_values"].combine_chunks()
-    typed = [_values(values, key, item.type) for key, item in zip(scan.partition_keys, fields, strict=True)]
+    typed = [scan.partition_column(item) for item in fields]
     vectors = scan.files["deletion_vector"].combine_chunks()
     gone = pc.fill_null(pc.struct_field(vectors, "cardinality"), 0)
     keys = [f"p{number}" for number in range(len(fields))]
@@ -556,8 +554,3 @@ def partitions(scan: Scan) -> list[dict[str, Any]]:
         for row in grouped.to_pylist()
         if row["size_count"]
     ]
-
-
-def _values(values: pa.Array, key: str, kind: DataType) -> pa.Array:
-    text = pc.map_lookup(values, pa.scalar(key, values.type.key_type), "last").cast(pa.string())
-    return partition_values.parse_column(text, kind)

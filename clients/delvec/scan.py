@@ -12,7 +12,8 @@ from pyroaring import BitMap64
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deserialize_bitmap
 from delvec_kernel.errors import MissingDataFile
 from delvec_kernel.schema.column_mapping import is_mapped
-from delvec_kernel.schema.types import StructType
+from delvec_kernel.schema.partition_values import column_of_files, has_empty
+from delvec_kernel.schema.types import StructField, StructType
 from delvec_kernel.storage.files import read_deletion_vectors
 from delvec_kernel.storage.roots import Roots
 from delvec_kernel.table_properties import is_true
@@ -147,6 +148,32 @@ class Scan:
         mapped = is_mapped(self.configuration)
         fields = [self.schema.field(name) for name in self.partition_columns]
         return [item.physical_name if mapped else item.name for item in fields]
+
+    def partition_column(self, item: StructField, files: pa.Table | None = None) -> pa.Array:
+        """Return the value of each file in a partition column.
+
+        Args:
+            item: the column.
+            files: some of the scan's; by default all.
+
+        Raises:
+            CorruptLog: a value is not of the column's type; names the file.
+        """
+        key = item.physical_name if is_mapped(self.configuration) else item.name
+        chosen = self.files if files is None else files
+        return column_of_files(chosen, key, item, table=self.name, version=self.version)
+
+    @property
+    def empty_texts(self) -> frozenset[str]:
+        """The partition columns in which a file has an empty string or binary, not NULL."""
+        values = self.files["partition_values"].combine_chunks()
+        fields = [self.schema.field(name) for name in self.partition_columns]
+        return frozenset(
+            item.name
+            for item, key in zip(fields, self.partition_keys, strict=True)
+            if has_empty(item.type)
+            and pc.any(pc.equal(pc.map_lookup(values, pa.scalar(key), "last"), "")).as_py()
+        )
 
     @property
     def keeps_change_feed(self) -> bool:

@@ -168,6 +168,7 @@ class NewRows:
             schema=scan.schema,
             partition_columns=scan.partition_columns,
             configuration=scan.configuration,
+            empty_texts=scan.empty_texts,
             identity=(),
             replace_where=None,
         )

@@ -81,6 +81,7 @@ def target_of(scan: Scan, transaction_id: str | None = None, schema: StructType 
         configuration=scan.configuration,
         transaction_id=transaction_id or "dry-run",
         generated_columns=generates(scan.protocol),
+        empty_texts=scan.empty_texts,
     )
 
 

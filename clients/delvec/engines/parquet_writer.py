@@ -272,7 +272,11 @@ class DataFileWriter:
         texts = []
         for position in self._partition_positions:
             item = self._target.schema.fields[position]
-            text = partition_values.serialize(_scalar(batch.column(position), row), item.type)
+            text = partition_values.serialize(
+                _scalar(batch.column(position), row),
+                item.type,
+                keeps_empty=item.name in self._target.empty_texts,
+            )
             if text is None and not item.nullable:
                 # NULL was refused before.
                 raise ConstraintViolation(

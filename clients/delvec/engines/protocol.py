@@ -2,7 +2,7 @@
 
 import datetime as dt
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -39,6 +39,8 @@ class WriteTarget:
         configuration: table properties (``delta.*``).
         transaction_id: a UUID in every file's name, by which files of failed jobs are found.
         generated_columns: whether the protocol requires writers to enforce generated columns.
+        empty_texts: partition columns in which an empty string or binary is stored as it is, because files to rewrite have
+            it; in the others it is stored as NULL, as by Spark.
         identity: identity columns, whose NULLs in new rows are replaced by generated values.
         writers: maximum number of tasks, numbered from 0; determines the identity values of each.
         numbers_at_once: size of a task's blocks of consecutive identity values.
@@ -55,6 +57,7 @@ class WriteTarget:
     configuration: Mapping[str, str]
     transaction_id: str
     generated_columns: bool = True
+    empty_texts: Collection[str] = ()
     identity: Sequence[IdentityColumn] = ()
     writers: int = 1
     numbers_at_once: int = 1

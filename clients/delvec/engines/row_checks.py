@@ -24,7 +24,7 @@ class RowChecks:
     Attributes:
         where: the table, for messages.
         moment: the value of current_timestamp for all rows.
-        partition_texts: partition columns of text, in which an empty string is stored as NULL; constraints apply to that.
+        partition_texts: partition columns in which an empty string is stored as NULL; constraints apply to that.
 
     Raises:
         UnsupportedWriterFeature: a constraint cannot be parsed.
@@ -36,10 +36,11 @@ class RowChecks:
         self.moment = target.moment
         self.constraints: Constraints = target.constraints
         self._inside_structs = [path for path in self.constraints.not_null if len(path) > 1]
+        fields = [target.schema.field(name) for name in target.partition_columns]
         self.partition_texts = tuple(
-            name
-            for name in target.partition_columns
-            if target.schema.field(name).type == PrimitiveType("string")
+            item.name
+            for item in fields
+            if item.type == PrimitiveType("string") and item.name not in target.empty_texts
         )
 
     @property

@@ -42,7 +42,7 @@ __all__ = [
     "summary_bounds",
 ]
 
-_BOUNDS_VERSION: Final = 2
+_BOUNDS_VERSION: Final = 3
 """Increment when bounds are computed differently, which invalidates those in a store."""
 _AT_ONCE: Final = 8
 _MAX_LENGTH: Final = 64

@@ -1,13 +1,16 @@
 """Partition values: parsing and serializing ``partitionValues``, and partition directories.
 
-PROTOCOL.md, "Partition Value Serialization". The empty string reads as null for every type, so the two cannot be
-distinguished. Hive's directory name for nulls also means null, except in string columns. Timestamps are written with a
-zone, because readers take timestamps without one as local.
+PROTOCOL.md, "Partition Value Serialization". There the empty string is null for every type, but delta-spark 4.4 and
+delta-kernel-rs read it as itself in string and binary columns, and so does Delvec: a table must not have other rows in
+another engine. delta-spark writes null for it, and so does Delvec, except for rows that already have it. Hive's directory
+name for nulls also means null, except in string columns. Timestamps are written with a zone, because readers take
+timestamps without one as local.
 """
 
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -16,9 +19,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec_kernel.errors import CorruptLog, InvalidSchema, SchemaMismatch
-from delvec_kernel.schema.types import ArrayType, DataType, MapType, PrimitiveType, StructType, arrow_type
+from delvec_kernel.schema.partition_spellings import respelled
+from delvec_kernel.schema.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    arrow_type,
+)
 
-__all__ = ["HIVE_DEFAULT_PARTITION", "parse", "parse_column", "partition_path", "serialize"]
+__all__ = [
+    "HIVE_DEFAULT_PARTITION",
+    "column_of_files",
+    "has_empty",
+    "naming_files",
+    "parse",
+    "parse_column",
+    "partition_path",
+    "serialize",
+]
 
 HIVE_DEFAULT_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 
@@ -38,12 +59,13 @@ _SHORTEST: Final = range(6, 10)
 # --- writing ------------------------------------------------------------------------------------------------
 
 
-def serialize(value: Any, kind: DataType) -> str | None:
-    """Serialize a partition value; None for null and for values that read as null.
+def serialize(value: Any, kind: DataType, *, keeps_empty: bool = False) -> str | None:
+    """Serialize a partition value; None for null, and as in Spark for an empty string.
 
     Args:
         value: a Python value or an Arrow scalar; a timestamp without a zone is UTC.
         kind: the column's type.
+        keeps_empty: whether an empty string or binary stays one.
 
     Raises:
         SchemaMismatch: the value has another type, or is binary and not UTF-8, which has no faithful text.
@@ -58,7 +80,7 @@ def serialize(value: Any, kind: DataType) -> str | None:
         text = _text(value, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise SchemaMismatch(f"{value!r} is not a valid partition value of type {kind.to_json()}") from error
-    return text or None
+    return text if text or keeps_empty else None
 
 
 def _text(value: Any, kind: DataType) -> str:
@@ -131,8 +153,13 @@ def parse(text: str | None, kind: DataType) -> Any:
     return _as_plain_python(parse_column(pa.array([text], pa.string()), kind)[0])
 
 
-def parse_column(texts: pa.Array, kind: DataType) -> pa.Array:
-    """Parse a partition column to the Arrow type of ``kind``; null and "" become null.
+def parse_column(texts: pa.Array, kind: DataType, *, strict: bool = False) -> pa.Array:
+    """Parse a partition column to the Arrow type of ``kind``; except in text and binary, "" is null.
+
+    Args:
+        texts: the serialized values.
+        kind: the column's type.
+        strict: whether to refuse what no Delta writer should write, see :mod:`~delvec_kernel.schema.partition_spellings`.
 
     Raises:
         CorruptLog: a text cannot be parsed as the type; names the first one.
@@ -140,15 +167,95 @@ def parse_column(texts: pa.Array, kind: DataType) -> pa.Array:
     """
     _check_type(kind)
     texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
-    texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, texts.type), texts)
+    if not has_empty(kind):
+        texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, texts.type), texts)
     try:
         return _parsed(texts, kind)
     except pa.ArrowException as error:
-        culprit = _first_refused(texts, kind)
+        plain = texts if strict else _respelled(texts, kind)
+        culprit = _first_refused(plain, kind)
+        if culprit is None:
+            return _parsed(plain, kind)
+        text = texts[culprit].as_py()
         raise CorruptLog(
-            f"the log has the partition value {culprit!r}, which is not of type {kind.to_json()}",
-            value=culprit,
+            f"the log has the partition value {text!r}, which is not of type {kind.to_json()}", value=text
         ) from error
+
+
+def column_of_files(
+    files: pa.Table | pa.RecordBatch, key: str, field: StructField, *, table: str, version: int
+) -> pa.Array:
+    """Parse the values of files in a partition column.
+
+    Args:
+        files: with ``path`` and ``partition_values``.
+        key: of the column in the log.
+        field: the column.
+        table: name, for the error.
+        version: for the error.
+
+    Raises:
+        CorruptLog: a value cannot be parsed as the column's type; names the table, the version, the file and the column.
+    """
+    values = files.column("partition_values")
+    values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    texts = pc.map_lookup(values, pa.scalar(key, values.type.key_type), "last").cast(pa.string())
+    distinct = texts.dictionary_encode()
+    try:
+        return parse_column(distinct.dictionary, field.type).take(distinct.indices)
+    except CorruptLog as error:
+        text = error.details["value"]
+        path = files.column("path")[pc.index(texts, text).as_py()].as_py()
+        raise CorruptLog(
+            f"In version {version} of table '{table}' the file '{path}' has the partition value {text!r} for column "
+            f"'{field.name}', which is not of type {field.type.to_json()}; write the file's rows again with the writer that "
+            "made them, or remove the file from the table.",
+            table=table,
+            version=version,
+            file=path,
+            column=field.name,
+            value=text,
+        ) from error
+
+
+@contextmanager
+def naming_files(
+    files: Iterable[pa.Table | pa.RecordBatch],
+    schema: StructType,
+    partition_columns: Sequence[str],
+    *,
+    table: str,
+    version: int,
+) -> Iterator[None]:
+    """Name the file and the column in errors about partition values, as :func:`column_of_files` does.
+
+    Args:
+        files: with ``path`` and ``partition_values``; only read after an error.
+        schema: of the table.
+        partition_columns: logical names.
+        table: name.
+        version: of the table.
+    """
+    try:
+        yield
+    except CorruptLog as error:
+        if "value" in error.details:
+            fields = [schema.field(name) for name in partition_columns]
+            for some in files:
+                for field in fields:
+                    column_of_files(some, field.physical_name, field, table=table, version=version)
+        raise
+
+
+def has_empty(kind: DataType) -> bool:
+    """Return whether the empty string is a partition value of the type, and not null."""
+    return kind in (PrimitiveType("string"), PrimitiveType("binary"))
+
+
+def _respelled(texts: pa.Array, kind: DataType) -> pa.Array:
+    return pa.array(
+        [None if text is None else respelled(text, kind) for text in texts.to_pylist()], texts.type
+    )
 
 
 def _parsed(texts: pa.Array, kind: DataType) -> pa.Array:
@@ -207,18 +314,26 @@ def _microseconds(texts: pa.Array) -> pa.Array:
     return pc.replace_substring_regex(texts, _ZEROS_BELOW_MICROSECONDS, r"\1")
 
 
-def _first_refused(texts: pa.Array, kind: DataType) -> str | None:
-    """Return a text that cannot be parsed, found by bisection."""
-    while len(texts) > 1:
-        first = texts.slice(0, len(texts) // 2)
-        try:
-            _parsed(first, kind)
-        except pa.ArrowException:
-            texts = first
+def _first_refused(texts: pa.Array, kind: DataType) -> int | None:
+    """Return the place of a text that cannot be parsed, found by bisection; None if all can."""
+    if _parses(texts, kind):
+        return None
+    start, stop = 0, len(texts)
+    while stop - start > 1:
+        middle = (start + stop) // 2
+        if _parses(texts.slice(start, middle - start), kind):
+            start = middle
         else:
-            texts = texts.slice(len(first))
-    culprit: str | None = texts[0].as_py()
-    return culprit
+            stop = middle
+    return start
+
+
+def _parses(texts: pa.Array, kind: DataType) -> bool:
+    try:
+        _parsed(texts, kind)
+    except pa.ArrowException:
+        return False
+    return True
 
 
 def _as_plain_python(scalar: pa.Scalar) -> Any:

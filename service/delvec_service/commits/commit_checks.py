@@ -243,7 +243,7 @@ def _check_partition_values(table: OpenTable, files: Sequence[AddFile | Cdc], sn
         for name, value in file.partition_values.items():
             try:
                 # Not Python's dates: Spark supports days that Python does not.
-                partition_values.parse_column(pa.array([value], pa.string()), columns[name].type)
+                partition_values.parse_column(pa.array([value], pa.string()), columns[name].type, strict=True)
             except DelvecError as error:
                 what = (
                     f"has the partition value {value!r}, which is not valid for column '{columns[name].name}'"

@@ -39,6 +39,7 @@ from delvec_kernel.iceberg.table_metadata import (
 )
 from delvec_kernel.locations import canonical_log_paths
 from delvec_kernel.parquet.parquet_file import read_footer
+from delvec_kernel.schema.partition_values import naming_files
 from delvec_service.iceberg.delete_files import DeletedRows, write_deletes
 from delvec_service.iceberg.directory import IcebergDirectory
 from delvec_service.iceberg.manifest_files import ENTRIES, ManifestFiles, is_shared, key_of
@@ -201,7 +202,15 @@ class SnapshotWriter:
         """Return the entries of live files and their deleted rows; only the first ``count`` count as added."""
         self._check_roots(batch)
         batch = self._with_records(batch)
-        described = data_files(batch, self._table.location, self._definition)
+        definition = self._definition
+        with naming_files(
+            [batch],
+            definition.delta,
+            definition.columns,
+            table=self._table.name,
+            version=self._shown.version,
+        ):
+            described = list(data_files(batch, self._table.location, definition))
         vectors = batch.column("deletion_vector").to_pylist()
         paths = batch.column("path").to_pylist()
         found: list[tuple[ManifestEntry, DeletedRows | None]] = []

@@ -17,6 +17,7 @@ from delvec_kernel.expressions import predicate as predicates
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.file_index.files import TEXT_MAP, num_records_from_stats
 from delvec_kernel.schema.column_mapping import is_mapped
+from delvec_kernel.schema.partition_values import naming_files
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.wire import ChangesRequest
 from delvec_service.scans.changed_files import CHANGES_SCHEMA, ChangedRows, files_of
@@ -84,7 +85,7 @@ def plan_changes(loader: SnapshotLoader, table: OpenTable, request: ChangesReque
             raise _incompatible(table.name, shape, start, (start, end))
         entries += [ChangedRows(version, timestamp, file) for file in changed]
     _check_schema(table.name, shape, first.metadata, start, (start, end))
-    found = [entry for group in _matching(entries, predicate, shape) for entry in group]
+    found = [entry for group in _matching(entries, predicate, table.name, shape) for entry in group]
     found.sort(key=lambda entry: entry.version)
     files = files_of(table, found, shape.partition_columns)
     check_paths(files["path"], table.location, table.name, table.roots.allows)
@@ -249,7 +250,7 @@ def _parsed(request: ChangesRequest, table: str, shape: Snapshot) -> Predicate |
 
 
 def _matching(
-    entries: Sequence[ChangedRows], predicate: Predicate | None, shape: Snapshot
+    entries: Sequence[ChangedRows], predicate: Predicate | None, table: str, shape: Snapshot
 ) -> Iterator[list[ChangedRows]]:
     """Yield the entries that may have rows matching a predicate, change files separate from the others."""
     schema = feed_schema(shape.schema)
@@ -264,11 +265,13 @@ def _matching(
         ]
         files = pa.table(
             {
+                "path": [entry.file.path for entry in group],
                 "partition_values": pa.array(values, TEXT_MAP),
                 "stats": stats,
                 "num_records": num_records_from_stats(stats),
             }
         )
         columns = [*shape.partition_columns, *feed_columns(is_change_file=is_change_file)]
-        may_match = prune(files, predicate, schema, columns).may_match.to_pylist()
+        with naming_files([files], schema, columns, table=table, version=shape.version):
+            may_match = prune(files, predicate, schema, columns).may_match.to_pylist()
         yield [entry for entry, may in zip(group, may_match, strict=True) if may]

@@ -18,6 +18,7 @@ from delvec_kernel.expressions import predicate as predicates
 from delvec_kernel.features.table_features import writer_features
 from delvec_kernel.file_index.files import DELETION_VECTOR, FILES_SCHEMA, TEXT_MAP
 from delvec_kernel.file_index.segment import rows_of
+from delvec_kernel.schema.partition_values import naming_files
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.storage.files import Allowed, read_deletion_vectors
 from delvec_service.scans.plan_turns import PlanTurns
@@ -112,7 +113,7 @@ def plan(
     Raises:
         InvalidPredicate: the predicate is not a Boolean expression that Delvec can parse.
         UnknownColumn: predicate or columns name a column that the table does not have.
-        CorruptLog: a partition value is not valid for its column's type.
+        CorruptLog: a partition value is not valid for its column's type; names the file.
         CorruptDeletionVector: a small deletion vector cannot be read.
         SegmentsLost: the store has dropped data that the snapshot needs; load it again.
         LocationNotAllowed: a file to read lies outside the table and is not allowed.
@@ -126,12 +127,17 @@ def plan(
         *(_ROW_IDS if row_ids and row_tracking.is_enabled(snapshot) else ()),
         *(_CLUSTERING if clustering else ()),
     )
-    with nullcontext() if turns is None else turns.turn():
+    places = snapshot.live.batches(["path", "partition_values"])
+    partitions = snapshot.partition_columns
+    with (
+        nullcontext() if turns is None else turns.turn(),
+        naming_files(places, schema, partitions, table=table, version=snapshot.version),
+    ):
         selected = select_files(
             snapshot.live,
             parsed,
             schema,
-            snapshot.partition_columns,
+            partitions,
             generated="generatedColumns" in writer_features(snapshot.protocol),
         )
         num_files = sum(each.num_rows for each in selected)

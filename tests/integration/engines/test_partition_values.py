@@ -1,6 +1,7 @@
 """Partition columns of every type, in every serialization that writers use."""
 
 import datetime as dt
+import re
 from decimal import Decimal
 
 import pyarrow as pa
@@ -112,7 +113,8 @@ def partitioned(write_shared_table, data_file):
         files.append(data_file(rows, values=values, name=f"{folder}/{number}.parquet", deleted=deleted))
     expected = {"id": pa.array([each for group in ids for each in group], pa.int64())}
     for name, (kind, pairs) in zip(names, COLUMNS.values(), strict=True):
-        values = [*pairs.values(), *[None] * (ROWS + 2 - len(pairs))]
+        empty = {pa.string(): "", pa.binary(): b""}.get(kind)
+        values = [*pairs.values(), *[None] * (ROWS + 1 - len(pairs)), empty]
         repeated = [value for value, group in zip(values, ids, strict=True) for _ in group]
         expected[name] = as_column(repeated, kind)
     fields = [
@@ -163,6 +165,10 @@ PREDICATES = [
         lambda row: row["p_decimal1"] is not None and row["p_decimal1"] > 1,
     ),
     ("p_binary0 = X'0102'", lambda row: row["p_binary0"] == b"\x01\x02"),
+    ("p_string0 = ''", lambda row: row["p_string0"] == ""),
+    ("p_string0 IS NULL", lambda row: row["p_string0"] is None),
+    ("p_string0 < 'a'", lambda row: row["p_string0"] is not None and row["p_string0"] < "a"),
+    ("p_binary0 = X''", lambda row: row["p_binary0"] == b""),
     (
         "p_integer0 IS NULL AND p_date0 IS NULL",
         lambda row: row["p_integer0"] is None and row["p_date0"] is None,
@@ -179,6 +185,25 @@ def test_predicates_on_partition_columns(partitioned, read, rows, text):
     assert sorted(read(folder, ["id"], text)["id"].to_pylist()) == wanted
 
 
+@pytest.mark.gate
+def test_dates_without_zeros_are_read_and_found(write_table, data_file, read):
+    files = [data_file(pa.table({"id": [1]}), values={"p": "2020-1-2"})]
+    files.append(data_file(pa.table({"id": [2]}), values={"p": "2020-01-02"}))
+    files.append(data_file(pa.table({"id": [3]}), values={"p": " 2021-01-02 "}))
+    folder = write_table("dates", schema_of("date"), files, partition_by=["p"])
+    found = {row["id"]: row["p"] for row in read(folder).to_pylist()}
+    assert found == {1: dt.date(2020, 1, 2), 2: dt.date(2020, 1, 2), 3: dt.date(2021, 1, 2)}
+    assert sorted(read(folder, ["id"], "p = DATE '2020-01-02'")["id"].to_pylist()) == [1, 2]
+
+
+def schema_of(kind):
+    fields = [("id", "long"), ("p", kind)]
+    return {
+        "type": "struct",
+        "fields": [{"name": name, "type": each, "nullable": True, "metadata": {}} for name, each in fields],
+    }
+
+
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
@@ -190,11 +215,59 @@ def test_predicates_on_partition_columns(partitioned, read, rows, text):
     ],
 )
 def test_a_value_that_is_none_of_its_type_is_refused(write_table, data_file, read, kind, text):
-    fields = [
-        {"name": name, "type": each, "nullable": True, "metadata": {}}
-        for name, each in [("id", "long"), ("p", kind)]
+    files = [data_file(pa.table({"id": [1]}), values={"p": None})]
+    files.append(data_file(pa.table({"id": [1]}), values={"p": text}, name="culprit.parquet"))
+    folder = write_table("bad", schema_of(kind), files, partition_by=["p"])
+    for predicate in (None, "p IS NOT NULL"):
+        with pytest.raises(delvec.CorruptLog, match=re.escape(text)) as raised:
+            read(folder, predicate=predicate)
+        details = raised.value.details
+        place = {name: details[name] for name in ("version", "file", "column", "value")}
+        assert place == {"version": 0, "file": "culprit.parquet", "column": "p", "value": text}
+        assert "bad" in details["table"]
+
+
+def merged(table):
+    source = pa.table({"id": [1, 9], "p": ["", ""]})
+    statement = table.merge(source, "target.id = source.id")
+    statement.when_matched_update({"id": "target.id + 10"}).when_not_matched_insert_all().execute()
+
+
+EMPTY = {
+    "update": (lambda table: table.update({"id": "id + 10"}, "id = 1"), [(0, ""), (11, ""), (3, "")]),
+    "merge": (merged, [(0, ""), (11, ""), (3, ""), (9, "")]),
+    "optimize": (lambda table: table.optimize(), [(0, ""), (1, ""), (3, "")]),
+    "z-order": (lambda table: table.optimize.z_order(["id"]), [(0, ""), (1, ""), (3, "")]),
+    "delete": (lambda table: table.delete("id = 1"), [(0, ""), (3, "")]),
+    "replace": (
+        lambda table: table.overwrite(pa.table({"id": [1], "p": ["b"]}), replace_where="id = 1"),
+        [(0, ""), (1, "b"), (3, "")],
+    ),
+    # As by Spark's writer.
+    "append": (
+        lambda table: table.append(pa.table({"id": [5], "p": [""]})),
+        [(0, ""), (1, ""), (3, ""), (5, None)],
+    ),
+}
+
+
+@pytest.mark.parametrize("vectors", [True, False], ids=["vectors", "copies"])
+@pytest.mark.parametrize("command", EMPTY)
+def test_rows_keep_an_empty_string(write_table, data_file, lake, engine, command, vectors):
+    files = [
+        data_file(pa.table({"id": ids}), values={"p": value}, name=f"{ids[0]}.parquet")
+        for ids, value in [([0, 1], ""), ([3], ""), ([2], None)]
     ]
-    files = [data_file(pa.table({"id": [1]}), values={"p": text})]
-    folder = write_table("bad", {"type": "struct", "fields": fields}, files, partition_by=["p"])
-    with pytest.raises(delvec.CorruptLog, match=text):
-        read(folder)
+    folder = write_table(
+        "empty",
+        schema_of("string"),
+        files,
+        partition_by=["p"],
+        properties={"delta.enableDeletionVectors": str(vectors).lower()},
+        features=["deletionVectors"],
+    )
+    table = lake.table(str(folder), engine=engine)
+    change, expected = EMPTY[command]
+    change(table)
+    rows = [(row["id"], row["p"]) for row in table.to_arrow().to_pylist()]
+    assert sorted(rows, key=repr) == sorted([*expected, (2, None)], key=repr)

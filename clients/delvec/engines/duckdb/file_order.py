@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from delvec.engines.duckdb.find_rows import check_positions
-from delvec.engines.duckdb.scan import FILE_HASH, FILE_INDEX, ROW_INDEX, partition_column, quoted, sources
+from delvec.engines.duckdb.scan import FILE_HASH, FILE_INDEX, ROW_INDEX, quoted, sources
 from delvec.engines.duckdb.statements import Session
 from delvec.engines.marked_rows import MarkedRows
 from delvec.engines.row_ids import BASE_ROW_ID, FILE_DEFAULT, file_default
@@ -112,10 +112,7 @@ def _decoded(scan: Scan, partition: Mapping[str, pa.Array], defaults: Mapping[st
 def _partition_values(scan: Scan) -> dict[str, pa.Array]:
     """Return the values of each file by partition column."""
     fields = [scan.schema.field(name) for name in scan.partition_columns]
-    return {
-        item.name: partition_column(scan.files, key, item.type)
-        for item, key in zip(fields, scan.partition_keys, strict=True)
-    }
+    return {item.name: scan.partition_column(item) for item in fields}
 
 
 def _defaults(scan: Scan) -> dict[str, _Default]:

@@ -60,7 +60,6 @@ from delvec.scan import Scan
 from delvec_kernel.errors import UnsupportedReaderFeature, UnsupportedTable
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.parquet.file_types import FileTypeMismatch, naming
-from delvec_kernel.schema import partition_values
 from delvec_kernel.schema.types import (
     ArrayType,
     DataType,
@@ -78,7 +77,6 @@ __all__ = [
     "ScanSource",
     "check_files",
     "left_out",
-    "partition_column",
     "quoted",
     "sources",
     "string_literal",
@@ -404,7 +402,6 @@ class _Statement:
         scan = self.scan
         names = files[_NAME].to_pylist()
         files = files.drop_columns([_NAME])
-        mode = scan.configuration.get("delta.columnMapping.mode", "none").lower()
         partitioned = {name.lower() for name in scan.partition_columns}
         by_occurrence = occurrence_columns(scan)
         selected: list[str] = []
@@ -415,8 +412,7 @@ class _Statement:
             if item.type == _VOID:
                 value = "NULL"
             elif item.name.lower() in partitioned:
-                key = item.physical_name if mode != "none" else item.name
-                lookup[f"p{number}"] = partition_column(files, key, item.type)
+                lookup[f"p{number}"] = scan.partition_column(item, files)
                 value = looked_up(f"p{number}")
             else:
                 column = self.file_columns[item.name]
@@ -483,19 +479,6 @@ def _nameable(plain: Sequence[StructField], lookup: Collection[str], columns: in
     taken |= {f"c{number}" for number in range(columns)}
     flat = (item for item in plain if isinstance(item.type, (PrimitiveType, DecimalType)))
     return frozenset(item.name for item in flat if item.name.lower() not in taken)
-
-
-def partition_column(files: pa.Table, key: str, kind: DataType) -> pa.Array:
-    """Return the typed value of each of these files in a partition column, by its key in the log."""
-    values = files["partition_values"].combine_chunks()
-    if isinstance(values, pa.ChunkedArray):
-        values = (
-            pa.concat_arrays(values.chunks)
-            if values.num_chunks
-            else pa.array([], files["partition_values"].type)
-        )
-    text = pc.map_lookup(values, pa.scalar(key, values.type.key_type), "last").cast(pa.string())
-    return partition_values.parse_column(text, kind)
 
 
 def _bits(bitmaps: Sequence[BitMap64], counts: Sequence[int | None]) -> tuple[pa.Array, pa.Array]:

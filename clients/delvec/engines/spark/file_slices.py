@@ -23,6 +23,7 @@ from delvec.engines.repeated_rows import RepeatedRowsOfFile
 from delvec.engines.spark.field_ids import named_as_in
 from delvec.engines.spark.row_sets import drop_zip_importers
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deserialize_bitmap
+from delvec_kernel.file_index.files import TEXT_MAP
 from delvec_kernel.schema import partition_values
 from delvec_kernel.schema.types import StructField, StructType
 from delvec_kernel.storage.files import read_deletion_vectors
@@ -155,10 +156,15 @@ class _Columns:
     @classmethod
     def of(cls, read: TableRead, part: FileSlice, file: pq.ParquetFile, place: DataFile) -> "_Columns":
         mapped = read.mapping != "none"
+        values = pa.array([list(part.values.items())], TEXT_MAP)
+        log = pa.table({"path": [part.path], "partition_values": values})
         partition = {
-            item.name: partition_values.parse_column(
-                pa.array([part.values.get(item.physical_name if mapped else item.name)], pa.string()),
-                item.type,
+            item.name: partition_values.column_of_files(
+                log,
+                item.physical_name if mapped else item.name,
+                item,
+                table=read.table,
+                version=read.version,
             )
             for item in read.schema.fields
             if item.name in read.partition_columns

@@ -46,7 +46,6 @@ from delvec.engines.spark.manifest import ManifestStore, file_numbers, hadoop_pa
 from delvec.engines.spark.session import is_remote
 from delvec.scan import Scan
 from delvec_kernel.errors import UnsupportedTable
-from delvec_kernel.schema import partition_values
 from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import (
     ArrayType,
@@ -368,8 +367,7 @@ def _as_is(scan: Scan, schema: StructType) -> StructType:
 
     def has_none(item: StructField) -> bool:
         if item.name in partition:
-            values = partition_values.parse_column(_partition_texts(scan, item), item.type)
-            return bool(values.null_count == 0)
+            return bool(scan.partition_column(item).null_count == 0)
         name = item.physical_name if mapped else item.name
         return all(counts.get(name) == 0 for counts in nulls)
 
@@ -405,8 +403,7 @@ def _constants(scan: Scan, schema: StructType) -> dict[str, Column]:
 
 
 def _partition_fact(scan: Scan, item: StructField) -> FileValue:
-    values = partition_values.parse_column(_partition_texts(scan, item), item.type)
-    return FileValue(values, _spark_type(item.type), nullable=True)
+    return FileValue(scan.partition_column(item), _spark_type(item.type), nullable=True)
 
 
 def _partition_texts(scan: Scan, item: StructField) -> pa.StringArray:
