@@ -32,6 +32,7 @@ from delvec_kernel.schema.types import (
 
 __all__ = [
     "HIVE_DEFAULT_PARTITION",
+    "check_partition_columns",
     "column_of_files",
     "has_empty",
     "naming_files",
@@ -247,6 +248,19 @@ def naming_files(
         raise
 
 
+def check_partition_columns(schema: StructType, names: Iterable[str]) -> None:
+    """Check that a schema has the partition columns.
+
+    Raises:
+        InvalidSchema: it lacks one, or one has a nested type.
+    """
+    for name in names:
+        field = schema.get(name)
+        if field is None:
+            raise InvalidSchema(f"the partition column {name!r} is not among the columns", column=name)
+        _check_type(field.type, name)
+
+
 def has_empty(kind: DataType) -> bool:
     """Return whether the empty string is a partition value of the type, and not null."""
     return kind in (PrimitiveType("string"), PrimitiveType("binary"))
@@ -343,6 +357,7 @@ def _as_plain_python(scalar: pa.Scalar) -> Any:
     return scalar.as_py()
 
 
-def _check_type(kind: DataType) -> None:
+def _check_type(kind: DataType, name: str | None = None) -> None:
     if isinstance(kind, ArrayType | MapType | StructType):
-        raise InvalidSchema("a column of a nested type cannot be a partition column")
+        column = "a column" if name is None else f"column {name!r}"
+        raise InvalidSchema(f"{column} of a nested type cannot be a partition column", column=name)

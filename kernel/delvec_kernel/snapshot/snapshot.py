@@ -16,6 +16,7 @@ from delvec_kernel.actions.actions import AddFile, DomainMetadata, Metadata, Pro
 from delvec_kernel.errors import CorruptLog, InvalidSchema, UnsupportedTable
 from delvec_kernel.file_index.live_files import LiveFiles
 from delvec_kernel.schema.column_mapping import is_mapped, without_physical_names
+from delvec_kernel.schema.partition_values import check_partition_columns
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.snapshot.replay import Commit, ReplayState, replay
 from delvec_kernel.table_properties import is_true
@@ -141,10 +142,11 @@ class Snapshot:
 
         Raises:
             UnsupportedTable: Delvec does not know a type.
-            CorruptLog: the schema cannot be parsed.
+            CorruptLog: the schema cannot be parsed, or has no such partition columns.
         """
         try:
-            return _schema(self.metadata.schema_string, is_mapped(self.metadata.configuration))
+            schema = _schema(self.metadata.schema_string, is_mapped(self.metadata.configuration))
+            check_partition_columns(schema, self.partition_columns)
         except InvalidSchema as error:
             kind: Any = UnsupportedTable if error.details.get("type") else CorruptLog
             raise kind(
@@ -152,6 +154,7 @@ class Snapshot:
                 f"{error.message}.",
                 **{"version": self.version, "location": self.location, **error.details},
             ) from error
+        return schema
 
     @property
     def partition_columns(self) -> tuple[str, ...]:

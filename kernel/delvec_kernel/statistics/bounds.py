@@ -45,6 +45,7 @@ _TIGHT: Final = "tightBounds"
 _MIN_PIECE_ROWS: Final = 256
 _BLOCK: Final = 1 << 20
 _MOST_DIGITS: Final = 400
+_NOT_FINITE: Final = r':\s*"(?:NaN|[+-]?Infinity)"'
 _SECOND_VALUE: Final = r"[}\]]\s*[^\s,}\]]"
 _ZONED: Final = r"(?:Z|[+-]\d{2}:?\d{2})$"
 _DATE_FORM: Final = r"^\d{4}-\d{2}-\d{2}$"
@@ -203,6 +204,8 @@ def stated_bounds(
 ) -> Bounds:
     """Return the bounds of a column that follow from what the writers of files have stated.
 
+    A minimum above the maximum says that the writer compares in another order, so neither counts.
+
     Args:
         low: its minimums, as :func:`~delvec_kernel.statistics.outer_bounds.outer_bounds` takes them.
         high: its maximums.
@@ -215,6 +218,12 @@ def stated_bounds(
     only_null = _mask(pc.fill_null(pc.equal(nulls, num_records), fill_value=False))
     if low is None or high is None:
         return Bounds(None, None, nullable, only_null)
+    wrong = pc.fill_null(pc.greater(low, high), fill_value=False)
+    if pa.types.is_floating(high.type):
+        # In JSON, infinity is not a number.
+        wrong = pc.and_(wrong, pc.fill_null(pc.is_finite(high), fill_value=False))
+    if pc.any(wrong).as_py():
+        low, high = (pc.if_else(wrong, pa.scalar(None, each.type), each) for each in (low, high))
     least = outer_bounds(low, data_type, upper=False)
     greatest = outer_bounds(high, data_type, upper=True)
     exact = pc.and_(pc.and_(least.exact, greatest.exact), pc.fill_null(tight, fill_value=True))
@@ -229,19 +238,13 @@ def leaf_type(path: Path, schema: StructType) -> DataType:
     return data_type
 
 
-def _is_float(data_type: DataType) -> bool:
-    return isinstance(data_type, PrimitiveType) and data_type.name in {"float", "double"}
-
-
 def _json_schema(wanted: Iterable[tuple[Path, DataType]]) -> pa.Schema:
     tree: dict[str, Any] = {}
     for names, data_type in wanted:
         if isinstance(data_type, StructType):
             continue
-        leaves: list[tuple[str, pa.DataType | None]] = [("nullCount", pa.int64())]
-        leaves += [("minValues", stored_type(data_type))]
-        # A float's maximum is never used: see outer_bounds.
-        leaves += [] if _is_float(data_type) else [("maxValues", stored_type(data_type))]
+        kind = stored_type(data_type)
+        leaves = [("nullCount", pa.int64()), ("minValues", kind), ("maxValues", kind)]
         for side, leaf in leaves:
             if leaf is not None:
                 node = tree.setdefault(side, {})
@@ -264,6 +267,11 @@ def _read(stats: pa.Array, explicit: pa.Schema) -> pa.Table | None:
     if not len(explicit) or stats.null_count == len(stats):
         return None
     texts = pc.fill_null(stats.cast(pa.large_string()), "{}")
+    table = _lines(texts, explicit)
+    if table is not None:
+        return table.combine_chunks()
+    # Spark writes NaN and infinity as text, and they are no bounds. In all files with a NaN it is the maximum.
+    texts = pc.replace_substring_regex(texts, _NOT_FINITE, ":null")
     return pa.concat_tables(
         _read_pieces(texts, explicit, max(_MIN_PIECE_ROWS, len(texts) // 32))
     ).combine_chunks()

@@ -82,6 +82,8 @@ class _Merging:
                 found[2][name] = Number(sum(known))
             # A file with only nulls has no bounds, and must not make the others' unknown.
             needed = [count != rows for count, rows in zip(counts, self._num_rows, strict=True)]
+            if any(_are_reversed(low, high, item.type) for low, high in zip(*below[:2], strict=True)):
+                continue
             for side, values, upper in ((found[0], below[0], False), (found[1], below[1], True)):
                 outermost = self._outermost(
                     [each for each, wanted in zip(values, needed, strict=True) if wanted],
@@ -111,6 +113,15 @@ class _Merging:
             return values[place]
         self.are_exact = False
         return bound(choose(implied), kind, upper=upper)
+
+
+def _are_reversed(low: Any, high: Any, kind: DataType) -> bool:
+    """Return whether a minimum exceeds its maximum, which says that the writer compares in another order."""
+    least, greatest = _key(low, kind), _key(high, kind)
+    try:
+        return least is not None and greatest is not None and bool(least > greatest)
+    except TypeError:  # timestamps with and without a zone
+        return True
 
 
 def _implied(keys: Sequence[Any], kind: DataType, *, upper: bool) -> list[Any] | None:

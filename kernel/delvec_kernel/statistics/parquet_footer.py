@@ -110,7 +110,9 @@ def footer_statistics(
             kind = path[-1].type
             low = [_value(each.min_raw, column, kind) for each in rows]
             high = [_value(each.max_raw, column, kind) for each in rows]
-            if None not in low and None not in high:
+            known = None not in low and None not in high
+            # Reversed bounds say that the writer compares in another order.
+            if known and all(least <= greatest for least, greatest in zip(low, high, strict=True)):
                 lows.append((path, bound(min(low), kind, upper=False)))
                 highs.append((path, bound(max(high), kind, upper=True)))
     return dump(

@@ -1,5 +1,6 @@
 """Loading snapshots: the right version, read once, and rebuilt if the log was replaced."""
 
+import json
 import os
 import shutil
 import threading
@@ -350,6 +351,25 @@ def test_a_schema_that_cannot_be_used(tmp_path, schema, error, words):
     log.commit(0, Protocol(1, 2), Metadata("m", schema))
     with pytest.raises(error, match=words):
         _ = log.load().schema
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("long", "the partition column 'gone' is not among"),
+        ({"type": "struct", "fields": []}, "column 'gone'.*nested"),
+    ],
+)
+def test_partition_columns_that_the_schema_lacks(tmp_path, kind, words):
+    # delta-spark 4.4 fails, too: "No such struct field `gone`".
+    schema = json.loads(SCHEMA)
+    if kind != "long":
+        schema["fields"].append({"name": "gone", "type": kind, "nullable": True, "metadata": {}})
+    log = Log(tmp_path)
+    log.commit(0, Protocol(1, 2), Metadata("m", json.dumps(schema), partition_columns=("gone",)))
+    with pytest.raises(CorruptLog, match=words) as raised:
+        _ = log.load().schema
+    assert (raised.value.details["version"], raised.value.details["column"]) == (0, "gone")
 
 
 def test_memory_is_bounded_by_dropping_tables(tmp_path):

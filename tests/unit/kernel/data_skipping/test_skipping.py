@@ -8,6 +8,7 @@ from delvec_kernel.data_skipping.truth import prune
 from delvec_kernel.errors import CorruptLog, InvalidPredicate
 from delvec_kernel.expressions.predicate import parse
 from delvec_kernel.schema.types import StructType
+from delvec_kernel.statistics.bounds import statistics_bounds
 
 TYPES = {
     "i": "integer",
@@ -693,3 +694,44 @@ def test_a_huge_chain_over_many_files_is_limited(monkeypatch, word):
         # The last terms are not evaluated.
         assert pruned.may_match.to_pylist() == [may_match] * files.num_rows
         assert len(looked_at) <= 100
+
+
+REVERSED = {
+    "i": (5, 1, "i = 3"),
+    "l": (5, 1, "l = 3"),
+    "f": (5.5, 1.5, "f = 1.5F"),
+    "g": (5.5, 1.5, "g = 2.0D"),
+    # In the order of signed bytes the first is less.
+    "s": ("\u00e9", "a", "s = 'b'"),
+    "d": ("2024-01-02", "2024-01-01", "d = DATE '2024-01-01'"),
+    "ts": ("2024-01-02T00:00:00.000Z", "2024-01-01T00:00:00.000Z", "ts = TIMESTAMP '2024-01-01 12:00:00Z'"),
+    "n": ("2024-01-02T00:00:00.000", "2024-01-01T00:00:00.000", "n = TIMESTAMP_NTZ '2024-01-01 12:00:00'"),
+    "p": (5.25, 1.25, "p = 3.00"),
+}
+
+
+@pytest.mark.parametrize("column", REVERSED)
+def test_reversed_bounds_say_nothing(column):
+    low, high, text = REVERSED[column]
+    bounds = {"min": {column: low}, "max": {column: high}, "nulls": {column: 0}}
+    good = {"min": {column: high}, "max": {column: low}, "nulls": {column: 0}}
+    files = _files(bounds, good, {**bounds, "more": {"tightBounds": True}})
+    for predicate in (text, f"NOT ({text})", f"{column} IS NOT NULL"):
+        found = prune(files, parse(predicate, SCHEMA), SCHEMA, PARTITIONED)
+        assert found.may_match.to_pylist() == [True] * 3, predicate
+    assert (
+        prune(files, parse(f"{column} IS NULL", SCHEMA), SCHEMA, PARTITIONED).may_match.to_pylist()
+        == [False] * 3
+    )
+    path = (column,)
+    assert statistics_bounds(files["stats"].chunk(0), files["num_records"].chunk(0), [path], SCHEMA)[
+        path
+    ].low.is_valid().to_pylist() == [False, True, False]
+
+
+def test_files_with_nan_still_have_a_minimum():
+    stats = [
+        {"min": {"g": 5.5}, "max": {"g": bound}, "nulls": {"g": 0}} for bound in ("NaN", "Infinity", 7.0)
+    ]
+    found = prune(_files(*stats), parse("g = 2.0D", SCHEMA), SCHEMA, PARTITIONED)
+    assert found.may_match.to_pylist() == [False] * 3

@@ -103,3 +103,12 @@ def test_incomparable_bounds_are_omitted(first, second, low):
 def test_wide_bounds_stay_wide():
     assert json.loads(merged([of(), of(tightBounds=False)], [2, 2], SIMPLE))["tightBounds"] is False
     assert json.loads(merged([of(), of()], [2, 2], SIMPLE))["tightBounds"] is True
+
+
+def test_reversed_bounds_of_one_file_leave_none():
+    files = [
+        {"numRecords": 2, "minValues": {"t": "\u00e9", "i": 5}, "maxValues": {"t": "a", "i": 1}},
+        {"numRecords": 2, "minValues": {"t": "a", "i": 1}, "maxValues": {"t": "z", "i": 9}},
+    ]
+    found = json.loads(merged([json.dumps(each) for each in files], [2, 2], SCHEMA))
+    assert (found["minValues"], found["maxValues"]) == ({}, {})
