@@ -21,3 +21,17 @@ def test_bounds_of_decimals_keep_all_38_digits(scale):
     schema = footer_schema(footer)
     found = json.loads(footer_statistics(footer, schema, (), {}), parse_float=Decimal, parse_int=Decimal)
     assert (found["minValues"]["amount"], found["maxValues"]["amount"]) == tuple(values)
+
+
+def test_reversed_bounds_are_left_out():
+    sink = pa.BufferOutputStream()
+    rows = pa.table({"s": ["greatest", "lowest__", "other___"], "n": [1, 2, 3]})
+    pq.write_table(rows, sink, store_schema=False, use_dictionary=False)
+    data = sink.getvalue().to_pybytes()
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    footer = data[start:]
+    for before, after in ((b"greatest", b"????????"), (b"other___", b"greatest"), (b"????????", b"other___")):
+        footer = footer.replace(before, after)
+    metadata = pq.read_metadata(pa.BufferReader(data[:start] + footer))
+    found = json.loads(footer_statistics(metadata, footer_schema(metadata), (), {}))
+    assert (found["minValues"], found["maxValues"]) == ({"n": 1}, {"n": 3})
