@@ -21,8 +21,7 @@ from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_kernel.wire import RestoreRequest
 from delvec_service.commits.commit import CommitResult, Commits, Committed
 from delvec_service.commits.idempotency import request_hash
-from delvec_service.maintenance.live_file_check import check_files
-from delvec_service.scans.vacuumed_versions import vacuumed_version
+from delvec_service.scans.vacuumed_versions import Use, check_complete
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.clones import CloneStore
 from delvec_service.store.deletion_locks import DeletionLocks, FileLease
@@ -33,7 +32,12 @@ from delvec_service.tables.registry import ENGINE_INFO
 __all__ = ["NotRestored", "RestoreResult", "Restored", "restore"]
 
 _ATTEMPTS: Final = 20
-_LISTED: Final = 100
+_USE: Final = Use(
+    "Restore",
+    "restored",
+    MissingRestoreFiles,
+    lambda finding: {"file": finding.file, "problem": finding.message},
+)
 _FILES_AT_ONCE: Final = 10_000
 
 
@@ -160,24 +164,7 @@ def _check_files(table: OpenTable, loader: SnapshotLoader, target: Snapshot, add
     batches = (
         batch_from_adds(adds[start : start + _FILES_AT_ONCE]) for start in range(0, len(adds), _FILES_AT_ONCE)
     )
-    checked = check_files(
-        target, table.objects, table.name, table.roots.allows, data_files=True, among=batches
-    )
-    if not checked.findings:
-        return
-    vacuumed = vacuumed_version(table, loader, target.version, checked.findings[0].file or "")
-    why = f"because {checked.problem} Restore another version, or get the files back from a backup first."
-    raise MissingRestoreFiles(
-        f"Version {target.version} of table '{table.name}' cannot be restored"
-        + (f", {why}" if vacuumed is None else f": {vacuumed.reason}"),
-        **({} if vacuumed is None else vacuumed.facts),
-        table=table.name,
-        version=target.version,
-        count=len(checked.findings),
-        missing=[
-            {"file": finding.file, "problem": finding.message} for finding in checked.findings[:_LISTED]
-        ],
-    )
+    check_complete(table, loader, target, _USE, among=batches)
 
 
 def _changes(

@@ -34,8 +34,7 @@ from delvec_kernel.wire import CloneRequest
 from delvec_service.cloning.copied_files import copied_files, remove_copies
 from delvec_service.commits.commit import CommitResult, Commits, Committed
 from delvec_service.commits.idempotency import request_hash
-from delvec_service.maintenance.live_file_check import check_files
-from delvec_service.scans.vacuumed_versions import vacuumed_version
+from delvec_service.scans.vacuumed_versions import Use, check_complete, vacuumed_version
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.clone_records import write_clone_record
 from delvec_service.store.clones import CloneStore
@@ -48,7 +47,7 @@ from delvec_service.tables.registry import ENGINE_INFO, Tables
 __all__ = ["CloneResult", "Cloned", "NotCloned", "clone"]
 
 _ATTEMPTS: Final = 20
-_LISTED: Final = 100
+_USE: Final = Use("Clone", "cloned", MissingCloneFiles, lambda finding: finding.file)
 
 
 @dataclass(frozen=True)
@@ -243,7 +242,10 @@ def _files(
         newest = loader.load(table.objects, table.name)
         if version != newest.version:
             loader.reading(
-                table.objects, table.name, lambda found: _check_files(table, loader, found), version=version
+                table.objects,
+                table.name,
+                lambda found: check_complete(table, loader, found, _USE),
+                version=version,
             )
         files = loader.reading(
             table.objects, table.name, lambda found: list(cloned_files(found, canonical)), version=version
@@ -309,25 +311,8 @@ def _check_again(table: OpenTable, source: Snapshot, loader: SnapshotLoader, req
         loader.reading(
             table.objects,
             table.name,
-            lambda found: _check_files(table, loader, found),
+            lambda found: check_complete(table, loader, found, _USE),
             version=source.version,
-        )
-
-
-def _check_files(table: OpenTable, loader: SnapshotLoader, source: Snapshot) -> None:
-    """Reject a version whose files VACUUM has deleted."""
-    checked = check_files(source, table.objects, table.name, table.roots.allows, data_files=True)
-    if checked.findings:
-        vacuumed = vacuumed_version(table, loader, source.version, checked.findings[0].file or "")
-        why = f"because {checked.problem} Clone another version, or get the files back from a backup first."
-        raise MissingCloneFiles(
-            f"Version {source.version} of table '{table.name}' cannot be cloned"
-            + (f", {why}" if vacuumed is None else f": {vacuumed.reason}"),
-            **({} if vacuumed is None else vacuumed.facts),
-            table=table.name,
-            version=source.version,
-            count=len(checked.findings),
-            missing=[finding.file for finding in checked.findings[:_LISTED]],
         )
 
 

@@ -22,6 +22,7 @@ from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.wire import ChangesRequest
 from delvec_service.scans.changed_files import CHANGES_SCHEMA, ChangedRows, files_of
 from delvec_service.scans.plan import check_paths, check_vector_paths, naming
+from delvec_service.scans.vacuumed_versions import check_changes, is_vacuum
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.snapshots.time_travel import milliseconds, version_at
@@ -59,6 +60,8 @@ def plan_changes(loader: SnapshotLoader, table: OpenTable, request: ChangesReque
         InvalidPredicate: the predicate is not a Boolean expression that Delvec can parse.
         UnknownColumn: predicate or columns name a column that neither the table nor the feed has.
         CorruptTable: or a subclass: the log or a deletion vector is damaged.
+        MissingDataFile: VACUUM has deleted files that only these changes need; names the VACUUM, and the oldest version
+            whose changes can be read.
         LocationNotAllowed: a file to be read lies outside the table and is not allowed.
     """
     latest = loader.load(table.objects, table.name)
@@ -76,7 +79,7 @@ def plan_changes(loader: SnapshotLoader, table: OpenTable, request: ChangesReque
         return PlannedChanges(shape, start, end, CHANGES_SCHEMA.empty_table())
     if not first.cdf_enabled:
         raise _not_recorded(table.name, start, start, end)
-    entries = []
+    entries, is_vacuumed = [], end < latest.version
     for version, actions in _commits(reader, start, end):
         _check_metadata(table.name, actions, version, (start, end), shape)
         timestamp = _timestamp(actions, version, times)
@@ -84,9 +87,12 @@ def plan_changes(loader: SnapshotLoader, table: OpenTable, request: ChangesReque
         if version == start and _is_repartitioned(loader, table, shape, actions, changed, start):
             raise _incompatible(table.name, shape, start, (start, end))
         entries += [ChangedRows(version, timestamp, file) for file in changed]
+        is_vacuumed |= is_vacuum(actions)
     _check_schema(table.name, shape, first.metadata, start, (start, end))
     found = [entry for group in _matching(entries, predicate, table.name, shape) for entry in group]
     found.sort(key=lambda entry: entry.version)
+    if is_vacuumed:  # perhaps, after the range
+        check_changes(table, latest, found)
     files = files_of(table, found, shape.partition_columns)
     check_paths(files["path"], table.location, table.name, table.roots.allows)
     check_vector_paths(files["deletion_vector"], table.location, table.name, table.roots.allows)

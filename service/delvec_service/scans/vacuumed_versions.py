@@ -6,7 +6,7 @@ purpose, so nobody should look for a backup of them.
 Tested in `tests/integration/client/test_vacuumed_versions.py`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,7 +14,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from delvec_kernel.actions.actions import CommitInfo, RemoveFile
+from delvec_kernel.actions.actions import Action, CommitInfo, RemoveFile
+from delvec_kernel.change_feed.version_changes import FileChanges, changes_in
+from delvec_kernel.checks.findings import Finding
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.errors import (
     CorruptTable,
@@ -23,19 +25,31 @@ from delvec_kernel.errors import (
     MissingDataFile,
 )
 from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_service.maintenance.live_file_check import check_files
+from delvec_service.scans.changed_files import ChangedRows
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.snapshots.time_travel import iso
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.open_table import OpenTable
 
-__all__ = ["VacuumedVersion", "check_planned", "naming_vacuum", "vacuumed_version"]
+__all__ = [
+    "Use",
+    "VacuumedVersion",
+    "check_changes",
+    "check_complete",
+    "check_planned",
+    "is_vacuum",
+    "naming_vacuum",
+    "vacuumed_version",
+]
 
 _START: Final = "VACUUM START"
 _MOST_COMPARED: Final = 1024
 _MOST_LOOKED_UP: Final = 32
 _MOST_COMMITS: Final = 10_000
 _LONGEST_NAME: Final = 100
+_MOST_LISTED: Final = 100
 
 
 @dataclass(frozen=True)
@@ -55,6 +69,23 @@ class _Vacuum:
 
 
 @dataclass(frozen=True)
+class Use:
+    """What all files of a version are needed for.
+
+    Attributes:
+        command: such as ``Clone``.
+        participle: such as ``cloned``.
+        error: raised if files are missing.
+        listed: what the error's details say of a file.
+    """
+
+    command: str
+    participle: str
+    error: type[CorruptTable]
+    listed: Callable[[Finding], Any]
+
+
+@dataclass(frozen=True)
 class VacuumedVersion:
     """A version whose files VACUUM has deleted.
 
@@ -71,11 +102,15 @@ class VacuumedVersion:
     @property
     def reason(self) -> str:
         """What happened, and which version to use instead."""
-        who = "a VACUUM that the log does not name" if self.vacuum is None else self.vacuum.text
         return (
-            f"{who} has deleted files that it needs, such as '{self.file}'. The oldest version that can be read is "
+            f"{self.who} has deleted files that it needs, such as '{self.file}'. The oldest version that can be read is "
             f"{self.oldest}."
         )
+
+    @property
+    def who(self) -> str:
+        """Which VACUUM it was, when, and who ran it."""
+        return "a VACUUM that the log does not name" if self.vacuum is None else self.vacuum.text
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -119,6 +154,30 @@ def check_planned(
                 raise _unreadable(table, snapshot, found)
 
 
+def check_changes(table: OpenTable, latest: Snapshot, changed: Sequence[ChangedRows]) -> None:
+    """Look up a sample of the files of a change feed that are not live anymore.
+
+    Args:
+        table: the table.
+        latest: the newest version.
+        changed: the files of the feed, by version.
+
+    Raises:
+        MissingDataFile: VACUUM has deleted one; names the VACUUM, and the oldest version whose changes can be read.
+    """
+    gone = _gone_changes(table.objects, latest, [each.file for each in changed])
+    if not gone:
+        return
+    first = next(each for each in changed if each.file is gone[0])
+    found = _vacuumed_changes(table, latest, first)
+    if found is not None:
+        raise MissingDataFile(
+            f"The changes of version {first.version} of table '{table.name}' cannot be read: {found.who} has deleted files "
+            f"that they need, such as '{found.file}'. The oldest version whose changes can be read is {found.oldest}.",
+            **{"table": table.name, "version": first.version, **found.facts},
+        )
+
+
 @contextmanager
 def naming_vacuum(table: OpenTable, loader: SnapshotLoader, snapshot: Snapshot) -> Iterator[None]:
     """Name the VACUUM in the error of a version whose deletion vectors it has deleted.
@@ -142,6 +201,46 @@ def _unreadable(table: OpenTable, snapshot: Snapshot, found: VacuumedVersion) ->
     )
 
 
+def check_complete(
+    table: OpenTable,
+    loader: SnapshotLoader,
+    snapshot: Snapshot,
+    use: Use,
+    *,
+    among: Iterable[pa.RecordBatch] | None = None,
+) -> None:
+    """Check that the data files and deletion vectors of a version are in storage, as the log describes them.
+
+    Args:
+        table: the table.
+        loader: reads snapshots.
+        snapshot: the version.
+        use: what the version is needed for.
+        among: the files to check, as in FILES_SCHEMA; by default all.
+
+    Raises:
+        CorruptTable: the class of ``use``: files are missing or differ; up to 100 are listed. Names the VACUUM, if one has
+            deleted them.
+        StorageError: storage did not answer.
+    """
+    checked = check_files(
+        snapshot, table.objects, table.name, table.roots.allows, data_files=True, among=among
+    )
+    if not checked.findings:
+        return
+    vacuumed = vacuumed_version(table, loader, snapshot.version, checked.findings[0].file or "")
+    advice = f"{use.command} another version, or get the files back from a backup first."
+    reason = f", because {checked.problem} {advice}" if vacuumed is None else f": {vacuumed.reason}"
+    raise use.error(
+        f"Version {snapshot.version} of table '{table.name}' cannot be {use.participle}{reason}",
+        **({} if vacuumed is None else vacuumed.facts),
+        table=table.name,
+        version=snapshot.version,
+        count=len(checked.findings),
+        missing=[use.listed(finding) for finding in checked.findings[:_MOST_LISTED]],
+    )
+
+
 def vacuumed_version(
     table: OpenTable, loader: SnapshotLoader, version: int, path: str
 ) -> VacuumedVersion | None:
@@ -157,32 +256,82 @@ def vacuumed_version(
     oldest: int | None = None
     vacuums: list[_Vacuum] = []
     try:
-        for number, info, removes in _backwards(table, latest.version, version):
-            if info is not None and info.operation == _START:
-                vacuums.append(_vacuum(number, info))
+        for number, actions in _backwards(table, latest.version, version):
+            vacuums += _vacuums(number, actions)
+            removes = [action for action in actions if isinstance(action, RemoveFile)]
             own = _gone(table.objects, latest, [each for each in removes if each.path == path])
             if oldest is None and (own or _gone(table.objects, latest, removes)):
                 oldest = number
             if own and oldest is not None:
                 removed = min(each.deletion_timestamp or 0 for each in own)
-                # Later ones did not find the file anymore, earlier ones kept it.
-                due = [each for each in reversed(vacuums) if each.time - each.retention >= removed]
-                return VacuumedVersion(path, oldest, next(iter(due or vacuums), None))
+                return VacuumedVersion(path, oldest, _due(vacuums, removed))
     except CorruptTable:
         pass  # a damaged log has errors of its own
     return None
 
 
-def _backwards(
-    table: OpenTable, newest: int, version: int
-) -> Iterator[tuple[int, CommitInfo | None, list[RemoveFile]]]:
-    """Yield what the commits after a version did, newest first."""
+def _vacuumed_changes(table: OpenTable, latest: Snapshot, gone: ChangedRows) -> VacuumedVersion | None:
+    """Return why a file of a feed is gone; None if it is not because of a VACUUM."""
+    oldest: int | None = None
+    vacuums: list[_Vacuum] = []
+    # No commit removes change data files: VACUUM goes by their age.
+    unneeded = gone.timestamp if gone.file.change_type is None else None
+    path = gone.file.path
+    try:
+        for number, actions in _backwards(table, latest.version, gone.version - 1):
+            vacuums += _vacuums(number, actions)
+            removes = (action for action in actions if isinstance(action, RemoveFile) and action.path == path)
+            unneeded = next((each.deletion_timestamp or 0 for each in removes), unneeded)
+            if oldest is None and _gone_changes(
+                table.objects, latest, list(changes_in(actions, table.location))
+            ):
+                oldest = number + 1
+    except CorruptTable:
+        return None  # a damaged log has errors of its own
+    if unneeded is None:
+        return None
+    return VacuumedVersion(path, oldest or gone.version + 1, _due(vacuums, unneeded))
+
+
+def _gone_changes(
+    objects: ObjectStore, latest: Snapshot, changes: Sequence[FileChanges]
+) -> list[FileChanges]:
+    """Return those of a sample whose file, or one of whose deletion vectors, is not in storage."""
+    live = latest.live.find_all(dict.fromkeys(each.path for each in changes))
+    # A live file may have lost the deletion vectors of older versions.
+    doubtful = [each for each in changes if each.path not in live or each.only or each.without]
+    sample = [doubtful[at] for at in _spread(len(doubtful), _MOST_LOOKED_UP)]
+    return [
+        each
+        for each in sample
+        if (each.path not in live and _is_gone(objects, each.path))
+        or any(_is_vector_gone(objects, vector) for vector in (each.only, each.less, each.without))
+    ]
+
+
+def _backwards(table: OpenTable, newest: int, version: int) -> Iterator[tuple[int, Sequence[Action]]]:
+    """Yield the commits after a version, newest first."""
     versions = range(newest, max(version, newest - _MOST_COMMITS), -1)
     commits = LogReader(table.objects, table.name).each(versions)
     for number, commit in zip(versions, commits, strict=True):
-        infos = (action for action in commit.actions if isinstance(action, CommitInfo))
-        removes = [action for action in commit.actions if isinstance(action, RemoveFile)]
-        yield number, next(infos, None), removes
+        yield number, commit.actions
+
+
+def is_vacuum(actions: Sequence[Action]) -> bool:
+    """Return whether a commit says that a VACUUM has begun."""
+    return any(isinstance(action, CommitInfo) and action.operation == _START for action in actions)
+
+
+def _vacuums(version: int, actions: Sequence[Action]) -> list[_Vacuum]:
+    infos = (action for action in actions if isinstance(action, CommitInfo))
+    return [_vacuum(version, info) for info in infos if info.operation == _START]
+
+
+def _due(vacuums: Sequence[_Vacuum], unneeded: int) -> _Vacuum | None:
+    """Return the VACUUM, of those given newest first, that deleted a file which was not needed from a time on."""
+    # Later ones did not find the file anymore, earlier ones kept it.
+    due = [each for each in reversed(vacuums) if each.time - each.retention >= unneeded]
+    return next(iter(due or vacuums), None)
 
 
 def _vacuum(version: int, info: CommitInfo) -> _Vacuum:

@@ -111,6 +111,45 @@ def test_of_several_vacuums_the_one_that_deleted_the_file(make):
         table.to_arrow(version=2)
 
 
+def test_changes_that_a_vacuum_has_deleted(make):
+    table = make()
+    table.alter.set_properties({"delta.enableChangeDataFeed": "true"})
+    table.delete("id = 4")
+    table.update({"part": "'b'"}, "id = 6")
+    table.overwrite([{"id": 1, "part": "a"}])
+    vacuum(table)
+    table.append([{"id": 3, "part": "b"}])
+    started = table.history()[2]
+
+    reads = [
+        lambda: table.changes(3),
+        lambda: table.changes(4, 4),  # a change data file
+        lambda: table.changes(3, predicate="id > 2"),
+    ]
+    for read in reads:
+        with pytest.raises(delvec.MissingDataFile) as caught:
+            read()
+        message, details = caught.value.message, caught.value.details
+        assert "the VACUUM of version 6 (20" in message
+        assert f", by {started['engineInfo']}) has deleted files that they need, such as '" in message
+        assert message.endswith("The oldest version whose changes can be read is 6.")
+        assert (details["oldest_readable_version"], details["vacuum_version"]) == (6, 6)
+        assert details["version"] in (3, 4)
+    assert [row["id"] for row in table.changes(6).to_pylist()] == [3]
+
+
+def test_changes_whose_live_file_is_gone_are_damaged(make):
+    table = make()
+    table.alter.set_properties({"delta.enableChangeDataFeed": "true"})
+    table.append([{"id": 50, "part": "c"}])
+    vacuum(table)
+    next(table.folder.rglob("part=c/*.parquet")).unlink()
+
+    with pytest.raises(delvec.MissingDataFile) as caught:
+        table.changes(3)
+    assert "VACUUM of" not in caught.value.message
+
+
 def test_the_user_that_another_engine_names(table):
     path = next((table.folder / "_delta_log").glob("*04.json"))
     lines = [json.loads(line) for line in path.read_text().splitlines()]
