@@ -10,12 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
+from tests.support.typed_files import FORMS, annotate, nested, write_form
 
 import delvec
 from delvec.change_feed import changed_files
 from delvec.change_feed import feed as changes_command
 from delvec_kernel.deletion_vectors.deletion_vector import inline
-from delvec_kernel.schema.types import StructType
+from delvec_kernel.schema.types import PrimitiveType, StructField, StructType, data_type_from_json
 
 pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
 
@@ -405,3 +406,65 @@ def test_a_schema_that_does_not_fit_is_refused(lake, tmp_path):
         table.changes(1)
     assert caught.value.details["version"] == 1
     assert table.changes(2).num_rows == 0
+
+
+# --- files whose types are not the table's -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("form", "kind"),
+    [
+        ("bytes", "string"),
+        ("uint8", "short"),
+        ("uint8", "byte"),
+        ("int32", "double"),
+        ("double", "long"),
+        ("date", "timestamp_ntz"),
+        ("decimal(9,2) in int32", "decimal(10,3)"),
+        ("string", "long"),
+    ],
+)
+def test_files_of_other_types_are_read_exactly_or_refused(lake, engine, tmp_path, form, kind):
+    folder = tmp_path / "table"
+    log, values = Log(folder), FORMS[form].values
+    schema = {"id": PrimitiveType("long"), "v": data_type_from_json(kind)}
+    definition = metadata(StructType(tuple(StructField(*each) for each in schema.items())))
+    definition["metaData"]["partitionColumns"] = []
+    features = [*FEATURES, *(["timestampNtz"] if kind == "timestamp_ntz" else [])]
+    reader = [each for each in features if each != "changeDataFeed"]
+    protocol = {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": reader,
+        "writerFeatures": features,
+    }
+    log.commit({"protocol": protocol}, definition)
+    file, changes = folder / "a.parquet", folder / "_change_data" / "c.parquet"
+    write_form(file, FORMS[form])
+    changes.parent.mkdir()
+    rows = nested(values).append_column("_change_type", pa.array(["update_postimage"] * len(values)))
+    pq.write_table(rows, changes, store_schema=False, use_dictionary=False)
+    annotate(changes, FORMS[form].annotation)
+    entry = {"path": "a.parquet", "partitionValues": {}, "size": file.stat().st_size, "modificationTime": 1}
+    entry["stats"] = json.dumps({"numRecords": len(values)})
+    log.commit(add(entry))
+    log.commit(remove(entry), add(entry, 0))
+    log.commit(remove(entry, 0))
+    path = "_change_data/c.parquet"
+    change = {"path": path, "partitionValues": {}, "size": changes.stat().st_size, "dataChange": False}
+    log.commit({"cdc": change})
+
+    table = lake.table(str(folder), engine=engine)
+    expected = FORMS[form].read.get(kind)
+    for version, part, name in [
+        (1, slice(None), "a.parquet"),
+        (2, slice(1), "a.parquet"),
+        (3, slice(1, None), "a.parquet"),
+        (4, slice(None), path),
+    ]:
+        if expected is None:
+            with pytest.raises((delvec.CorruptTable, delvec.UnsupportedTable)) as caught:
+                table.changes(version, version)
+            assert caught.value.details["file"] == name
+        else:
+            assert table.changes(version, version).sort_by("id")["v"].to_pylist() == expected[part]
