@@ -9,7 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deserialize_bitmap
+from delvec_kernel.deletion_vectors.deletion_vector import (
+    Descriptor,
+    Where,
+    check_rows_exist,
+    deserialize_bitmap,
+)
 from delvec_kernel.errors import MissingDataFile
 from delvec_kernel.schema.column_mapping import is_mapped
 from delvec_kernel.schema.partition_values import column_of_files, has_empty
@@ -190,21 +195,32 @@ class Scan:
         """The deleted rows by path, for files that have any; those not inlined in the plan are fetched.
 
         Raises:
-            CorruptDeletionVector: or a subclass, naming the table, the version and the file.
+            CorruptDeletionVector: or a subclass, naming the table, the version and the file; also if one marks a row that the
+                file does not have.
         """
         with_dv = self.files.filter(pc.is_valid(self.files["deletion_vector"]))
         found: dict[str, BitMap64] = {}
         missing: list[tuple[str, Descriptor]] = []
-        columns = (with_dv[name].to_pylist() for name in ("path", "deletion_vector", "deleted_rows"))
-        for path, dv, inlined in zip(*columns, strict=True):
+        names = ("path", "deletion_vector", "deleted_rows", "num_records")
+        columns = (with_dv[name].to_pylist() for name in names)
+        counts: dict[str, int | None] = {}
+        for path, dv, inlined, count in zip(*columns, strict=True):
             if inlined is None:
                 missing.append((path, Descriptor.from_json(dv)))
+                counts[path] = count
             else:
                 found[path] = deserialize_bitmap(inlined)
+                where = Where(self.name, self.version, path)
+                check_rows_exist(found[path], count, Descriptor.from_json(dv), where)
         if missing:
             found.update(
                 read_deletion_vectors(
-                    self.location, missing, table=self.name, version=self.version, allowed=self.roots.allows
+                    self.location,
+                    missing,
+                    table=self.name,
+                    version=self.version,
+                    allowed=self.roots.allows,
+                    num_records=counts,
                 )
             )
         return found

@@ -242,7 +242,14 @@ def _row_sets(plan: ChangesResponse, files: pa.Table, roots: Roots) -> list[BitM
             for place in places
         ]
         read = read_deletion_vectors(
-            plan.location, wanted, table=plan.name, version=plan.version, allowed=roots.allows
+            plan.location,
+            wanted,
+            table=plan.name,
+            version=plan.version,
+            allowed=roots.allows,
+            num_records={
+                files["path"][place].as_py(): files["num_records"][place].as_py() for place in places
+            },
         )
         for place, (path, _) in zip(places, wanted, strict=True):
             found[place] = read[path]

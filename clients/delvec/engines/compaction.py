@@ -165,7 +165,7 @@ def check_rows(scan: Scan, count: int, rows: Mapping[int, BitMap64]) -> None:
     Raises:
         CorruptTable: one was not, or twice; nothing may be removed.
     """
-    deleted = _deleted(scan)
+    deleted = scan.deletion_vectors if scan.has_deletion_vectors else {}
     counts = scan.files["num_records"].to_pylist()
     for place, path in enumerate(scan.files["path"].to_pylist()):
         found, gone = rows.get(place, BitMap64()), deleted.get(path, BitMap64())
@@ -191,7 +191,7 @@ def row_runs(
         CorruptTable: not every live row was read once; nothing may be removed.
     """
     paths = scan.files["path"].to_pylist()
-    deleted = _deleted(scan)
+    deleted = scan.deletion_vectors if scan.has_deletion_vectors else {}
     _check_complete(scan, paths, row_ranges, deleted)
     outputs = [(add.path, num_records(add.stats) or 0) for add in adds]
     if sum(count for _, count in outputs) != sum(each.count for each in row_ranges):
@@ -211,26 +211,6 @@ def row_runs(
             )
             rank, place, left, room = rank + taken, place + taken, left - taken, room - taken
     return {path: runs for path, runs in found.items() if runs}
-
-
-def _deleted(scan: Scan) -> Mapping[str, BitMap64]:
-    """Return the deleted rows by path.
-
-    Raises:
-        CorruptTable: a vector marks a row beyond its file. It may belong to another file, and a rewrite would make what it
-            deletes final. Readers ignore such rows.
-    """
-    deleted = scan.deletion_vectors if scan.has_deletion_vectors else {}
-    columns = (scan.files[name].to_pylist() for name in ("path", "num_records"))
-    for path, count in zip(*columns, strict=True):
-        rows = deleted.get(path)
-        if rows and count is not None and rows.max() >= count:
-            what = (
-                f"the statistics of '{path}' say {count} rows, but its deletion vector marks row {rows.max()}, so it may "
-                "belong to another file"
-            )
-            raise _lost(scan, what, "Nothing was committed; look at `delvec repair --dry-run`.")
-    return deleted
 
 
 def _check_complete(
@@ -268,9 +248,9 @@ def _deleted_between(gone: BitMap64 | None, start: int, end: int) -> int:
 _ADVICE: Final = "Nothing was committed; run `delvec check`, then retry."
 
 
-def _lost(scan: Scan, what: str, advice: str = _ADVICE) -> CorruptTable:
+def _lost(scan: Scan, what: str) -> CorruptTable:
     return CorruptTable(
-        f"Table '{scan.name}' (version {scan.version}) cannot be compacted: {what}. {advice}",
+        f"Table '{scan.name}' (version {scan.version}) cannot be compacted: {what}. {_ADVICE}",
         table=scan.name,
         version=scan.version,
     )

@@ -83,14 +83,14 @@ def _groups(scan: Scan, size: int) -> Iterator[list[FileSlice]]:
 
 
 def _slices(scan: Scan, size: int) -> Iterator[tuple[FileSlice, int]]:
-    names = ("path", "size", "partition_values", "deletion_vector", "deleted_rows")
+    names = ("path", "size", "partition_values", "deletion_vector", "deleted_rows", "num_records")
     columns = (scan.files[name].to_pylist() for name in names)
     repeats = bool(occurrence_columns(scan))
-    for place, (path, length, values, descriptor, deleted) in enumerate(zip(*columns, strict=True)):
+    for place, (path, length, values, descriptor, deleted, count) in enumerate(zip(*columns, strict=True)):
         occurrences = RepeatedRowsOfFile(scan.files, place) if repeats else None
-        part = FileSlice(path, 0, None, dict(values or ()), descriptor, deleted, occurrences)
+        part = FileSlice(path, 0, None, dict(values or ()), descriptor, deleted, count, occurrences)
         # Not split: each slice would carry the occurrences of the whole file.
-        count = 1 if repeats else max(1, round(length / size))
-        cuts = [length * i // count for i in range(count)]
+        parts = 1 if repeats else max(1, round(length / size))
+        cuts = [length * i // parts for i in range(parts)]
         for start, end in zip(cuts, [*cuts[1:], None], strict=True):
             yield replace(part, start=start, end=end), (length if end is None else end) - start

@@ -39,6 +39,7 @@ __all__ = [
     "MAX_ROW_INDEX",
     "Descriptor",
     "Where",
+    "check_rows_exist",
     "check_size",
     "decode",
     "decode_inline",
@@ -444,6 +445,30 @@ def inline(bitmap: BitMap64) -> Descriptor:
     """Return an inline descriptor of ``bitmap``."""
     payload = encode(bitmap)
     return Descriptor("i", z85.encode(payload), None, len(payload), len(bitmap))
+
+
+def check_rows_exist(rows: BitMap64, num_records: int | None, descriptor: Descriptor, where: Where) -> None:
+    """Check that a deletion vector marks only rows of its data file.
+
+    Otherwise the number of rows that the log states differs from that of a read, as in delta-spark 4.4.
+
+    Args:
+        rows: that it marks.
+        num_records: physical rows of the file by its statistics; None if they do not say.
+        descriptor: of the deletion vector.
+        where: the file.
+
+    Raises:
+        CorruptDeletionVector: it marks another row.
+    """
+    if num_records is not None and rows and rows.max() >= num_records:
+        raise _failure(
+            CorruptDeletionVector,
+            descriptor,
+            where,
+            f"marks row {rows.max()}, but the file has {num_records} rows by its statistics, so it may belong to another file "
+            "(if the statistics are wrong, `delvec repair` corrects them)",
+        )
 
 
 def _checked(payload: memoryview, descriptor: Descriptor, where: Where) -> BitMap64:

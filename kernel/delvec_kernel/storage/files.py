@@ -8,7 +8,7 @@ by the environment (``AWS_*``, ``GOOGLE_*``, ``AZURE_*``).
 import os
 import stat as stat_
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -24,6 +24,7 @@ from pyroaring import BitMap64
 from delvec_kernel.deletion_vectors.deletion_vector import (
     Descriptor,
     Where,
+    check_rows_exist,
     check_size,
     decode_inline,
     portable_record_in_file,
@@ -410,6 +411,7 @@ def read_deletion_vectors(
     table: str,
     version: int | None,
     allowed: Allowed | None = None,
+    num_records: Mapping[str, int | None] | None = None,
 ) -> dict[str, BitMap64]:
     """Return the deleted rows by data file path.
 
@@ -421,17 +423,23 @@ def read_deletion_vectors(
         table: for errors.
         version: for errors.
         allowed: decides by URL whether a file outside ``location`` may be read; none may by default.
+        num_records: physical rows by the data file's path, where known.
 
     Raises:
-        CorruptDeletionVector: or a subclass, naming table, version, data file and deletion vector file.
+        CorruptDeletionVector: or a subclass, naming table, version, data file and deletion vector file; also if one marks a
+            row beyond ``num_records``.
         LocationNotAllowed: a descriptor points outside ``location``.
         StorageError: storage did not answer.
     """
-    return _read_vectors(
+    found = _read_vectors(
         location,
         ((Where(table, version, path), descriptor) for path, descriptor in wanted),
         _Reader(decode_inline, unframe, allowed),
     )
+    if num_records is not None:
+        for path, descriptor in wanted:
+            check_rows_exist(found[path], num_records.get(path), descriptor, Where(table, version, path))
+    return found
 
 
 def read_deletion_vector_records(

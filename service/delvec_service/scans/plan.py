@@ -114,7 +114,7 @@ def plan(
         InvalidPredicate: the predicate is not a Boolean expression that Delvec can parse.
         UnknownColumn: predicate or columns name a column that the table does not have.
         CorruptLog: a partition value is not valid for its column's type; names the file.
-        CorruptDeletionVector: a small deletion vector cannot be read.
+        CorruptDeletionVector: a small deletion vector cannot be read, or marks a row that its file does not have.
         SegmentsLost: the store has dropped data that the snapshot needs; load it again.
         LocationNotAllowed: a file to read lies outside the table and is not allowed.
     """
@@ -217,10 +217,15 @@ def inlined_vectors(
     sizes = pc.struct_field(files["deletion_vector"], "sizeInBytes").to_numpy()
     small = sizes <= _MAX_INLINED  # nan, for files without one, is not
     small &= np.cumsum(np.where(small, sizes, 0)) <= _MAX_INLINED_TOTAL
-    chosen = files.select(["path", "deletion_vector"]).filter(pa.array(small)).to_pylist()
+    chosen = files.select(["path", "deletion_vector", "num_records"]).filter(pa.array(small)).to_pylist()
     wanted = [(row["path"], Descriptor.from_json(row["deletion_vector"])) for row in chosen]
     bitmaps = read_deletion_vectors(
-        snapshot.location, wanted, table=table, version=snapshot.version, allowed=allowed
+        snapshot.location,
+        wanted,
+        table=table,
+        version=snapshot.version,
+        allowed=allowed,
+        num_records={row["path"]: row["num_records"] for row in chosen},
     )
     values = pa.array([serialize_bitmap(bitmaps[path]) for path, _ in wanted], pa.binary())
     empty = pa.nulls(files.num_rows, pa.binary())

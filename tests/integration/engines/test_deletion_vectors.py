@@ -10,6 +10,7 @@ import pytest
 from pyroaring import BitMap, BitMap64
 from tests.integration.engines.conftest import DataFile
 
+import delvec
 from delvec_kernel import locations
 from delvec_kernel.deletion_vectors import z85
 
@@ -99,15 +100,54 @@ def test_every_kind_of_descriptor_and_both_layouts(write_table, data_file, read,
     for number, mask in enumerate(masks.values()):
         rows = pa.table({"id": [10 * number + row for row in range(10)]})
         deleted, descriptor = mask or (set(), None)
-        # Statistics are optional, unless they are needed to reject rows beyond the end of a file.
+        # With statistics, rows beyond the end of a file are refused.
         far = descriptor and descriptor["cardinality"] == len(FAR)
-        files.append(data_file(rows, deleted=descriptor, stats={} if far or number % 2 else None))
+        files.append(data_file(rows, deleted=descriptor, stats=None if far or not number % 2 else {}))
         wanted += [10 * number + row for row in range(10) if row not in deleted]
     folder = write_table("table", IDS.schema, files)
 
     assert sorted(read(folder)["id"].to_pylist()) == wanted
     assert lake.table(str(folder), engine=engine).count("id >= 0") == len(wanted)
     assert sorted(read(folder, ["id"], "id % 10 = 4")["id"].to_pylist()) == [n for n in wanted if n % 10 == 4]
+
+
+@pytest.mark.parametrize("kind", ["inline", "file", "large file"])
+def test_a_vector_that_marks_rows_which_its_file_lacks_is_refused(
+    write_table, data_file, lake, engine, stored, kind
+):
+    """It may be another file's; and the rows that the log counts would not be those that are read."""
+    # The last is not sent with a plan.
+    rows = [2, *range(10**6, 10**6 + 700_000, 3)] if kind == "large file" else [2, 12]
+    if kind == "inline":
+        descriptor = inline(portable(rows), len(rows))
+    else:
+        (descriptor,) = stored("u", [portable(rows)], [len(rows)])
+    files = [
+        data_file(IDS, name="bad.parquet", deleted=descriptor),
+        data_file(IDS, name="good.parquet", deleted=[3]),
+    ]
+    folder = write_table(
+        "table",
+        IDS.schema,
+        files,
+        properties={"delta.enableDeletionVectors": "true"},
+        features=["deletionVectors"],
+    )
+    table = lake.table(str(folder), engine=engine)
+    for use in (
+        table.to_arrow,
+        lambda: table.count("id > 4"),
+        lambda: table.delete("id = 5"),
+        lambda: table.update({"id": "id + 1"}, "id = 5"),
+        table.optimize,
+        table.optimize.purge,
+    ):
+        with pytest.raises(
+            delvec.CorruptDeletionVector, match=f"marks row {rows[-1]}, but .* 10 rows"
+        ) as caught:
+            use()
+        assert caught.value.details["file"] == "bad.parquet"
+    assert len(list((folder / "_delta_log").glob("*.json"))) == 1
 
 
 def test_a_property_that_is_true_with_blanks_around_it_is_true(lake, engine, write_table):

@@ -200,14 +200,15 @@ class VectorSource:
         location: of the table.
         table: its name, for messages.
         version: of the table, for messages.
-        vectors: by file number, the file's path and its deletion vector: descriptor JSON, or serialized.
+        vectors: by file number, the file's path, its deletion vector (descriptor JSON, or serialized), and its number of
+            physical rows, if known.
         roots: allowed locations.
     """
 
     location: str
     table: str
     version: int
-    vectors: Mapping[int, tuple[str, Mapping[str, Any] | bytes]]
+    vectors: Mapping[int, tuple[str, Mapping[str, Any] | bytes, int | None]]
     roots: Roots = field(default_factory=Roots)
 
     @classmethod
@@ -225,14 +226,15 @@ class VectorSource:
             ]
         else:
             found = [serialize_bitmap(deleted[path]) for path in paths]
-        vectors = dict(zip(numbers, zip(paths, found, strict=True), strict=True))
+        counts = scan.files["num_records"].to_pylist()
+        vectors = dict(zip(numbers, zip(paths, found, counts, strict=True), strict=True))
         return cls(scan.location, scan.name, scan.version, vectors, scan.roots)
 
     def deleted_rows(self, number: int) -> BitMap64:
         """Return the deleted rows of a file. Runs on executors."""
         if number not in self.vectors:
             raise LookupError(f"{UNKNOWN_FILE}{number}")
-        path, vector = self.vectors[number]
+        path, vector, count = self.vectors[number]
         if vector is None:
             return BitMap64()
         try:
@@ -245,6 +247,7 @@ class VectorSource:
                 table=self.table,
                 version=self.version,
                 allowed=self.roots.allows,
+                num_records={path: count},
             )[path]
         except DelvecError as error:
             # Encoded, so that the driver can raise the typed error.

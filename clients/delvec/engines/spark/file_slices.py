@@ -45,6 +45,7 @@ class FileSlice:
         values: partition values, serialized, by physical name.
         descriptor: JSON of the deletion vector descriptor, if any.
         deleted: the serialized deletion vector, if the plan has it.
+        num_records: physical rows of the file, if known.
         occurrences: how often each row is returned, if not once.
     """
 
@@ -54,6 +55,7 @@ class FileSlice:
     values: Mapping[str, str | None]
     descriptor: Mapping[str, Any] | None
     deleted: bytes | None
+    num_records: int | None = None
     occurrences: RepeatedRowsOfFile | None = None
 
 
@@ -107,6 +109,7 @@ def _deleted(read: TableRead, slices: Sequence[FileSlice]) -> dict[str, BitMap64
         table=read.table,
         version=read.version,
         allowed=read.roots.allows,
+        num_records={each.path: each.num_records for each in slices},
     )
     for each in slices:
         if each.deleted is not None:

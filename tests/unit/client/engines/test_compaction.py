@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from delvec.engines.compaction import ReadOrder, ReadRows, check_rows, row_runs
+from delvec.engines.compaction import ReadOrder, row_runs
 from delvec.scan import Scan
 from delvec_kernel.deletion_vectors.deletion_vector import serialize_bitmap
 from delvec_kernel.errors import CorruptTable
@@ -110,19 +110,3 @@ def test_rows_that_are_lost_deleted_or_read_twice_are_refused(deleted, data):
         mapped(deleted, [read] if read else [], [len(read)] if read else [])
     with pytest.raises(CorruptTable):
         mapped(deleted, [sorted(read)] if read else [], [len(read)] if read else [])
-
-
-def test_a_vector_that_marks_a_row_beyond_its_file_is_named():
-    """It may belong to another file: readers ignore the row, but a rewrite would make the other deletes final."""
-    deleted = [{2, 12}, set()]
-    live = [
-        (file, row) for file, count in enumerate(COUNTS) for row in range(count) if row not in deleted[file]
-    ]
-    with pytest.raises(CorruptTable, match="'a' say 12 rows, but its deletion vector marks row 12"):
-        mapped(deleted, [live], [len(live)])
-    scan, read = scan_of(deleted), ReadRows()
-    read.add(*(np.array(column, np.int64) for column in zip(*live, strict=True)))
-    with pytest.raises(CorruptTable, match="'a' say 12 rows, but its deletion vector marks row 12"):
-        check_rows(scan, *read.finish())
-    # Without statistics nobody can know.
-    assert len(mapped(deleted, [live], [len(live)], [None, None])) == len(live)
