@@ -78,8 +78,9 @@ def connect(
         timeout: seconds to wait for a remote service to answer; 300 by default.
         retries: how often to retry a command after a conflict, unless the command sets it.
         roots: paths or URLs that tables, and the files that their logs name, must be under. A service in this process
-            checks them, and engines check every file they open, also for plans of a running service. Without roots a
-            log may name any file, as logs of shallow clones do: set them if you read tables of others.
+            checks them, and engines check every file they open, also for plans of a running service. In this process,
+            without roots, tables may be anywhere, and a log may name files in its table's folder, in the sources of
+            shallow clones that Delvec made, in the warehouse if one is given, and in ``DELVEC_ROOTS``.
         storage_credentials: ``"vended"``: this process opens data files on S3 with short-lived credentials that a
             running service issues for each table; by default with those of the environment.
 
@@ -109,8 +110,17 @@ def connect(
                 "vended credentials need the url of a running service: a service in this process has only your own "
                 "credentials"
             )
-        transport = embedded_service(database_url, _warehouse(warehouse), given)
-        client = ServiceClient(_EMBEDDED_URL, timeout=None, transport=transport, roots=Roots(given))
+        named = os.environ.get("DELVEC_WAREHOUSE") if warehouse is None else os.fspath(warehouse)
+        transport, roots_of_files = embedded_service(
+            database_url, _warehouse(warehouse), given, [named] if named else ()
+        )
+        client = ServiceClient(
+            _EMBEDDED_URL,
+            timeout=None,
+            transport=transport,
+            roots=Roots(given),
+            roots_of_files=roots_of_files,
+        )
         return Connection(client, retries, has_warehouse=_is_chosen(warehouse))
     for name, value in {"database_url": database_url, "warehouse": warehouse}.items():
         if value:

@@ -506,7 +506,7 @@ class ReadableTable:
             num_files_total=plan.num_files_total,
             read_mark=plan.read_mark,
             is_newest=version is None and timestamp is None,
-            roots=self._service.roots,
+            roots=self._service.roots_of(plan.location),
         )
         return scan, None if predicate is None else predicates.parse(predicate, schema)
 

@@ -143,7 +143,9 @@ Fields of the API use kebab-case; Delta's actions, descriptors and metrics keep 
 same envelope: `{"error": {message, type, code, retryable, details}}`."""
 
 
-def create_app(settings: Settings, *, names_by_folder: bool = False, listens: bool = False) -> FastAPI:
+def create_app(
+    settings: Settings, *, names_by_folder: bool = False, listens: bool = False, shared: Sequence[str] = ()
+) -> FastAPI:
     """Return the ASGI application. Its lifespan migrates the database on startup and closes it on shutdown.
 
     Args:
@@ -151,6 +153,7 @@ def create_app(settings: Settings, *, names_by_folder: bool = False, listens: bo
         names_by_folder: whether names belong to the warehouse: names registered for it or folders in it, unknown to
             services with another warehouse on the same database. Otherwise names belong to the database.
         listens: whether it will listen on a port, so that the host of a request says how it was reached.
+        shared: without roots, places whose files the log of any table may name.
 
     Raises:
         BadRequest: the database URL is for neither SQLite nor PostgreSQL, a fault point is invalid, two namespaces
@@ -158,7 +161,7 @@ def create_app(settings: Settings, *, names_by_folder: bool = False, listens: bo
         InvalidLocation: a root, or the warehouse, is not a location.
     """
     fault_points.arm(settings.fault_points)
-    service = _service(settings, names_by_folder=names_by_folder)
+    service = _service(settings, names_by_folder=names_by_folder, shared=shared)
     asks = settings.authentication != "off"
 
     @asynccontextmanager
@@ -301,7 +304,7 @@ def _observer(settings: Settings) -> Observer:
     return Metrics(tracing())
 
 
-def _service(settings: Settings, *, names_by_folder: bool) -> Service:
+def _service(settings: Settings, *, names_by_folder: bool, shared: Sequence[str]) -> Service:
     observer = _observer(settings)
     database = Database(settings.database_url.get_secret_value())
     ledger = Ledger(database)
@@ -327,12 +330,15 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
         token=settings.token.get_secret_value() if settings.token else None,
         required=settings.authentication == "required" or settings.oidc_issuer is not None,
     )
+    clones = CloneStore(database)
     tables = Tables(
         registry,
         roots,
         loader,
         max_commit_bytes=settings.max_commit_bytes,
         by_folder=names_by_folder,
+        sources=clones.above,
+        shared=shared,
         observer=observer,
     )
     iceberg_conversion = IcebergConversion(
@@ -380,7 +386,7 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
         overwrite_watch=overwrite_watch,
         health=health,
         commit_record=CommitRecordStore(database),
-        clone_store=CloneStore(database),
+        clone_store=clones,
         deletion_locks=DeletionLocks(database),
         maintenance=MaintenanceStore(database),
         answers=answers,

@@ -14,7 +14,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from delvec_kernel.errors import BadRequest
 from delvec_kernel.wire.tables import TABLE_NAME
 
-__all__ = ["Settings", "check_servable", "invalid_settings", "is_loopback"]
+__all__ = ["Settings", "check_servable", "invalid_settings", "is_loopback", "roots_in_environment"]
 
 MIB = 1024 * 1024
 _LONGEST_NAMESPACE = 100
@@ -309,11 +309,7 @@ class Settings(BaseSettings):
     @field_validator("roots", "allowed_hosts", "metrics_tables", "iceberg_catalogs", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
-        if not isinstance(value, str):
-            return value
-        if value.lstrip().startswith("["):
-            return _json(value, 'a JSON list, such as ["/data", "/more"]; or separate values by commas')
-        return tuple(part.strip() for part in value.split(",") if part.strip())
+        return _listed(value) if isinstance(value, str) else value
 
     @field_validator("namespace_roots", mode="before")
     @classmethod
@@ -374,7 +370,7 @@ class Settings(BaseSettings):
             warehouse: where tables created by name only go; None for ``DELVEC_WAREHOUSE``.
             roots: where tables may be; if empty, anywhere.
 
-        ``DELVEC_ROOTS``, ``DELVEC_NAMESPACE_ROOTS``, ``DELVEC_TOKEN``, ``DELVEC_ICEBERG_CATALOGS``, metrics, the
+        ``DELVEC_ROOTS`` does not say where tables may be, only which files logs may name. ``DELVEC_NAMESPACE_ROOTS``, ``DELVEC_TOKEN``, ``DELVEC_ICEBERG_CATALOGS``, metrics, the
         audit log, timeouts and queue limits concern a service that others can reach, so they do not apply.
         """
         given: dict[str, Any] = {} if warehouse is None else {"warehouse": warehouse}
@@ -422,6 +418,24 @@ def invalid_settings(error: ValidationError) -> list[str]:
             said = f"must be {_NAMESPACE_ROOTS}"
         found.append(f"DELVEC_{field.upper()}: {said}" if field else said)
     return found
+
+
+def roots_in_environment() -> tuple[str, ...]:
+    """Return ``DELVEC_ROOTS``.
+
+    Raises:
+        BadRequest: it is not a list.
+    """
+    try:
+        return tuple(map(str, _listed(os.environ.get("DELVEC_ROOTS", ""))))
+    except ValueError as error:
+        raise BadRequest(f"DELVEC_ROOTS: {error}", setting="DELVEC_ROOTS") from None
+
+
+def _listed(value: str) -> Any:
+    if value.lstrip().startswith("["):
+        return _json(value, 'a JSON list, such as ["/data", "/more"]; or separate values by commas')
+    return tuple(part.strip() for part in value.split(",") if part.strip())
 
 
 def _json(value: str, expected: str) -> Any:

@@ -70,7 +70,9 @@ def plan_changes(
     schema = feed_schema(StructType.from_json(plan.table_schema))
     names = schema.names if columns is None else [schema.field(name).name for name in columns]
     parsed = None if predicate is None else predicates.parse(predicate, schema)
-    return ChangeFeed(list(scans_of(plan, schema, files, service.roots)), schema, names, parsed)
+    return ChangeFeed(
+        list(scans_of(plan, schema, files, service.roots_of(plan.location))), schema, names, parsed
+    )
 
 
 def read_changes(engine: Engine, feed: ChangeFeed) -> pa.Table:

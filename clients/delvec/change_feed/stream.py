@@ -257,7 +257,7 @@ class TableStream:
                 configuration=self._pinned.configuration,
                 files=chosen,
                 num_files_total=chosen.num_rows,
-                roots=self._service.roots,
+                roots=self._service.roots_of(answer.location),
             )
 
 

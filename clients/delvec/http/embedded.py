@@ -4,11 +4,12 @@ Only this module of the client imports the service, and only to run it.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from delvec.http.asgi import AppFailed, EmbeddedTransport
 from delvec_kernel.errors import EngineUnavailable, InvalidLocation
+from delvec_kernel.storage.roots import Roots
 
 __all__ = [
     "AppFailed",
@@ -40,14 +41,20 @@ def state_directory() -> Path:
 
 
 def embedded_service(
-    database_url: str | None = None, warehouse: str | None = None, roots: Sequence[str] = ()
-) -> EmbeddedTransport:
-    """Start the service in this process.
+    database_url: str | None = None,
+    warehouse: str | None = None,
+    roots: Sequence[str] = (),
+    shared: Sequence[str] = (),
+) -> tuple[EmbeddedTransport, Callable[[str], Roots]]:
+    """Start the service in this process; return its transport, and what says which files the log of a table may name.
 
     Args:
         database_url: an SQLAlchemy URL; by default an SQLite file in :func:`state_directory`.
         warehouse: location of tables that are created by name.
-        roots: paths or URLs that tables, and the files in their logs, must be under; if empty, any location is allowed.
+        roots: paths or URLs that tables, and the files in their logs, must be under. If empty, tables may be anywhere, and
+            their logs may name files in their own folders, the sources of their shallow clones, ``shared`` and
+            ``DELVEC_ROOTS``.
+        shared: paths or URLs.
 
     Raises:
         InvalidLocation: a root is not a valid location.
@@ -58,7 +65,7 @@ def embedded_service(
 
         with garbage_collection_paused():
             from delvec_service.app import create_app
-            from delvec_service.config import Settings
+            from delvec_service.config import Settings, roots_in_environment
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.partition(".")[0] == "delvec":
             raise
@@ -68,7 +75,14 @@ def embedded_service(
         ) from error
     url = database_url or f"sqlite:///{state_directory() / 'embedded.db'}"
     settings = Settings.embedded(url, warehouse, tuple(roots))
-    return EmbeddedTransport(create_app(settings, names_by_folder=True))
+    app = create_app(settings, names_by_folder=True, shared=(*shared, *roots_in_environment()))
+    tables = app.state.service.tables
+
+    def roots_of_files(location: str) -> Roots:
+        found: Roots = tables.roots_of_files(location, tables.roots.everywhere)
+        return found
+
+    return EmbeddedTransport(app), roots_of_files
 
 
 def service_of_database(database_url: str | None = None) -> EmbeddedTransport:

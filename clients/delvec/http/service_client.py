@@ -87,6 +87,7 @@ class ServiceClient:
         transport: replaces the network: the embedded service, or a test's faults.
         sleep: replaces the wait between attempts.
         roots: locations that tables and files of plans must be under; if empty, any location is allowed.
+        roots_of_files: where an embedded service without roots says what the log of the table at a location may name.
         vended: open data files in this process with credentials issued by the service.
     """
 
@@ -99,6 +100,7 @@ class ServiceClient:
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
         roots: Roots | None = None,
+        roots_of_files: Callable[[str], Roots] | None = None,
         vended: bool = False,
     ) -> None:
         headers = {"User-Agent": f"delvec-python/{distribution_version('delvec')}"}
@@ -117,6 +119,7 @@ class ServiceClient:
             raise BadRequest(f"the service's URL {base_url!r} must start with http:// or https:// and a host")
         # The state for pickle.
         self.roots = roots or Roots()
+        self._roots_of_files = roots_of_files
         self._given: dict[str, Any] = {"base_url": base_url, "token": token, "timeout": timeout}
         self._given["roots"] = self.roots
         self.task_id: str | None = None
@@ -144,6 +147,12 @@ class ServiceClient:
     def base_url(self) -> str:
         """The service's root."""
         return str(self._http.base_url).rstrip("/")
+
+    def roots_of(self, location: str) -> Roots:
+        """Return the locations that engines may open for a scan of the table at a canonical location; if empty, any."""
+        if self.roots or self._roots_of_files is None:
+            return self.roots
+        return self._roots_of_files(location)
 
     def close(self) -> None:
         """Close the connections; an embedded service shuts down."""

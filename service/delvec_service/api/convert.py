@@ -55,7 +55,7 @@ def convert_to_delta(
     if body.source_format == "iceberg":
         access.require_all("admin", "importing Iceberg tables, whose metadata may name any file,")
     transaction_id = idempotency_key or str(uuid.uuid4())
-    done = convert(service.tables, body, transaction_id, access)
+    done = convert(service.tables, service.clone_store, body, transaction_id, access)
     note(table=done.record.name, table_id=done.record.id, version=done.version)
     if done.version is not None:
         made = service.tables.open(done.record.id)

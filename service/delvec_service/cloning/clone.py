@@ -175,7 +175,9 @@ def _replace(
     check_writable(latest.protocol, latest.metadata, target.name)
     _checked(table, source, latest, request)
     hashed = request_hash("clone", table.record.id, request.model_dump(mode="json", by_alias=True))
-    files = _files(table, source, target.location, target.roots, tables, clones, loader, request)
+    roots = tables.roots.of(target.name)
+    files = _files(table, source, target.location, roots, tables, clones, loader, request)
+    target = tables.open(target.record.id)  # whose log may name the source's files now
     result: CommitResult | None = None
     for _ in range(_ATTEMPTS):
         latest = loader.load(target.objects, target.name)
@@ -286,7 +288,7 @@ def _places(add: AddFile, location: str) -> Iterator[str]:
 
 def _check_within(roots: Roots, canonical: str, url: str, table: OpenTable) -> None:
     """Reject a clone that would refer to files outside its own roots."""
-    if not roots.allows(url):
+    if not (roots or table.roots).allows(url):
         advice = (
             "make a deep clone, which has its own files"
             if table.roots.allows(url)

@@ -19,13 +19,16 @@ from delvec_kernel.errors import (
     InvalidTableChange,
     UnsupportedOperation,
 )
+from delvec_kernel.locations import within
 from delvec_kernel.schema.column_mapping import MODE
 from delvec_kernel.schema.types import StructField, StructType
 from delvec_kernel.storage.roots import Roots
 from delvec_kernel.transaction.cloning import Clone, first_version_of
 from delvec_kernel.wire import ConvertRequest
 from delvec_service.cloning.iceberg_import import import_iceberg, remove_vectors
+from delvec_service.cloning.iceberg_metadata import iceberg_directory
 from delvec_service.cloning.parquet_directory import ParquetDirectory
+from delvec_service.store.clones import CloneStore
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.registry import TableRecord
 from delvec_service.tables.places import EVERYBODY, Holder
@@ -51,12 +54,17 @@ class Converted:
 
 
 def convert(
-    tables: Tables, request: ConvertRequest, transaction_id: str, holder: Holder = EVERYBODY
+    tables: Tables,
+    clones: CloneStore,
+    request: ConvertRequest,
+    transaction_id: str,
+    holder: Holder = EVERYBODY,
 ) -> Converted:
     """Turn a directory of Parquet files or an Iceberg table into a Delta table once, even if requested repeatedly.
 
     Args:
         tables: determines where tables may be.
+        clones: records that the table needs the files of an Iceberg table elsewhere.
         request: the directory.
         transaction_id: of version 0.
         holder: who asks.
@@ -79,7 +87,10 @@ def convert(
         return Converted(record, 0 if made else None, {})
     engine_info = f"{request.engine_info} {ENGINE_INFO}" if request.engine_info else ENGINE_INFO
     if request.source_format == "iceberg":
-        return _convert_iceberg(tables, roots, request, canonical, transaction_id, engine_info, holder)
+        return _convert_iceberg(
+            tables, clones, roots, request, canonical, transaction_id, engine_info, holder
+        )
+    roots = tables.roots_of_files(canonical, roots)
     _check_format(canonical, roots)
     partitions = StructType(())
     if request.partition_schema is not None:
@@ -124,6 +135,7 @@ def convert(
 
 def _convert_iceberg(
     tables: Tables,
+    clones: CloneStore,
     roots: Roots,
     request: ConvertRequest,
     canonical: str,
@@ -134,6 +146,8 @@ def _convert_iceberg(
     if request.partition_schema is not None:
         raise BadRequest("The partition columns of an Iceberg table are in its metadata; leave them out.")
     source = canonical if request.source is None else roots.canonical(request.source)
+    home = iceberg_directory(source)
+    roots = tables.roots_of_files(canonical, roots, [home])
     found = import_iceberg(
         canonical,
         source,
@@ -143,6 +157,8 @@ def _convert_iceberg(
         transaction_id=transaction_id,
         engine_info=engine_info,
     )
+    if not within(home, canonical):
+        clones.record(canonical, home, 0)
     try:
         record, version = tables.begin(canonical, request.name, transaction_id, found.actions, holder)
     except CommitOutcomeUnknown:

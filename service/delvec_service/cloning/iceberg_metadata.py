@@ -15,7 +15,15 @@ from delvec_kernel import locations
 from delvec_kernel.errors import BadRequest, InvalidTableChange, UnsupportedOperation
 from delvec_kernel.storage.files import Allowed, read, stat
 
-__all__ = ["IcebergSource", "PartitionField", "file_url", "load_table", "refusal", "unsupported"]
+__all__ = [
+    "IcebergSource",
+    "PartitionField",
+    "file_url",
+    "iceberg_directory",
+    "load_table",
+    "refusal",
+    "unsupported",
+]
 
 _MAX_METADATA: Final = 128 << 20
 _MAX_HINT: Final = 1024
@@ -115,10 +123,8 @@ def load_table(source: str, allowed: Allowed) -> IcebergSource:
         LocationNotAllowed: it is outside the roots.
         StorageError: storage did not answer.
     """
-    if _METADATA_FILE.fullmatch(source):
-        url, location = source, source.rpartition("/")[0].removesuffix("/metadata")
-    else:
-        url, location = _newest(source, allowed), source
+    location = iceberg_directory(source)
+    url = _newest(source, allowed) if location == source else source
     try:
         data = read(location, url, allowed=allowed, max_bytes=_MAX_METADATA)
     except FileNotFoundError as error:
@@ -135,6 +141,11 @@ def load_table(source: str, allowed: Allowed) -> IcebergSource:
             f"its metadata file {url} is damaged ({type(error).__name__}: {str(error)[:200]}). Use an older one.",
             file=url,
         ) from error
+
+
+def iceberg_directory(source: str) -> str:
+    """Return the directory of the Iceberg table at a canonical URL: its directory's, or that of a file in its ``metadata``."""
+    return source.rpartition("/")[0].removesuffix("/metadata") if _METADATA_FILE.fullmatch(source) else source
 
 
 def _newest(location: str, allowed: Allowed) -> str:

@@ -196,8 +196,8 @@ def check_paths(paths: pa.ChunkedArray, location: str, table: str, allowed: Allo
         if not locations.within(url, location) and not (allowed is not None and allowed(url)):
             raise LocationNotAllowed(
                 f"The log of table '{table}' names the file {url}, which is outside the table's location "
-                f"{location}. If the table was moved or copied, its log still refers to the old location; allow "
-                "that directory (DELVEC_ROOTS) if the table may use it.",
+                f"{location}. If the table was moved or copied, its log still refers to the old location. If the table "
+                "may use that directory, as a shallow clone uses its source's, name it in DELVEC_ROOTS.",
                 table=table,
                 file=url,
             )

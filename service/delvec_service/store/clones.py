@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from sqlalchemy import delete, select
 
 from delvec_service.store.database import Database, insert_into
-from delvec_service.store.models import CloneRow
+from delvec_service.store.models import CloneRow, TableRow
 from delvec_service.store.registry import table_id
 
 __all__ = ["CloneRecord", "CloneStore"]
@@ -110,7 +110,10 @@ class CloneStore:
         found: list[str] = []
         with self._database.read() as session:
             while pending:
-                query = select(row.source_location).where(row.clone_id == table_id(pending.pop()))
+                clone = row.clone_id == table_id(pending.pop())
+                # A clone between them may be gone and forgotten, but its source has a record of its own.
+                registered = select(TableRow.location).join(row, row.table_id == TableRow.id).where(clone)
+                query = select(row.source_location).where(clone).union_all(registered)
                 new = [each for each in session.scalars(query) if each not in found]
                 found += dict.fromkeys(new)
                 pending += dict.fromkeys(new)

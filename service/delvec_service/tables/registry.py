@@ -65,6 +65,8 @@ class Tables:
         loader: reads snapshots.
         max_commit_bytes: larger JSON files of a log are rejected.
         by_folder: whether an unregistered name also refers to the table in the warehouse folder of that name.
+        sources: returns the locations whose files a table at a location may need, as the source of a shallow clone.
+        shared: where there are no roots, places whose files every log may name.
         observer: notified of requests to storage.
 
     Attributes:
@@ -80,8 +82,12 @@ class Tables:
         *,
         max_commit_bytes: int = MAX_COMMIT_BYTES,
         by_folder: bool = False,
+        sources: Callable[[str], Sequence[str]] = lambda _location: (),
+        shared: Sequence[str] = (),
         observer: Observer = NO_OBSERVER,
     ) -> None:
+        self._sources = sources
+        self._shared = tuple(Roots(shared))
         self._max_commit_bytes = max_commit_bytes
         self._registry = registry
         self.roots = roots
@@ -116,7 +122,9 @@ class Tables:
         check_reserved(record.location)
         roots = self.roots.of(record.name)
         roots.check(record.location)
-        found = OpenTable(record, roots, self._max_commit_bytes, self._observer)
+        found = OpenTable(
+            record, self.roots_of_files(record.location, roots), self._max_commit_bytes, self._observer
+        )
         if len(self._opened) >= _MOST_OPENED:
             self._opened.clear()
         self._opened[record.id] = (found, time.monotonic())
@@ -169,6 +177,19 @@ class Tables:
             known = self._registry.at(canonical)
             name = self.roots.called_by(canonical) if known is None else known.name
         return self.roots.of(name or "")
+
+    def roots_of_files(self, location: str, roots: Roots, sources: Sequence[str] = ()) -> Roots:
+        """Return the roots of the files that the log of a table may name: those of the table's name.
+
+        Without roots tables may be anywhere, but a log that names files anywhere could copy them into its table. So it may
+        name those in the table's folder, in the tables of which Delvec made it a shallow clone, and in shared places.
+
+        Args:
+            location: the table's canonical location.
+            roots: of the table's name.
+            sources: more places that the caller names.
+        """
+        return roots or Roots([location, *sources, *self._sources(location), *self._shared])
 
     def page(self, after: tuple[str, str], limit: int, namespace: str | None = None) -> Sequence[TableRecord]:
         """Return tables ordered by name and id, starting after ``after``."""
@@ -418,7 +439,7 @@ class Tables:
     def _objects(self, location: str, roots: Roots) -> ObjectStore:
         return ObjectStore(
             location,
-            allowed=roots.allows,
+            allowed=self.roots_of_files(location, roots).allows,
             max_commit_bytes=self._max_commit_bytes,
             observer=self._observer,
         )

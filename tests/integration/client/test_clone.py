@@ -48,6 +48,28 @@ def marked(people):
     return people
 
 
+def test_a_shallow_clone_reads_its_sources_in_every_connection(marked, tmp_path):
+    """Without roots a log may name files of the tables of which Delvec made it a clone, and no others."""
+    database = f"sqlite:///{tmp_path / 'clones.db'}"
+    with delvec.connect(database_url=database) as lake:
+        first = lake.table(marked.location).clone(tmp_path / "first", shallow=True)
+        first.delete("id = 9")
+        first.clone(tmp_path / "second", shallow=True)
+        other = lake.create_table(tmp_path / "replaced", ID)
+        lake.sql(f"CREATE OR REPLACE TABLE delta.`{other.location}` SHALLOW CLONE delta.`{first.location}`")
+    with delvec.connect(database_url=database) as lake:
+        for name in ("first", "second", "replaced"):
+            table = lake.table(tmp_path / name)
+            assert ids(table) == [3, 4, 5, 6, 7, 8, 100]
+            assert table.update({"id": "id + 1"}, "id = 3")["numUpdatedRows"] == 1
+            assert table.check()["num-errors"] == 0
+    with (
+        delvec.connect(database_url="sqlite://") as elsewhere,
+        pytest.raises(delvec.LocationNotAllowed, match="name it in DELVEC_ROOTS"),
+    ):
+        elsewhere.table(tmp_path / "second").to_arrow()
+
+
 @pytest.fixture(params=["shallow", "deep"])
 def shallow(request):
     return request.param == "shallow"

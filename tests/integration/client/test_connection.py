@@ -213,26 +213,78 @@ except delvec.EngineUnavailable as error:
 
 def test_an_embedded_service_stays_in_its_roots(tmp_path):
     """A log that comes from somebody else may name any file; with roots, none outside of them is read."""
-    (tmp_path / "lake").mkdir()
-    secret = tmp_path / "secret.parquet"
-    pq.write_table(pa.table({"id": [42]}), secret)
-    database = f"sqlite:///{tmp_path / 'own.db'}"
-    with delvec.connect(database_url=database, roots=tmp_path / "lake") as lake:
-        table = lake.create_table(tmp_path / "lake" / "people", "id long")
-        table.append(pa.table({"id": [1]}))
-        add = {"path": f"file://{secret}", "partitionValues": {}, "size": secret.stat().st_size}
-        add |= {"modificationTime": 1, "dataChange": True, "stats": '{"numRecords":1}'}
-        log = tmp_path / "lake" / "people" / "_delta_log" / f"{2:020}.json"
-        log.write_text(json.dumps({"add": add}) + "\n")
+    log = hostile_log(tmp_path / "lake" / "people", tmp_path / "secret.parquet")
+    with delvec.connect(database_url=f"sqlite:///{tmp_path / 'own.db'}", roots=tmp_path / "lake") as lake:
+        table = lake.table(tmp_path / "lake" / "people")
         for read in (table.to_arrow, lambda: table.update(set={"id": "id + 1"})):
             with pytest.raises(LocationNotAllowed, match="secret"):
                 read()
         with pytest.raises(LocationNotAllowed):
             lake.create_table(tmp_path / "elsewhere", "id long")
-    with delvec.connect(database_url=database) as anywhere:
-        # As a shallow clone's log does.
-        rows = anywhere.table(tmp_path / "lake" / "people").to_arrow()
-        assert sorted(rows["id"].to_pylist()) == [1, 42]
+    assert not log.with_name(f"{3:020}.json").exists()
+
+
+def hostile_log(table, secret, path=None):
+    """A table with row 1, whose log names a file with row 42 elsewhere; returns the version's file."""
+    with delvec.connect(database_url="sqlite://") as lake:
+        lake.create_table(table, "id long").append(pa.table({"id": [1]}))
+    secret.parent.mkdir(exist_ok=True)
+    pq.write_table(pa.table({"id": [42]}), secret)
+    add = {"path": path or f"file://{secret}", "partitionValues": {}, "size": secret.stat().st_size}
+    add |= {"modificationTime": 1, "dataChange": True, "stats": '{"numRecords":1}'}
+    log = table / "_delta_log" / f"{2:020}.json"
+    log.write_text(json.dumps({"add": add}) + "\n")
+    return log
+
+
+@pytest.mark.parametrize(
+    "path", [None, "linked.parquet", "folder/secret.parquet", "s3://other-bucket/secret.parquet"]
+)
+def test_without_roots_a_log_names_only_files_of_its_table(tmp_path, path):
+    """The rows would be copied into the table, where whoever wrote the log could read them."""
+    people, secret = tmp_path / "people", tmp_path / "secret" / "secret.parquet"
+    log = hostile_log(people, secret, path)
+    (people / "linked.parquet").symlink_to(secret)
+    (people / "folder").symlink_to(secret.parent)
+    with delvec.connect(database_url=f"sqlite:///{tmp_path / 'own.db'}") as lake:
+        lake.create_table(secret.parent / "opened", "id long")  # which is no reason to read more there
+        table = lake.table(people)
+        for read in (
+            table.to_arrow,
+            table.to_duckdb,
+            lambda: lake.sql(f"SELECT sum(id) AS total FROM delta.`{people}`").to_arrow_table(),
+            lambda: table.update(set={"id": "id + 1"}),
+            lambda: table.delete("id + 1 > 40"),
+            table.optimize,
+            lambda: table.clone(tmp_path / "deep"),
+            lambda: table.clone(tmp_path / "shallow", shallow=True).to_arrow(),
+        ):
+            with pytest.raises(LocationNotAllowed, match="DELVEC_ROOTS"):
+                read()
+    assert not log.with_name(f"{3:020}.json").exists()
+    assert not list(tmp_path.glob("deep/*.parquet"))
+
+
+@pytest.mark.parametrize("name", ["DELVEC_ROOTS", "DELVEC_WAREHOUSE", "warehouse", "roots"])
+def test_a_log_may_name_files_where_the_user_says(tmp_path, monkeypatch, name):
+    people, secret = tmp_path / "people", tmp_path / "secret" / "secret.parquet"
+    hostile_log(people, secret)
+    chosen = {"warehouse": secret.parent} if name == "warehouse" else {}
+    if name == "roots":
+        chosen = {"roots": [people, secret.parent]}
+    if name.startswith("DELVEC_"):
+        monkeypatch.setenv(name, str(secret.parent))
+    with delvec.connect(database_url=f"sqlite:///{tmp_path / 'own.db'}", **chosen) as lake:
+        table = lake.table(people)
+        assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 42]
+        table.update(set={"id": "id + 1"})
+        assert sorted(table.to_arrow()["id"].to_pylist()) == [2, 43]
+
+
+def test_an_embedded_connection_names_a_setting_that_is_wrong(tmp_path, monkeypatch):
+    monkeypatch.setenv("DELVEC_ROOTS", '["/data"')
+    with pytest.raises(BadRequest, match="DELVEC_ROOTS: must be a JSON list"):
+        delvec.connect(database_url=f"sqlite:///{tmp_path / 'own.db'}")
 
 
 def test_a_data_file_that_is_a_fifo_is_not_waited_for(tmp_path):

@@ -276,6 +276,25 @@ def test_elsewhere_the_log_names_the_files_where_they_are(lake, tmp_path):
         add["path"].startswith(f"file:{tmp_path}/a%20b%2520ü/data/") for add in adds(tmp_path / "delta")
     )
     assert sorted(by_deltalake(tmp_path / "delta")["id"].to_pylist()) == list(range(1, 30))
+    table.delete("id = 29")
+    assert table.clone(tmp_path / "clone", shallow=True).count() == 28
+
+
+def test_without_roots_metadata_names_only_files_of_its_table(lake, tmp_path):
+    """What a stranger's metadata names elsewhere would be copied into the table by the next UPDATE."""
+    private = numbers(tmp_path / "private")
+    folder = numbers(tmp_path / "t")
+    metadata_file = folder / "metadata" / "v1.metadata.json"
+    hostile = json.loads(metadata_file.read_text())
+    theirs = json.loads((private / "metadata" / "v1.metadata.json").read_text())
+    hostile |= {
+        name: theirs[name] for name in ("snapshots", "current-snapshot-id", "snapshot-log") if name in theirs
+    }
+    metadata_file.write_text(json.dumps(hostile))
+    for place in (None, tmp_path / "delta"):
+        with pytest.raises(delvec.LocationNotAllowed, match="DELVEC_ROOTS"):
+            lake.import_iceberg(folder, place)
+    assert not (folder / "_delta_log").exists()
 
 
 def test_one_door_after_the_other(lake, tmp_path, capsys, monkeypatch):

@@ -79,7 +79,7 @@ def lake(tmp_path):
 def connected(lake, who):
     """A connection with roots: its service checks plans, or only its engines do, as beside a service that is not to be trusted."""
     with delvec.connect(
-        database_url=lake.database, roots=[lake.root] if who == "service" else None
+        database_url=lake.database, roots=[lake.root] if who == "service" else ["/", "s3://not-ours"]
     ) as connection:
         if who == "engine":
             connection._service.roots = Roots([str(lake.root)])
