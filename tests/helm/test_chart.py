@@ -254,7 +254,7 @@ def test_the_bundled_database_is_migrated_by_the_first_pod():
 
 
 def test_selectors_find_the_service_and_not_the_database():
-    objects = with_values(**{"networkPolicy.enabled": "true"})
+    objects = with_values()
     labels = objects["Deployment", "lake-delvec"]["spec"]["template"]["metadata"]["labels"]
     other = objects["StatefulSet", "lake-delvec-postgresql"]["spec"]["template"]["metadata"]["labels"]
     selectors = [
@@ -266,6 +266,43 @@ def test_selectors_find_the_service_and_not_the_database():
     for selector in selectors:
         assert selector.items() <= labels.items()
         assert not selector.items() <= other.items()
+
+
+def test_pods_accept_only_clients_of_the_service():
+    policy = with_values()["NetworkPolicy", "lake-delvec"]["spec"]
+    assert policy["policyTypes"] == ["Ingress"]
+    assert policy["ingress"] == [{"ports": [{"port": "http"}], "from": [{"podSelector": {}}]}]
+    database = with_values()["NetworkPolicy", "lake-delvec-postgresql"]["spec"]
+    [rule] = database["ingress"]
+    client = with_values()["Deployment", "lake-delvec"]["spec"]["template"]["metadata"]["labels"]
+    assert rule["from"][0]["podSelector"]["matchLabels"].items() <= client.items()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"ingress.enabled": "true", "ingress.hosts[0].host": "h"},
+        {"httpRoute.enabled": "true"},
+        {"serviceMonitor.enabled": "true"},
+        {"service.type": "LoadBalancer"},
+    ],
+)
+def test_a_proxy_in_another_namespace_reaches_the_service_and_no_other_port(values):
+    policy = with_values(**values)["NetworkPolicy", "lake-delvec"]["spec"]
+    assert policy["ingress"] == [{"ports": [{"port": "http"}]}]
+
+
+def test_a_policy_says_who_connects_to_what():
+    objects = example("production")
+    given = yaml.safe_load((CHART / "examples" / "production.yaml").read_text())["networkPolicy"]
+    policy = objects["NetworkPolicy", "lake-delvec"]["spec"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert policy["ingress"] == [{"ports": [{"port": "http"}], "from": given["from"]}]
+    ports = [port["port"] for rule in policy["egress"] for port in rule["ports"]]
+    assert ports == [53, 53, 5432, 443]
+    assert not [
+        kind for kind, _ in with_values(**{"networkPolicy.enabled": "false"}) if kind == "NetworkPolicy"
+    ]
 
 
 def test_autoscaling_decides_about_replicas():

@@ -246,3 +246,10 @@ volumes:
 {{- fail "serviceMonitor.enabled needs metrics.enabled" }}
 {{- end }}
 {{- end }}
+
+{{/* Whether clients in other namespaces, such as a proxy or Prometheus, are expected: "yes", or empty. */}}
+{{- define "delvec.servesOtherNamespaces" -}}
+{{- if or .Values.ingress.enabled .Values.httpRoute.enabled .Values.serviceMonitor.enabled (ne .Values.service.type "ClusterIP") -}}
+yes
+{{- end -}}
+{{- end -}}

@@ -198,6 +198,7 @@ class TableUpdate:
         """Return what changed: None or an empty tuple for anything unchanged.
 
         Raises:
+            InvalidSchema: the schema is nested too deeply.
             InvalidTableChange: a column's type needs a feature that must be added explicitly, or manifests are enabled
                 together with deletion vectors.
         """
@@ -205,6 +206,7 @@ class TableUpdate:
         self._check_manifests()
         schema_string = self._before.schema_string
         if self.schema != self._schema_before:
+            self.schema.check_nesting()
             schema_string = json_text(self.schema.to_json())
         metadata = replace(
             self._before,

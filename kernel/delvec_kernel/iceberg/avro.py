@@ -16,6 +16,13 @@ __all__ = ["MOST_BYTES", "read_records", "write_records"]
 
 MOST_BYTES: Final = 256 << 20
 """Limit on the total decompressed size of a file's blocks."""
+_MOST_BLOCK_BYTES: Final = 16 << 20
+"""Limit on one block: a byte may become a Python object of a hundred bytes."""
+_MOST_RECORDS: Final = 1_000_000
+"""Limit on the records of a file: manifests of 8 MiB, the usual size, have tens of thousands."""
+_MOST_ITEMS: Final = 12_000_000
+"""Limit on the items of all arrays and maps of a file: a manifest has a few per file and column."""
+_COLLECTIONS: Final = ("array", "map")
 
 _HEADER: Final = fastavro.parse_schema(
     {
@@ -48,7 +55,8 @@ def read_records(data: bytes, *, max_bytes: int = MOST_BYTES) -> list[dict[str, 
     Python's dates end in the year 9999, so fastavro's conversion would fail.
 
     Raises:
-        ValueError: the file is corrupt, has a codec other than deflate and null, or exceeds ``max_bytes`` decompressed.
+        ValueError: the file is corrupt, has a codec other than deflate and null, has an array in an array, exceeds
+            ``max_bytes`` decompressed, or has more than a million records.
         Exception: other errors of fastavro, which has no error class for corrupt files.
     """
     file = io.BytesIO(data)
@@ -60,24 +68,39 @@ def read_records(data: bytes, *, max_bytes: int = MOST_BYTES) -> list[dict[str, 
     if codec not in (b"null", b"deflate"):
         raise ValueError(f"its codec is {codec[:20]!r}; only deflate and null are supported")
     found: list[dict[str, Any]] = []
-    room = max_bytes
+    room, items = max_bytes, 0
     while file.tell() < len(data):
         count: Any = fastavro.schemaless_reader(file, "long", None)
         block: Any = fastavro.schemaless_reader(file, "bytes", None)
         if codec == b"deflate":
-            block = _inflated(block, room)
+            block = _inflated(block, min(room, _MOST_BLOCK_BYTES))
         room -= len(block)
         if room < 0:
             raise ValueError(f"it has more than {max_bytes} bytes when decompressed")
+        if len(block) > _MOST_BLOCK_BYTES:
+            raise ValueError(f"a block has more than {_MOST_BLOCK_BYTES} bytes when decompressed")
         if not 0 <= count <= len(block):
             raise ValueError(f"a block claims to have {count} records")
+        if len(found) + count > _MOST_RECORDS:
+            raise ValueError(f"it has more than {_MOST_RECORDS} records")
         content = io.BytesIO(block)
         for _ in range(count):
             record: Any = fastavro.schemaless_reader(content, parsed, None)
+            items += _items(record)
+            if items > _MOST_ITEMS:
+                raise ValueError(f"its arrays have more than {_MOST_ITEMS} items")
             found.append(record)
         if file.read(_SYNC_BYTES) != header["sync"]:
             raise ValueError("a block does not end as the header says")
     return found
+
+
+def _items(value: Any) -> int:
+    """Return the number of items of the arrays and maps in a record, which have no others inside."""
+    if isinstance(value, dict):
+        # A map counts as a record whose fields have one value each.
+        return len(value) + sum(_items(each) for each in value.values() if isinstance(each, dict | list))
+    return len(value) if isinstance(value, list) else 0
 
 
 def _inflated(block: bytes, room: int) -> bytes:
@@ -97,7 +120,7 @@ def _plain(schema: Any, empty: set[str], around: tuple[str, ...]) -> Any:
         around: names of the enclosing types.
 
     Raises:
-        ValueError: the schema has an array of zero-byte values, or a recursive type.
+        ValueError: the schema has an array of zero-byte values, an array in an array, or a recursive type.
     """
     if isinstance(schema, list):
         return [_plain(item, empty, around) for item in schema]
@@ -109,6 +132,10 @@ def _plain(schema: Any, empty: set[str], around: tuple[str, ...]) -> Any:
     around = (*around, schema["name"]) if "name" in schema else around
     plain = {key: value for key, value in schema.items() if key != _LOGICAL}
     kind = schema["type"]
+    if kind in _COLLECTIONS:
+        if kind in around:
+            raise ValueError("its schema has an array or a map in another one")
+        around = (*around, *_COLLECTIONS)
     if kind == "array":
         plain["items"] = _plain(schema["items"], empty, around)
         if _is_empty(plain["items"], empty):

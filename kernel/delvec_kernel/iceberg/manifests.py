@@ -176,7 +176,7 @@ def read_manifest(data: bytes, manifest: ManifestFile) -> list[ManifestEntry]:
                 file["first_row_id"] = next_row_id
                 if entry["status"] != DELETED:
                     next_row_id += file["record_count"]
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise _not_one(path, error) from error
     return entries
 
@@ -225,9 +225,12 @@ def read_manifest_list(data: bytes, path: str = "the manifest list") -> list[Man
 
 def _read(data: bytes, path: str) -> list[dict[str, Any]]:
     try:
-        return read_records(data)
+        found = read_records(data)
     except Exception as error:
         raise _not_one(path, error) from error
+    if not all(isinstance(record, dict) for record in found):
+        raise _not_one(path, TypeError("its records have no fields"))
+    return found
 
 
 def _not_one(path: str, error: Exception) -> CorruptIcebergMetadata:

@@ -5,7 +5,7 @@ Tested in `tests/unit/kernel/schema/test_delta_types.py`.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -61,6 +61,8 @@ _ALIASES = {"int": "integer", "bigint": "long", "smallint": "short", "tinyint": 
 _GEOSPATIAL = re.compile(r"(?:geometry|geography)\s*\(\s*[^()\s][^()]*\)", re.IGNORECASE)
 _DECIMAL = re.compile(r"decimal\(\s*(\d{1,2})\s*,\s*(-?\d{1,2})\s*\)")
 _MAX_PRECISION = 38
+_MOST_LEVELS = 64
+"""Answers are JSON of at most 255 levels, of which a struct in a struct makes three."""
 
 
 @dataclass(frozen=True)
@@ -265,7 +267,21 @@ class StructType:
         parsed = data_type_from_json(document)
         if not isinstance(parsed, cls):
             raise InvalidSchema("a table's schema must be a struct")
+        parsed.check_nesting()
         return parsed
+
+    def check_nesting(self) -> None:
+        """Reject a schema that is nested so deeply that its JSON could not be sent in an answer.
+
+        Raises:
+            InvalidSchema: it is.
+        """
+        level: list[DataType] = [self]
+        for _ in range(_MOST_LEVELS):
+            level = [inner for kind in level for inner in _inner_types(kind)]
+            if not level:
+                return
+        raise InvalidSchema(f"the schema is nested too deeply: more than {_MOST_LEVELS} levels")
 
     def to_json(self) -> dict[str, Any]:
         """Return Delta's JSON object."""
@@ -308,6 +324,14 @@ def has_float(kind: "DataType") -> bool:
     if isinstance(kind, StructType):
         return any(has_float(item.type) for item in kind.fields)
     return kind in (PrimitiveType("float"), PrimitiveType("double"))
+
+
+def _inner_types(kind: "DataType") -> Sequence["DataType"]:
+    if isinstance(kind, StructType):
+        return [item.type for item in kind.fields]
+    if isinstance(kind, ArrayType):
+        return [kind.element]
+    return [kind.key, kind.value] if isinstance(kind, MapType) else []
 
 
 def leaves(kind: "DataType") -> Iterator["DataType"]:

@@ -16,6 +16,8 @@ from delvec_service.cloning.iceberg_metadata import IcebergSource, file_url, ref
 __all__ = ["DataFile", "DeleteFile", "Partition", "SnapshotFiles", "snapshot_files"]
 
 _MAX_MANIFEST: Final = 256 << 20
+_MOST_FILES: Final = 5_000_000
+"""All are held in memory, a kilobyte and more each."""
 _POSITION_DELETES, _EQUALITY_DELETES = 1, 2
 
 
@@ -95,7 +97,11 @@ def snapshot_files(source: IcebergSource, allowed: Allowed) -> SnapshotFiles:
     found = SnapshotFiles([], [])
     if source.manifest_list is None:
         return found
-    for manifest in _records(source, source.manifest_list, allowed, read_manifest_list):
+    manifests = _records(source, source.manifest_list, allowed, read_manifest_list)
+    twice = len(manifests) - len({manifest["manifest_path"] for manifest in manifests})
+    if twice:
+        raise refusal(source.location, f"its manifest list has {twice} manifests twice.")
+    for manifest in manifests:
         path = manifest["manifest_path"]
         entries = _records(source, path, allowed, partial(read_manifest, manifest=manifest))
         try:
@@ -103,7 +109,9 @@ def snapshot_files(source: IcebergSource, allowed: Allowed) -> SnapshotFiles:
             for entry in entries:
                 if entry["status"] != DELETED:
                     _take(source, manifest, entry, found, holds_deletes=holds_deletes)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if len(found.data) + len(found.deletes) > _MOST_FILES:
+                raise ValueError(f"the snapshot has more than {_MOST_FILES} files")
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise refusal(
                 source.location, f"its manifest {path} is damaged ({error!r}).", file=path
             ) from error

@@ -135,7 +135,15 @@ def load_table(source: str, allowed: Allowed) -> IcebergSource:
         ) from error
     try:
         return _parsed(location, url, json.loads(_plain(url, data)))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, zlib.error) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+        zlib.error,
+    ) as error:
         raise refusal(
             location,
             f"its metadata file {url} is damaged ({type(error).__name__}: {str(error)[:200]}). Use an older one.",
@@ -221,10 +229,18 @@ def _parsed(location: str, url: str, found: Mapping[str, Any]) -> IcebergSource:
         specs=_specs(found),
         snapshot_id=None if snapshot is None else int(snapshot["snapshot-id"]),
         manifest_list=None if snapshot is None else snapshot["manifest-list"],
-        times={number: int(each["timestamp-ms"]) for number, each in snapshots.items()},
-        last_column_id=int(found["last-column-id"]),
+        times={
+            number: _within(each["timestamp-ms"], "timestamp-ms", 63) for number, each in snapshots.items()
+        },
+        last_column_id=_within(found["last-column-id"], "last-column-id", 31),
         name_mapping=None if mapping is None else json.loads(mapping),
     )
+
+
+def _within(value: Any, name: str, bits: int) -> int:
+    if not 0 <= int(value) < 1 << bits:
+        raise ValueError(f"{name} is {str(value)[:40]}")
+    return int(value)
 
 
 def _schema(found: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -402,6 +402,52 @@ def test_damaged_tables_are_refused_whole(lake, tmp_path, kind):
     assert not list(folder.glob("deletion_vector_*"))
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"timestamp-ms": 10**30},
+        {"timestamp-ms": -1},
+        {"timestamp-ms": float("inf")},
+        {"last-column-id": 2**31},
+        {"last-column-id": -1},
+    ],
+)
+def test_numbers_that_no_log_can_have_are_refused(lake, tmp_path, changes):
+    """Before, the table was written, and nobody could read its log."""
+    folder = numbers(tmp_path / "t", files=1)
+    found = iceberg.newest_metadata(folder)
+    for snapshot in found["snapshots"]:
+        snapshot |= {name: value for name, value in changes.items() if name in snapshot}
+    found |= {name: value for name, value in changes.items() if name in found}
+    iceberg.write_metadata(folder, found)
+    path = folder / "metadata" / "v2.metadata.json"
+    path.write_text(path.read_text().replace("Infinity", "1e999"))
+    with pytest.raises(
+        delvec.InvalidTableChange, match=f"damaged .*{next(iter(changes))}|damaged .*infinity"
+    ):
+        lake.import_iceberg(folder)
+    assert not (folder / "_delta_log").exists()
+
+
+def test_a_manifest_that_is_listed_again_is_read_once(lake, tmp_path):
+    folder = numbers(tmp_path / "t", files=1)
+    [listed] = (folder / "metadata").glob("snap-*.avro")
+    schema, manifests, header = iceberg._read(f"file://{listed}")
+    kept = {name: value for name, value in header.items() if not name.startswith("avro.")}
+    iceberg._write(listed, schema, manifests * 20_000, kept)
+    with pytest.raises(delvec.InvalidTableChange, match="19999 manifests twice"):
+        lake.import_iceberg(folder)
+
+
+@pytest.mark.parametrize("which", ["snap-*.avro", "*-m0.avro"])
+def test_a_manifest_of_records_without_fields_is_refused(lake, tmp_path, which):
+    folder = numbers(tmp_path / "t", files=1)
+    [path] = (folder / "metadata").glob(which)
+    iceberg._write(path, {"type": "string"}, ["a"], {})
+    with pytest.raises(delvec.InvalidTableChange, match="cannot be read as Avro"):
+        lake.import_iceberg(folder)
+
+
 def test_a_column_id_that_is_no_number_is_refused(lake, tmp_path):
     folder = numbers(tmp_path / "t", files=1)
     newest = max((folder / "metadata").glob("v*.metadata.json"))

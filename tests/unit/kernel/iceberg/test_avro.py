@@ -91,3 +91,38 @@ def test_recursive_types_are_refused():
 
     with pytest.raises(ValueError, match="recursive type"):
         read_records(with_schema(schema, b"\x02" * 1_000_000 + b"\x00"))
+
+
+INTS = {"type": "record", "name": "r", "fields": [{"name": "a", "type": {"type": "array", "items": "int"}}]}
+
+
+@pytest.mark.parametrize(
+    ("limit", "message"),
+    [
+        ("_MOST_RECORDS", "more than 5 records"),
+        ("_MOST_ITEMS", "more than 5 items"),
+        ("_MOST_BLOCK_BYTES", "a block has more"),
+    ],
+)
+def test_what_would_become_many_objects_is_refused(monkeypatch, limit, message):
+    """A byte of a file that is compressed a thousandfold can become a dictionary of two hundred bytes."""
+    monkeypatch.setattr(f"delvec_kernel.iceberg.avro.{limit}", 5)
+    with pytest.raises(ValueError, match=message):
+        read_records(write_records(INTS, [{"a": [1]}] * 6, {}))
+
+
+def test_items_of_all_records_count(monkeypatch):
+    monkeypatch.setattr("delvec_kernel.iceberg.avro._MOST_ITEMS", 12)
+    inner = {"type": "record", "name": "file", "fields": INTS["fields"]}
+    schema = {"type": "record", "name": "entry", "fields": [{"name": "data_file", "type": inner}]}
+    assert len(read_records(write_records(schema, [{"data_file": {"a": [1, 2]}}] * 3, {}))) == 3
+    with pytest.raises(ValueError, match="more than 12 items"):
+        read_records(write_records(schema, [{"data_file": {"a": [1, 2]}}] * 4, {}))
+
+
+@pytest.mark.parametrize("inner", [{"type": "array", "items": "int"}, {"type": "map", "values": "int"}])
+def test_an_array_in_an_array_is_refused(inner):
+    deeper = {"type": "record", "name": "d", "fields": [{"name": "x", "type": ["null", inner]}]}
+    for items in (inner, deeper):
+        with pytest.raises(ValueError, match="in another one"):
+            read_records(with_schema({"type": "array", "items": items}, b"\x00"))

@@ -1,9 +1,11 @@
 import json
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from delvec_kernel.errors import InvalidSchema, UnknownColumn
 from delvec_kernel.schema.types import (
@@ -371,3 +373,21 @@ def test_all_user_schema_formats_are_accepted():
         assert schema_from(schema) == expected
     with pytest.raises(InvalidSchema, match="int"):
         schema_from(3)
+
+
+def nested_structs(levels):
+    kind = "long"
+    for _ in range(levels):
+        kind = {"type": "struct", "fields": [{"name": "a", "type": kind, "nullable": True, "metadata": {}}]}
+    return kind
+
+
+def test_a_schema_nested_deeper_than_answers_can_be_is_refused():
+    class Answer(BaseModel):
+        table_schema: dict[str, Any]
+
+    deepest = StructType.from_json(nested_structs(63))
+    assert Answer(table_schema=deepest.to_json()).model_dump_json()
+    for levels in (64, 200):
+        with pytest.raises(InvalidSchema, match="nested too deeply: more than 64 levels"):
+            StructType.from_json(nested_structs(levels))
