@@ -5,18 +5,16 @@ from alembic import context
 
 from delvec_service.store.models import Base, SchemaCompatibilityRow
 
-_FIRST = "0009"
-
 
 def _note_compatibility(connection: sa.Connection) -> None:
     """Keep the newest ``oldest_compatible`` that a migration up to the one reached declares."""
     reached = context.get_context().get_current_revision()
-    if reached is None or reached < _FIRST:
+    if reached is None:
         return
     scripts = context.script.iterate_revisions(reached, "base")
     table = SchemaCompatibilityRow.__table__
     connection.execute(sa.delete(table))
-    oldest = max(getattr(script.module, "oldest_compatible", _FIRST) for script in scripts)
+    oldest = max(getattr(script.module, "oldest_compatible", "") for script in scripts)
     connection.execute(sa.insert(table).values(oldest=oldest))
 
 

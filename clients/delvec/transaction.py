@@ -2,7 +2,6 @@
 
 import base64
 import uuid
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypedDict
@@ -284,16 +283,6 @@ class Transaction:
             )
             for path, stats, vector in files
         )
-
-    def rests_on(self, **reads: Any) -> None:
-        """Old name of :meth:`mark_read`, until 0.1; will be removed in the next release."""
-        warnings.warn("rests_on() is deprecated; call mark_read()", DeprecationWarning, stacklevel=2)
-        self.mark_read(**reads)
-
-    def rewrote(self, path: str, runs: Iterable[RowRun]) -> None:
-        """Old name of :meth:`record_rewrite`, until 0.1; will be removed in the next release."""
-        warnings.warn("rewrote() is deprecated; call record_rewrite()", DeprecationWarning, stacklevel=2)
-        self.record_rewrite(path, runs)
 
     def change_table(self, changes: Iterable[WriteChange]) -> None:
         """Alter the table in the same version: columns of the new files, or the high-water mark of an identity column.

@@ -4,11 +4,10 @@ import ipaddress
 import json
 import os
 import re
-import warnings
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from delvec_kernel.errors import BadRequest
@@ -18,8 +17,6 @@ __all__ = ["Settings", "check_servable", "invalid_settings", "is_loopback", "roo
 
 MIB = 1024 * 1024
 _LONGEST_NAMESPACE = 100
-_OLD_LOG_MAINTENANCE = "DELVEC_LOG_UPKEEP"
-"""Its name in 0.1.0."""
 _PROVIDER = r"^(https://|http://(localhost|127\.0\.0\.1|\[::1\])([:/]|$))"
 """Keys fetched without encryption could be anybody's."""
 _NO_PROVIDER = "must be an https:// URL (http:// only on localhost)"
@@ -257,7 +254,6 @@ class Settings(BaseSettings):
     )
     log_maintenance: bool = Field(
         default=True,
-        validation_alias=AliasChoices("DELVEC_LOG_MAINTENANCE", _OLD_LOG_MAINTENANCE),
         description="Write checksums and checkpoints after commits, and clean up logs, in the background.",
     )
     commit_watch_seconds: float = Field(
@@ -349,13 +345,6 @@ class Settings(BaseSettings):
         return value.lower() if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _old_names(self) -> Self:
-        if _OLD_LOG_MAINTENANCE in os.environ:
-            message = f"{_OLD_LOG_MAINTENANCE} is deprecated; set DELVEC_LOG_MAINTENANCE"
-            warnings.warn(message, DeprecationWarning, stacklevel=2)
-        return self
-
-    @model_validator(mode="after")
     def _provider(self) -> Self:
         if (self.oidc_issuer is None) != (self.oidc_audience is None):
             raise ValueError("DELVEC_OIDC_ISSUER and DELVEC_OIDC_AUDIENCE must be set together")
@@ -410,7 +399,7 @@ def invalid_settings(error: ValidationError) -> list[str]:
     """Return what is wrong with the settings, one sentence for each, without their values."""
     found = []
     for one in error.errors(include_url=False, include_input=False):
-        field = str(one["loc"][0]).lower().removeprefix("delvec_") if one["loc"] else ""  # of either name
+        field = str(one["loc"][0]) if one["loc"] else ""
         said = one["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
         if one["type"].startswith("string_"):
             said = _EXPECTED.get(field, said)

@@ -34,10 +34,8 @@ __all__ = ["Finding", "examine"]
 
 State = Literal["ok", "warning", "failed"]
 
-_OTHER_VARIABLES: Final = frozenset(
-    {"LOG_UPKEEP", "URL", "DEBUG", "SPARK_BROADCAST_BYTES", "CORPUS", "REQUIRE"}
-)
-"""An old name, and variables of the client and of Delvec's tests."""
+_OTHER_VARIABLES: Final = frozenset({"URL", "DEBUG", "SPARK_BROADCAST_BYTES", "CORPUS", "REQUIRE"})
+"""Variables of the client and of Delvec's tests."""
 _SETTING: Final = re.compile("DELVEC_(?!TEST_)")
 _ALIKE: Final = 0.75
 _RACERS: Final = 8
@@ -116,16 +114,9 @@ def _configuration(settings: Settings) -> Iterator[Finding]:
 
 
 def _variables() -> Iterator[Finding]:
-    """Report an old name, and variables that look like settings, but are none: a misspelled one has no effect."""
+    """Report variables that look like settings, but are none: a misspelled one has no effect."""
     known = {name.upper() for name in Settings.model_fields} | _OTHER_VARIABLES
     given = {name.removeprefix("DELVEC_") for name in os.environ if _SETTING.match(name)}
-    if "LOG_UPKEEP" in given:
-        yield Finding(
-            "variables",
-            "warning",
-            "DELVEC_LOG_UPKEEP is the old name of DELVEC_LOG_MAINTENANCE, and has no effect beside it",
-            "set DELVEC_LOG_MAINTENANCE, and unset DELVEC_LOG_UPKEEP",
-        )
     for name in sorted(given - known):
         close = difflib.get_close_matches(name, known, 1, _ALIKE)
         meant = f"; did you mean DELVEC_{close[0]}?" if close else ""

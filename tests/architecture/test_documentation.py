@@ -66,7 +66,6 @@ def test_every_setting_is_documented_and_no_page_names_an_unknown_one():
         "DELVEC_DEBUG",
         "DELVEC_CORPUS",
         "DELVEC_REQUIRE",
-        "DELVEC_LOG_UPKEEP",  # its name in 0.1.0
     }  # for clients and tests
     named = {page.name: set(re.findall(r"`(DELVEC_[A-Z_]+)", page.read_text())) for page in PAGES}
 

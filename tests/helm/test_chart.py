@@ -128,10 +128,7 @@ def test_settings_are_those_of_the_service_that_the_chart_does_not_set_itself():
         for name in re.findall("DELVEC_[A-Z_]+(?=:)", (CHART / "templates" / "configmap.yaml").read_text())
     }
     known = {f"DELVEC_{name.upper()}" for name in Settings.model_fields if name not in of_the_chart}
-    assert set(SCHEMA["properties"]["config"]["properties"]["settings"]["propertyNames"]["enum"]) == {
-        *known,
-        "DELVEC_LOG_UPKEEP",  # the old name of a setting
-    }
+    assert set(SCHEMA["properties"]["config"]["properties"]["settings"]["propertyNames"]["enum"]) == known
     for wrong in ("DELVEC_PORT", "DELVEC_TOKEN", "DELVEC_DASHBORD"):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(merged(VALUES, {"config": {"settings": {wrong: "1"}}}), SCHEMA)

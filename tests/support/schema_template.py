@@ -1,24 +1,24 @@
-"""The schema of the service's database as one script, so that tests need not run all of Alembic's revisions each time."""
+"""The schema of the service's database as one script, so that tests need not run Alembic each time."""
 
 import pytest
-from sqlalchemy import inspect
+from sqlalchemy import MetaData, inspect, text
 
 from delvec_service.store import database
 
 
 @pytest.fixture(scope="session")
 def schema_template():
-    """Gives new SQLite databases the head's schema by a script: the revisions would cost each of thousands of tests 40 ms.
+    """Gives new SQLite databases the schema by a script: Alembic would cost each of thousands of tests 40 ms.
 
-    Other databases, and other revisions than the head, are migrated by Alembic, as everywhere.
+    Other databases are migrated by Alembic, as everywhere.
     """
     run_alembic, script = database._run_alembic, []
 
-    def run(connection, revision):
-        if connection.dialect.name != "sqlite" or revision != "head" or inspect(connection).get_table_names():
-            run_alembic(connection, revision)
+    def run(connection):
+        if connection.dialect.name != "sqlite" or inspect(connection).get_table_names():
+            run_alembic(connection)
         elif not script:
-            run_alembic(connection, revision)
+            run_alembic(connection)
             dump = list(connection.connection.driver_connection.iterdump())
             script.extend(line for line in dump if line not in ("BEGIN TRANSACTION;", "COMMIT;"))
         else:
@@ -34,3 +34,13 @@ def schema_template():
 def alembic(schema_template, monkeypatch):
     """Has Alembic migrate every database, for tests of its revisions."""
     monkeypatch.setattr(database, "_run_alembic", schema_template)
+
+
+def drop_schema(store):
+    """Drop everything that a :class:`Database` has, as if somebody had deleted it."""
+    with store.transaction() as connection:
+        for view in inspect(connection).get_view_names():
+            connection.execute(text(f"DROP VIEW {view}"))
+        existing = MetaData()
+        existing.reflect(connection)
+        existing.drop_all(connection)

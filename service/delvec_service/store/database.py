@@ -27,7 +27,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from delvec_kernel.errors import BadRequest, ServiceUnavailable
-from delvec_service.store.models import REVISION
+from delvec_service.store.models import FIRST_REVISION, REVISION
 
 __all__ = ["Database", "Upsert", "insert_into", "migrations_directory"]
 
@@ -67,27 +67,24 @@ class Database:
         options: dict[str, Any] = _NO_TRANSACTION if sqlite else {"isolation_level": "AUTOCOMMIT"}
         self._autocommit = self._engine.execution_options(**options)
 
-    def migrate(self, revision: str = "head") -> None:
-        """Migrate the schema to ``revision``.
+    def migrate(self) -> None:
+        """Migrate the schema to this Delvec's revision.
 
         Several processes may do so at once, and older ones continue to work. The schema of a newer Delvec stays as it
         is.
 
         Raises:
-            ServiceUnavailable: the database does not answer, or a newer Delvec has given it a schema that this one
-                does not support.
+            ServiceUnavailable: the database does not answer, or has a schema that this Delvec does not support: of a
+                development version, or of a newer Delvec that changed too much.
         """
         with _failures():
-            found = self._revision() if revision == "head" else None
-            if found == REVISION:
+            revision = self._supported_revision()
+            if revision is not None and revision >= REVISION:
                 return  # saves importing Alembic on every start
-            if found is not None and found > REVISION:
-                self._check_newer(found)
-                return
             with self._engine.connect().execution_options(**_WRITES) as connection, connection.begin():
                 if self._engine.dialect.name == "postgresql":
                     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
-                _run_alembic(connection, revision)
+                _run_alembic(connection)
 
     def check(self) -> None:
         """Check that the database answers.
@@ -96,11 +93,8 @@ class Database:
             ServiceUnavailable: it does not answer, or the service does not support its schema.
         """
         with _failures():
-            revision = self._revision()
-            if revision is not None and revision > REVISION:
-                self._check_newer(revision)
-                return
-        if revision != REVISION:
+            revision = self._supported_revision()
+        if revision is None or revision < REVISION:
             raise ServiceUnavailable(
                 f"The service's database has schema revision {revision}, but the service needs {REVISION}; restart "
                 "the service."
@@ -262,17 +256,33 @@ class Database:
                     except DBAPIError:
                         connection.invalidate()  # this also releases the lock
 
-    def _check_newer(self, found: str) -> None:
-        """Check whether this Delvec supports the schema of a newer one.
+    def _supported_revision(self) -> str | None:
+        """Return the revision of the schema, or None before the first migration.
 
         Raises:
-            ServiceUnavailable: it does not.
+            ServiceUnavailable: this Delvec supports neither that schema nor an upgrade from it.
         """
+        revision = self._revision()
+        if revision is None or revision == REVISION:
+            return revision
+        if revision < FIRST_REVISION:
+            raise ServiceUnavailable(
+                f"The service's database ({self._engine.url.render_as_string()}) has schema revision {revision}, of a "
+                f"development version; this Delvec upgrades from {FIRST_REVISION} on. Move the database away, or set "
+                "another DELVEC_DATABASE_URL: the service creates a new one, and no table's data depends on it. To "
+                "keep names, policies and grants, run `delvec database backup` with the version that created it, and "
+                "`delvec database restore` with this one."
+            )
+        if revision > REVISION:
+            self._check_newer(revision)
+        return revision
+
+    def _check_newer(self, revision: str) -> None:
         with self._engine.connect() as connection:
             oldest = connection.execute(text("SELECT oldest FROM schema_compatibility")).scalar()
         if oldest is None or oldest > REVISION:
             raise ServiceUnavailable(
-                f"The service's database has schema revision {found}, but this Delvec supports revisions up to "
+                f"The service's database has schema revision {revision}, but this Delvec supports revisions up to "
                 f"{REVISION}; upgrade Delvec, or use another database with DELVEC_DATABASE_URL."
             )
 
@@ -339,7 +349,7 @@ def migrations_directory() -> Path:
     return packaged if packaged.is_dir() else Path(__file__).parents[3] / "migrations"
 
 
-def _run_alembic(connection: Connection, revision: str) -> None:
+def _run_alembic(connection: Connection) -> None:
     from alembic import command
     from alembic.config import Config
 
@@ -347,9 +357,7 @@ def _run_alembic(connection: Connection, revision: str) -> None:
     config.set_main_option("script_location", str(migrations_directory()).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
-    # Relative downgrades ("-1") and "base" go down; everything else goes up.
-    run = command.downgrade if revision == "base" or revision.startswith("-") else command.upgrade
-    run(config, revision)
+    command.upgrade(config, "head")
 
 
 def _parse(url: str) -> URL:

@@ -27,6 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 __all__ = [
+    "FIRST_REVISION",
     "REVISION",
     "AccessStateRow",
     "AnswerRow",
@@ -62,6 +63,8 @@ __all__ = [
 
 REVISION: Final = "0015"
 """The newest migration; the database is migrated only if it is behind this."""
+FIRST_REVISION: Final = "0015"
+"""The first migration: no other leads up from an older schema, which only development versions made."""
 _NOT_STORABLE: Final = re.compile("[\0\ud800-\udfff]")
 
 

@@ -407,15 +407,3 @@ def test_partitions_of_a_version_that_another_writer_replaced_are_not_overwritte
     with pytest.raises(CommitOverwritten, match=r"[vV]ersion 1 "):
         table.overwrite([{"id": 3, "country": "NZ"}], partition_overwrite="dynamic", retries=0)
     assert table.version() == 1
-
-
-def test_names_of_before_work_for_one_release(people):
-    file = the_file(people)
-    with people.transaction("UPDATE", read_version=1, predicate="id = 1") as update:
-        update.delete_rows({file: [1]})
-        with pytest.warns(DeprecationWarning, match="mark_read"):
-            update.rests_on(files=[file])
-        with pytest.warns(DeprecationWarning, match="record_rewrite"):
-            update.rewrote("new.parquet", [])
-        update._rewritten.clear()
-    assert update.result.result == "committed"

@@ -12,7 +12,8 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import inspect, text
+from sqlalchemy import text
+from tests.support.schema_template import drop_schema
 
 from delvec_kernel.errors import (
     AmbiguousTable,
@@ -23,13 +24,13 @@ from delvec_kernel.errors import (
 )
 from delvec_service.store.database import Database, migrations_directory
 from delvec_service.store.ledger import Ledger, LedgerFile
-from delvec_service.store.models import REVISION, Base
+from delvec_service.store.models import FIRST_REVISION, REVISION, Base
 from delvec_service.store.registry import Registry, table_id
 
 pytestmark = pytest.mark.usefixtures("alembic")
 
 
-def test_migrations_match_the_models_and_can_be_reversed(url):
+def test_migrations_match_the_models(url):
     database = Database(url)
     with pytest.raises(ServiceUnavailable, match="schema revision None"):
         database.check()
@@ -40,11 +41,6 @@ def test_migrations_match_the_models_and_can_be_reversed(url):
 
     with database._engine.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
-    database.migrate("base")
-    with database._engine.connect() as connection:
-        assert set(inspect(connection).get_table_names()) <= {"alembic_version"}
-    database.migrate()
-    database.check()
     database.close()
 
 
@@ -71,6 +67,41 @@ def test_a_newer_databases_version_is_refused_with_a_clear_error(url):
     database.close()
 
 
+def test_a_development_versions_schema_is_refused_and_stays(url):
+    database = Database(url)
+    database.migrate()
+    with database._engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '0012'"))
+
+    for refused in (database.migrate, database.check):
+        with pytest.raises(
+            ServiceUnavailable,
+            match=rf"revision 0012.*upgrades from {FIRST_REVISION}.*Move the database away.*database backup",
+        ) as caught:
+            refused()
+        assert f"({database._engine.url.render_as_string()})" in str(caught.value)
+    assert database.revision() == "0012"
+    drop_schema(database)  # the server outlives the test
+    database.close()
+
+
+def test_a_database_at_the_first_revision_stays_as_it_is(url):
+    database = Database(url)
+    database.migrate()
+    with newer_schema(database, oldest="0009"):  # as development versions wrote it
+        with database._engine.begin() as connection:
+            connection.execute(
+                text("UPDATE alembic_version SET version_num = :first"), {"first": FIRST_REVISION}
+            )
+        Registry(database).add("file:///a", "people", "a")
+
+        database.migrate()
+        database.check()
+
+        assert Registry(database).get("people").location == "file:///a"
+    database.close()
+
+
 def test_replicas_of_the_previous_version_run_and_start_on_a_compatible_schema(url):
     database = Database(url)
     database.migrate()
@@ -91,7 +122,7 @@ def test_migrations_only_add_or_name_the_oldest_compatible_version():
         tree = ast.parse(script.read_text())
         names = {node.targets[0].id for node in tree.body if isinstance(node, ast.Assign)}
         revision = next(ast.literal_eval(n.value) for n in tree.body if isinstance(n, ast.Assign))
-        if "oldest_compatible" in names or revision < "0009":  # replicas did not exist in those versions
+        if "oldest_compatible" in names or revision == FIRST_REVISION:
             continue
         upgrade = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "upgrade")
         for call in (n for n in ast.walk(upgrade) if isinstance(n, ast.Call)):
@@ -246,41 +277,6 @@ def test_names_are_scoped_to_a_warehouse(database):
     assert Registry(database).page() == []
 
 
-def test_names_survive_the_migration_to_catalogs(url):
-    database = Database(url)
-    database.migrate("0004")
-    with database._engine.begin() as connection:
-        for name in ("people", "people-1b2c3d4e"):
-            row = {"id": table_id(f"file:///{name}"), "name": name, "location": f"file:///{name}"}
-            connection.execute(
-                text(
-                    "INSERT INTO tables (id, name, location, created_at) VALUES (:id, :name, :location, :at)"
-                ),
-                {**row, "at": "2026-01-01 00:00:00+00:00"},
-            )
-
-    database.migrate()
-
-    registry = Registry(database)
-    assert [record.name for record in registry.page()] == ["people", "people-1b2c3d4e"]
-    assert registry.get("people").id == table_id("file:///people")
-    # a replica of the previous version that is still running
-    with database._engine.begin() as connection:
-        connection.execute(
-            text(
-                "INSERT INTO tables (id, name, location, created_at) VALUES ('i', 'old', 'file:///old', :at)"
-            ),
-            {"at": "2026-01-01 00:00:00+00:00"},
-        )
-    assert registry.get("old").location == "file:///old"
-    database.migrate("0004")
-    with database._engine.connect() as connection:
-        assert connection.execute(text("SELECT count(*) FROM tables")).scalar() == 3
-    database.migrate("base")
-    database.migrate()
-    database.close()
-
-
 def test_tables_are_paged_by_name_and_unregistered(database):
     registry = Registry(database)
     for name in ("c", "a", "b"):
@@ -347,7 +343,7 @@ def test_many_writers_wait_for_each_other(database):
 def test_lost_database_tables_are_recreated(database):
     registry = Registry(database)
     registry.add("file:///a", None, "a")
-    database.migrate("base")
+    drop_schema(database)
 
     with pytest.raises(ServiceUnavailable, match="has been created again"):
         registry.get("a")

@@ -6,6 +6,7 @@ import time
 
 import httpx
 import pytest
+from tests.support.schema_template import drop_schema
 
 from delvec_kernel.errors import error_classes, from_wire
 
@@ -25,7 +26,7 @@ def test_probes_need_no_token(guarded):
 
 def test_readiness_needs_the_database_and_liveness_does_not(running, tmp_path, error):
     with running(database_url=f"sqlite:///{tmp_path / 'store.db'}") as client:
-        client.service.database.migrate("base")
+        drop_schema(client.service.database)
 
         assert client.get("/livez").status_code == 200
         answer = client.get("/readyz")

@@ -117,13 +117,7 @@ def test_a_location_has_a_longest_length():
         Roots().canonical("/" + "x" * 2001)
 
 
-def test_the_old_name_of_log_maintenance_still_works(monkeypatch):
-    monkeypatch.setenv("DELVEC_LOG_UPKEEP", "false")
-    with pytest.warns(DeprecationWarning, match="set DELVEC_LOG_MAINTENANCE"):
-        assert not Settings().log_maintenance
-
-
-def test_a_bad_value_of_a_renamed_setting_names_its_variable(monkeypatch):
+def test_a_bad_value_of_a_setting_names_its_variable(monkeypatch):
     monkeypatch.setenv("DELVEC_LOG_MAINTENANCE", "perhaps")
     with pytest.raises(ValidationError) as caught:
         Settings()

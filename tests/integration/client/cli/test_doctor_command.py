@@ -148,14 +148,6 @@ def test_what_is_wrong_is_said_in_words_of_the_settings(doctor, settings, check,
     assert "s\u00e9cret" not in str(found)
 
 
-@pytest.mark.filterwarnings("ignore:DELVEC_LOG_UPKEEP:DeprecationWarning")
-def test_an_old_name_of_a_setting_is_told(doctor):
-    code, found = doctor(log_upkeep="false")
-
-    assert (code, found["variables"]["state"]) == (0, "warning")
-    assert "is the old name of DELVEC_LOG_MAINTENANCE" in found["variables"]["found"]
-
-
 def test_a_root_that_does_not_exist_is_not_created(doctor, tmp_path):
     doctor(roots=str(tmp_path / "typo"))
 
