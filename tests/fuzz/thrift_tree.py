@@ -110,13 +110,18 @@ def encode(value, kind=STRUCT):
 
 def structs(fields):
     """Return every struct below, itself included."""
-    found = [fields]
-    for field in fields:
-        if field.kind == STRUCT and isinstance(field.value, list):
-            found += structs(field.value)
-        elif (
-            field.kind == LIST and isinstance(field.value, list) and field.value and field.value[0] == STRUCT
-        ):
-            for each in field.value[1]:
-                found += structs(each)
+    found, waiting = [], [fields]
+    while waiting:  # a schema may be nested more deeply than Python recurses
+        struct = waiting.pop()
+        found.append(struct)
+        for field in struct:
+            if field.kind == STRUCT and isinstance(field.value, list):
+                waiting.append(field.value)
+            elif (
+                field.kind == LIST
+                and isinstance(field.value, list)
+                and field.value
+                and field.value[0] == STRUCT
+            ):
+                waiting += field.value[1]
     return found

@@ -53,7 +53,10 @@ def read_footer(source: pa.NativeFile, path: str) -> pq.FileMetaData:
         check_footer(footer[:-TRAILER_BYTES])
     except (ValueError, IndexError) as error:
         raise pa.ArrowInvalid(f"Its Parquet footer is damaged: {error}") from error
-    return pq.read_metadata(pa.BufferReader(_MAGIC + footer))
+    try:
+        return pq.read_metadata(pa.BufferReader(_MAGIC + footer))
+    except UnicodeDecodeError as error:
+        raise pa.ArrowInvalid(f"Its Parquet footer is damaged: a column's name is not UTF-8: {error}") from error
 
 
 def footer_size(trailer: bytes, size: int, path: str) -> int | None:

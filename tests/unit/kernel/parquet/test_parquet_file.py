@@ -41,6 +41,13 @@ def test_a_file_that_is_not_parquet_is_an_arrow_error(content):
         open_parquet(content, "part-0.parquet")
 
 
+def test_a_name_that_is_not_utf_8_is_an_arrow_error():
+    written = io.BytesIO()
+    pq.write_table(pa.table({"zzzz": [1]}), written, store_schema=False)
+    with pytest.raises(pa.ArrowInvalid, match="name is not UTF-8"):
+        open_parquet(written.getvalue().replace(b"zzzz", b"\xaczzz"), "part-0.parquet")
+
+
 @pytest.mark.parametrize("padding", [0, 200_000])
 def test_a_footer_is_read_once_however_long_it_is(tmp_path, padding):
     rows = pa.table({"id": [1, 2]}).replace_schema_metadata({"padding": "x" * padding})
