@@ -123,5 +123,5 @@ def structs(fields):
                 and field.value
                 and field.value[0] == STRUCT
             ):
-                waiting += field.value[1]
+                waiting += [each for each in field.value[1] if isinstance(each, list)]
     return found

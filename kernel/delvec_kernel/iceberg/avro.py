@@ -77,12 +77,7 @@ def read_records(data: bytes, *, max_bytes: int = MOST_BYTES) -> list[dict[str, 
         room -= len(block)
         if room < 0:
             raise ValueError(f"it has more than {max_bytes} bytes when decompressed")
-        if len(block) > _MOST_BLOCK_BYTES:
-            raise ValueError(f"a block has more than {_MOST_BLOCK_BYTES} bytes when decompressed")
-        if not 0 <= count <= len(block):
-            raise ValueError(f"a block claims to have {count} records")
-        if len(found) + count > _MOST_RECORDS:
-            raise ValueError(f"it has more than {_MOST_RECORDS} records")
+        _check_block(block, count, len(found))
         content = io.BytesIO(block)
         for _ in range(count):
             record: Any = fastavro.schemaless_reader(content, parsed, None)
@@ -93,6 +88,16 @@ def read_records(data: bytes, *, max_bytes: int = MOST_BYTES) -> list[dict[str, 
         if file.read(_SYNC_BYTES) != header["sync"]:
             raise ValueError("a block does not end as the header says")
     return found
+
+
+def _check_block(block: bytes, count: int, before: int) -> None:
+    """Reject a block whose records would take too much memory, or cannot be in it."""
+    if len(block) > _MOST_BLOCK_BYTES:
+        raise ValueError(f"a block has more than {_MOST_BLOCK_BYTES} bytes when decompressed")
+    if not 0 <= count <= len(block):
+        raise ValueError(f"a block claims to have {count} records")
+    if before + count > _MOST_RECORDS:
+        raise ValueError(f"it has more than {_MOST_RECORDS} records")
 
 
 def _items(value: Any) -> int:
@@ -132,16 +137,12 @@ def _plain(schema: Any, empty: set[str], around: tuple[str, ...]) -> Any:
     around = (*around, schema["name"]) if "name" in schema else around
     plain = {key: value for key, value in schema.items() if key != _LOGICAL}
     kind = schema["type"]
-    if kind in _COLLECTIONS:
-        if kind in around:
-            raise ValueError("its schema has an array or a map in another one")
-        around = (*around, *_COLLECTIONS)
     if kind == "array":
-        plain["items"] = _plain(schema["items"], empty, around)
+        plain["items"] = _plain(schema["items"], empty, _inside_collection(around))
         if _is_empty(plain["items"], empty):
             raise ValueError("its schema has an array of values that take no bytes")
     elif kind == "map":
-        plain["values"] = _plain(schema["values"], empty, around)
+        plain["values"] = _plain(schema["values"], empty, _inside_collection(around))
     elif kind == "record":
         plain["fields"] = [
             field | {"type": _plain(field["type"], empty, around)} for field in schema["fields"]
@@ -151,6 +152,12 @@ def _plain(schema: Any, empty: set[str], around: tuple[str, ...]) -> Any:
     if "name" in schema and _is_empty(plain, empty):
         empty.add(schema["name"])
     return plain
+
+
+def _inside_collection(around: tuple[str, ...]) -> tuple[str, ...]:
+    if set(_COLLECTIONS) <= set(around):
+        raise ValueError("its schema has an array or a map in another one")
+    return (*around, *_COLLECTIONS)
 
 
 def _is_empty(schema: Any, empty: set[str]) -> bool:

@@ -109,12 +109,12 @@ def snapshot_files(source: IcebergSource, allowed: Allowed) -> SnapshotFiles:
             for entry in entries:
                 if entry["status"] != DELETED:
                     _take(source, manifest, entry, found, holds_deletes=holds_deletes)
-            if len(found.data) + len(found.deletes) > _MOST_FILES:
-                raise ValueError(f"the snapshot has more than {_MOST_FILES} files")
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise refusal(
                 source.location, f"its manifest {path} is damaged ({error!r}).", file=path
             ) from error
+        if len(found.data) + len(found.deletes) > _MOST_FILES:
+            raise refusal(source.location, f"its snapshot has more than {_MOST_FILES} files.")
     twice = len(found.data) - len({file.url for file in found.data})
     if twice:
         raise refusal(source.location, f"its snapshot lists {twice} data files twice.")

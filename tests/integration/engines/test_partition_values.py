@@ -208,7 +208,7 @@ def schema_of(kind):
 def test_a_partition_column_that_is_no_column_is_named(write_table, data_file, lake, engine):
     files = [data_file(pa.table({"id": [1]}), values={"gone": "a"})]
     folder = write_table("absent", pa.schema([("id", pa.int64())]), files, partition_by=["gone"])
-    with pytest.raises(delvec.CorruptLog, match="version 0.*'gone' is not among the columns"):
+    with pytest.raises(delvec.CorruptLog, match=r"version 0.*'gone' is not among the columns"):
         lake.table(str(folder), engine=engine)
 
 
