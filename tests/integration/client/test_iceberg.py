@@ -1,6 +1,7 @@
 """``to_iceberg()`` and ``delvec iceberg``: PyIceberg reads the same rows after every kind of statement."""
 
 import json
+import shutil
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -256,6 +257,21 @@ def test_partition_values_of_every_type(lake, tmp_path, kind, values, format_ver
     done = table.to_iceberg(format_version=format_version)
     assert_sound(table)
     assert iceberg_rows(done) == delta_rows(table)
+
+
+@BOTH
+def test_an_empty_string_of_another_writer_stays_one(lake, tmp_path, format_version):
+    made = lake.create_table(tmp_path / "made", "id long, p string", partition_by=["p"])
+    made.append([{"id": 1, "p": "a"}, {"id": 2, "p": None}])
+    log = tmp_path / "t" / "_delta_log"
+    shutil.copytree(tmp_path / "made", tmp_path / "t", ignore=shutil.ignore_patterns("*.crc"))
+    for commit in log.glob("*.json"):
+        commit.write_text(commit.read_text().replace('"p":"a"', '"p":""'))
+    table = lake.table(str(tmp_path / "t"))
+    done = table.to_iceberg(format_version=format_version)
+    assert_sound(table)
+    assert iceberg_rows(done) == delta_rows(table)
+    assert {row["id"]: row["p"] for row in iceberg_rows(done)} == {1: "", 2: None}
 
 
 @BOTH
