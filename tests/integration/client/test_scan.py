@@ -4,6 +4,7 @@ from pyroaring import BitMap64
 
 from delvec.scan import Scan
 from delvec_kernel.deletion_vectors.deletion_vector import inline, serialize_bitmap
+from delvec_kernel.errors import CorruptDeletionVector
 from delvec_kernel.schema.types import StructType
 from delvec_service.scans.plan import PLAN_SCHEMA
 
@@ -60,11 +61,25 @@ def test_deletion_vectors_come_from_the_plan_or_from_the_descriptor(rows):
     descriptor = inline(rows).to_json()
     found = scan(
         file("none.parquet"),
-        file("sent.parquet", deletion_vector=descriptor, deleted_rows=serialize_bitmap(rows)),
-        file("inline.parquet", deletion_vector=descriptor),
+        file(
+            "sent.parquet",
+            deletion_vector=descriptor,
+            deleted_rows=serialize_bitmap(rows),
+            num_records=2**33 + 1,
+        ),
+        file("inline.parquet", deletion_vector=descriptor, num_records=None),
     )
     assert found.has_deletion_vectors
     assert dict(found.deletion_vectors) == {"sent.parquet": rows, "inline.parquet": rows}
+
+
+@pytest.mark.parametrize("is_sent", [True, False])
+def test_rows_that_a_file_lacks_are_refused(rows, is_sent):
+    sent = {"deleted_rows": serialize_bitmap(rows)} if is_sent else {}
+    found = scan(file("a.parquet", deletion_vector=inline(rows).to_json(), **sent))
+    with pytest.raises(CorruptDeletionVector, match=f"marks row {2**33}, but the file has 10 rows") as caught:
+        _ = found.deletion_vectors
+    assert caught.value.details == {"table": "people", "version": 3, "file": "a.parquet"}
 
 
 def test_scan_without_files_has_no_deletion_vectors():

@@ -32,14 +32,14 @@ SCHEMA = {
 }
 
 
-def stats(low, high):
+def stats(low, high, rows=100):
     return json.dumps(
-        {"numRecords": 100, "minValues": {"id": low}, "maxValues": {"id": high}, "nullCount": {"id": 0}}
+        {"numRecords": rows, "minValues": {"id": low}, "maxValues": {"id": high}, "nullCount": {"id": 0}}
     )
 
 
-def add(path, country, low=0, high=99, dv=None):
-    return AddFile(path, {"Country": country}, 10, 20, stats=stats(low, high), deletion_vector=dv)
+def add(path, country, low=0, high=99, dv=None, rows=100):
+    return AddFile(path, {"Country": country}, 10, 20, stats=stats(low, high, rows), deletion_vector=dv)
 
 
 class Table:
@@ -187,7 +187,7 @@ def test_no_more_than_16_mib_of_deletion_vectors_are_inlined(table):
     bitmap = BitMap64(range(0, 400_000, 3))
     packed = table.pack({f"f{i}": bitmap for i in range(400)})
     size = packed["f0"].size_in_bytes
-    planned = plan(table.write(*(add(path, "NZ", dv=dv) for path, dv in packed.items())), "people")
+    planned = plan(table.write(*(add(path, "NZ", dv=dv, rows=400_000) for path, dv in packed.items())), "people")
     inlined = 400 - planned.files["deleted_rows"].null_count
     assert inlined == 16 * 1024 * 1024 // size < 400
 
@@ -235,7 +235,7 @@ def test_ten_thousand_files_are_planned_fast(table):
     packed = table.pack(bitmaps)
     names = [f"Country={i % 30}/part-{i:05d}.parquet" for i in range(count)]
     snapshot = table.write(
-        *(add(name, str(i % 30), i, i + 1, dv=packed.get(name)) for i, name in enumerate(names))
+        *(add(name, str(i % 30), i, i + 1, dv=packed.get(name), rows=1000) for i, name in enumerate(names))
     )
     spent = []
     for bound in range(5):  # a busy machine slows single runs threefold, also by CPU time
