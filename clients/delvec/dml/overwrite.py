@@ -188,7 +188,10 @@ def _replace_partitions(rows: NewRows, transaction: Transaction) -> str | None:
     for position, field in enumerate(physical):
         # Writers serialize the same partition value differently.
         texts = [values.get(field.physical_name) for _, values in files] + [key[position] for key in keys]
-        parsed = partition_values.parse_column(pa.array(texts, pa.string()), field.type)
+        with partition_values.naming_files(
+            [scan.files], scan.schema, scan.partition_columns, table=scan.name, version=scan.version
+        ):
+            parsed = partition_values.parse_column(pa.array(texts, pa.string()), field.type)
         columns.append(parsed.dictionary_encode("encode").indices.to_pylist())
     numbers = list(zip(*columns, strict=True))
     written = set(numbers[len(files) :])

@@ -187,7 +187,9 @@ def test_no_more_than_16_mib_of_deletion_vectors_are_inlined(table):
     bitmap = BitMap64(range(0, 400_000, 3))
     packed = table.pack({f"f{i}": bitmap for i in range(400)})
     size = packed["f0"].size_in_bytes
-    planned = plan(table.write(*(add(path, "NZ", dv=dv, rows=400_000) for path, dv in packed.items())), "people")
+    planned = plan(
+        table.write(*(add(path, "NZ", dv=dv, rows=400_000) for path, dv in packed.items())), "people"
+    )
     inlined = 400 - planned.files["deleted_rows"].null_count
     assert inlined == 16 * 1024 * 1024 // size < 400
 
