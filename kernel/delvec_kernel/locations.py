@@ -48,6 +48,8 @@ _SCHEMES: Final = {
 }
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):")
 _SCHEME_IN_LOG: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:/")
+_WITH_ACCOUNT: Final = re.compile(r"[$A-Za-z0-9_\-]+@[A-Za-z0-9.\-]+")
+"""Azure's container and host; nothing else that a URL parser might read as a query, a port or another host."""
 _ESCAPED_SLASH: Final = re.compile("%2f", re.IGNORECASE)
 _SAFE: Final = "/!$&'()*,;=@+"
 _SEGMENT_START: Final = r"(?:[A-Za-z0-9_\-~!$&'()*,;=@+]|%(?:2[0235]|3[ACEF]|5[BCDE]|60|7[BCD]))"
@@ -131,7 +133,7 @@ def _check_authority(scheme: str, authority: str, location: str) -> None:
     elif scheme != "memory":
         if not authority:
             raise InvalidLocation(f"{location!r} has no bucket or container", location=location)
-        account = scheme == "abfss" and authority.count("@") == 1 and ":" not in authority
+        account = scheme == "abfss" and _WITH_ACCOUNT.fullmatch(authority)
         if not account and not re.fullmatch(r"[A-Za-z0-9._\-]+", authority):
             raise InvalidLocation(
                 f"the bucket or container of the {scheme} location contains characters that are not allowed "

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from delvec_kernel import locations
 from delvec_kernel.errors import CorruptLog, InvalidLocation, LocationNotAllowed
+from delvec_kernel.storage.roots import Roots
 
 names = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="/\0"), min_size=1, max_size=20
@@ -82,6 +83,19 @@ def test_locations_are_canonicalized(given_as, expected):
         "/data/\udcff",
         "s3://key:secret@bucket/x",
         "abfss://account.dfs.core.windows.net:443/x",
+        "abfss://c@account.dfs.core.windows.net:443/x",
+        "abfss://c@account.dfs.core.windows.net?/x",
+        "abfss://c@account.dfs.core.windows.net#/x",
+        "abfss://c@account.dfs.core.windows.net\\@other/x",
+        "abfss://c@account.dfs.core.windows.net@other/x",
+        "abfss://c%2Fd@account.dfs.core.windows.net/x",
+        "abfss://c d@account.dfs.core.windows.net/x",
+        "abfss://@account.dfs.core.windows.net/x",
+        "abfss://c@/x",
+        "abfss://c@account.dfs.core.windows.net/a/../b",
+        "abfss://c@account.dfs.core.windows.net/a/%2e%2E/b",
+        "abfss://c@account.dfs.core.windows.net/a%2Fb",
+        "az://c@account/x",
     ],
 )
 def test_invalid_locations_are_refused(location):
@@ -286,3 +300,27 @@ def test_writers_spell_paths_as_delta_sparks_vacuum_does(relative, expected):
     """VACUUM compares texts: a live file in another spelling would be deleted."""
     assert locations.log_path(relative) == expected
     assert locations.canonical_log_path(expected, "file:///data/t") == locations.canonical_relative(relative)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "abfss://c@other.dfs.core.windows.net/lake/secret",
+        "abfss://other@account.dfs.core.windows.net/lake/secret",
+        "abfss://c@account.dfs.core.windows.net/lakes/secret",
+        "abfss://c@account.dfs.core.windows.net.evil.example/lake/secret",
+        "az://c/lake/secret",
+        "/lakes/secret",
+        "//c@other.dfs.core.windows.net/lake/secret",
+    ],
+)
+def test_another_account_or_container_of_azure_is_outside(path):
+    lake = "abfss://c@account.dfs.core.windows.net/lake"
+    assert not Roots([lake]).allows(locations.resolve(f"{lake}/t", path))
+
+
+def test_a_path_in_a_log_stays_in_the_container_of_azure():
+    lake = "abfss://c@account.dfs.core.windows.net/lake"
+    for path in ("../secret", "%2E%2E/secret", "a/../../secret", "a%2F..%2Fsecret", "..%5Csecret/../.."):
+        with pytest.raises(LocationNotAllowed):
+            locations.resolve(f"{lake}/t", path)
