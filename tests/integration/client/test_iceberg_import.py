@@ -516,7 +516,7 @@ def test_a_manifest_of_another_schema_is_refused(lake, tmp_path):
     listed = iceberg._current(iceberg.newest_metadata(folder))["manifest-list"][len("file://") :]
     schema = {"type": "record", "name": "r", "fields": [{"name": "manifest_path", "type": "string"}]}
     with Path(listed).open("wb") as file:
-        fastavro.writer(file, schema, [{"manifest_path": "/etc/passwd"}])
+        fastavro.writer(file, schema, [{"manifest_path": str(folder / "metadata" / "v1.metadata.json")}])
     with pytest.raises(delvec.InvalidTableChange, match="cannot be read as Avro"):
         lake.import_iceberg(folder)
 
@@ -545,5 +545,9 @@ def test_what_delvec_publishes_comes_back(lake, tmp_path):
         location = (
             published["metadata-location"] if isinstance(published, dict) else published.metadata_location
         )
-        back = lake.import_iceberg(location[len("file://") :], tmp_path / f"back{version}")
-        assert back.to_arrow().sort_by("id").to_pydict() == {"id": [1, 3], "day": [date(2026, 1, 31), None]}
+        source, back = location[len("file://") :], tmp_path / f"back{version}"
+        with pytest.raises(delvec.LocationNotAllowed, match="DELVEC_ROOTS"):
+            lake.import_iceberg(source, back)  # the data files are above the directory of the metadata
+        with delvec.connect(database_url="sqlite://", roots=[tmp_path]) as named:
+            found = named.import_iceberg(source, back).to_arrow().sort_by("id")
+        assert found.to_pydict() == {"id": [1, 3], "day": [date(2026, 1, 31), None]}
