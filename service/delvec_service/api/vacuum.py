@@ -92,6 +92,7 @@ def vacuum_table(
         service.deletion_locks,
         wanted,
         user_name=None if access.principal is None else access.principal.name,
+        shows=lambda location: service.tables.places.shows(location, access),
     )
     plan = done.plan
     paths = [*done.files[: wanted.limit], *(f"{path}/" for path in done.directories)]

@@ -180,6 +180,13 @@ class Places:
         self.check_registered(table.location, holder, table, below=False)
         self._check_above(table.location, holder, table)
 
+    def shows(self, place: str, holder: Holder) -> bool:
+        """Whether errors may name a place to the holder: that of a registered table that exists for it, or any."""
+        if not holder.is_restricted:
+            return True
+        found = self._registry.at(place)
+        return found is not None and holder.sees(found.id, found.name)
+
     def check_registered(
         self, place: str, holder: Holder, table: TableRecord | None, *, below: bool = True
     ) -> None:

@@ -3,7 +3,7 @@
 Tested in `tests/integration/client/test_clone.py`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec_kernel.errors import LocationNotAllowed, NotADeltaTable, VersionNotFound
+from delvec_kernel.errors import DelvecError, LocationNotAllowed, NotADeltaTable, VersionNotFound
 from delvec_kernel.locations import canonical_log_paths
 from delvec_kernel.log.log_policy import LogPolicy
 from delvec_kernel.snapshot.snapshot import Snapshot
@@ -40,6 +40,7 @@ class ClonesKept:
         loader: reads snapshots.
         store: knows the clones.
         now: milliseconds since the epoch.
+        shows: whether errors may name a clone at a location to whoever asked for the VACUUM.
     """
 
     table: OpenTable
@@ -47,6 +48,7 @@ class ClonesKept:
     loader: SnapshotLoader
     store: CloneStore
     now: int
+    shows: Callable[[str], bool] = lambda _location: True
     _seen: dict[CloneRecord, int | None] = field(default_factory=dict)
     _files: dict[str, list[tuple[ObjectStore, str, CloneRecord]]] = field(default_factory=dict)
 
@@ -59,7 +61,16 @@ class ClonesKept:
             StorageError: storage did not answer.
         """
         for record in self._records():
-            self._seen[record] = self._keep(record, kept)
+            try:
+                self._seen[record] = self._keep(record, kept)
+            except DelvecError as error:
+                if self.shows(record.location) and self.shows(record.source_location):
+                    raise
+                raise type(error)(
+                    f"Table '{self.table.name}' has a shallow clone that cannot be read, so which files it needs is unknown, and "
+                    "none is deleted. An admin of all tables learns which clone, and why, from the same VACUUM.",
+                    table=self.table.name,
+                ) from error
 
     def _records(self) -> Iterable[CloneRecord]:
         """Return the clones known to the database, and those named by folders: the table's, and those of its clones."""

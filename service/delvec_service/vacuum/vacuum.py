@@ -84,6 +84,7 @@ def vacuum(
     request: VacuumRequest,
     *,
     user_name: str | None = None,
+    shows: Callable[[str], bool] = lambda _location: True,
     clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
 ) -> Vacuumed:
     """Delete what nothing refers to.
@@ -98,6 +99,7 @@ def vacuum(
         locks: keep RESTOREs from bringing back the files that are being deleted.
         request: the kind of VACUUM, and what to keep.
         user_name: of the principal, for the table's history; None if nobody signed in.
+        shows: whether errors may name a clone at a location.
         clock: returns milliseconds since the epoch.
 
     Raises:
@@ -108,7 +110,7 @@ def vacuum(
     lost: Conflict | None = None
     for _ in range(_ATTEMPTS):
         now = clock()
-        clones = ClonesKept(table, roots, loader, clone_store, now)
+        clones = ClonesKept(table, roots, loader, clone_store, now, shows)
         plan = make_plan(table, loader, ledger, clones, request, now)
         done = Vacuumed(plan, False, plan.files["path"].to_pylist(), plan.size_in_bytes, plan.directories)
         if request.dry_run:

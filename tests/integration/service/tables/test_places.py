@@ -1,6 +1,7 @@
 """The threat model's tables in SECURITY.md, cell by cell; and the rule for places where they do not reach."""
 
 import itertools
+import json
 import os
 import re
 import shutil
@@ -427,3 +428,41 @@ def test_a_table_in_the_log_of_another_that_an_older_version_registered_is_close
         answer = client.post(f"/v1/tables/inside/{path}", json={"version": 0} if path == "restore" else {})
         assert error(answer)["code"] == "LOCATION_NOT_ALLOWED"
     assert client.delete("/v1/tables/inside").status_code == 204
+
+
+@pytest.mark.parametrize("damage", ["its log is damaged", "it is outside the roots"])
+def test_a_vacuum_names_a_clone_only_to_those_who_see_it(tmp_path, damage):
+    """The maintainer of a table whose clone is somebody else's learns that one is broken, not where it is."""
+    for folder in ("lake/sales.db", "lake/hr.db"):
+        (tmp_path / folder).mkdir(parents=True)
+    settings = {
+        "token": "root",
+        "database_url": f"sqlite:///{tmp_path / 'store.db'}",
+        "log_maintenance": False,
+    }
+    with running_service(roots=(str(tmp_path / "lake"), str(tmp_path / "archive")), **settings) as client:
+        client.post("/v1/tables", json={"name": "sales.orders", "schema": SCHEMA}, headers=ADMIN)
+        body = {"name": "hr.secret", "location": str(tmp_path / "archive" / "hr.secret"), "shallow": True}
+        made = client.post("/v1/tables/sales.orders/clone", json=body, headers=ADMIN)
+        assert made.status_code in (200, 201), made.text
+        token = client.post("/v1/tokens", json={"name": "lead"}, headers=ADMIN).json()["token"]
+        grant = {"grantee": "lead", "role": "maintainer", "namespace": "sales"}
+        assert client.post("/v1/grants", json=grant, headers=ADMIN).status_code == 200
+    roots = (str(tmp_path / "lake"), str(tmp_path / "archive"))
+    if damage == "its log is damaged":
+        [log] = (tmp_path / "archive" / "hr.secret" / "_delta_log").glob("*.json")
+        log.write_text("{")
+    else:
+        roots = roots[:1]
+    with running_service(roots=roots, **settings) as client:
+        url, body = "/v1/tables/sales.orders/vacuum", {"dry-run": True}
+        answers = [
+            client.post(url, json=body, headers=each)
+            for each in (ADMIN, {"Authorization": f"Bearer {token}"})
+        ]
+    admins, leads = (answer.json()["error"] for answer in answers)
+    assert "hr.secret" in json.dumps(admins)
+    assert "secret" not in json.dumps(leads)
+    assert "archive" not in json.dumps(leads)
+    assert (leads["type"], leads["code"]) == (admins["type"], admins["code"])
+    assert "shallow clone that cannot be read" in leads["message"]
