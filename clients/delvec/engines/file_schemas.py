@@ -2,13 +2,13 @@
 
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from cachetools import LRUCache
 
 from delvec.engines.data_file import DataFile, reading
 from delvec.scan import Scan
@@ -33,7 +33,7 @@ _UNREAD: Final[Any] = object()
 
 _lock: Final = threading.Lock()
 _reader: Final = SchemaReader()
-_schemas: Final[OrderedDict[tuple[str, int, int], FileSchema | None]] = OrderedDict()
+_schemas: Final[LRUCache[tuple[str, int, int], FileSchema | None]] = LRUCache(_MAX_CACHED)
 """By path or URL, size and modification time."""
 
 
@@ -58,7 +58,8 @@ def file_schemas(scan: Scan, names: Sequence[str | None] = ()) -> list[FileSchem
         (f"{scan.location}\n{path}", size, time) if name is None else _local_key(name)
         for name, (path, size, time) in zip(names, files, strict=True)
     ]
-    found = [_schemas.get(key, _UNREAD) for key in keys]
+    with _lock:
+        found = [_schemas.get(key, _UNREAD) for key in keys]
     missing = [place for place, schema in enumerate(found) if schema is _UNREAD]
     if not missing:
         return found
@@ -84,8 +85,6 @@ def file_schemas(scan: Scan, names: Sequence[str | None] = ()) -> list[FileSchem
     with _lock:
         for place, schema in zip(missing, schemas, strict=True):
             found[place] = _schemas[keys[place]] = schema
-        while len(_schemas) > _MAX_CACHED:
-            _schemas.popitem(last=False)
     return found
 
 

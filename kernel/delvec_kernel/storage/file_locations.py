@@ -7,7 +7,6 @@ import errno
 import os
 import re
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
+from cachetools import LRUCache
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import MemoryStore, ObjectStore, from_url
 
@@ -46,7 +46,7 @@ _RETRIES: Final = {"max_retries": 6, "retry_timeout": timedelta(seconds=60)}
 
 _lock = threading.Lock()
 _memory: dict[str, MemoryStore] = {}
-_stores: OrderedDict[tuple[Any, ...], ObjectStore] = OrderedDict()
+_stores: LRUCache[tuple[Any, ...], ObjectStore] = LRUCache(_MAX_STORES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +126,9 @@ def store_for(location: str) -> ObjectStore:
     provider = credentials_of(location) if location.startswith("s3:") else None
     key = (location, environment, provider)
     with _lock:
-        if key in _stores:
-            _stores.move_to_end(key)
-            return _stores[key]
+        store = _stores.get(key)
+    if store is not None:
+        return store
     options: dict[str, Any] = {}
     if not location.startswith("file:"):
         options["retry_config"] = _RETRIES
@@ -143,10 +143,7 @@ def store_for(location: str) -> ObjectStore:
     with storage_errors("open", location):
         store = from_url(location, **options)
     with _lock:
-        store = _stores.setdefault(key, store)
-        while len(_stores) > _MAX_STORES:
-            _stores.popitem(last=False)
-    return store
+        return _stores.setdefault(key, store)
 
 
 def locate(location: str, path: str, *, allowed: Allowed | None = None, inside: bool = False) -> FileLocation:

@@ -7,11 +7,11 @@ counts in a store shared by all processes, or lock; here a request costs a few a
 import math
 import operator
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from cachetools import LRUCache
 from starlette.types import Scope
 
 from delvec_kernel.errors import TooManyRequests
@@ -95,7 +95,7 @@ class _Owners:
             "bytes": allowance.bytes,
         }
         self.plans: dict[str, int] = {}
-        self._meters: OrderedDict[tuple[str, Rate], _Meter] = OrderedDict()
+        self._meters: LRUCache[tuple[str, Rate], _Meter] = LRUCache(_MOST_KNOWN * len(_WHAT))
 
     def meter(self, name: str, what: Rate, now: float) -> _Meter | None:
         """Return the remaining budget of one of them, or None if it has no limit."""
@@ -106,10 +106,6 @@ class _Owners:
         found = self._meters.get(key)
         if found is None:
             found = self._meters[key] = _Meter(rate, now)
-            if len(self._meters) > _MOST_KNOWN * len(_WHAT):
-                self._meters.popitem(last=False)
-        else:
-            self._meters.move_to_end(key)
         return found
 
     def plan_ended(self, name: str) -> None:

@@ -3,10 +3,11 @@
 import random
 import threading
 import time
-from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
+
+from cachetools import LRUCache
 
 from delvec_kernel import locations
 from delvec_kernel.errors import AtomicCreateUnsupported, RequestTooLarge, StorageError
@@ -22,9 +23,10 @@ __all__ = ["AmbiguousPutError", "CommitLog", "Entry"]
 
 _PUT_ATTEMPTS: Final = 4
 _PUT_PAUSE_SECONDS: Final = 0.2
-_ENTRIES: Final = 4096
 _MOST_ACTIONS: Final = 40_000
 """For all cached entries; about 60 MB."""
+_OVERHEAD: Final = 10
+"""Of an entry, in actions: at most 4,000 entries are cached."""
 _LARGE: Final = 2000
 _MOST_DIGITS: Final = 18
 
@@ -74,6 +76,10 @@ class Entry:
         return found
 
 
+def _weight(entry: Entry) -> int:
+    return max(_OVERHEAD, len(entry.commit.actions))
+
+
 class CommitLog:
     """Reads and creates versions. Safe to share between threads.
 
@@ -84,8 +90,7 @@ class CommitLog:
     def __init__(self, loader: SnapshotLoader) -> None:
         self._loader = loader
         self._lock = threading.Lock()
-        self._entries: OrderedDict[tuple[str, int], Entry] = OrderedDict()
-        self._actions = 0
+        self._entries: LRUCache[tuple[str, int], Entry] = LRUCache(_MOST_ACTIONS, _weight)
 
     def entries(self, table: OpenTable, first: int, last: int) -> list[Entry]:
         """Return the versions from ``first`` to ``last``.
@@ -109,23 +114,13 @@ class CommitLog:
         key = table.location, version
         with self._lock:
             found = self._entries.get(key)
-            if found is not None and found.commit is commit:
-                self._entries.move_to_end(key)
-                return found
+        if found is not None and found.commit is commit:
+            return found
         entry = Entry(commit, WinningCommit.of(version, commit.actions, table.location))
         if len(commit.actions) <= _LARGE:
             with self._lock:
-                self._drop(key)
                 self._entries[key] = entry
-                self._actions += len(commit.actions)
-                while len(self._entries) > _ENTRIES or self._actions > _MOST_ACTIONS:
-                    self._drop(next(iter(self._entries)))
         return entry
-
-    def _drop(self, key: tuple[str, int]) -> None:
-        gone = self._entries.pop(key, None)
-        if gone is not None:
-            self._actions -= len(gone.commit.actions)
 
     def create(self, table: OpenTable, version: int, data: bytes) -> bool:
         """Create a version. Returns False if another commit has it, or if the version before was replaced.

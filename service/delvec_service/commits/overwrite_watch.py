@@ -8,12 +8,13 @@ detected and reported, and what was read before can be dropped. A thread does th
 import json
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
+
+from cachetools import LRUCache
 
 from delvec_kernel.actions.actions import CommitInfo
 from delvec_kernel.errors import CommitOverwritten, DelvecError, MissingLogFile, ServiceUnavailable
@@ -66,7 +67,7 @@ class _Watch:
 
     objects: ObjectStore
     name: str
-    commits: OrderedDict[int, _Watched] = field(default_factory=OrderedDict)
+    commits: dict[int, _Watched] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
     suspected: bool = False
 
@@ -109,8 +110,8 @@ class OverwriteWatch:
         self._worker = BackgroundWorker("delvec-own-commits", self._run)
         self._lock = threading.Lock()
         self._watches: dict[str, _Watch] = {}
-        self._found: dict[str, OrderedDict[tuple[int, str], Overwritten]] = {}
-        self._lost: OrderedDict[tuple[str, str], Overwritten] = OrderedDict()
+        self._found: dict[str, LRUCache[tuple[int, str], Overwritten]] = {}
+        self._lost: LRUCache[tuple[str, str], Overwritten] = LRUCache(_LOST)
         loader.when_replaced(self.suspect)
         loader.when_grown(self._drop_checksums)
 
@@ -136,7 +137,8 @@ class OverwriteWatch:
         Raises:
             CommitOverwritten: it was committed; another commit is in its place.
         """
-        found = self._lost.get((objects.location, key))
+        with self._lock:
+            found = self._lost.get((objects.location, key))
         if found is None:
             version = self.version_of(objects.location, key)
             if version is None or version > newest:
@@ -331,13 +333,9 @@ class OverwriteWatch:
         again = self._committed_again(objects, table, found)
         keys = [key for key in keys or (found.key,) if key not in again]
         with self._lock:
-            events = self._found.setdefault(objects.location, OrderedDict())
+            events = self._found.setdefault(objects.location, LRUCache(_EVENTS))
             news = events.setdefault((found.version, found.key), found) is found
-            if len(events) > _EVENTS:
-                events.popitem(last=False)
             self._lost.update({(objects.location, key): found for key in keys})
-            while len(self._lost) > _LOST:
-                self._lost.popitem(last=False)
         with suppress(ServiceUnavailable):
             news = self._store.note(id_, found)
             for key in keys if news else ():

@@ -3,10 +3,9 @@
 Tested in `tests/integration/service/test_dashboard.py`.
 """
 
-import itertools
 import time
 import uuid
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -49,16 +48,13 @@ class Tasks:
     """The tasks of a process; everything runs on the event loop."""
 
     def __init__(self) -> None:
-        self._numbers = itertools.count()
-        self._tasks: OrderedDict[int, Task] = OrderedDict()
+        self._tasks: deque[Task] = deque(maxlen=_MOST)
 
     @contextmanager
     def running(self, table: str, label: str) -> Iterator[Task]:
         """List a task while the block runs, and for ten minutes afterwards."""
-        number, task = next(self._numbers), Task(table, label, _now())
-        self._tasks[number] = task
-        if len(self._tasks) > _MOST:
-            self._tasks.popitem(last=False)
+        task = Task(table, label, _now())
+        self._tasks.append(task)
         task.state = "running"
         try:
             yield task
@@ -75,7 +71,7 @@ class Tasks:
             reports: what engines reported, as in ``…/maintenance-tasks``: of tasks of this process, and of others.
         """
         after = _now() - int(_SHOWN_SECONDS * 1000)
-        found = [task for task in self._tasks.values() if task.table == table]
+        found = [task for task in self._tasks if task.table == table]
         for report in reports:
             own = next((task for task in found if report["id"].startswith(f"{task.id}.")), None)
             if own is None:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
+from cachetools import LRUCache
+
 from delvec_kernel.actions.actions import CommitInfo
 from delvec_kernel.errors import BadRequest, CorruptLog, MissingLogFile
 from delvec_kernel.file_index.segment import SegmentsLost
@@ -76,9 +78,9 @@ class _Young:
     """Recently changed commits that may change again, of a table on local disk; guarded by the table's lock."""
 
     def __init__(self) -> None:
-        self._files: OrderedDict[int, tuple[ListedFile, float]] = OrderedDict()
+        self._files: dict[int, tuple[ListedFile, float]] = {}
         self._foreign: set[int] = set()
-        self._created: OrderedDict[int, int] = OrderedDict()
+        self._created: LRUCache[int, int] = LRUCache(_CREATED)
         self._all_at = 0.0
 
     def __bool__(self) -> bool:
@@ -87,8 +89,6 @@ class _Young:
     def created(self, version: int, size: int) -> None:
         """Record one of our commits, which appeared as a whole, with its size."""
         self._created[version] = size
-        while len(self._created) > _CREATED:
-            self._created.popitem(last=False)
 
     def add(self, files: Mapping[int, ListedFile], commits: Sequence[Commit]) -> None:
         """Record commits that were read. Delvec's own appear as a whole, unless they are copied."""
@@ -234,7 +234,7 @@ class SnapshotLoader:
         self._replaced: Callable[[ObjectStore, str], None] = lambda *_: None
         self._grown: Callable[[ObjectStore, str, int], None] = lambda *_: None
         self._backlog = StatisticsBacklog()
-        self._unread: OrderedDict[str, None] = OrderedDict()
+        self._unread: LRUCache[str, bool] = LRUCache(_MOST_UNREAD)
         self._writer = (
             None if store is None else SnapshotWriter(store, max_stored_bytes, self.discard, self.lost)
         )
@@ -496,9 +496,7 @@ class SnapshotLoader:
         """Have a table's statistics read with its checkpoint if it is the checkpoint that could not be read later."""
         if any(segment.lacks_statistics for segment in snapshot.live.segments):
             with self._lock:
-                self._unread[snapshot.location] = None
-                while len(self._unread) > _MOST_UNREAD:
-                    self._unread.popitem(last=False)
+                self._unread[snapshot.location] = True
 
     def _replayed(self, reader: LogReader, listing: LogListing, version: int | None = None) -> _Held:
         try:

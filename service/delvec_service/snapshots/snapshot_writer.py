@@ -8,12 +8,12 @@ import ctypes
 import threading
 import time
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
+from cachetools import LRUCache
 
 from delvec_kernel.errors import ServiceUnavailable
 from delvec_kernel.file_index.deferred_statistics import DeferredStatistics
@@ -94,7 +94,7 @@ class SnapshotWriter:
         self._delay = delay
         self._worker = BackgroundWorker("delvec-snapshots", self._run, share=_SHARE)
         self._lock = threading.Lock()
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._known: LRUCache[str, _Known] = LRUCache(_TABLES)
         self._deadline: float | None = None
         self._quiet_until = 0.0
         self._complained = False
@@ -247,11 +247,7 @@ class SnapshotWriter:
     # --- both ---------------------------------------------------------------------------------------------
 
     def _of(self, location: str) -> _Known:
-        known = self._known.setdefault(location, _Known())
-        self._known.move_to_end(location)
-        if len(self._known) > _TABLES:
-            self._known.popitem(last=False)
-        return known
+        return self._known.setdefault(location, _Known())
 
     def _failed(self, error: ServiceUnavailable) -> None:
         if not self._complained:

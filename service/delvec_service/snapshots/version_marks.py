@@ -5,9 +5,11 @@ times there are often whole seconds. It is returned with a plan and comes back w
 """
 
 import hashlib
-from collections import OrderedDict
+import threading
 from collections.abc import Collection, Mapping
 from typing import Final
+
+from cachetools import LRUCache
 
 from delvec_kernel.errors import CommitOverwritten
 from delvec_kernel.log.log_segment import ListedFile, commit_name
@@ -42,7 +44,8 @@ class VersionMarks:
 
     def __init__(self, loader: SnapshotLoader) -> None:
         self._loader = loader
-        self._forgotten: OrderedDict[tuple[str, int, str], None] = OrderedDict()
+        self._lock = threading.Lock()
+        self._forgotten: LRUCache[tuple[str, int, str], bool] = LRUCache(_REMEMBERED)
 
     def now(self, table: OpenTable, snapshot: Snapshot, versions: Collection[int]) -> Mapping[int, str]:
         """Return the current marks of versions whose commits exist.
@@ -70,9 +73,8 @@ class VersionMarks:
         if key not in self._forgotten:
             # Versions after it may have been loaded by way of the one that is gone.
             self._loader.forget(table.location)
-            self._forgotten[key] = None
-            while len(self._forgotten) > _REMEMBERED:
-                self._forgotten.popitem(last=False)
+            with self._lock:
+                self._forgotten[key] = True
         return CommitOverwritten(
             f"Version {version} of table '{table.name}' has changed since it was read: another commit has replaced "
             "it, from a writer that does not create versions atomically, or from a backup. Nothing was committed. "

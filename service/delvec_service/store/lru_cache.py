@@ -1,9 +1,11 @@
-"""A cache in memory that evicts the least recently used entries beyond a total weight."""
+"""The LRU cache of cachetools with a lock, and with a weight for each value."""
 
 import threading
-from collections import OrderedDict
 from collections.abc import Collection, Hashable
+from operator import itemgetter
 from typing import Generic, TypeVar
+
+from cachetools import LRUCache
 
 __all__ = ["LruCache"]
 
@@ -19,35 +21,26 @@ class LruCache(Generic[_Key, _Value]):
     """
 
     def __init__(self, max_weight: int) -> None:
-        self._max_weight = max_weight
         self._lock = threading.Lock()
-        self._held: OrderedDict[_Key, tuple[_Value, int]] = OrderedDict()
-        self._weight = 0
+        self._entries: LRUCache[_Key, tuple[_Value, int]] = LRUCache(max_weight, getsizeof=itemgetter(1))
 
     @property
     def weight(self) -> int:
         """The weight of all cached values."""
-        return self._weight
+        return int(self._entries.currsize)
 
     def get(self, key: _Key) -> _Value | None:
         """Return a value, or None."""
         with self._lock:
-            found = self._held.get(key)
-            if found is None:
-                return None
-            self._held.move_to_end(key)
-            return found[0]
+            entry = self._entries.get(key)
+        return None if entry is None else entry[0]
 
     def put(self, key: _Key, value: _Value, weight: int) -> None:
         """Add a value or replace an older one, unless it is heavier than the limit."""
         with self._lock:
-            self._remove(key)
-            if weight > self._max_weight:
-                return
-            self._held[key] = value, weight
-            self._weight += weight
-            while self._weight > self._max_weight:
-                self._remove(next(iter(self._held)))
+            self._entries.pop(key, None)
+            if weight <= self._entries.maxsize:
+                self._entries[key] = value, weight
 
     def discard(self, keys: Collection[_Key], *, wait: bool = True) -> bool:
         """Evict the values of some keys, as far as they are there.
@@ -62,12 +55,7 @@ class LruCache(Generic[_Key, _Value]):
             return False
         try:
             for key in keys:
-                self._remove(key)
+                self._entries.pop(key, None)
         finally:
             self._lock.release()
         return True
-
-    def _remove(self, key: _Key) -> None:
-        gone = self._held.pop(key, None)
-        if gone is not None:
-            self._weight -= gone[1]
