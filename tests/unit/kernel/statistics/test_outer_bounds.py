@@ -109,8 +109,9 @@ WIDE = Context(prec=60)
 
 def decimals(precision, scale):
     numbers = st.integers(-(10**precision) + 1, 10**precision - 1)
-    near = st.integers(-(10**15), 10**15).map(lambda n: 2**53 + n).filter(lambda n: abs(n) < 10**precision)
-    return (numbers | near).map(lambda number: Decimal(number).scaleb(-scale, WIDE))
+    if precision > 16:  # a double holds each number of fewer digits
+        numbers |= st.integers(2**53 - 10**15, 2**53 + 10**15)
+    return numbers.map(lambda number: Decimal(number).scaleb(-scale, WIDE))
 
 
 _LONGS = st.integers(-(2**63), 2**63 - 1) | st.integers(2**53 - 4, 2**53 + 4) | st.just(-(2**63))
