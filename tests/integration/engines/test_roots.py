@@ -195,7 +195,7 @@ def test_tasks_check_what_they_open(lake):
         with pytest.raises((LocationNotAllowed, CorruptTable), match=r"outside|symbolic link"):
             list(read_slices(read, [FileSlice(path, 0, None, {}, descriptor, None)]))
     with pytest.raises(RuntimeError, match="LocationNotAllowed"):
-        VectorSource(location, "people", 1, {1: (own, vector)}, roots).deleted_rows(1)
+        VectorSource(location, "people", 1, {1: (own, vector, None)}, roots).deleted_rows(1)
 
 
 @pytest.mark.parametrize("engine", ["duckdb", pytest.param("spark", marks=pytest.mark.spark)])
