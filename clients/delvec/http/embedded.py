@@ -1,6 +1,8 @@
 """The embedded service: ``connect()`` without a URL runs the service in this process.
 
 Only this module of the client imports the service, and only to run it.
+
+Tested in `tests/integration/client/test_connection.py`.
 """
 
 import os
