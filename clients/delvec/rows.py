@@ -241,7 +241,8 @@ class Rows:
             )
         known = pc.all(self._known_by_log(), min_count=0).as_py()
         num_rows = _live_rows(self._scan) if known else None
-        return to_df(self._scan, self._columns, self._predicate, num_rows)
+        with self._reading():
+            return to_df(self._scan, self._columns, self._predicate, num_rows)
 
 
 def _live_rows(scan: Scan) -> int:

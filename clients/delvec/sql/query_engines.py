@@ -19,9 +19,12 @@ from delvec.engines.duckdb.relation import relation
 from delvec.engines.duckdb.statements import damage
 from delvec.engines.internal_names import INTERNAL
 from delvec.engines.interrupts import interruptible
+from delvec.failed_reads import reporting
+from delvec.http.service_client import ServiceClient
 from delvec.scan import Scan
 from delvec.sql.queries import Query, Total
 from delvec.sql.tokens import TableName
+from delvec.table import DeltaTable
 from delvec_kernel.errors import (
     DelvecError,
     EngineUnavailable,
@@ -66,11 +69,16 @@ def query_duckdb(lake: Catalog, query: Query) -> pa.Table:
     with duckdb.connect(":memory:", config=_CONFIG) as database:
         database.execute("SET TimeZone = 'UTC'")
         scans: list[Scan] = []
+        services: list[ServiceClient] = []
 
         def view(table: TableName, condition: str | None) -> str:
-            scans.append(_planned(lake, table, condition))
+            source = lake.table(table.name)
+            scan = _planned(source, table, condition)
+            scans.append(scan)
+            services.append(source._service)  # noqa: SLF001 - of this package
             name = f"{INTERNAL('view')}_{len(scans)}"
-            relation(scans[-1], None, database, shields_text=shields_text).create_view(name)
+            with reporting(services[-1], scan.table_id):
+                relation(scan, None, database, shields_text=shields_text).create_view(name)
             return name
 
         try:
@@ -79,7 +87,12 @@ def query_duckdb(lake: Catalog, query: Query) -> pa.Table:
             with interruptible():
                 return database.sql(text).to_arrow_table()
         except (duckdb.Error, pa.ArrowException, OSError) as error:
-            raise _explained(error, scans, query.text) from error
+            for scan, service in zip(scans, services, strict=True):
+                with reporting(service, scan.table_id):
+                    damaged = damage(error, scan)
+                    if damaged is not None:
+                        raise damaged from error
+            raise _explained(error, query.text) from error
 
 
 def _spelled(name: str, scans: Sequence[Scan]) -> str:
@@ -140,11 +153,8 @@ def _default_name(total: Total) -> str:
     return f'{total.kind}("{total.column}")' if is_keyword else f"{total.kind}({total.column})"
 
 
-def _explained(error: Exception, scans: list[Scan], query: str) -> DelvecError:
-    found = next(filter(None, (damage(error, scan) for scan in scans)), None)
+def _explained(error: Exception, query: str) -> DelvecError:
     reason = str(error).partition("\n")[0]
-    if found is not None:
-        return found
     if isinstance(error, duckdb.OutOfMemoryException):
         return EngineUnavailable(f"DuckDB ran out of memory on the query: {reason}; use Spark.")
     if isinstance(error, OSError | duckdb.IOException):
@@ -179,8 +189,7 @@ def _is_word(token: Token, word: str) -> bool:
     return token.token_type != TokenType.STRING and token.text.lower() == word.lower()
 
 
-def _planned(lake: Catalog, table: TableName, condition: str | None) -> Scan:
-    source = lake.table(table.name)
+def _planned(source: DeltaTable, table: TableName, condition: str | None) -> Scan:
     if condition is not None:
         try:
             scan, parsed = source.plan(None, condition, table.version, table.timestamp)

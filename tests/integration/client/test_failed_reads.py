@@ -1,6 +1,7 @@
 """Files that a client could not read show in the table's health, though the service's own sample missed them."""
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import delvec
@@ -38,6 +39,21 @@ def test_a_file_that_cannot_be_read_shows_in_the_health(table, read):
 
     health = table.health()
     assert (health["score"], [one["action"] for one in health["recommendations"]]) == (0, ["CHECK"])
+
+
+def test_a_file_that_a_query_cannot_read_shows_in_the_health(lake, table):
+    with pytest.raises(delvec.MissingDataFile):
+        lake.sql(f"SELECT sum(id) FROM delta.`{table.location}`")
+    assert table.health()["score"] == 0
+
+
+def test_a_file_that_ends_a_query_shows_in_the_health(lake, table, tmp_path):
+    """Its schema is that of the table, so the query begins."""
+    path = next((tmp_path / "t").rglob("part=b/*.parquet"))
+    pq.write_table(pa.table({"id": pa.array([1 << 63], pa.uint64())}), path)
+    with pytest.raises(delvec.CorruptTable, match="cannot hold"):
+        lake.sql(f"SELECT sum(id) FROM delta.`{table.location}` WHERE part = 'b'")
+    assert table.health()["score"] == 0
 
 
 def test_a_report_that_fails_does_not_hide_the_error(table, monkeypatch):
