@@ -1,8 +1,12 @@
 """Every type of a file under every type of a table: what Spark's reader answers, and what Delvec does."""
 
+import json
+
+import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake.transaction import AddAction
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
@@ -16,6 +20,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
+ROWS = [(1, "a\N{LATIN SMALL LETTER E WITH ACUTE}"), (2, "b"), (3, None), (4, "")]
+"""Text that the file has as bytes without annotation, as Impala writes it."""
 _SPARK = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
 _COLUMNS = "v {0}, s struct<v: {0}>, a array<{0}>, m map<string, {0}>"
 
@@ -85,3 +91,47 @@ def test_spark_reads_the_same_shapes(delta_spark, tmp_path):
         else:
             found[name] = rows.cast(pa.schema(shape.table)).to_pylist()
     assert found == {name: shape.rows for name, shape in SHAPES.items()}
+
+
+@pytest.fixture
+def table_of_bytes(delta_spark, tmp_path, lake):
+    """A table of delta-spark with a row and a file of another writer, in a session that runs small commands in the driver."""
+    location = tmp_path / "t"
+    delta_spark.sql(f"CREATE TABLE delta.`{location}` (id BIGINT, s STRING) USING delta")
+    delta_spark.sql(f"INSERT INTO delta.`{location}` VALUES (0, 'first')")
+    texts = [None if text is None else text.encode() for _, text in ROWS]
+    pq.write_table(
+        pa.table({"id": [row[0] for row in ROWS], "s": texts}), location / "b.parquet", store_schema=False
+    )
+    size = (location / "b.parquet").stat().st_size
+    table = deltalake.DeltaTable(location)
+    add = AddAction("b.parquet", size, {}, 1_700_000_000_000, True, json.dumps({"numRecords": len(ROWS)}))
+    table.create_write_transaction([add], "append", table.schema())
+    session = delta_spark.newSession()
+    session.conf.set("spark.delvec.localExecution.enabled", "true")
+    return lake.table(location, engine=session)
+
+
+def _merge(table):
+    source = pa.table({"id": [2, 9], "s": ["b", "c"]})
+    merge = table.merge(source, "t.s = n.s", source_alias="n", target_alias="t")
+    merge.when_matched_update(set={"s": "concat(t.s, 'x')"}).when_not_matched_insert_all().execute()
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda table: table.update(set={"s": "upper(s)"}, predicate="s = 'b'"), {2: "B"}),
+        (lambda table: table.delete("s > 'a'"), {0: ..., 1: ..., 2: ...}),
+        (_merge, {2: "bx", 9: "c"}),
+        (lambda table: table.optimize(rewrite="always"), {}),
+    ],
+    ids=["UPDATE", "DELETE", "MERGE", "OPTIMIZE"],
+)
+def test_delta_spark_reads_what_commands_in_the_driver_make_of_bytes(
+    delta_spark, table_of_bytes, tmp_path, change, expected
+):
+    change(table_of_bytes)
+    rows = {id_: text for id_, text in ({0: "first"} | dict(ROWS) | expected).items() if text is not ...}
+    assert dict(map(tuple, delta_spark.read.format("delta").load(str(tmp_path / "t")).collect())) == rows
+    assert dict(map(tuple, table_of_bytes.to_df().collect())) == rows

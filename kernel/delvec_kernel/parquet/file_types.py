@@ -28,7 +28,9 @@ __all__ = [
     "UnsupportedFileType",
     "check_file",
     "holds",
+    "may_exceed",
     "naming",
+    "type_name",
 ]
 
 Naming = Literal["name", "physical-name", "id"]
@@ -36,6 +38,7 @@ Naming = Literal["name", "physical-name", "id"]
 
 _TEXTS: Final = frozenset({"none", "string", "enum", "json", "bson"})
 _BITS: Final = {"int32": 32, "int64": 64}
+_TABLE_BITS: Final = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 20}
 """Digits before the point that Spark demands of a decimal which integers of so many bits are widened to."""
 _MAX_PRECISION: Final = 38
@@ -66,7 +69,7 @@ def naming(mode: str) -> Naming:
 def holds(stored: FileField, data_type: DataType) -> bool:
     """Whether every value of a file's field, which is no group, is exactly a value of the table's type.
 
-    Values of wider integers may turn out not to fit; then reading them is an error.
+    Values of wider integers may turn out not to fit, see :func:`may_exceed`; then reading them is an error.
     """
     if data_type == PrimitiveType("void"):
         return True
@@ -80,6 +83,15 @@ def holds(stored: FileField, data_type: DataType) -> bool:
         return stored.physical == "binary"
     check = _CHECKS.get(data_type.name)
     return check is not None and check(stored)
+
+
+def may_exceed(stored: FileField, data_type: DataType) -> bool:
+    """Whether an integer of a file's field may be too large or too small for the table's integers."""
+    most = _TABLE_BITS.get(data_type.name, 0) if isinstance(data_type, PrimitiveType) else 0
+    bits = stored.kind.bits or _BITS.get(stored.physical, 0)
+    if not most or stored.kind.name not in {"integer", "unsigned"}:
+        return False
+    return bits > most or (bits == most and stored.kind.name == "unsigned")
 
 
 def _holds_integer(stored: FileField, bits: int) -> bool:

@@ -34,7 +34,13 @@ class SchemaReader:
         self._recent: deque[tuple[bytes, bool, FileSchema]] = deque(maxlen=_MOST_KNOWN)
 
     def read(
-        self, location: str, path: str, size: int, *, allowed: Allowed | None = None
+        self,
+        location: str,
+        path: str,
+        size: int,
+        *,
+        allowed: Allowed | None = None,
+        keep_end: Callable[[bytes], None] | None = None,
     ) -> FileSchema | None:
         """Return a file's schema; None if the file is not Parquet.
 
@@ -43,6 +49,7 @@ class SchemaReader:
             path: as in the log.
             size: in bytes, as in the log; that of local files is looked up.
             allowed: where files may lie.
+            keep_end: gets the end of a file in an object store, as far as it was read.
 
         Raises:
             FileNotFoundError: the file does not exist.
@@ -55,6 +62,8 @@ class SchemaReader:
             if place.local is not None:
                 return self._of_descriptor(local_files.open_file(place.path, place.check), path)
             tail = bytes(read_range(place, max(0, size - _TAIL), size))
+            if keep_end is not None and len(tail) == min(size, _TAIL):
+                keep_end(tail)
             return self._schema(_Tail(place, tail, size).read, size, path)
 
     def read_local(self, file: str, path: str) -> FileSchema | None:

@@ -12,7 +12,14 @@ from typing import Final
 from delvec.engines.duckdb.lookup import FILENAME, quoted, string_literal
 from delvec.engines.duckdb.variant_footers import BINARIES, VARIANT_IN_FILE, copy_name, variant_value
 from delvec_kernel.parquet.file_schema import FileField, FileSchema
-from delvec_kernel.parquet.file_types import Naming, StoredFields, UnsupportedFileType, check_file
+from delvec_kernel.parquet.file_types import (
+    Naming,
+    StoredFields,
+    UnsupportedFileType,
+    check_file,
+    may_exceed,
+    type_name,
+)
 from delvec_kernel.schema.types import (
     ArrayType,
     DataType,
@@ -24,9 +31,10 @@ from delvec_kernel.schema.types import (
     StructType,
 )
 
-__all__ = ["NOT_TEXT", "TYPES", "FileColumn", "columns_in", "mapping", "sql_type", "whole"]
+__all__ = ["BEYOND_TYPE", "NOT_TEXT", "TYPES", "FileColumn", "columns_in", "mapping", "sql_type", "whole"]
 
 NOT_TEXT: Final = "delvec: bytes that are not text are in column "
+BEYOND_TYPE: Final = "delvec: a number beyond the type of the table is in column "
 _VARIANT: Final = PrimitiveType("variant")
 
 TYPES: Final = {
@@ -69,7 +77,7 @@ class FileColumn:
     @property
     def may_fail(self) -> bool:
         """Whether the value has a check, so that DuckDB allows no reference to its alias in the same SELECT."""
-        return NOT_TEXT in self.value
+        return NOT_TEXT in self.value or BEYOND_TYPE in self.value
 
 
 def columns_in(file: FileSchema | None, columns: Sequence[StructField], by: Naming) -> tuple[FileColumn, ...]:
@@ -322,10 +330,17 @@ def _leaf(kind: DataType, stored: FileField | None, path: str) -> _Part:
         annotation == "decimal" or (annotation == "unsigned" and stored.kind.bits >= _WIDE)
     ):
         raise UnsupportedFileType(path, f"its {stored} is annotated in a form that DuckDB does not know")
+    if may_exceed(stored, kind):
+        wide = "BIGINT" if stored.physical == "int32" else "UBIGINT"
+        return _Part(wide, _narrowed(kind, stored, path))
     if name == "void":
         return _Part("VARCHAR", lambda *_: f"CAST(NULL AS {read})")
     if name in {"string", "binary"}:
         return _text(name, stored, path)
+    return _number_or_time(name, read, stored)
+
+
+def _number_or_time(name: str, read: str, stored: FileField) -> _Part:
     if name in {"date", "timestamp_ntz"} and stored.physical == "int32" and not stored.converted:
         return _Part("INTEGER", lambda value, *_: f"CAST(make_date({value}) AS {read})")
     if name in {"timestamp", "timestamp_ntz"} and stored.physical != "int32":
@@ -352,6 +367,19 @@ def _decoded(path: str) -> _Convert:
     def convert(value: str, _copy: str, _depth: int) -> str:
         failed = f"CASE WHEN {value} IS NOT NULL THEN error({message} || f.{FILENAME}) END"
         return f"coalesce(TRY(decode({value})), {failed})"
+
+    return convert
+
+
+def _narrowed(kind: DataType, stored: FileField, path: str) -> _Convert:
+    """Return what makes the table's integer of a wider one."""
+    start = string_literal(f"{BEYOND_TYPE}'{path}' of ")
+    end = string_literal(f"; it has {stored}, and the table {type_name(kind)}, which cannot hold ")
+    narrow = sql_type(kind, mapped=False)
+
+    def convert(value: str, _copy: str, _depth: int) -> str:
+        failed = f"CASE WHEN {value} IS NOT NULL THEN error({start} || f.{FILENAME} || {end} || {value}) END"
+        return f"coalesce(TRY_CAST({value} AS {narrow}), {failed})"
 
     return convert
 

@@ -16,11 +16,13 @@ import duckdb
 import pyarrow as pa
 
 from delvec.engines.calendar import holds_times, is_legacy, may_ask_for_early, shows_early
+from delvec.engines.data_file import DataFile
 from delvec.engines.duckdb.assignment import FAILED
 from delvec.engines.duckdb.data_files import PROTOCOL, as_pattern, file_list, file_names, is_remote
-from delvec.engines.duckdb.file_columns import NOT_TEXT
+from delvec.engines.duckdb.file_columns import BEYOND_TYPE, NOT_TEXT
 from delvec.engines.duckdb.scan import LOOKUP, ScanSource
 from delvec.engines.duckdb.variant_footers import INCOMPLETE
+from delvec.engines.file_schemas import mismatch
 from delvec.engines.interrupts import interruptible
 from delvec.scan import Scan, missing_data_file
 from delvec_kernel.errors import (
@@ -35,6 +37,7 @@ from delvec_kernel.errors import (
 )
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.locations import resolve
+from delvec_kernel.parquet.file_types import FileTypeMismatch
 from delvec_kernel.schema.types import DataType
 from delvec_kernel.storage import files as storage
 
@@ -338,7 +341,12 @@ def damage(error: Exception, scan: Scan) -> DelvecError | None:
     """Return the error about a missing or damaged file of a scan; None if DuckDB's error has another cause."""
     text = str(error)
     where = f"table '{scan.name}' (version {scan.version})"
-    refused = _of_storage(text, scan) or _incomplete(text, scan) or _not_text(text, scan, None, where)
+    refused = (
+        _of_storage(text, scan)
+        or _incomplete(text, scan)
+        or _not_text(text, scan, None, where)
+        or _beyond_type(text, scan, None)
+    )
     if refused is not None:
         return refused
     source = _whole_scan(scan)
@@ -374,6 +382,7 @@ def _translated(
         or _incomplete(text, scan)
         or _refused(text, where, facts)
         or _not_text(text, scan, source, where)
+        or _beyond_type(text, scan, source)
         or (_damaged_file(text, scan, source, where) if source is not None else None)
     )
     if known is not None:
@@ -470,6 +479,16 @@ def _not_text(text: str, scan: Scan, source: ScanSource | None, where: str) -> D
         **facts,
         file=path,
     )
+
+
+def _beyond_type(text: str, scan: Scan, source: ScanSource | None) -> DelvecError | None:
+    """Return the error about a number that is too large for its column; None for other errors."""
+    if BEYOND_TYPE not in text:
+        return None
+    column, _, rest = text.partition(BEYOND_TYPE)[2].removeprefix("'").partition("' of ")
+    reason = rest.partition("; ")[2].partition("\n")[0]
+    path = _named(text, scan, source or _whole_scan(scan))
+    return mismatch(DataFile.of(scan, str(path)), FileTypeMismatch(column, reason))
 
 
 def _named(text: str, scan: Scan, source: ScanSource) -> str | None:

@@ -69,6 +69,7 @@ _OTHER_PYTHON: Final = re.compile(
 _NO_FILE_SYSTEM: Final = re.compile(
     r'No FileSystem for scheme "?([\w+.-]+)|Class \S+\.fs\.(?:\w+\.)*(\w+FileSystem\w*) not found'
 )
+_URL: Final = re.compile(r"[a-z][a-z0-9+.-]*:/", re.IGNORECASE)
 _LOST_ROWS: Final = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 _HINT: Final = re.compile(r"\. (?=Use |Correct |If |To )")
 
@@ -86,10 +87,13 @@ def of_scan(scan: Scan, predicate: Predicate | None = None) -> Iterator[None]:
     """
     try:
         yield
+    except DelvecError as error:
+        _use_path_in_log(error, scan)
+        raise
     except Exception as error:
         if not _is_sparks(error):
             raise
-        known = _known(str(error)) or _translated(str(error), scan, predicate)
+        known = _of_task(str(error), scan) or _translated(str(error), scan, predicate)
         if known is None:
             raise
         raise known from error
@@ -107,11 +111,14 @@ def of_change(scan: Scan) -> Iterator[None]:
     """
     try:
         yield
+    except DelvecError as error:
+        _use_path_in_log(error, scan)
+        raise
     except Exception as error:
         if not _is_sparks(error):
             raise
         text = str(error)
-        known = _known(text) or _translated(text, scan, None) or _of_value(text, scan)
+        known = _of_task(text, scan) or _translated(text, scan, None) or _of_value(text, scan)
         if known is None:
             raise
         raise known from error
@@ -174,6 +181,22 @@ def named_in(text: str) -> DelvecError | None:
 
 def _known(text: str) -> DelvecError | None:
     return named_in(text) or _of_python(text)
+
+
+def _of_task(text: str, scan: Scan) -> DelvecError | None:
+    error = _known(text)
+    if error is not None:
+        _use_path_in_log(error, scan)
+    return error
+
+
+def _use_path_in_log(error: DelvecError, scan: Scan) -> None:
+    """Let an error name its file as the log does; Spark's expressions know only Spark's URL."""
+    url = error.details.get("file")
+    if isinstance(url, str) and _URL.match(url):
+        path = _path_in_log(scan, url)
+        error.message = error.message.replace(url, path)
+        error.details["file"] = path
 
 
 def _of_python(text: str) -> DelvecError | None:

@@ -12,54 +12,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-import pyarrow as pa
-
-from delvec.engines.file_schemas import check_file_types, file_schemas
 from delvec.engines.internal_names import INTERNAL
-from delvec.scan import Scan
 from delvec_kernel.parquet.file_schema import FileField, FileSchema
 from delvec_kernel.schema.types import ArrayType, DataType, MapType, StructField, StructType
 
-__all__ = ["maps_by_id", "named_as_in", "named_as_in_files"]
+__all__ = ["named_as_in"]
 
 _PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
 _ABSENT: Final = INTERNAL("absent") + "_"
-
-
-def maps_by_id(scan: Scan) -> bool:
-    """Whether the table maps columns by field id."""
-    return scan.configuration.get("delta.columnMapping.mode", "none").lower() == "id"
-
-
-def named_as_in_files(scan: Scan, stored: StructType) -> list[tuple[Scan, StructType]]:
-    """Split a scan by the names that its files have for the columns; one part if they are not mapped by id.
-
-    Args:
-        scan: not empty.
-        stored: the columns that files hold.
-
-    Returns:
-        Parts of the scan, each with the columns under their names in its files.
-
-    Raises:
-        CorruptTable: or a subclass: a footer cannot be read, or a file has no field ids.
-        StorageError: storage did not answer.
-    """
-    if not maps_by_id(scan) or not stored.fields:
-        return [(scan, stored)]
-    parts: dict[str, tuple[StructType, list[bool]]] = {}
-    check_file_types(scan, stored.fields)
-    schemas = file_schemas(scan)
-    # One lookup per distinct schema: files of a table rarely differ in more than two ways.
-    known: dict[int, str] = {}
-    for position, schema in enumerate(schemas):
-        key = known.get(id(schema))
-        if key is None:
-            named = named_as_in(schema or (), stored)
-            key = known[id(schema)] = str(named.to_json())
-            parts.setdefault(key, (named, [False] * len(schemas)))
-        parts[key][1][position] = True
-    return [(scan.filter(pa.array(mask)), named) for named, mask in parts.values()]
 
 
 def named_as_in(file: FileSchema, stored: StructType) -> StructType:

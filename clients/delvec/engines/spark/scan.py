@@ -32,7 +32,7 @@ from delvec.engines.spark.dv_filter import (
     is_live,
     is_live_in_task,
 )
-from delvec.engines.spark.field_ids import named_as_in_files
+from delvec.engines.spark.file_columns import FileColumn, parts_of
 from delvec.engines.spark.file_values import (
     FILE,
     SUBQUERY_LIMIT,
@@ -44,6 +44,7 @@ from delvec.engines.spark.file_values import (
 )
 from delvec.engines.spark.manifest import ManifestStore, file_numbers, hadoop_path
 from delvec.engines.spark.session import is_remote
+from delvec.engines.spark.stored_schemas import stored_schemas
 from delvec.scan import Scan
 from delvec_kernel.errors import UnsupportedTable
 from delvec_kernel.schema.column_paths import backticked
@@ -196,31 +197,37 @@ class ScanFrames:
         self._check_session(scan)
         partition = _partition_names(scan) | occurrence_columns(scan)
         stored = StructType(tuple(item for item in schema.fields if item.name not in partition))
-        parts = named_as_in_files(scan, stored)
+        schemas = stored_schemas(self.spark, scan) if stored.fields else [None] * len(scan)
+        parts = parts_of(scan, stored, schemas)
         if len(parts) == 1:
-            return self._by_name(scan, parts[0][1].fields, numbers, located=located)
+            return self._alike(scan, parts[0].columns, numbers, located=located)
         by_path = dict(zip(scan.files["path"].to_pylist(), numbers, strict=True))
         frames = [
-            self._by_name(
-                part,
-                named.fields,
-                [by_path[path] for path in part.files["path"].to_pylist()],
+            self._alike(
+                part.scan,
+                part.columns,
+                [by_path[path] for path in part.scan.files["path"].to_pylist()],
                 located=located,
             )
-            for part, named in parts
+            for part in parts
         ]
         return reduce(lambda left, right: left.union(right), frames)
 
-    def _by_name(
-        self, scan: Scan, stored: Sequence[StructField], numbers: list[int], *, located: bool
+    def _alike(
+        self, scan: Scan, stored: Sequence[FileColumn], numbers: list[int], *, located: bool
     ) -> DataFrame:
+        """Return the physical rows of files whose columns are read alike."""
         mode = "none" if _mapping(scan) == "none" else "name"
         frame = (
             self.spark.read.schema(
                 T.StructType.fromJson(
                     {
                         "type": "struct",
-                        "fields": [_physical(item, mode) for item in stored if item.type != _VOID],
+                        "fields": [
+                            _physical(replace(each.item, type=each.read), mode)
+                            for each in stored
+                            if each.item.type != _VOID
+                        ],
                     }
                 )
             )
@@ -230,10 +237,11 @@ class ScanFrames:
             .option("ignoreCorruptFiles", "false")
             .parquet(self._manifests.write(scan, numbers))
         )
-        columns: list[Column | str] = [_as_logical(item, mode) for item in stored]
-        if located:
-            # metadataColumn(), because a table may have a column named _metadata.
-            metadata = frame.metadataColumn("_metadata")
+        converts = any(each.convert is not None for each in stored)
+        # metadataColumn(), because a table may have a column named _metadata.
+        metadata = frame.metadataColumn("_metadata") if located or converts else None
+        columns = [_as_logical(each, mode, metadata) for each in stored]
+        if located and metadata is not None:
             columns.append(F.unix_millis(metadata["file_modification_time"]).cast("int").alias(FILE))
             columns.append(metadata["row_index"].alias(ROW))
         return frame.select(*columns)
@@ -498,11 +506,15 @@ def _mapped_type(kind: DataType, field: Any) -> Any:
     return "integer" if kind == _VOID else kind.to_json()
 
 
-def _as_logical(item: StructField, mode: str) -> Column | str:
-    """Return the stored column under its logical name; a positional cast renames nested fields."""
+def _as_logical(column: FileColumn, mode: str, metadata: Column | None) -> Column | str:
+    """Return the stored column as the table's; a positional cast renames nested fields."""
+    item = column.item
     if item.type == _VOID:
         return F.lit(None).alias(item.name)
     stored = item.name if mode == "none" else item.physical_name
+    if column.convert is not None and metadata is not None:
+        value = column.convert(_column(stored), metadata["file_path"])
+        return value.cast(_spark_type(item.type)).alias(item.name)
     if _physical(item, mode)["type"] != _logical(item)["type"]:
         return _column(stored).cast(_spark_type(item.type)).alias(item.name)
     # As a string if possible: each operation on a Column takes several JVM calls.

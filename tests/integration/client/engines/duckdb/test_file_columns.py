@@ -1,5 +1,7 @@
 """The DuckDB engine reads each type of a file exactly as the table's, or refuses the file by name."""
 
+from functools import partial
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -113,6 +115,39 @@ def test_bytes_that_are_not_text_are_refused_by_name(engine, tmp_path, annotatio
         with pytest.raises(CorruptTable) as caught:
             engine.read(scan, None, None)
         assert caught.value.details["file"] == "b.parquet"
+
+
+@pytest.mark.parametrize(
+    ("form", "kind"),
+    [
+        ("a long number in int32", "short"),
+        ("uint8", "byte"),
+        ("uint16", "short"),
+        ("uint32", "integer"),
+        ("uint64", "long"),
+    ],
+)
+def test_numbers_that_do_not_fit_are_refused_by_name(engine, tmp_path, form, kind):
+    write_form(tmp_path / "a.parquet", Form(FORMS[form].values[:1], FORMS[form].annotation))
+    write_form(tmp_path / "b.parquet", FORMS[form])
+    schema = nested(PrimitiveType(kind))
+    scan = scan_of(tmp_path, ["a.parquet", "b.parquet"], schema)
+    works = [partial(engine.read, scan, [name], None) for name in "vsam"]
+    for text in ("v = 1", "s.v > 1", "a[0] < 5"):
+        works += [
+            partial(engine.count, scan, parse(text, schema)),
+            partial(engine.find_rows, scan, parse(text, schema)),
+        ]
+    for work in works:
+        with pytest.raises(
+            CorruptTable, match=rf"column '.+': it has int.*, and the table {kind}, which cannot"
+        ) as caught:
+            work()
+        assert caught.value.details["file"] == "b.parquet"
+        assert caught.value.details["column"][0] in "vsam"
+    fits = scan_of(tmp_path, ["a.parquet"], schema)
+    assert values_of(engine.read(fits, None, None)) == [[1]] * 4
+    assert engine.count(fits, parse("v = 1 AND s.v = 1", schema)) == 1
 
 
 @pytest.mark.parametrize(
