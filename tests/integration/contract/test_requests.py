@@ -63,6 +63,14 @@ def test_a_scan_costs_one_request_for_all_small_vectors_that_share_a_file(lake, 
     assert requests == {("log", "LIST"): 1, ("vector", "GET"): 1, ("data", "GET"): 6}
 
 
+def test_a_first_scan_requests_the_footer_of_a_file_once(lake, s3_location, s3_server):
+    """By its schema it is decided how DuckDB reads the file."""
+    table = filled(lake, s3_location, files=3, rows=20_000)
+    with counted(s3_server) as requests:
+        assert table.to_arrow().num_rows == 60_000
+    assert requests[("data", "GET")] == 6
+
+
 def test_a_scan_costs_one_request_for_all_large_vectors_that_share_a_file(lake, s3_location, s3_server):
     table = filled(lake, s3_location, files=2, rows=600_000)
     assert table.delete("id % 3 = 0")["numDeletedRows"] == 400_000

@@ -7,13 +7,25 @@ from typing import Final
 import pyarrow as pa
 
 from delvec.engines.duckdb.lookup import string_literal
+from delvec.engines.file_schemas import FileEnds
 from delvec_kernel.schema.types import StructType, has_geospatial, has_variant
 from delvec_kernel.storage import files as storage
 from delvec_kernel.storage.roots import Roots
 
-__all__ = ["PROTOCOL", "RemoteFile", "as_pattern", "file_list", "file_names", "is_remote", "read_as_bytes"]
+__all__ = [
+    "FILE_ENDS",
+    "PROTOCOL",
+    "RemoteFile",
+    "as_pattern",
+    "file_list",
+    "file_names",
+    "is_remote",
+    "read_as_bytes",
+]
 
 PROTOCOL: Final = "delvec"
+FILE_ENDS: Final = FileEnds()
+"""Of files whose schemas have been read, and which DuckDB has not read yet."""
 _PREFIX: Final = f"{PROTOCOL}://"
 _AS_BYTES: Final = "bytes "
 

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from fsspec import AbstractFileSystem  # type: ignore[import-untyped]
 
-from delvec.engines.duckdb.data_files import PROTOCOL, RemoteFile
+from delvec.engines.duckdb.data_files import FILE_ENDS, PROTOCOL, RemoteFile
 from delvec.engines.duckdb.variant_footers import SLACK, End, seen_end
 from delvec_kernel.errors import CorruptTable, DelvecError
 from delvec_kernel.storage import files as storage
@@ -90,6 +90,7 @@ class _OpenFile(io.RawIOBase):
         self._positions = threading.local()
         self._size = _size(remote)
         self._end: End | None = None
+        self._known_end: bytes | None = None
 
     def readable(self) -> bool:
         return True
@@ -127,6 +128,11 @@ class _OpenFile(io.RawIOBase):
 
     def _bytes(self, start: int, end: int) -> bytes:
         remote = self._remote
+        if self._known_end is None:
+            self._known_end = FILE_ENDS.take((remote.location, remote.path, remote.size))
+        known_from = remote.size - len(self._known_end)
+        if start >= known_from:
+            return self._known_end[start - known_from : end - known_from]
         data = bytes(storage.read_ranges(remote.location, remote.path, [(start, end)], allowed=bool)[0])
         if len(data) < end - start:
             raise CorruptTable(

@@ -36,7 +36,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from delvec.engines.data_file import DataFile
-from delvec.engines.duckdb.data_files import file_list, file_names, is_remote, read_as_bytes
+from delvec.engines.duckdb.data_files import FILE_ENDS, file_list, file_names, is_remote, read_as_bytes
 from delvec.engines.duckdb.file_columns import FileColumn, columns_in, mapping, whole
 from delvec.engines.duckdb.lookup import (
     FILENAME,
@@ -222,7 +222,7 @@ def _parts(scan: Scan, fields: Sequence[StructField]) -> list[tuple[Scan, _FileC
     known: dict[int, tuple[FileColumn, ...]] = {}
     places: dict[tuple[FileColumn, ...], list[int]] = {}
     local = [None if is_remote(name) else name for name in names]
-    for place, schema in enumerate(file_schemas(scan, local)):
+    for place, schema in enumerate(file_schemas(scan, local, ends=FILE_ENDS)):
         columns = known.get(id(schema))
         if columns is None:
             try:
