@@ -8,8 +8,11 @@ import pytest
 from tests.support.typed_files import FORMS, TYPES, annotate, nested, scan_of, write_form
 
 from delvec.engines import file_schemas
+from delvec.engines.protocol import WriteTarget
 from delvec.engines.spark import SparkEngine, stored_schemas
+from delvec.engines.spark import scan as scan_module
 from delvec_kernel.errors import CorruptTable, UnsupportedTable
+from delvec_kernel.expressions.predicate import parse
 from delvec_kernel.schema.types import (
     ArrayType,
     MapType,
@@ -102,3 +105,29 @@ def test_tasks_read_the_schemas_of_files(engine, tmp_path):
     assert list(file_schemas.without_schemas(scan).files["path"].to_pylist()) == ["c.parquet"]
     first, second, third = file_schemas.file_schemas(scan, may_miss=True)
     assert (first[1].kind.name, second[1].kind.name, third) == ("integer", "unsigned", None)
+
+
+@pytest.mark.parametrize(
+    ("form", "kind", "details"),
+    [
+        ("uint64", "long", {"table": "people", "version": 7}),
+        ("int64", "integer", {"table": "people", "version": 7, "file": "a.parquet", "column": "v"}),
+        ("decimal(10,2) in bytes", "decimal(10,2)", {"table": "people", "version": 7}),
+    ],
+)
+def test_what_spark_refuses_itself_is_typed(engine, tmp_path, monkeypatch, form, kind, details):
+    """Where the driver cannot read the table's storage."""
+    pq.write_table(nested(FORMS[form].values), tmp_path / "a.parquet", store_schema=False)
+    annotate(tmp_path / "a.parquet", FORMS[form].annotation)
+    monkeypatch.setattr(scan_module, "stored_schemas", lambda _, scan: [None] * len(scan))
+    schema = StructType((StructField("v", data_type_from_json(kind)),))
+    scan = scan_of(tmp_path, ["a.parquet"], schema)
+    for work in (
+        lambda: engine.read(scan, None, None),
+        lambda: engine.count(scan, parse("v > 5", schema)),
+        lambda: engine.find_rows(scan, parse("v > 5", schema)),
+        lambda: engine.compact(scan, [["a.parquet"]], WriteTarget(tmp_path.as_uri(), schema, [], {}, "tx-1")),
+    ):
+        with pytest.raises(CorruptTable) as caught:
+            work()
+        assert caught.value.details == details

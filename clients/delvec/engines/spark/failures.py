@@ -48,6 +48,9 @@ __all__ = [
 _UNREADABLE: Final = re.compile(
     r"\[FAILED_READ_FILE\.([A-Z_]+)\]\s+Encountered error while reading file (.+?)\. [ \n]*(?:File |SQLSTATE|[A-Z]|$)"
 )
+_COLUMN: Final = re.compile(r"Parquet column \[([^\]\n]+)\]")
+"""In ``[FAILED_READ_FILE.PARQUET_COLUMN_DATA_TYPE_MISMATCH]``."""
+_UNDECODABLE: Final = re.compile(r"\.UnsupportedOperationException: org\.apache\.parquet\.")
 _CAUSE: Final = re.compile(r"^Caused by: (?:[\w.$]+(?:Exception|Error): )?(.+)$", re.MULTILINE)
 _DATA_ERROR: Final = re.compile(r"\[[A-Z_.]+\] ([^\n]+?) SQLSTATE: 22\w{3}")
 """SQLSTATE class 22, data exceptions: a cast, a division by zero, an overflow."""
@@ -285,15 +288,9 @@ def _translated(text: str, scan: Scan, predicate: Predicate | None) -> DelvecErr
     refused = of_session(text, scan)
     if refused is not None:
         return refused
-    found = _UNREADABLE.search(text)
-    if found:
-        path = _path_in_log(scan, found[2])
-        if found[1] == "FILE_NOT_EXIST":
-            return missing_data_file(scan, path)
-        # The last cause is a single line, followed by stack frames.
-        causes = [cause for cause in _CAUSE.findall(text) if "[FAILED_READ_FILE." not in cause]
-        reason = causes[-1].strip() if causes else "Spark gave no reason"
-        return CorruptTable(f"The data file '{path}' of {where} cannot be read: {reason}", **facts, file=path)
+    unreadable = _unreadable(text, scan, where)
+    if unreadable is not None:
+        return unreadable
     if UNKNOWN_FILE in text:
         return unknown_file(scan)
     failed = _DATA_ERROR.search(text)
@@ -303,6 +300,34 @@ def _translated(text: str, scan: Scan, predicate: Predicate | None) -> DelvecErr
             f"The predicate {predicate.text!r} failed on rows of {where}: {reason}.",
             **facts,
             predicate=predicate.text,
+        )
+    return None
+
+
+def _unreadable(text: str, scan: Scan, where: str) -> DelvecError | None:
+    """Return the error about a file that Spark's reader cannot read; None if its text says nothing of one."""
+    facts = {"table": scan.name, "version": scan.version}
+    found = _UNREADABLE.search(text)
+    if found:
+        path = _path_in_log(scan, found[2])
+        if found[1] == "FILE_NOT_EXIST":
+            return missing_data_file(scan, path)
+        # The last cause is a single line, followed by stack frames.
+        causes = [cause for cause in _CAUSE.findall(text) if "[FAILED_READ_FILE." not in cause]
+        reason = causes[-1].strip() if causes else "Spark gave no reason"
+        column = _COLUMN.search(text)
+        return CorruptTable(
+            f"The data file '{path}' of {where} cannot be read: {reason}",
+            **facts,
+            file=path,
+            column=column[1] if column else None,
+        )
+    if _UNDECODABLE.search(text):
+        # Spark names no file.
+        return CorruptTable(
+            f"Spark cannot read a column of {where}, because a file has another type than the table; reading with DuckDB "
+            "names it.",
+            **facts,
         )
     return None
 
