@@ -1,4 +1,7 @@
-"""Names of data files in DuckDB's SQL."""
+"""Names of data files in DuckDB's SQL.
+
+Tested in `tests/integration/client/engines/duckdb/test_scan.py`.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
