@@ -56,7 +56,9 @@ def read_footer(source: pa.NativeFile, path: str) -> pq.FileMetaData:
     try:
         return pq.read_metadata(pa.BufferReader(_MAGIC + footer))
     except UnicodeDecodeError as error:
-        raise pa.ArrowInvalid(f"Its Parquet footer is damaged: a column's name is not UTF-8: {error}") from error
+        raise pa.ArrowInvalid(
+            f"Its Parquet footer is damaged: a column's name is not UTF-8: {error}"
+        ) from error
 
 
 def footer_size(trailer: bytes, size: int, path: str) -> int | None:
