@@ -4,13 +4,12 @@ Tested in `tests/integration/service/test_http.py`.
 """
 
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
-from fastapi import FastAPI, Security
-from fastapi.security import HTTPBearer
+from fastapi import FastAPI
 
 from delvec_kernel.errors import ServiceUnavailable
 from delvec_service.api import (
@@ -53,7 +52,6 @@ from delvec_service.api.dependencies import Service
 from delvec_service.api.lanes import Lanes
 from delvec_service.api.limits import Allowance, RequestLimits
 from delvec_service.api.requests import RequestMiddleware
-from delvec_service.api.resource import DeferredRoute
 from delvec_service.auth.audit import AuditLog
 from delvec_service.auth.directory import Directory
 from delvec_service.commits import fault_points
@@ -99,41 +97,43 @@ if TYPE_CHECKING:
 
 __all__ = ["create_app"]
 
-_RESOURCES: Final = (
-    tables,
-    snapshot,
-    plan,
-    changes,
-    additions,
-    commits,
-    outcomes,
-    alter,
-    dml,
-    deletion_vectors,
-    history,
-    health,
-    conflicts,
-    policies,
-    checkpoint,
-    vacuum,
-    check,
-    restore,
-    repair,
-    generate,
-    iceberg,
-    clone,
-    vector_compaction,
-    convert,
-    access,
-    credentials,
-    audit,
+_ROUTERS: Final = (
+    probes.router,
+    metrics.router,
+    tables.router,
+    snapshot.router,
+    plan.router,
+    changes.router,
+    additions.router,
+    *commits.routers,
+    outcomes.router,
+    alter.router,
+    dml.router,
+    deletion_vectors.router,
+    history.router,
+    health.router,
+    conflicts.router,
+    policies.router,
+    checkpoint.router,
+    vacuum.router,
+    check.router,
+    restore.router,
+    repair.router,
+    generate.router,
+    iceberg.router,
+    clone.router,
+    vector_compaction.router,
+    convert.router,
+    *access.routers,
+    credentials.router,
+    audit.router,
+    probes.config_router,
+    *iceberg_catalog.routers,
 )
-_LISTING: Final = threading.Lock()
-_ROUTES: Final[list[DeferredRoute]] = []
+_ROUTES: Final = tuple(route for router in _ROUTERS for route in router.routes)
+"""All services of a process share them: include_router() would make each of them again for every application."""
 _WARM_SECONDS: Final = 10.0
 """How long shutdown waits for the warm-up: a stuck database must not keep the process alive."""
-_ROUTE_PAUSE: Final = 0.02
-"""Seconds between the routes that the warm-up makes, each of which takes 3 ms of CPU and is else made when it is needed."""
 _CLAIM_SECONDS: Final = 60.0
 """After this long a request with an idempotency key is presumed dead; no harm is done if it is not."""
 
@@ -171,14 +171,12 @@ def create_app(
         if asks:
             service.directory.refresh()
         service.observer.keep_fresh(lambda: metrics.gauges(service))
-        closing = threading.Event()
-        warming = threading.Thread(target=_warm, args=(service, closing), name="delvec-warm-up", daemon=True)
+        warming = threading.Thread(target=_warm, args=(service,), name="delvec-warm-up", daemon=True)
         if settings.roots:  # not when embedded, where the first request can do it
             warming.start()
         try:
             yield
         finally:
-            closing.set()
             if warming.ident is not None:
                 warming.join(_WARM_SECONDS)
             service.row_commands.close()
@@ -198,11 +196,11 @@ def create_app(
         docs_url=None,  # these pages load scripts from a CDN; see api.reference
         redoc_url=None,
         redirect_slashes=False,  # a redirect would not have the error envelope
+        routes=[*_ROUTES],
     )
     app.state.service = service
     app.state.skips_authorization = False
     app.state.readiness = probes.Readiness(service.database)
-    app.router.routes.extend(_routes())
     reference.install(app)
     problems.install(app)
     service.row_commands.over(_internal_app(service))
@@ -235,14 +233,10 @@ def create_app(
     return app
 
 
-def _warm(service: Service, closing: threading.Event) -> None:
-    """Warm up in the background, so that the first requests do not wait: for this thread neither, hence the pauses."""
+def _warm(service: Service) -> None:
+    """Warm up in the background, so that the first requests do not wait."""
     with suppress(ServiceUnavailable):  # the service should run even if the database fails now
         warm_up(service.loader.store)
-    for route in _routes():
-        if closing.wait(_ROUTE_PAUSE):
-            return
-        _ = route.made
 
 
 def _limits(settings: Settings, observer: Observer) -> RequestLimits | None:
@@ -272,27 +266,11 @@ def _provider(settings: Settings) -> "IdentityProvider | None":
 
 def _internal_app(service: Service) -> FastAPI:
     """Return the same routes for the service's own requests, which skip authorization."""
-    app = FastAPI(openapi_url=None, redirect_slashes=False)
+    app = FastAPI(openapi_url=None, redirect_slashes=False, routes=[*_ROUTES])
     app.state.service = service
     app.state.skips_authorization = True
-    app.router.routes.extend(_routes())
     problems.install(app)
     return app
-
-
-def _routes() -> Sequence[DeferredRoute]:
-    """Return the routes. All services of a process share them: they are slow to build and independent of settings."""
-    # Declares the security scheme; the middleware enforces it before a body is read.
-    guard = Security(HTTPBearer(auto_error=False))
-    with _LISTING:
-        if not _ROUTES:
-            _ROUTES.extend(probes.router.routes())
-            _ROUTES.extend(metrics.router.routes(guard=guard))
-            for router in (*(module.router for module in _RESOURCES), probes.config_router):
-                _ROUTES.extend(router.routes("/v1", guard=guard))
-            for prefix in iceberg_catalog.PREFIXES:
-                _ROUTES.extend(iceberg_catalog.router.routes(prefix))
-        return _ROUTES
 
 
 def _observer(settings: Settings) -> Observer:

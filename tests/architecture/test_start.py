@@ -8,7 +8,6 @@ from typer.main import get_command
 
 from delvec.cli import app
 from delvec.cli.command_table import COMMANDS
-from delvec_service.api.resource import DeferredRoute
 
 ENGINES = {"duckdb", "pandas", "polars", "pyspark"}
 WEB = {"fastapi", "starlette", "uvicorn"}
@@ -107,21 +106,15 @@ def test_a_process_of_the_service_does_not_use_pandas(tmp_path):
     assert "pandas" not in imported(serve + "import pyarrow\npyarrow.array([1, 2])\n", str(tmp_path / "a.db"))
 
 
-def test_serve_creates_routes_on_demand():
-    code = """
-from delvec_service.app import create_app
-from delvec_service.api.resource import DeferredRoute
-from delvec_service.config import Settings
-app = create_app(Settings(roots=("/tmp",), database_url="sqlite://"))
-routes = [route for route in app.routes if isinstance(route, DeferredRoute)]
-assert len(routes) > 60
-assert not [route.path for route in routes if route.is_made]
-app.openapi()
-assert {route.path for route in routes if not route.is_made} == {
-    route.path for route in routes if not route.is_described
-}
-"""
-    imported(code)
+def test_services_of_a_process_share_their_routes():
+    from delvec_service.app import create_app
+    from delvec_service.config import Settings
+
+    one, other = (create_app(Settings(database_url="sqlite://")) for _ in range(2))
+
+    shared = {id(route) for route in one.routes if route.path.startswith(("/v1/", "/iceberg/"))}
+    assert len(shared) > 60
+    assert shared <= {id(route) for route in other.routes}
 
 
 def test_the_command_list_matches_each_commands_own_help():
@@ -131,19 +124,3 @@ def test_the_command_list_matches_each_commands_own_help():
     for name, command in commands.items():
         assert command.name == name
         assert " ".join(command.help.partition("\n\n")[0].split()) == COMMANDS[name].summary
-
-
-def test_deferred_routes_equal_those_of_fastapi():
-    from delvec_service.app import create_app
-    from delvec_service.config import Settings
-
-    application = create_app(Settings(database_url="sqlite://"))
-    for route in application.routes:
-        if isinstance(route, DeferredRoute):
-            assert (route.path, route.methods, route.name, route.path_format) == (
-                route.made.path,
-                route.made.methods,
-                route.made.name,
-                route.made.path_format,
-            )
-            assert route.is_described == route.made.include_in_schema

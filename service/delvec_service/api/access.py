@@ -4,7 +4,7 @@ Tested in `tests/integration/service/auth/test_access.py`.
 """
 
 from datetime import UTC, datetime
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Final
 
 from fastapi import Path, Query, status
 
@@ -31,13 +31,13 @@ from delvec_kernel.wire.access import GrantScope, Role
 from delvec_service.api.dependencies import Caller, Service, ServiceState
 from delvec_service.api.lanes import Kind
 from delvec_service.api.problems import COMMON, responses
-from delvec_service.api.resource import Resource
+from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
 from delvec_service.auth.access import Access
 from delvec_service.logs import note
 from delvec_service.store.access import GrantRecord, TokenRecord
 
-__all__ = ["router"]
+__all__ = ["routers"]
 
 
 class _Administration(Route):
@@ -46,8 +46,8 @@ class _Administration(Route):
     kind: ClassVar[Kind] = "changes"
 
 
-_reading = Resource(tags=["access"], route_class=Route)
-_administration = Resource(tags=["access"], route_class=_Administration)
+_reading = resource_router("access", Route)
+_administration = resource_router("access", _Administration)
 
 
 @_reading.get("/access", responses=responses(*COMMON, TableNotFound, AmbiguousTable))
@@ -223,4 +223,4 @@ def _token(found: TokenRecord) -> TokenResource:
     )
 
 
-router = Resource(_reading, _administration)
+routers: Final = (_reading, _administration)

@@ -14,7 +14,7 @@ from delvec_kernel.errors import (
 from delvec_kernel.wire import AdditionsRequest, AdditionsResponse, PlanFile, StreamPosition
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.plan import ARROW_STREAM, arrow_response, file_responses, plan_files
-from delvec_service.api.resource import Resource
+from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
 from delvec_service.scans.stream_plan import PlannedAdditions, plan_additions
 from delvec_service.store.open_table import OpenTable
@@ -28,7 +28,7 @@ class _Large(Route):
     large = True
 
 
-router = Resource(tags=["reading"], route_class=_Large)
+router = resource_router("reading", _Large)
 
 
 @router.post(

@@ -26,13 +26,13 @@ from delvec_service.alter_table.alter import Altered, Unchanged, alter
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Mutation
-from delvec_service.api.resource import Resource
+from delvec_service.api.resource import resource_router
 from delvec_service.commits.commit import Rebased
 from delvec_service.logs import note
 
 __all__ = ["router"]
 
-router = Resource(tags=["tables"], route_class=Mutation)
+router = resource_router("tables", Mutation)
 
 
 @router.post(

@@ -12,7 +12,7 @@ from delvec_kernel.wire import AuditEntry, AuditResponse
 from delvec_kernel.wire.access import AuditOutcome
 from delvec_service.api.dependencies import Caller, Service, ServiceState
 from delvec_service.api.problems import COMMON, responses
-from delvec_service.api.resource import Resource
+from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
 from delvec_service.auth.access import Access
 from delvec_service.snapshots.time_travel import moment_of
@@ -20,7 +20,7 @@ from delvec_service.store.audit import AuditRecord
 
 __all__ = ["router"]
 
-router = Resource(tags=["access"], route_class=Route)
+router = resource_router("access", Route)
 
 
 @router.get("/audit", responses=responses(*COMMON, PermissionDenied, TableNotFound, AmbiguousTable))

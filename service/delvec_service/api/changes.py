@@ -17,14 +17,14 @@ from delvec_kernel.errors import (
 from delvec_kernel.wire import ChangedFile, ChangesRequest, ChangesResponse
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.plan import ARROW_STREAM, arrow_response, descriptor_answer, file_responses
-from delvec_service.api.resource import Resource
+from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
 from delvec_service.scans.change_feed_plan import PlannedChanges, plan_changes
 from delvec_service.store.open_table import OpenTable
 
 __all__ = ["router"]
 
-router = Resource(tags=["reading"], route_class=Route)
+router = resource_router("reading", Route)
 
 
 @router.post(

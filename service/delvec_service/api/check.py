@@ -8,7 +8,7 @@ from delvec_kernel.errors import NotADeltaTable, StorageError
 from delvec_kernel.wire import CheckFinding, CheckResponse, IcebergChecked, OrphanFile
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, responses
-from delvec_service.api.resource import Resource
+from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
 from delvec_service.iceberg.published_check import check_published
 from delvec_service.maintenance.check import check
@@ -22,7 +22,7 @@ class _Maintenance(Route):
     kind = "maintenance"
 
 
-router = Resource(tags=["maintenance"], route_class=_Maintenance)
+router = resource_router("maintenance", _Maintenance)
 
 
 @router.get("/tables/{table}/check", responses=responses(*COMMON, *OPENING, NotADeltaTable, StorageError))

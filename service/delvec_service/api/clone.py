@@ -19,7 +19,7 @@ from delvec_kernel.wire import CloneRequest, CloneResponse
 from delvec_service.api.dependencies import Caller, ServiceState, Table
 from delvec_service.api.problems import CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Maintenance
-from delvec_service.api.resource import Resource
+from delvec_service.api.resource import resource_router
 from delvec_service.api.tables import resource
 from delvec_service.cloning.clone import Cloned, NotCloned, clone
 from delvec_service.logs import note
@@ -27,7 +27,7 @@ from delvec_service.logs import note
 __all__ = ["router"]
 
 
-router = Resource(tags=["tables"], route_class=Maintenance)
+router = resource_router("tables", Maintenance)
 
 
 @router.post(

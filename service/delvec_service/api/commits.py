@@ -37,7 +37,7 @@ from delvec_service.api.outcomes import committed_response
 from delvec_service.api.plan import DELETION_VECTOR_ERRORS
 from delvec_service.api.problems import COMMON, CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import REPLAYED, IdempotencyKey, Mutation, ParsedBody, replay
-from delvec_service.api.resource import Resource
+from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
 from delvec_service.api.snapshot import snapshot_fields
 from delvec_service.commits.allocation import begin
@@ -47,7 +47,7 @@ from delvec_service.commits.idempotency import is_final, request_hash
 from delvec_service.logs import note
 from delvec_service.store.open_table import OpenTable
 
-__all__ = ["router"]
+__all__ = ["routers"]
 
 _CHANGING: Final[tuple[type[DelvecError], ...]] = (InvalidTableChange, InvalidSchema, UnknownColumn)
 _INVALID: Final[tuple[type[DelvecError], ...]] = (InvalidCommit, *InvalidCommit.__subclasses__())
@@ -69,9 +69,9 @@ class _Commit(Route):
         )
 
 
-_reading = Resource(tags=["commits"], route_class=Route)
-_commits = Resource(tags=["commits"], route_class=_Commit)
-_mutations = Resource(tags=["commits"], route_class=Mutation)
+_reading = resource_router("commits", Route)
+_commits = resource_router("commits", _Commit)
+_mutations = resource_router("commits", Mutation)
 
 
 @_mutations.post(
@@ -210,4 +210,4 @@ def get_commit(
     return {"version": version, "actions": actions}
 
 
-router = Resource(_mutations, _commits, _reading)
+routers: Final = (_mutations, _commits, _reading)

@@ -7,7 +7,7 @@ from fastapi import Query
 from delvec_kernel.wire import CommitConflict, CommitInterval, ConflictsResponse
 from delvec_service.api.dependencies import Caller, ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, responses
-from delvec_service.api.resource import Resource
+from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
 from delvec_service.auth.principals import at_least
 from delvec_service.snapshots.time_travel import moment_of
@@ -15,7 +15,7 @@ from delvec_service.store import commit_record
 
 __all__ = ["router"]
 
-router = Resource(tags=["reading"], route_class=Route)
+router = resource_router("reading", Route)
 
 
 @router.get("/tables/{table}/conflicts", responses=responses(*COMMON, *OPENING))

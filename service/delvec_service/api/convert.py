@@ -18,7 +18,7 @@ from delvec_kernel.wire import ConvertRequest, ConvertResponse
 from delvec_service.api.dependencies import Caller, ServiceState
 from delvec_service.api.problems import MUTATION, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Maintenance
-from delvec_service.api.resource import Resource
+from delvec_service.api.resource import resource_router
 from delvec_service.api.tables import resource
 from delvec_service.cloning.convert import convert
 from delvec_service.logs import note
@@ -26,7 +26,7 @@ from delvec_service.logs import note
 __all__ = ["router"]
 
 
-router = Resource(tags=["tables"], route_class=Maintenance)
+router = resource_router("tables", Maintenance)
 
 
 @router.post(

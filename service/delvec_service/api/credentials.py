@@ -9,15 +9,13 @@ from delvec_kernel.wire import CredentialsResponse, StorageCredential
 from delvec_kernel.wire.access import StorageOperation
 from delvec_service.api.dependencies import Caller, ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, responses
-from delvec_service.api.resource import Resource
+from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
 from delvec_service.logs import note
 
 __all__ = ["router"]
 
-router = Resource(
-    tags=["access"], route_class=Route
-)  # Answers are not stored under a key: they contain a secret.
+router = resource_router("access", Route)  # Answers are not stored under a key: they contain a secret.
 
 
 @router.get(

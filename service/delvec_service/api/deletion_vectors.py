@@ -7,12 +7,12 @@ from delvec_kernel.wire import AllocatedDeletionVector, AllocatedVectorFile, All
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import Mutation
-from delvec_service.api.resource import Resource
+from delvec_service.api.resource import resource_router
 from delvec_service.commits.allocation import allocate
 
 __all__ = ["router"]
 
-router = Resource(tags=["deletion vectors"], route_class=Mutation)
+router = resource_router("deletion vectors", Mutation)
 
 
 @router.post(

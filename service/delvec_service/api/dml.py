@@ -31,7 +31,7 @@ from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.plan import DELETION_VECTOR_ERRORS
 from delvec_service.api.problems import CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Mutation
-from delvec_service.api.resource import Resource
+from delvec_service.api.resource import resource_router
 from delvec_service.logs import note
 
 __all__ = ["router"]
@@ -58,7 +58,7 @@ class _Command(Mutation):
     kind = "commands"
 
 
-router = Resource(tags=["commands"], route_class=_Command)
+router = resource_router("commands", _Command)
 
 
 @router.post("/tables/{table}/delete", responses=responses(*_ERRORS))

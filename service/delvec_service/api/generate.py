@@ -6,12 +6,12 @@ from delvec_kernel.wire import GenerateRequest, GenerateResponse
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import Maintenance
-from delvec_service.api.resource import Resource
+from delvec_service.api.resource import resource_router
 
 __all__ = ["router"]
 
 
-router = Resource(tags=["maintenance"], route_class=Maintenance)
+router = resource_router("maintenance", Maintenance)
 
 
 @router.post(

@@ -22,7 +22,7 @@ from delvec_kernel.wire import (
 from delvec_kernel.wire.shapes import Column
 from delvec_service.api.dependencies import Caller, PointInTime, ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
-from delvec_service.api.resource import Resource
+from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
 from delvec_service.iceberg.lag import iceberg_lags
 from delvec_service.maintenance.health import health
@@ -32,7 +32,7 @@ from delvec_service.store.health_samples import HealthOrder
 
 __all__ = ["router"]
 
-router = Resource(tags=["reading"], route_class=Route)
+router = resource_router("reading", Route)
 
 _Path: TypeAlias = Annotated[str, StringConstraints(max_length=2000)]
 

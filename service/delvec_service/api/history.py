@@ -7,13 +7,13 @@ from fastapi import Query
 from delvec_kernel.wire import DetailResponse, HistoryResponse
 from delvec_service.api.dependencies import PointInTime, ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
-from delvec_service.api.resource import Resource
+from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
 from delvec_service.scans.describe import detail, history
 
 __all__ = ["router"]
 
-router = Resource(tags=["reading"], route_class=Route)
+router = resource_router("reading", Route)
 
 
 @router.get("/tables/{table}/history", responses=responses(*COMMON, *OPENING, *SNAPSHOT))

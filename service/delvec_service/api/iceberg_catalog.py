@@ -6,19 +6,22 @@ Tested in `tests/integration/service/test_iceberg_catalog.py`.
 """
 
 import json
-from typing import Annotated, Any, Final
+from collections.abc import Callable
+from typing import Annotated, Any, Final, TypeVar
 
-from fastapi import Depends, Path, Query, Request, Response, status
+from fastapi import APIRouter, Depends, Path, Query, Request, Response, status
 
 from delvec_kernel.errors import BadRequest, NotFound, UnsupportedOperation
 from delvec_kernel.wire.iceberg_catalog import FetchScanTasksRequest, PlanTableScanRequest, PlanTask
 from delvec_service.api.dependencies import Caller, ServiceState
-from delvec_service.api.resource import Resource
+from delvec_service.api.resource import operation_id
 from delvec_service.api.routes import Route
 from delvec_service.iceberg.catalog import IcebergCatalog, with_referenced_snapshots
 from delvec_service.store.registry import TableRecord
 
-__all__ = ["PREFIXES", "router"]
+__all__ = ["PREFIXES", "routers"]
+
+_Handler = TypeVar("_Handler", bound=Callable[..., Any])
 
 _ALL: Final = 1_000_000
 PREFIXES: Final = ("/iceberg/v1", "/iceberg/v1/v3")
@@ -49,7 +52,26 @@ class _CatalogRoute(Route):
     lenient = True
 
 
-router = Resource(route_class=_CatalogRoute, described=False)
+routers: Final = tuple(
+    APIRouter(
+        prefix=prefix,
+        route_class=_CatalogRoute,
+        include_in_schema=False,
+        generate_unique_id_function=operation_id,
+    )
+    for prefix in PREFIXES
+)
+
+
+def _route(method: str, path: str, **options: Any) -> Callable[[_Handler], _Handler]:
+    """Return a decorator for a handler, whose path is below both prefixes."""
+
+    def add(handler: _Handler) -> _Handler:
+        for router in routers:
+            router.add_api_route(path, handler, methods=[method], **options)
+        return handler
+
+    return add
 
 
 async def _catalog(service: ServiceState, access: Caller) -> IcebergCatalog:
@@ -76,7 +98,7 @@ _PageToken = Annotated[str | None, Query(alias="pageToken", max_length=1024)]
 _PageSize = Annotated[int, Query(alias="pageSize", ge=1, le=1000)]
 
 
-@router.get("/config")
+@_route("GET", "/config")
 def get_config(warehouse: Annotated[str, Query(max_length=200)] = "") -> dict[str, Any]:
     """Return what clients may request. The warehouse selects the format version."""
     if warehouse not in _WAREHOUSES:
@@ -89,7 +111,7 @@ def get_config(warehouse: Annotated[str, Query(max_length=200)] = "") -> dict[st
     return {"defaults": {}, "overrides": overrides, "endpoints": _ENDPOINTS}
 
 
-@router.get("/namespaces")
+@_route("GET", "/namespaces")
 def list_namespaces(
     catalog: _Catalog,
     parent: Annotated[str, Query(max_length=1024)] = "",
@@ -109,21 +131,21 @@ def list_namespaces(
     }
 
 
-@router.get("/namespaces/{namespace}")
+@_route("GET", "/namespaces/{namespace}")
 def load_namespace(catalog: _Catalog, namespace: _Namespace) -> dict[str, Any]:
     """Return a namespace. Namespaces have no properties."""
     catalog.check_namespace(namespace)
     return {"namespace": namespace, "properties": {}}
 
 
-@router.head("/namespaces/{namespace}", status_code=status.HTTP_204_NO_CONTENT)
+@_route("HEAD", "/namespaces/{namespace}", status_code=status.HTTP_204_NO_CONTENT)
 def namespace_exists(catalog: _Catalog, namespace: _Namespace) -> Response:
     """Check whether a namespace exists."""
     catalog.check_namespace(namespace)
     return Response(status_code=status.HTTP_204_NO_CONTENT)
 
 
-@router.get("/namespaces/{namespace}/tables")
+@_route("GET", "/namespaces/{namespace}/tables")
 def list_catalog_tables(
     catalog: _Catalog,
     namespace: _Namespace,
@@ -140,7 +162,7 @@ def list_catalog_tables(
     }
 
 
-@router.get("/namespaces/{namespace}/tables/{table}")
+@_route("GET", "/namespaces/{namespace}/tables/{table}")
 def load_table(
     catalog: _Catalog,
     namespace: _Namespace,
@@ -160,21 +182,21 @@ def load_table(
     }
 
 
-@router.head("/namespaces/{namespace}/tables/{table}", status_code=status.HTTP_204_NO_CONTENT)
+@_route("HEAD", "/namespaces/{namespace}/tables/{table}", status_code=status.HTTP_204_NO_CONTENT)
 def table_exists(catalog: _Catalog, namespace: _Namespace, table: _Name) -> Response:
     """Check whether a table exists."""
     catalog.open(namespace, table)
     return Response(status_code=status.HTTP_204_NO_CONTENT)
 
 
-@router.post("/namespaces/{namespace}/tables/{table}/metrics", status_code=status.HTTP_204_NO_CONTENT)
+@_route("POST", "/namespaces/{namespace}/tables/{table}/metrics", status_code=status.HTTP_204_NO_CONTENT)
 def report_metrics(catalog: _Catalog, namespace: _Namespace, table: _Name) -> Response:
     """Accept a scan report and discard it."""
     catalog.open(namespace, table)
     return Response(status_code=status.HTTP_204_NO_CONTENT)
 
 
-@router.post("/namespaces/{namespace}/tables/{table}/plan")
+@_route("POST", "/namespaces/{namespace}/tables/{table}/plan")
 def plan_scan(
     catalog: _Catalog,
     namespace: _Namespace,
@@ -195,7 +217,7 @@ def plan_scan(
     return _plan(catalog, namespace, table, format_version, body.snapshot_id, body.filter)
 
 
-@router.get("/namespaces/{namespace}/tables/{table}/plan/{plan_id}")
+@_route("GET", "/namespaces/{namespace}/tables/{table}/plan/{plan_id}")
 def get_plan(
     catalog: _Catalog,
     namespace: _Namespace,
@@ -211,8 +233,8 @@ def get_plan(
     return _plan(catalog, namespace, table, format_version, snapshot_id, None)
 
 
-@router.delete(
-    "/namespaces/{namespace}/tables/{table}/plan/{plan_id}", status_code=status.HTTP_204_NO_CONTENT
+@_route(
+    "DELETE", "/namespaces/{namespace}/tables/{table}/plan/{plan_id}", status_code=status.HTTP_204_NO_CONTENT
 )
 def cancel_plan(
     catalog: _Catalog, namespace: _Namespace, table: _Name, plan_id: Annotated[str, Path(max_length=100)]
@@ -223,7 +245,7 @@ def cancel_plan(
     return Response(status_code=status.HTTP_204_NO_CONTENT)
 
 
-@router.post("/namespaces/{namespace}/tables/{table}/tasks")
+@_route("POST", "/namespaces/{namespace}/tables/{table}/tasks")
 def fetch_scan_tasks(
     catalog: _Catalog,
     namespace: _Namespace,

@@ -14,7 +14,7 @@ from fastapi import Header, Request, Response
 from delvec_kernel.errors import BadRequest, DelvecError, ServiceUnavailable
 from delvec_service.api.dependencies import Service, ServiceState
 from delvec_service.api.problems import COMMON, responses
-from delvec_service.api.resource import Resource
+from delvec_service.api.resource import resource_router
 from delvec_service.logs import logger
 from delvec_service.telemetry.observer import Gauges
 from delvec_service.telemetry.table_metrics import band_lines, database_line, iceberg_lines, table_lines
@@ -25,7 +25,7 @@ _MOST_TABLES: Final = 1000
 _DATABASE_SECONDS: Final = 5.0
 _AT_ONCE: Final = 2
 
-router = Resource(tags=["probes"])
+router = resource_router("probes", prefix="")
 
 
 @router.get(

@@ -8,14 +8,14 @@ from fastapi import Query
 from delvec_kernel.wire import CommitOutcome, CommitResponse, ErrorBody
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
-from delvec_service.api.resource import Resource
+from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
 from delvec_service.commits.commit_result import Committed, Rebased
 from delvec_service.commits.outcomes import Outcome
 
 __all__ = ["committed_response", "router"]
 
-router = Resource(tags=["commits"], route_class=Route)
+router = resource_router("commits", Route)
 
 _Result: TypeAlias = Literal[
     "committed", "nothing-to-do", "already-applied", "conflict", "refused", "unknown"

@@ -39,7 +39,7 @@ from delvec_kernel.wire import (
 )
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
-from delvec_service.api.resource import Resource
+from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
 from delvec_service.scans.plan import PlannedScan, plan
 from delvec_service.scans.vacuumed_versions import check_planned, naming_vacuum
@@ -68,7 +68,7 @@ DELETION_VECTOR_ERRORS: Final = (
 )
 _BATCH_ROWS: Final = 8192
 
-router = Resource(tags=["reading"], route_class=Route)
+router = resource_router("reading", Route)
 
 
 def file_responses(what: str, *errors: type[DelvecError]) -> dict[int | str, dict[str, Any]]:

@@ -24,14 +24,14 @@ from delvec_kernel.wire.policies import PolicyType, RunState
 from delvec_service.api.dependencies import Caller, Service, ServiceState, Table
 from delvec_service.api.problems import COMMON, MUTATION, OPENING, responses
 from delvec_service.api.repeats import Mutation
-from delvec_service.api.resource import Resource
+from delvec_service.api.resource import resource_router
 from delvec_service.auth.access import Access
 from delvec_service.logs import note
 from delvec_service.snapshots.time_travel import moment_of
 
 __all__ = ["router"]
 
-router = Resource(tags=["policies"], route_class=Mutation)
+router = resource_router("policies", Mutation)
 
 _Name = Annotated[str, Path(description="The policy's name.", max_length=128)]
 

@@ -9,22 +9,23 @@ from typing import Final
 
 import anyio.to_thread
 from anyio import CapacityLimiter
-from fastapi import Request
+from fastapi import APIRouter, Request
+from fastapi.routing import APIRoute
 
 from delvec_kernel.errors import ServiceUnavailable
 from delvec_kernel.wire import ConfigResponse
 from delvec_service.api.dependencies import Caller, ServiceState
 from delvec_service.api.plan import ARROW_STREAM
 from delvec_service.api.problems import COMMON, responses
-from delvec_service.api.resource import DeferredRoute, Resource
+from delvec_service.api.resource import operation_id, resource_router
 from delvec_service.store.database import Database
 
 __all__ = ["Readiness", "config_router", "router"]
 
 _READY_SECONDS: Final = 5.0
 
-router = Resource(tags=["probes"])
-config_router = Resource(tags=["config"])
+router = APIRouter(tags=["probes"], generate_unique_id_function=operation_id)
+config_router = resource_router("config")
 
 
 class Readiness:
@@ -83,14 +84,14 @@ async def readyz(request: Request) -> dict[str, str]:
 async def config(request: Request, service: ServiceState, access: Caller) -> ConfigResponse:
     """Return the version, endpoints and limits of this service."""
     described = (
-        route for route in request.app.routes if isinstance(route, DeferredRoute) and route.is_described
+        route for route in request.app.routes if isinstance(route, APIRoute) and route.include_in_schema
     )
     return ConfigResponse(
         version=version("delvec"),
         endpoints=sorted(
             f"{method} {route.path}"
             for route in described
-            for method in route.methods
+            for method in route.methods or ()
             if route.path.startswith("/v1/")
         ),
         max_request_bytes=service.settings.max_request_bytes,

@@ -18,7 +18,6 @@ from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 
 from delvec_service.api.glossary import EXAMPLES, FIELDS, PARAMETERS, RESPONSES, TAGS
-from delvec_service.api.resource import DeferredRoute
 
 __all__ = ["install"]
 
@@ -64,9 +63,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
         title=app.title,
         version=app.version,
         description=app.description,
-        routes=[
-            route.made for route in app.routes if isinstance(route, DeferredRoute) and route.is_described
-        ],
+        routes=app.routes,
         tags=[{"name": name, "description": said} for name, said in TAGS.items()],
     )
     schemas = made["components"]["schemas"]

@@ -16,13 +16,13 @@ from delvec_service.alter_table.repair import Repaired, repair
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Maintenance
-from delvec_service.api.resource import Resource
+from delvec_service.api.resource import resource_router
 
 __all__ = ["router"]
 
 _SHOWN: Final = 1000
 
-router = Resource(tags=["maintenance"], route_class=Maintenance)
+router = resource_router("maintenance", Maintenance)
 
 
 @router.post(

@@ -17,14 +17,14 @@ from delvec_service.alter_table.restore import NotRestored, Restored, restore
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Maintenance
-from delvec_service.api.resource import Resource
+from delvec_service.api.resource import resource_router
 from delvec_service.commits.commit import Rebased
 from delvec_service.logs import note
 
 __all__ = ["router"]
 
 
-router = Resource(tags=["maintenance"], route_class=Maintenance)
+router = resource_router("maintenance", Maintenance)
 
 
 @router.post(

@@ -10,7 +10,7 @@ from delvec_kernel.wire import SnapshotResponse
 from delvec_kernel.wire.shapes import Column
 from delvec_service.api.dependencies import PointInTime, ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
-from delvec_service.api.resource import Resource
+from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
 from delvec_service.scans.describe import column_ranges
 from delvec_service.snapshots.loader import SnapshotLoader
@@ -19,7 +19,7 @@ from delvec_service.store.registry import TableRecord
 
 __all__ = ["router", "snapshot_fields"]
 
-router = Resource(tags=["reading"], route_class=Route)
+router = resource_router("reading", Route)
 
 
 @router.get("/tables/{table}/snapshot", responses=responses(*COMMON, *OPENING, *SNAPSHOT, UnknownColumn))

@@ -25,14 +25,14 @@ from delvec_kernel.wire import RenameRequest, TableRequest, TableResource, Table
 from delvec_service.api.dependencies import Caller, ServiceState, Table, TableName
 from delvec_service.api.problems import COMMON, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Mutation
-from delvec_service.api.resource import Resource
+from delvec_service.api.resource import resource_router
 from delvec_service.logs import note
 from delvec_service.store.registry import TableRecord
 from delvec_service.tables.registry import NewTable
 
 __all__ = ["resource", "router"]
 
-router = Resource(tags=["tables"], route_class=Mutation)
+router = resource_router("tables", Mutation)
 
 
 @router.post(

@@ -32,7 +32,7 @@ from delvec_kernel.wire import (
 from delvec_service.api.dependencies import Caller, ServiceState, Table
 from delvec_service.api.problems import COMMON, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import Maintenance
-from delvec_service.api.resource import Resource
+from delvec_service.api.resource import resource_router
 from delvec_service.logs import note
 from delvec_service.vacuum.quarantine import purge_quarantine, quarantines, undo_quarantine
 from delvec_service.vacuum.vacuum import Vacuumed, vacuum
@@ -46,7 +46,7 @@ class _Vacuuming(Maintenance):
     large = True
 
 
-router = Resource(tags=["maintenance"], route_class=_Vacuuming)
+router = resource_router("maintenance", _Vacuuming)
 
 _EMPTYING: Final = (CorruptTable, QuarantineNotFound, UnsupportedWriterFeature)
 _NAMED: Final = 1000

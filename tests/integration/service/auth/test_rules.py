@@ -179,9 +179,9 @@ def test_every_request_has_a_rule_and_every_rule_a_request(guarded):
     described = {f"{method} {path}" for method, path, _ in operations(guarded)}
 
     catalog = {
-        f"{method} {prefix}{route.path}"
-        for prefix in iceberg_catalog.PREFIXES
-        for route in iceberg_catalog.router.routes()
+        f"{method} {route.path}"
+        for router in iceberg_catalog.routers
+        for route in router.routes
         for method in route.methods - {"HEAD"}
     }
     assert described | catalog | {"GET /docs", "GET /openapi.json"} == set(RULES)
