@@ -4,7 +4,7 @@ Tested in `tests/integration/service/test_http.py`.
 """
 
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
