@@ -11,6 +11,7 @@ import logging
 import pickle
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from delvec.engines.file_schemas import file_schemas, keep_schemas, without_schemas
@@ -38,10 +39,21 @@ def stored_schemas(spark: SparkSession, scan: Scan) -> list[FileSchema | None]:
         CorruptTable: a footer is damaged.
         MissingDataFile: or StorageError; only if the table's columns are found by field id, since Spark is told their names.
     """
+    read: dict[str, FileSchema] = {}
     if not scan.location.startswith("file:") and not is_remote(spark):
         unread = without_schemas(scan)
         if len(unread) > MOST_IN_DRIVER:
-            _read_in_tasks(spark, unread)
+            read = _read_in_tasks(spark, unread)
+    if not read:
+        return _read_in_driver(scan)
+    # Not from this process's memory, which keeps fewer schemas than a table may have files.
+    paths = scan.files["path"].to_pylist()
+    rest = scan.filter(pa.array([path not in read for path in paths], pa.bool_()))
+    others = dict(zip(rest.files["path"].to_pylist(), _read_in_driver(rest), strict=True))
+    return [read.get(path) or others.get(path) for path in paths]
+
+
+def _read_in_driver(scan: Scan) -> list[FileSchema | None]:
     if naming(scan.configuration.get("delta.columnMapping.mode", "none")) == "id":
         return file_schemas(scan)
     if is_out_of_reach(scan):
@@ -61,8 +73,8 @@ def stored_schemas(spark: SparkSession, scan: Scan) -> list[FileSchema | None]:
         return [None] * len(scan)
 
 
-def _read_in_tasks(spark: SparkSession, scan: Scan) -> None:
-    """Read and remember the schemas; if tasks cannot, the driver has to."""
+def _read_in_tasks(spark: SparkSession, scan: Scan) -> dict[str, FileSchema]:
+    """Read and remember schemas; return them by path. What tasks cannot read is left out, for the driver."""
     shares = [scan.slice(start, _FILES_OF_A_TASK) for start in range(0, len(scan), _FILES_OF_A_TASK)]
     try:
         with described(spark, scan.name, "read schemas of files"):
@@ -73,17 +85,21 @@ def _read_in_tasks(spark: SparkSession, scan: Scan) -> None:
         _LOGGER.warning(
             "Tasks cannot read the files of table '%s'; the driver does.", scan.name, exc_info=True
         )
-        return
+        return {}
+    found: dict[str, FileSchema] = {}
     for share, answer in zip(shares, answers, strict=True):
         schemas = pickle.loads(answer)  # noqa: S301 - of our own task
-        if schemas is not None:
-            keep_schemas(share, schemas)
+        keep_schemas(share, schemas)
+        paths = share.files["path"].to_pylist()
+        found.update((path, each) for path, each in zip(paths, schemas, strict=True) if each is not None)
+    return found
 
 
 def _read_share(sent: bytes) -> bytes:
-    """Runs on executors; None if it failed, which the driver finds out for itself."""
+    """Runs on executors; leaves errors to the driver, which finds them itself."""
     drop_zip_importers()
+    scan = pickle.loads(sent)  # noqa: S301 - of our own driver
     try:
-        return pickle.dumps(file_schemas(pickle.loads(sent), may_miss=True))  # noqa: S301 - of our own driver
+        return pickle.dumps(file_schemas(scan, may_miss=True))
     except DelvecError:
-        return pickle.dumps(None)
+        return pickle.dumps([None] * len(scan))

@@ -10,6 +10,7 @@ from tests.support.typed_files import scan_of
 from delvec.engines.spark import local_execution
 from delvec.engines.spark import stored_schemas as module
 from delvec_kernel.errors import MissingDataFile, StorageError
+from delvec_kernel.parquet.file_schema import FileField
 from delvec_kernel.schema.types import StructType
 
 
@@ -22,16 +23,34 @@ def scan(tmp_path, monkeypatch):
     return scan_of(tmp_path, ["a", "b", "c"], StructType(()))
 
 
-@pytest.mark.parametrize(("most", "expected"), [(2, [3]), (3, [])])
-def test_tasks_read_what_is_too_much_for_the_driver(scan, monkeypatch, most, expected):
-    asked = []
-    monkeypatch.setattr(module, "MOST_IN_DRIVER", most)
-    monkeypatch.setattr(module, "_read_in_tasks", lambda _, scan: asked.append(len(scan)))
-    monkeypatch.setattr(module, "file_schemas", lambda scan, **_: [()] * len(scan))
-    assert module.stored_schemas(None, replace(scan, location="s3://lake/t")) == [()] * 3
-    assert asked == expected
-    assert module.stored_schemas(None, scan) == [()] * 3
-    assert asked == expected  # a local disk is fast, and executors may have another
+SCHEMA = (FileField("x", "value"),)
+OTHER = (FileField("y", "value"),)
+
+
+@pytest.fixture
+def remote(scan, monkeypatch):
+    """A scan of three files in an object store, of which the driver may read two."""
+    monkeypatch.setattr(module, "MOST_IN_DRIVER", 2)
+    monkeypatch.setattr(module, "file_schemas", lambda scan, **_: [OTHER] * len(scan))
+    return replace(scan, location="s3://lake/t")
+
+
+def test_tasks_read_what_is_too_much_for_the_driver(remote, monkeypatch):
+    monkeypatch.setattr(module, "_read_in_tasks", lambda *_: {"a": SCHEMA, "c": SCHEMA})
+    assert module.stored_schemas(None, remote) == [SCHEMA, OTHER, SCHEMA]
+    assert module.stored_schemas(None, remote.slice(0, 2)) == [OTHER, OTHER]
+
+
+def test_the_driver_reads_what_tasks_cannot(remote, monkeypatch):
+    monkeypatch.setattr(module, "_read_in_tasks", lambda *_: {})
+    assert module.stored_schemas(None, remote) == [OTHER] * 3
+
+
+def test_tasks_do_not_read_local_files(scan, monkeypatch):
+    """A local disk is fast, and executors may have another."""
+    monkeypatch.setattr(module, "MOST_IN_DRIVER", 0)
+    monkeypatch.setattr(module, "_read_in_tasks", None)
+    assert [each[0].name for each in module.stored_schemas(None, scan)] == ["x"] * 3
 
 
 def test_files_of_storage_that_the_driver_cannot_read_are_left_to_spark(scan, monkeypatch, caplog):
