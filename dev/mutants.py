@@ -141,7 +141,7 @@ SUBJECTS: Final = (
     Subject(
         [
             _SERVICE + f"commits/{name}.py"
-            for name in ("commit_loop", "commit_race", "commit_log", "commit_member", "overwrite_watch")
+            for name in ("commit_loop", "commit_validator", "commit_log", "pending_commit", "overwrite_watch")
         ],
         [
             *(
@@ -149,7 +149,7 @@ SUBJECTS: Final = (
                 "tests/integration/service/commits/test_commit_loop.py",
             ),
             *(
-                "tests/integration/service/commits/test_commit_race.py",
+                "tests/integration/service/commits/test_commit_validator.py",
                 "tests/integration/service/commits/test_overwrite_watch.py",
                 "tests/integration/service/commits/test_commit.py",
                 "tests/integration/service/commits/test_group_commit.py",
@@ -181,7 +181,7 @@ SUBJECTS: Final = (
             *(
                 "tests/integration/service/commits/test_change_files.py",
                 "tests/integration/service/commits/test_commit.py",
-                "tests/integration/service/commits/test_commit_race.py",
+                "tests/integration/service/commits/test_commit_validator.py",
                 "tests/integration/service/alter_table/test_alter.py",
                 "tests/integration/service/alter_table/test_drop_feature.py",
                 "tests/integration/service/commits/test_commits_by_id.py",

@@ -127,8 +127,8 @@ class AccessControl:
 
     def grants(self, grantee: str | None = None) -> list[dict[str, Any]]:
         """Return the grants that this connection's token may change, or those of one grantee."""
-        found = answer(GrantsResponse, self._service.get("/v1/grants", {"grantee": grantee})).grants
-        return [one.model_dump(by_alias=True) for one in found]
+        role_grants = answer(GrantsResponse, self._service.get("/v1/grants", {"grantee": grantee})).grants
+        return [one.model_dump(by_alias=True) for one in role_grants]
 
     # --- the audit log ----------------------------------------------------------------------------------
 

@@ -101,7 +101,9 @@ def connect(
     url = os.fspath(url) if url else None
     if url is None and database_url is None and warehouse is None:
         url = os.environ.get("DELVEC_URL") or None
-    given = [os.fspath(root) for root in ([roots] if isinstance(roots, str | os.PathLike) else roots or ())]
+    root_locations = [
+        os.fspath(root) for root in ([roots] if isinstance(roots, str | os.PathLike) else roots or ())
+    ]
     if url is None:
         if token:
             raise BadRequest("a token needs the url of a running service")
@@ -112,13 +114,13 @@ def connect(
             )
         named = os.environ.get("DELVEC_WAREHOUSE") if warehouse is None else os.fspath(warehouse)
         transport, roots_of_files = embedded_service(
-            database_url, _warehouse(warehouse), given, [named] if named else ()
+            database_url, _warehouse(warehouse), root_locations, [named] if named else ()
         )
         client = ServiceClient(
             _EMBEDDED_URL,
             timeout=None,
             transport=transport,
-            roots=Roots(given),
+            roots=Roots(root_locations),
             roots_of_files=roots_of_files,
         )
         return Connection(client, retries, has_warehouse=_is_chosen(warehouse))
@@ -127,7 +129,11 @@ def connect(
             raise BadRequest(f"{name} applies only to a service in this process: leave out url")
     token = token or os.environ.get("DELVEC_TOKEN")
     client = ServiceClient(
-        url, token=token, timeout=timeout or _REMOTE_TIMEOUT_SECONDS, roots=Roots(given), vended=vended
+        url,
+        token=token,
+        timeout=timeout or _REMOTE_TIMEOUT_SECONDS,
+        roots=Roots(root_locations),
+        vended=vended,
     )
     return Connection(client, retries)
 
@@ -201,11 +207,15 @@ class Connection:
 
     def _repr_html_(self) -> str:
         try:
-            found = self.tables()
+            registered_tables = self.tables()
         except DelvecError as error:
             return pairs(repr(self), {"error": error.message})
-        shown = [(each.name, each.location) for each in found[:_SHOWN_TABLES]]
-        more = f"<p>… and {len(found) - len(shown)} more</p>" if len(found) > len(shown) else ""
+        shown = [(each.name, each.location) for each in registered_tables[:_SHOWN_TABLES]]
+        more = (
+            f"<p>… and {len(registered_tables) - len(shown)} more</p>"
+            if len(registered_tables) > len(shown)
+            else ""
+        )
         return rows(["table", "location"], shown) + more
 
     def __dir__(self) -> list[str]:

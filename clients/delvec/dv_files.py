@@ -76,8 +76,8 @@ class DeletionVectorFiles:
         """
         body = request(AllocateRequest, transaction_id=self.transaction_id, files=count)
         path = table_path(self.table_id, "deletion-vectors")
-        given = answer(AllocateResponse, self.service.post(path, body))
-        return [VectorFile(file.file, file.path_or_inline_dv) for file in given.files]
+        allocation = answer(AllocateResponse, self.service.post(path, body))
+        return [VectorFile(file.file, file.path_or_inline_dv) for file in allocation.files]
 
     def write(self, vectors: Mapping[str, BitMap64]) -> dict[str, DeletionVectorDescriptor]:
         """Write deletion vectors; see :func:`write`."""
@@ -112,14 +112,14 @@ def write(
         transaction_id=transaction_id,
         sizes=[len(payload) for payload in payloads.values()],
     )
-    given = answer(AllocateResponse, service.post(table_path(table_id, "deletion-vectors"), body))
+    allocation = answer(AllocateResponse, service.post(table_path(table_id, "deletion-vectors"), body))
     files: dict[str, bytearray] = {}
-    found: dict[str, DeletionVectorDescriptor] = {}
-    for (path, payload), place in zip(payloads.items(), given.deletion_vectors, strict=True):
+    descriptors: dict[str, DeletionVectorDescriptor] = {}
+    for (path, payload), place in zip(payloads.items(), allocation.deletion_vectors, strict=True):
         content = files.setdefault(place.file, bytearray(FILE_VERSION))
         content.extend(bytes(place.offset - len(content)))
         content.extend(frame(payload))
-        found[path] = DeletionVectorDescriptor(
+        descriptors[path] = DeletionVectorDescriptor(
             storage_type=place.storage_type,
             path_or_inline_dv=place.path_or_inline_dv,
             offset=place.offset,
@@ -128,4 +128,4 @@ def write(
         )
     for name, content in files.items():
         storage.write_file(location, name, bytes(content), durable=True)
-    return found
+    return descriptors

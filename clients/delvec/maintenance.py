@@ -214,30 +214,32 @@ class Maintenance:
 
     def _one(self, table: "DeltaTable", policy: Policy, *, dry_run: bool) -> MaintenanceResult:
         """Decide on one policy, and run it."""
-        found = MaintenanceResult(table.name, policy.name, policy.type, "not-due", "")
+        maintenance_result = MaintenanceResult(table.name, policy.name, policy.type, "not-due", "")
         task, started = TASKS[policy.type], datetime.now(UTC)
         try:
             config = config_of(policy.type, policy.content.config)
             waits = self._reason_to_wait(table, policy, config, started)
             if waits is not None:
-                return replace(found, reason=waits)
+                return replace(maintenance_result, reason=waits)
             decision = task.decide(table, config)
         except Exception as error:  # noqa: BLE001 - continue with the other policies
-            return replace(found, state="failed", reason=_message_of(error, table.name, policy.name))
-        found = _predicted(found, decision)
+            return replace(
+                maintenance_result, state="failed", reason=_message_of(error, table.name, policy.name)
+            )
+        maintenance_result = _predicted(maintenance_result, decision)
         if dry_run or not decision.is_due:
-            return found
+            return maintenance_result
         try:
             outcome = task.perform(table, config)
         except Exception as error:  # noqa: BLE001 - continue with the other policies
             message = _message_of(error, table.name, policy.name)
-            unrecorded = self._record(table, found, started, error=message)
-            return replace(found, state="failed", reason=message + unrecorded)
-        unrecorded = self._record(table, found, started, outcome)
+            unrecorded = self._record(table, maintenance_result, started, error=message)
+            return replace(maintenance_result, state="failed", reason=message + unrecorded)
+        unrecorded = self._record(table, maintenance_result, started, outcome)
         return replace(
-            found,
+            maintenance_result,
             state="done",
-            reason=found.reason + unrecorded,
+            reason=maintenance_result.reason + unrecorded,
             measured_gain_bytes=outcome.gain_bytes,
             measured_gain_files=outcome.gain_files,
             version=outcome.version,
@@ -274,7 +276,7 @@ class Maintenance:
     def _record(
         self,
         table: "DeltaTable",
-        found: MaintenanceResult,
+        maintenance_result: MaintenanceResult,
         started: datetime,
         outcome: Outcome | None = None,
         *,
@@ -286,23 +288,23 @@ class Maintenance:
             body = request(
                 MaintenanceRun,
                 id=str(uuid.uuid4()),
-                policy=found.policy,
-                type=found.type,
+                policy=maintenance_result.policy,
+                type=maintenance_result.type,
                 state="failed" if outcome is None else "done",
-                reason=found.reason[:2000],
+                reason=maintenance_result.reason[:2000],
                 started_at=started,
                 ended_at=datetime.now(UTC),
-                cost_bytes=found.cost_bytes,
-                predicted_gain_bytes=found.predicted_gain_bytes,
+                cost_bytes=maintenance_result.cost_bytes,
+                predicted_gain_bytes=maintenance_result.predicted_gain_bytes,
                 measured_gain_bytes=measured.gain_bytes,
-                predicted_gain_files=found.predicted_gain_files,
+                predicted_gain_files=maintenance_result.predicted_gain_files,
                 measured_gain_files=measured.gain_files,
                 version=measured.version,
                 error=None if error is None else error[:2000],
             )
             self._service.post(table_path(table.id, "maintenance-runs"), body)
         except Exception as failure:  # noqa: BLE001 - continue with the other policies
-            return f"; the run could not be recorded: {_message_of(failure, table.name, found.policy)}"
+            return f"; the run could not be recorded: {_message_of(failure, table.name, maintenance_result.policy)}"
         return ""
 
     @contextmanager
@@ -349,9 +351,9 @@ def _message_of(error: Exception, table: str, policy: str | None = None) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _predicted(found: MaintenanceResult, decision: Decision) -> MaintenanceResult:
+def _predicted(maintenance_result: MaintenanceResult, decision: Decision) -> MaintenanceResult:
     return replace(
-        found,
+        maintenance_result,
         state="due" if decision.is_due else "not-due",
         reason=decision.reason,
         predicted_gain_bytes=decision.gain_bytes,

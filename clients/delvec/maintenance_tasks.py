@@ -72,11 +72,11 @@ class _Rewrite:
 
     def perform(self, table: "DeltaTable", config: Any) -> Outcome:
         """Rewrite files, within the budget."""
-        done = self._run(table, config, config.max_bytes_per_run)
+        metrics = self._run(table, config, config.max_bytes_per_run)
         return Outcome(
-            (done["numRemovedBytes"] or 0) - (done["numAddedBytes"] or 0),
-            (done["numRemovedFiles"] or 0) - (done["numAddedFiles"] or 0),
-            done.version,
+            (metrics["numRemovedBytes"] or 0) - (metrics["numAddedBytes"] or 0),
+            (metrics["numRemovedFiles"] or 0) - (metrics["numAddedFiles"] or 0),
+            metrics.version,
         )
 
     def _over_budget(self, table: "DeltaTable", config: Any) -> str | None:
@@ -94,14 +94,14 @@ class _Purge(_Rewrite):
 
     def decide(self, table: "DeltaTable", config: DvPurgeConfig) -> Decision:
         planned = self._run(table, config, config.max_bytes_per_run, dry_run=True)
-        found = _planned(planned)
+        prediction = _planned(planned)
         share = f"with more than {config.min_deleted_ratio:.1%} deleted rows"
-        if not found.cost_bytes:
+        if not prediction.cost_bytes:
             return Decision(False, self._over_budget(table, config) or f"no files {share}")
-        is_due = max(0, found.gain_bytes or 0) >= config.min_gain_bytes
-        reason = f"{planned['numRemovedFiles']} files {share}: would free {found.gain_bytes:,} bytes"
+        is_due = max(0, prediction.gain_bytes or 0) >= config.min_gain_bytes
+        reason = f"{planned['numRemovedFiles']} files {share}: would free {prediction.gain_bytes:,} bytes"
         return _decision(
-            found, reason if is_due else f"{reason}, at least {config.min_gain_bytes:,} required", is_due
+            prediction, reason if is_due else f"{reason}, at least {config.min_gain_bytes:,} required", is_due
         )
 
     def _run(
@@ -120,17 +120,17 @@ class _Compaction(_Rewrite):
 
     def decide(self, table: "DeltaTable", config: CompactionConfig) -> Decision:
         planned = self._run(table, config, config.max_bytes_per_run, dry_run=True)
-        found = _planned(planned)
-        if not found.cost_bytes:
+        prediction = _planned(planned)
+        if not prediction.cost_bytes:
             return Decision(False, self._over_budget(table, config) or "no files need to be rewritten")
-        saved, gained = found.gain_files or 0, found.gain_bytes or 0
+        saved, gained = prediction.gain_files or 0, prediction.gain_bytes or 0
         reason = (
             f"{planned['numRemovedFiles']} files become {planned.num_new_files}, {gained:,} bytes are freed"
         )
         is_due = saved >= config.min_files_saved or gained >= config.min_gain_bytes
         if not is_due:
             reason += f"; {config.min_files_saved:,} fewer files or {config.min_gain_bytes:,} bytes required"
-        return _decision(found, reason, is_due)
+        return _decision(prediction, reason, is_due)
 
     def _run(
         self, table: "DeltaTable", config: CompactionConfig, budget: int | None, *, dry_run: bool = False
@@ -150,23 +150,25 @@ class _DvCompaction:
 
     def decide(self, table: "DeltaTable", config: DvCompactionConfig) -> Decision:
         try:
-            found = table.optimize.deletion_vectors(dry_run=True)
+            compaction_result = table.optimize.deletion_vectors(dry_run=True)
         except InvalidTableChange as error:  # nothing to do for a table without deletion vectors
             return Decision(False, error.message)
-        before, after = found["num-vector-files"], found["new-vector-files"]
-        gained = found["gain-bytes"]
+        before, after = compaction_result["num-vector-files"], compaction_result["new-vector-files"]
+        gained = compaction_result["gain-bytes"]
         reason = f"{before:,} deletion vector files become {after:,}, {gained:,} unneeded bytes are freed"
         is_due = before - after >= config.min_files_saved or gained >= config.min_gain_bytes
         if not is_due:
             wanted = f"{config.min_files_saved:,} fewer files or {config.min_gain_bytes:,} bytes required"
             reason = f"{reason}; {wanted}" if before else "no deletion vector files need to be compacted"
-        return Decision(is_due, reason, gained, before - after, found["size-in-bytes"])
+        return Decision(is_due, reason, gained, before - after, compaction_result["size-in-bytes"])
 
     def perform(self, table: "DeltaTable", config: DvCompactionConfig) -> Outcome:
         del config
         before = table.health()["num-deletion-vector-files"]
-        done = table.optimize.deletion_vectors()
-        return Outcome(None, before - table.health()["num-deletion-vector-files"], done["version"])
+        compaction_result = table.optimize.deletion_vectors()
+        return Outcome(
+            None, before - table.health()["num-deletion-vector-files"], compaction_result["version"]
+        )
 
 
 class _Checkpoint:
@@ -188,8 +190,8 @@ class _Vacuum:
     """VACUUM, with at least the table's retention."""
 
     def decide(self, table: "DeltaTable", config: VacuumConfig) -> Decision:
-        found = self._run(table, config, dry_run=True)
-        files, size = found["num-files"], found["size-in-bytes"]
+        vacuum_result = self._run(table, config, dry_run=True)
+        files, size = vacuum_result["num-files"], vacuum_result["size-in-bytes"]
         is_due = bool(files) and size >= config.min_gain_bytes
         reason = f"{files:,} unneeded files, {size:,} bytes"
         if files and not is_due:
@@ -197,8 +199,10 @@ class _Vacuum:
         return Decision(is_due, reason, size, files, 0)
 
     def perform(self, table: "DeltaTable", config: VacuumConfig) -> Outcome:
-        done = self._run(table, config)
-        return Outcome(done["size-in-bytes"], done["num-files"], done["end-version"])
+        vacuum_result = self._run(table, config)
+        return Outcome(
+            vacuum_result["size-in-bytes"], vacuum_result["num-files"], vacuum_result["end-version"]
+        )
 
     @staticmethod
     def _run(table: "DeltaTable", config: VacuumConfig, *, dry_run: bool = False) -> dict[str, Any]:
@@ -210,8 +214,8 @@ def _planned(planned: PlannedCompaction) -> Decision:
     return Decision(False, "", planned.gain_bytes, saved, planned["numRemovedBytes"])
 
 
-def _decision(found: Decision, reason: str, is_due: bool) -> Decision:
-    return Decision(is_due, reason, found.gain_bytes, found.gain_files, found.cost_bytes)
+def _decision(prediction: Decision, reason: str, is_due: bool) -> Decision:
+    return Decision(is_due, reason, prediction.gain_bytes, prediction.gain_files, prediction.cost_bytes)
 
 
 TASKS: Final[Mapping[PolicyType, Task]] = {

@@ -103,13 +103,13 @@ def no_attribute(owner: str, name: str, hints: Mapping[str, str]) -> AttributeEr
     return AttributeError(f"{owner} has no attribute {name!r}: {hint if hint is _LATER else f'call {hint}'}")
 
 
-def no_argument(command: str, given: Mapping[str, Any], hints: Mapping[str, str]) -> None:
+def no_argument(command: str, arguments: Mapping[str, Any], hints: Mapping[str, str]) -> None:
     """Refuse unknown arguments; for a peer's argument, say what to give instead.
 
     Raises:
         TypeError: there is an unknown argument.
     """
-    for name in given:
+    for name in arguments:
         hint = f": give {hints[name]}" if name in hints else ""
         raise TypeError(f"{command} has no argument {name!r}{hint}")
 
@@ -156,38 +156,40 @@ def condition_of(predicate: Any, condition: str | None, command: str) -> str | N
     """
     if predicate is not None and condition is not None:
         raise BadRequest(f"{command} takes predicate= or condition=, which mean the same, but not both")
-    found = condition if predicate is None else predicate
-    if found is not None and not isinstance(found, str):
+    sql_condition = condition if predicate is None else predicate
+    if sql_condition is not None and not isinstance(sql_condition, str):
         raise BadRequest(
-            f"the predicate of {command} must be SQL text, not {type(found).__name__}; for Spark Columns use "
+            f"the predicate of {command} must be SQL text, not {type(sql_condition).__name__}; for Spark Columns use "
             "delvec.spark.DeltaTable"
         )
-    return found
+    return sql_condition
 
 
 def assignments(
-    given: Any, predicate: Any, updates: Any, new_values: Any, condition: str | None
+    assigned_values: Any, predicate: Any, updates: Any, new_values: Any, condition: str | None
 ) -> tuple[Mapping[str, Any], str | None]:
     """Return the assignments and condition of ``update()``, from its own arguments, deltalake's or delta-spark's.
 
     Raises:
         BadRequest: they contradict each other, or set nothing.
     """
-    if (given is None or isinstance(given, str)) and isinstance(predicate, Mapping):
-        given, predicate = predicate, given  # delta-spark takes the condition first
-    if isinstance(given, str):
-        raise BadRequest(f"update() takes the values to set first: update({{'column': 'value'}}, {given!r})")
+    if (assigned_values is None or isinstance(assigned_values, str)) and isinstance(predicate, Mapping):
+        assigned_values, predicate = predicate, assigned_values  # delta-spark takes the condition first
+    if isinstance(assigned_values, str):
+        raise BadRequest(
+            f"update() takes the values to set first: update({{'column': 'value'}}, {assigned_values!r})"
+        )
     where = condition_of(predicate, condition, "update()")
-    wanted = [each for each in (given, updates, new_values) if each is not None]
-    if len(wanted) != 1:
+    assignment_dicts = [each for each in (assigned_values, updates, new_values) if each is not None]
+    if len(assignment_dicts) != 1:
         raise BadRequest(
             "update() takes either set= (or updates=), a dictionary of SQL by column, or new_values=, a dictionary of "
             "values by column"
         )
-    if not isinstance(wanted[0], Mapping):
+    if not isinstance(assignment_dicts[0], Mapping):
         raise BadRequest(
-            f"update() takes a dictionary of SQL by column, {{'age': 'age + 1'}}, not {type(wanted[0]).__name__}"
+            f"update() takes a dictionary of SQL by column, {{'age': 'age + 1'}}, not {type(assignment_dicts[0]).__name__}"
         )
     if new_values is not None:
         return {name: lit(value) for name, value in new_values.items()}, where
-    return wanted[0], where
+    return assignment_dicts[0], where

@@ -152,13 +152,13 @@ class Rows:
         """
         if n < 0:
             raise BadRequest(f"head() takes 0 or more rows (given: {n})")
-        stream, kept, left = self.to_batches(), [], n
+        stream, batches, left = self.to_batches(), [], n
         for batch in stream if n else ():
-            kept.append(batch.slice(0, left))
-            left -= kept[-1].num_rows
+            batches.append(batch.slice(0, left))
+            left -= batches[-1].num_rows
             if left <= 0:
                 break
-        rows = pa.Table.from_batches(kept, stream.schema)
+        rows = pa.Table.from_batches(batches, stream.schema)
         with _needed("pandas"):
             import pandas as pd
 

@@ -199,7 +199,7 @@ class Scan:
                 file does not have.
         """
         with_dv = self.files.filter(pc.is_valid(self.files["deletion_vector"]))
-        found: dict[str, BitMap64] = {}
+        deletion_vectors: dict[str, BitMap64] = {}
         missing: list[tuple[str, Descriptor]] = []
         names = ("path", "deletion_vector", "deleted_rows", "num_records")
         columns = (with_dv[name].to_pylist() for name in names)
@@ -209,11 +209,11 @@ class Scan:
                 missing.append((path, Descriptor.from_json(dv)))
                 counts[path] = count
             else:
-                found[path] = deserialize_bitmap(inlined)
+                deletion_vectors[path] = deserialize_bitmap(inlined)
                 where = Where(self.name, self.version, path)
-                check_rows_exist(found[path], count, Descriptor.from_json(dv), where)
+                check_rows_exist(deletion_vectors[path], count, Descriptor.from_json(dv), where)
         if missing:
-            found.update(
+            deletion_vectors.update(
                 read_deletion_vectors(
                     self.location,
                     missing,
@@ -223,4 +223,4 @@ class Scan:
                     num_records=counts,
                 )
             )
-        return found
+        return deletion_vectors

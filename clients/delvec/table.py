@@ -513,8 +513,8 @@ class DeltaTable(CheckedTable):
         """
         allowed = self._allowed(retries) if is_repeatable(data) else 0
         options = WriteOptions(merge_schema=merge_schema, txn=txn, user_metadata=user_metadata)
-        done = with_retries(self._service, allowed, lambda: append(self._service, self, data, options))
-        return self._compacted(done)
+        metrics = with_retries(self._service, allowed, lambda: append(self._service, self, data, options))
+        return self._compacted(metrics)
 
     @running("WRITE")
     def overwrite(
@@ -561,10 +561,10 @@ class DeltaTable(CheckedTable):
         read = self_read_version(self, data) if self.source_version is None else None
         # Writing the same rows again would replace what others have written since the read.
         table, allowed = (self, allowed) if read is None else (self._reading(read), 0)
-        done = with_retries(
+        metrics = with_retries(
             self._service, allowed, lambda: overwrite(self._service, table, data, replacement, options)
         )
-        return self._compacted(done)
+        return self._compacted(metrics)
 
     @running("DELETE")
     def delete(
@@ -662,12 +662,12 @@ class DeltaTable(CheckedTable):
             ConcurrentModification: or a subclass, as in :meth:`delete`.
         """
         wanted, where = assignments(set, predicate, updates, new_values, condition)
-        done = with_retries(
+        metrics = with_retries(
             self._service,
             self._allowed(retries),
             lambda: update(self._service, self, wanted, where, dry_run=dry_run, user_metadata=user_metadata),
         )
-        return self._compacted(done)
+        return self._compacted(metrics)
 
     def merge(
         self,
@@ -712,7 +712,7 @@ class DeltaTable(CheckedTable):
         allowed = self._allowed(retries)
         source, misfits = self._merge_source(statement.source)
         try:
-            done = with_retries(
+            metrics = with_retries(
                 self._service,
                 allowed if source.is_repeatable else 0,
                 lambda: merge(
@@ -722,13 +722,13 @@ class DeltaTable(CheckedTable):
         except SchemaMismatch as error:
             misfit = misfits.get(str(error.details.get("column")).lower())
             raise error if misfit is None else misfit from error
-        return self._compacted(done)
+        return self._compacted(metrics)
 
-    def _compacted(self, done: Metrics) -> Metrics:
+    def _compacted(self, metrics: Metrics) -> Metrics:
         """Compact what a commit touched if the table asks for it; the command succeeds even if this fails."""
-        if done.auto_compact and self.compacts_after_commits:
-            self.optimize.after_commit(done.auto_compact)
-        return done
+        if metrics.auto_compact and self.compacts_after_commits:
+            self.optimize.after_commit(metrics.auto_compact)
+        return metrics
 
     def _merge_source(self, data: Any) -> tuple[MergeSource, Mapping[str, SchemaMismatch]]:
         """Return rows as the engine takes them, and why columns do not have the table's types."""

@@ -237,15 +237,15 @@ class Transaction:
                 are sent, and removing any of their rows is a conflict.
         """
         rows_read: list[FileRows] = []
-        named, room = list(files), SENT_BYTES
+        read_files, room = list(files), SENT_BYTES
         for path, indexes in (rows or {}).items():
             if room > 0:
                 for _, sent in _sent({path: indexes}):
                     rows_read.append(FileRows(path=path, rows=sent))
                     room -= len(sent)
             elif _rows(indexes):
-                named.append(path)
-        self._reads = CommitReads(whole_table=whole_table, files=named, rows=rows_read)
+                read_files.append(path)
+        self._reads = CommitReads(whole_table=whole_table, files=read_files, rows=rows_read)
 
     def record_rewrite(self, path: str, runs: Iterable[RowRun]) -> None:
         """Record the origin of each row of an added file, so that compactions and row-level changes do not conflict."""

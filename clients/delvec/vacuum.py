@@ -74,14 +74,14 @@ class VacuumPlan:
                 head, *files = (json.loads(line) for line in file if line.strip())
             is_plan = head.pop("format") == _FORMAT and all(isinstance(each, str) for each in files)
             head.pop("num_files", None)
-            found = cls(**head, files=files)
+            plan = cls(**head, files=files)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             is_plan = False
         if not is_plan:
             raise BadRequest(
                 f"{os.fspath(path)} is not a VACUUM plan; `delvec vacuum TABLE --plan-to FILE` writes one."
             )
-        return found
+        return plan
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Vacuum:
         inventory: pa.Table | None,
     ) -> VacuumPlan:
         """Return what would be deleted; see :meth:`delvec.DeltaTable.plan_vacuum`."""
-        found = self.run(
+        vacuum_result = self.run(
             inventory=inventory,
             dry_run=True,
             limit=FILES,
@@ -133,12 +133,12 @@ class Vacuum:
         return VacuumPlan(
             self.table_id,
             self.location,
-            found["version"],
+            vacuum_result["version"],
             datetime.now(UTC).isoformat(timespec="seconds"),
             retention_hours,
             enforce_retention_duration,
             list(keep_versions),
-            found["files"][: found["num-files"]],
+            vacuum_result["files"][: vacuum_result["num-files"]],
         )
 
     def quarantines(self) -> list[dict[str, Any]]:
@@ -155,8 +155,8 @@ class Vacuum:
         """Delete the files of one quarantine, or of all that are old enough."""
         chosen = [quarantine] if quarantine is not None else self._older(older_than_hours)
         answers = (self.service.post(f"{self._path(name)}/purge", Envelope()) for name in chosen)
-        done = (answer(PurgeResponse, answered) for answered in answers)
-        return [one.model_dump(by_alias=True) for one in done]
+        purge_responses = (answer(PurgeResponse, answered) for answered in answers)
+        return [one.model_dump(by_alias=True) for one in purge_responses]
 
     def _older(self, hours: float) -> list[str]:
         since = datetime.now(UTC) - timedelta(hours=hours)
@@ -211,13 +211,20 @@ class Vacuum:
         """Vacuum these files, as many per request as allowed."""
         if mode != "full":
             raise BadRequest("a plan or an inventory lists the files already: leave out mode='lite'")
-        found = self._one(files=list(files[:FILES]), limit=limit, **options)
+        vacuum_result = self._one(files=list(files[:FILES]), limit=limit, **options)
         for start in range(FILES, len(files), FILES):
             more = self._one(files=list(files[start : start + FILES]), limit=limit, **options)
-            result = more["result"] if found["result"] == "nothing-to-delete" else found["result"]
-            added = {name: found[name] + more[name] for name in ("num-files", "size-in-bytes")}
-            found = {**more, **added, "result": result, "files": [*found["files"], *more["files"]][:limit]}
-        return found
+            result = (
+                more["result"] if vacuum_result["result"] == "nothing-to-delete" else vacuum_result["result"]
+            )
+            added = {name: vacuum_result[name] + more[name] for name in ("num-files", "size-in-bytes")}
+            vacuum_result = {
+                **more,
+                **added,
+                "result": result,
+                "files": [*vacuum_result["files"], *more["files"]][:limit],
+            }
+        return vacuum_result
 
     def _one(self, **options: Any) -> dict[str, Any]:
         body = request(VacuumRequest, **options)

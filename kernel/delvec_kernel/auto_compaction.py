@@ -80,15 +80,19 @@ def _in_partitions(
     values = {
         key: pc.map_lookup(files["partition_values"], key, "first").combine_chunks() for key in partition_keys
     }
-    found = np.zeros(files.num_rows, np.bool_)
+    is_in_partition = np.zeros(files.num_rows, np.bool_)
     for partition in partitions:
         same = np.ones(files.num_rows, np.bool_)
         for key, column in values.items():
-            wanted = partition.get(key)
-            is_it = pc.is_null(column) if wanted is None else pc.fill_null(pc.equal(column, wanted), False)
+            partition_value = partition.get(key)
+            is_it = (
+                pc.is_null(column)
+                if partition_value is None
+                else pc.fill_null(pc.equal(column, partition_value), False)
+            )
             same &= np.asarray(is_it)
-        found |= same
-    return found
+        is_in_partition |= same
+    return is_in_partition
 
 
 def _min_files(configuration: Mapping[str, str]) -> int:

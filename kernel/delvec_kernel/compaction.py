@@ -35,8 +35,8 @@ __all__ = [
     "partition_numbers",
     "reasons",
     "repack",
+    "rolling_size",
     "target_file_size",
-    "with_room",
     "within",
 ]
 
@@ -183,16 +183,16 @@ def reasons(files: pa.Table, bins: Sequence[Bin], rules: CompactionRules) -> lis
     small = is_small(files["size"].to_numpy() * (1.0 - np.nan_to_num(ratios, nan=0.0)), rules)
     has_vector = pc.is_valid(files["deletion_vector"]).to_numpy()
     dirty = has_vector & (np.isnan(ratios) | (ratios > rules.tolerated_ratio))
-    found = []
+    bin_reasons = []
     for each in bins:
         if rules.purge:
-            found.append(f"{_files(int(has_vector[each.files].sum()))} with deletion vectors")
+            bin_reasons.append(f"{_files(int(has_vector[each.files].sum()))} with deletion vectors")
             continue
         alone, much = int((small & ~dirty)[each.files].sum()), int(dirty[each.files].sum())
         said = [f"{_files(alone, 'small ')}"] if alone else []
         share = f"with more than {rules.tolerated_ratio:.1%} of the rows deleted"
-        found.append(" and ".join([*said, *([f"{_files(much)} {share}"] if much else [])]))
-    return found
+        bin_reasons.append(" and ".join([*said, *([f"{_files(much)} {share}"] if much else [])]))
+    return bin_reasons
 
 
 def _files(count: int, kind: str = "") -> str:
@@ -228,14 +228,14 @@ def is_small(live_sizes: npt.NDArray[Any], rules: CompactionRules) -> npt.NDArra
     return live_sizes < _FULL_SHARE * rules.target_size
 
 
-def with_room(target_size: int) -> int:
+def rolling_size(target_size: int) -> int:
     """Return the size at which to close a new file: above the target, so that estimation errors leave no tiny file."""
     return target_size + target_size // 4
 
 
 def new_files(found: Packing, rules: CompactionRules) -> npt.NDArray[np.int64]:
     """Return the approximate number of new files per bin."""
-    made = np.ceil(found.live_sizes / with_room(rules.target_size)).astype(np.int64)
+    made = np.ceil(found.live_sizes / rolling_size(rules.target_size)).astype(np.int64)
     return np.minimum(made, found.counts)
 
 
@@ -282,15 +282,15 @@ def cut(
     # A Python list, where a bisection is ten times faster than in an array.
     ends = np.cumsum(sizes).tolist()
     borders = np.append(np.flatnonzero(np.diff(partitions)) + 1, len(partitions))
-    found = []
+    bin_ranges = []
     first = 0
     for border in borders.tolist():
         while first < border:
             before = ends[first - 1] if first else 0.0
             last = max(bisect_right(ends, before + target, first, border), first + 1)
-            found.append((first, last))
+            bin_ranges.append((first, last))
             first = last
-    return found
+    return bin_ranges
 
 
 @dataclass(frozen=True)

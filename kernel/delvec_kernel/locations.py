@@ -87,21 +87,22 @@ def canonical(location: str) -> str:
 
 def _split(location: str) -> tuple[str, str, str]:
     """Return scheme, authority and decoded path of an absolute location."""
-    found = _SCHEME.match(location)
-    if found is None:
+    scheme_match = _SCHEME.match(location)
+    if scheme_match is None:
         if not location.startswith("/"):
             raise InvalidLocation(
                 f"{location!r} is relative or empty; give an absolute path or a URL", location=location
             )
         return "file", "", location
-    scheme = _SCHEMES.get(found.group(1).lower())
+    scheme = _SCHEMES.get(scheme_match.group(1).lower())
     if scheme is None:
         # Do not repeat the location: what looks like an unknown scheme may contain a password.
-        known = ", ".join(sorted(_SCHEMES))
+        scheme_names = ", ".join(sorted(_SCHEMES))
         raise InvalidLocation(
-            f"{found.group(1)!r} is not a supported URL scheme; supported are: {known}", scheme=found.group(1)
+            f"{scheme_match.group(1)!r} is not a supported URL scheme; supported are: {scheme_names}",
+            scheme=scheme_match.group(1),
         )
-    authority, path = "", location[found.end() :]
+    authority, path = "", location[scheme_match.end() :]
     if path.startswith("//"):
         authority, slash, path = path[2:].partition("/")
         path = slash + path

@@ -59,17 +59,17 @@ def high_water_mark(snapshot: Snapshot) -> int:
     Raises:
         CorruptLog: the high-water mark in the log is not a number.
     """
-    found = snapshot.domain_metadata.get(DOMAIN)
-    if found is None or found.removed:
+    domain = snapshot.domain_metadata.get(DOMAIN)
+    if domain is None or domain.removed:
         return _NO_ID_YET
     try:
-        mark = json.loads(found.configuration)[_MARK]
+        mark = json.loads(domain.configuration)[_MARK]
     except (ValueError, KeyError, TypeError, RecursionError):
         mark = None
     if not isinstance(mark, int) or isinstance(mark, bool) or mark < _NO_ID_YET:
         raise CorruptLog(
             f"The log of the table at {snapshot.location} (version {snapshot.version}) does not say which "
-            f"row ids have been assigned: its domain metadata {DOMAIN} is {found.configuration[:100]!r}; "
+            f"row ids have been assigned: its domain metadata {DOMAIN} is {domain.configuration[:100]!r}; "
             "restore an earlier version.",
             version=snapshot.version,
             location=snapshot.location,
@@ -99,17 +99,17 @@ def assigned(
     if is_true(snapshot.configuration, SUSPENDED):
         return [replace(add, base_row_id=None, default_row_commit_version=None) for add in adds], None
     before = mark = high_water_mark(snapshot)
-    found = []
+    adds_with_ids = []
     for add in adds:
         base = add.base_row_id
         if base is None:
             base = mark + 1
             mark += _num_records(add, snapshot)
         since = version if add.default_row_commit_version is None else add.default_row_commit_version
-        found.append(replace(add, base_row_id=base, default_row_commit_version=since))
+        adds_with_ids.append(replace(add, base_row_id=base, default_row_commit_version=since))
     if mark == before:
-        return found, None
-    return found, DomainMetadata(DOMAIN, json_text({_MARK: mark}))
+        return adds_with_ids, None
+    return adds_with_ids, DomainMetadata(DOMAIN, json_text({_MARK: mark}))
 
 
 def tags(snapshot: Snapshot, *, loses_ids: bool) -> Mapping[str, str]:

@@ -129,7 +129,7 @@ def directories(actions: Iterable[Action], partition_columns: Collection[str]) -
         actions: of the commit.
         partition_columns: of the table, in order.
     """
-    found: set[str] = set()
+    changed_directories: set[str] = set()
     for action in actions:
         if isinstance(action, Metadata):
             return None
@@ -137,8 +137,8 @@ def directories(actions: Iterable[Action], partition_columns: Collection[str]) -
             if action.partition_values is None:
                 return None
             values = {name: action.partition_values.get(name) for name in partition_columns}
-            found.add(_directory(values))
-    return found
+            changed_directories.add(_directory(values))
+    return changed_directories
 
 
 def _directory(values: Mapping[str, str | None]) -> str:

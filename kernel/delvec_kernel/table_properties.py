@@ -183,14 +183,14 @@ def parsed_value(name: str, value: str) -> str:
     Raises:
         BadRequest: the value is invalid for the property.
     """
-    found = PROPERTIES[name].parse(value.strip())
-    if found is None:
+    canonical_value = PROPERTIES[name].parse(value.strip())
+    if canonical_value is None:
         raise BadRequest(
             f"'{value}' is not a valid value for the table property '{name}', which takes "
             f"{PROPERTIES[name].takes}.",
             property=name,
         )
-    return found
+    return canonical_value
 
 
 def suggestion(name: str) -> str:
@@ -259,8 +259,8 @@ def parse_duration(text: str, name: str) -> timedelta:
     rest = text.strip().lower()
     rest = rest.removeprefix("interval").lstrip() if rest.startswith("interval ") else rest
     micros, position = 0, 0
-    while found := _PART.match(rest, position):
-        sign, whole, fraction, unit = found.groups()
+    while part_match := _PART.match(rest, position):
+        sign, whole, fraction, unit = part_match.groups()
         unit = unit.removesuffix("s")
         if unit in _CALENDAR:
             raise _not_a_duration(text, name, "uses months or years, whose lengths vary")
@@ -268,7 +268,7 @@ def parse_duration(text: str, name: str) -> timedelta:
             raise _not_a_duration(text, name, "is not a duration")
         part = int(whole) * _MICROSECONDS[unit] + (int(fraction.ljust(9, "0")) // 1000 if fraction else 0)
         micros += -part if sign == "-" else part
-        position = found.end()
+        position = part_match.end()
     if not position or rest[position:].strip():
         raise _not_a_duration(text, name, "is not a duration")
     if micros < 0:

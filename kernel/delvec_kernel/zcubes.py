@@ -127,17 +127,17 @@ def choose(files: pa.Table, partition_keys: Sequence[str], rules: ZCubeRules) ->
     candidates = np.ones(len(sizes), np.bool_) if rules.full else ~is_foreign
     is_new = candidates & (~is_sorted | np.isnan(ratios) | (ratios > rules.max_deleted_ratio))
     partitions = partition_numbers(files, partition_keys)
-    found = np.flatnonzero(candidates)
+    positions = np.flatnonzero(candidates)
     # New files first, oldest first, then ZCube by ZCube.
-    groups = np.where(is_new, -1, cubes)[found]
-    order = np.lexsort((files["modification_time"].to_numpy()[found], groups, partitions[found]))
-    found, groups, partitions = found[order], groups[order], partitions[found][order]
+    groups = np.where(is_new, -1, cubes)[positions]
+    order = np.lexsort((files["modification_time"].to_numpy()[positions], groups, partitions[positions]))
+    positions, groups, partitions = positions[order], groups[order], partitions[positions][order]
     chosen: list[Places] = []
     for first, last in _runs(partitions):
         cuts = [(first + start, first + end) for start, end in _runs(groups[first:last])]
         is_first_new = bool(groups[first] == -1)
-        new = found[slice(*cuts[0])] if is_first_new else found[:0]
-        old = [found[start:end] for start, end in cuts[is_first_new:]]
+        new = positions[slice(*cuts[0])] if is_first_new else positions[:0]
+        old = [positions[start:end] for start, end in cuts[is_first_new:]]
         chosen += _in_partition(new, old, live, rules)
     return [Bin(places, int(sizes[places].sum()), int(live[places].sum())) for places in chosen]
 
@@ -150,14 +150,14 @@ def reasons(files: pa.Table, bins: Sequence[Bin], rules: ZCubeRules) -> list[str
     ratios = deleted_ratios(files)
     is_old = is_sorted & ~(np.isnan(ratios) | (ratios > rules.max_deleted_ratio))
     names = ", ".join(rules.names)
-    found = []
+    bin_reasons = []
     for each in bins:
         old = each.files[is_old[each.files]]
         new = len(each.files) - len(old)
         with_cubes = f"{len(old)} files of {len(np.unique(cubes[old]))} ZCubes" if len(old) else ""
         text = f"{new} files to sort by {names}" if new else f"{with_cubes} to sort by {names} as one"
-        found.append(f"{text}, with {with_cubes} that are not larger" if new and len(old) else text)
-    return found
+        bin_reasons.append(f"{text}, with {with_cubes} that are not larger" if new and len(old) else text)
+    return bin_reasons
 
 
 def _runs(numbers: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
@@ -250,7 +250,7 @@ def check_columns(
         raise InvalidTableChange("ZORDER BY needs at least one column.")
     with_statistics = columns_with_statistics(schema, partition_columns, configuration)
     partitioned = {name.lower() for name in partition_columns}
-    found: list[ColumnPath] = []
+    zorder_columns: list[ColumnPath] = []
     for path in columns:
         kind = field_at(schema, path).type
         spelled = as_in_schema(schema, path)
@@ -277,9 +277,9 @@ def check_columns(
                 "delta.dataSkippingStatsColumns, or raise delta.dataSkippingNumIndexedCols.",
                 column=name,
             )
-        if spelled in found:
+        if spelled in zorder_columns:
             raise InvalidTableChange(
                 f"Column '{name}' is listed twice in ZORDER BY; list it once.", column=name
             )
-        found.append(spelled)
-    return found
+        zorder_columns.append(spelled)
+    return zorder_columns

@@ -50,7 +50,7 @@ from delvec_service.api.authorizer import Authorizer
 from delvec_service.api.browsers import BrowserGuard
 from delvec_service.api.dependencies import Service
 from delvec_service.api.lanes import Lanes
-from delvec_service.api.limits import Allowance, RequestLimits
+from delvec_service.api.limits import RateLimits, RequestLimits
 from delvec_service.api.requests import RequestMiddleware
 from delvec_service.auth.audit import AuditLog
 from delvec_service.auth.directory import Directory
@@ -70,7 +70,7 @@ from delvec_service.maintenance.checkpoints import Checkpoints
 from delvec_service.maintenance.health_watch import HealthWatch
 from delvec_service.maintenance.log_maintenance import LogMaintenance
 from delvec_service.maintenance.symlink_manifests import SymlinkManifests
-from delvec_service.scans.plan_turns import PlanTurns
+from delvec_service.scans.plan_queue import PlanQueue
 from delvec_service.scans.warm_up import warm_up
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.access import AccessStore
@@ -240,13 +240,13 @@ def _warm(service: Service) -> None:
 
 
 def _limits(settings: Settings, observer: Observer) -> RequestLimits | None:
-    principals = Allowance(
+    principals = RateLimits(
         settings.principal_requests_per_second,
         settings.principal_commits_per_second,
         settings.principal_bytes_per_second,
         settings.principal_plans_at_once,
     )
-    tables = Allowance(
+    tables = RateLimits(
         settings.table_requests_per_second,
         settings.table_commits_per_second,
         settings.table_bytes_per_second,
@@ -353,7 +353,7 @@ def _service(settings: Settings, *, names_by_folder: bool, shared: Sequence[str]
         database=database,
         ledger=ledger,
         loader=loader,
-        plan_turns=PlanTurns(),
+        plan_queue=PlanQueue(),
         tables=tables,
         commits=commits,
         manifests=manifests,

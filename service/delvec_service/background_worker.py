@@ -130,8 +130,8 @@ class BackgroundWorker(Generic[_T]):
         return all(entry.number > last for entry in self._waiting.values())
 
     def _run(self) -> None:
-        while (found := self._next()) is not None:
-            key, item = found
+        while (queue_entry := self._next()) is not None:
+            key, item = queue_entry
             began, used = time.monotonic(), time.thread_time()
             try:
                 self._task(item)
@@ -139,7 +139,7 @@ class BackgroundWorker(Generic[_T]):
                 logger.exception("background work failed", worker=self._name, key=key)
             ended = time.monotonic()
             # An item held while the thread sleeps would count as in use.
-            del found, item
+            del queue_entry, item
             with self._changed:
                 self._running = None
                 if self._rest is not None:

@@ -362,7 +362,7 @@ class Settings(BaseSettings):
         ``DELVEC_ROOTS`` does not say where tables may be, only which files logs may name. ``DELVEC_NAMESPACE_ROOTS``, ``DELVEC_TOKEN``, ``DELVEC_ICEBERG_CATALOGS``, metrics, the
         audit log, timeouts and queue limits concern a service that others can reach, so they do not apply.
         """
-        given: dict[str, Any] = {} if warehouse is None else {"warehouse": warehouse}
+        overrides: dict[str, Any] = {} if warehouse is None else {"warehouse": warehouse}
         return cls(
             database_url=SecretStr(database_url),
             roots=roots,
@@ -378,7 +378,7 @@ class Settings(BaseSettings):
             iceberg_catalogs=("*",),
             audit_days=0,
             **_UNLIMITED,
-            **given,
+            **overrides,
         )
 
     @classmethod
@@ -397,7 +397,7 @@ class Settings(BaseSettings):
 
 def invalid_settings(error: ValidationError) -> list[str]:
     """Return what is wrong with the settings, one sentence for each, without their values."""
-    found = []
+    problems = []
     for one in error.errors(include_url=False, include_input=False):
         field = str(one["loc"][0]) if one["loc"] else ""
         said = one["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
@@ -405,8 +405,8 @@ def invalid_settings(error: ValidationError) -> list[str]:
             said = _EXPECTED.get(field, said)
         elif one["type"] == "tuple_type" and field == "namespace_roots":
             said = f"must be {_NAMESPACE_ROOTS}"
-        found.append(f"DELVEC_{field.upper()}: {said}" if field else said)
-    return found
+        problems.append(f"DELVEC_{field.upper()}: {said}" if field else said)
+    return problems
 
 
 def roots_in_environment() -> tuple[str, ...]:

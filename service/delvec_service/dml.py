@@ -35,7 +35,7 @@ from delvec_kernel.wire import (
 )
 from delvec_kernel.wire import TableResource as Resource
 from delvec_service.commits.idempotency import Answers, request_hash
-from delvec_service.logs import facts
+from delvec_service.logs import log_context
 from delvec_service.store.open_table import OpenTable
 
 __all__ = ["Limits", "RowCommands"]
@@ -195,7 +195,7 @@ class RowCommands:
         from delvec.maintenance import Maintenance
 
         with self._planning(table) as target:
-            catalog: Any = _OneTable(target)
+            catalog: Any = _SingleTableCatalog(target)
             maintenance = Maintenance(target._service, catalog)  # noqa: SLF001 - a handle is its service
             return [
                 PlannedMaintenance(
@@ -220,12 +220,12 @@ class RowCommands:
         self, table: OpenTable, key: str | None, command: Callable[[Any], Any], operation: str
     ) -> CommitResponse:
         with self._place() as (engine, transport):
-            notes = None if key is None else _Notes(self._answers, key)
+            notes = None if key is None else _AttemptLog(self._answers, key)
             client = _Client(transport, table, self._limits.read_bytes, notes, operation)
             try:
                 client.check_notes(table.record.id)
                 metrics = command(_opened(client, table, engine))
-            except _DoneBefore as before:
+            except _AlreadyCommitted as before:
                 return before.answer
             if client.done is not None:
                 return client.done
@@ -297,7 +297,7 @@ def _optimize_command(target: Any, request: OptimizeRequest) -> Callable[..., An
     return partial(target.optimize, full=request.full, rewrite=request.rewrite, **common)
 
 
-class _OneTable:
+class _SingleTableCatalog:
     """A catalog with only the table being maintained."""
 
     def __init__(self, table: Any) -> None:
@@ -319,13 +319,13 @@ def _engine(memory_bytes: int) -> Any:
     return DuckDBEngine(memory_limit=memory_bytes)
 
 
-class _DoneBefore(Exception):
+class _AlreadyCommitted(Exception):
     def __init__(self, answered: CommitResponse) -> None:
         super().__init__()
         self.answer = answered
 
 
-class _Notes:
+class _AttemptLog:
     """The transactions that a request has begun to commit, recorded before each of them.
 
     The answer to a request is stored after its commit. If the service dies between the two, or the request is sent
@@ -353,14 +353,14 @@ class _Notes:
             place = len(self.found)
             hashed = self._hash(place)
             self._answers.keep(hashed, hashed, _NOTED, json.dumps(note).encode())
-            kept = self._at(place)
-            if kept is None:
+            stored_note = self._at(place)
+            if stored_note is None:
                 raise ServiceUnavailable(
                     "The database could not store what this request is about to commit, so nothing was done. Try "
                     "again."
                 )
-            self.found.append(kept)
-            if kept == note:
+            self.found.append(stored_note)
+            if stored_note == note:
                 return
 
     def _at(self, place: int) -> dict[str, Any] | None:
@@ -380,7 +380,7 @@ class _Client(ServiceClient):
         transport: EmbeddedTransport,
         table: OpenTable,
         read_bytes: int,
-        notes: _Notes | None,
+        notes: _AttemptLog | None,
         operation: str,
     ) -> None:
         super().__init__(_URL, timeout=None, transport=transport, roots=table.roots)
@@ -389,7 +389,7 @@ class _Client(ServiceClient):
         self._notes = notes
         self._operation = operation
         # The page recognises the tasks that it started by the ids of its requests.
-        self.task_id = f"{facts().get('request_id', '')[:100]}.{uuid.uuid4().hex[:8]}"
+        self.task_id = f"{log_context().get('request_id', '')[:100]}.{uuid.uuid4().hex[:8]}"
         self.read_version = 0
         self.done: CommitResponse | None = None
 
@@ -427,7 +427,7 @@ class _Client(ServiceClient):
         """Check whether an earlier attempt of the same request has succeeded.
 
         Raises:
-            _DoneBefore: it has.
+            _AlreadyCommitted: it has.
         """
         if self._notes is None:
             return
@@ -435,4 +435,4 @@ class _Client(ServiceClient):
         for note in self._notes.found:
             found = answer(CommitOutcome, self.get(f"/v1/tables/{table_id}/commits", note))
             if found.result == "committed" and found.commit is not None:
-                raise _DoneBefore(found.commit)
+                raise _AlreadyCommitted(found.commit)

@@ -115,10 +115,10 @@ def _configuration(settings: Settings) -> Iterator[Finding]:
 
 def _variables() -> Iterator[Finding]:
     """Report variables that look like settings, but are none: a misspelled one has no effect."""
-    known = {name.upper() for name in Settings.model_fields} | _OTHER_VARIABLES
-    given = {name.removeprefix("DELVEC_") for name in os.environ if _SETTING.match(name)}
-    for name in sorted(given - known):
-        close = difflib.get_close_matches(name, known, 1, _ALIKE)
+    setting_names = {name.upper() for name in Settings.model_fields} | _OTHER_VARIABLES
+    variable_names = {name.removeprefix("DELVEC_") for name in os.environ if _SETTING.match(name)}
+    for name in sorted(variable_names - setting_names):
+        close = difflib.get_close_matches(name, setting_names, 1, _ALIKE)
         meant = f"; did you mean DELVEC_{close[0]}?" if close else ""
         yield Finding(
             "variables",
@@ -342,13 +342,13 @@ def _java() -> Finding:
     if java is None:
         return Finding("java", "warning", "Java is not installed", advice)
     try:
-        done = subprocess.run(  # noqa: S603 - the program that was found
+        process = subprocess.run(  # noqa: S603 - the program that was found
             [java, "-version"], capture_output=True, text=True, timeout=_JAVA_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return Finding("java", "warning", f"{java} does not run: {error}", advice)
-    said = re.search(r'version "(\d+)', done.stderr + done.stdout)
-    if done.returncode or said is None:
+    said = re.search(r'version "(\d+)', process.stderr + process.stdout)
+    if process.returncode or said is None:
         return Finding("java", "warning", f"{java} does not report its version", advice)
     if int(said[1]) < _JAVA:
         return Finding("java", "warning", f"{java} is Java {said[1]}", advice)

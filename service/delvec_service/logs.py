@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import structlog
 
-__all__ = ["AUDIT", "audit_logger", "configure", "facts", "logger", "note", "of_request"]
+__all__ = ["AUDIT", "audit_logger", "bind_log_context", "configure", "log_context", "logger", "of_request"]
 
 AUDIT: Final = "delvec_service.audit"
 """The logger of audit entries, so that a process that embeds the service can send them elsewhere."""
@@ -34,7 +34,7 @@ def of_request(request_id: str) -> Iterator[None]:
         _FACTS.reset(token)
 
 
-def note(**facts: Any) -> None:
+def bind_log_context(**facts: Any) -> None:
     """Add facts to the log lines of this request from now on: its table, principal, transaction; None adds nothing."""
     known = _FACTS.get()
     if known is not None:
@@ -43,7 +43,7 @@ def note(**facts: Any) -> None:
                 known[name] = value[:_LONGEST_FACT] if isinstance(value, str) else value
 
 
-def facts() -> Mapping[str, Any]:
+def log_context() -> Mapping[str, Any]:
     """Return the facts about this request."""
     return _FACTS.get() or {}
 

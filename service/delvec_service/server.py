@@ -112,7 +112,7 @@ def _application(settings: Settings) -> ASGIApp:
         return app
     readiness: Readiness = app.state.readiness
     _drain_first(app, readiness, settings.drain_seconds)
-    return _LastAnswers(app, readiness)
+    return _ConnectionDrainer(app, readiness)
 
 
 def _drain_first(app: FastAPI, readiness: Readiness, seconds: float) -> None:
@@ -142,7 +142,7 @@ def _drain_first(app: FastAPI, readiness: Readiness, seconds: float) -> None:
     app.router.lifespan_context = lifespan
 
 
-class _LastAnswers:
+class _ConnectionDrainer:
     """During shutdown, closes connections after their next answer, so that clients reconnect elsewhere."""
 
     def __init__(self, app: ASGIApp, readiness: Readiness) -> None:

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 STARVED = "tests/integration/service/commits/test_commit.py::test_a_delete"
 CHANCE = (
-    "tests/integration/service/commits/test_commit_race.py::test_keys_that_differ_are_refused",
+    "tests/integration/service/commits/test_commit_validator.py::test_keys_that_differ_are_refused",
     "tests/integration/state_machine/test_threads.py::test_some",
     "tests/unit/service/commits/test_dv_cache.py::test_threads_do_not_disturb_each_other",
     "tests/integration/contract/test_object_store.py::test_a_crash_leaves_no_entry_or_a_whole_one_and_the_version_can_be_written",

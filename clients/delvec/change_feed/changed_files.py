@@ -232,18 +232,20 @@ def _repeated(plan: ChangesResponse, schema: StructType, files: pa.Table, roots:
 
 def _row_sets(plan: ChangesResponse, files: pa.Table, roots: Roots) -> list[BitMap64]:
     """Return the row indexes of each entry."""
-    found = [None if sent is None else deserialize_bitmap(sent) for sent in files["deleted_rows"].to_pylist()]
-    absent = np.flatnonzero([each is None for each in found])
+    row_sets = [
+        None if sent is None else deserialize_bitmap(sent) for sent in files["deleted_rows"].to_pylist()
+    ]
+    absent = np.flatnonzero([each is None for each in row_sets])
     rounds = _rounds(files["path"].take(pa.array(absent)))
     for number in range(rounds.max(initial=-1) + 1):
         places = absent[rounds == number].tolist()
-        wanted = [
+        descriptors = [
             (files["path"][place].as_py(), Descriptor.from_json(files["deletion_vector"][place].as_py()))
             for place in places
         ]
         read = read_deletion_vectors(
             plan.location,
-            wanted,
+            descriptors,
             table=plan.name,
             version=plan.version,
             allowed=roots.allows,
@@ -251,6 +253,6 @@ def _row_sets(plan: ChangesResponse, files: pa.Table, roots: Roots) -> list[BitM
                 files["path"][place].as_py(): files["num_records"][place].as_py() for place in places
             },
         )
-        for place, (path, _) in zip(places, wanted, strict=True):
-            found[place] = read[path]
-    return [each for each in found if each is not None]
+        for place, (path, _) in zip(places, descriptors, strict=True):
+            row_sets[place] = read[path]
+    return [each for each in row_sets if each is not None]

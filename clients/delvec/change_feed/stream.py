@@ -119,18 +119,18 @@ class TableStream:
         if not self._options.read_change_feed:
             answer, files = self._ask(first, end=last)
             return list(self._additions(answer, files))
-        found: list[Scan] = []
+        scans: list[Scan] = []
         if first.snapshot:
             within = last.snapshot and last.version == first.version
             until = last if within else StreamPosition(version=first.version + 1)
             answer, files = self._ask(first, end=until)
-            found += self._additions(answer, _as_inserts(files, answer))
+            scans += self._additions(answer, _as_inserts(files, answer))
             first = until
         if not self._options.fail_on_data_loss and first.version < last.version:
             first = self._ask(first, end=last, list_files=False)[0].start
         if first.version < last.version:
-            found += self._changes(first.version, last.version - 1)
-        return found
+            scans += self._changes(first.version, last.version - 1)
+        return scans
 
     def _changes(self, first: int, last: int) -> list[Scan]:
         path = self._pinned.table_id

@@ -49,21 +49,21 @@ class StreamOptions:
     fail_on_data_loss: bool = True
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> "StreamOptions":
+    def of(cls, options: Mapping[str, str]) -> "StreamOptions":
         """Build the options from names in lower case; ignores those that streams do not have.
 
         Raises:
             BadRequest: a value is invalid, or two options contradict each other.
         """
-        if "ignorechanges" in given:
+        if "ignorechanges" in options:
             raise BadRequest(
                 "the option ignoreChanges is not supported, as it would repeat unchanged rows; use skipChangeCommits "
                 "to skip versions that change rows, or readChangeFeed to read the changes"
             )
         values: dict[str, Any] = {}
         for name, (field, read) in _OPTIONS.items():
-            if name in given:
-                values[field] = read(name, given[name].strip())
+            if name in options:
+                values[field] = read(name, options[name].strip())
         if "starting_version" in values and "starting_timestamp" in values:
             raise BadRequest("give the option startingVersion or startingTimestamp, not both")
         return cls(**values)

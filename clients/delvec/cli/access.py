@@ -73,12 +73,12 @@ def create_token(
 def list_tokens(context: typer.Context, database_url: _DatabaseUrl = None) -> None:
     """List the bearer tokens, including expired and revoked ones."""
     with _access(context, database_url) as access:
-        found = access.tokens()
+        tokens = access.tokens()
     if session(context).as_json:
-        print_json(found)
+        print_json(tokens)
         return
     columns = ("name", "principal", "state", "expires-at", "created-at", "created-by")
-    print_table(["token", *columns[1:]], [tuple(one[column] for column in columns) for one in found])
+    print_table(["token", *columns[1:]], [tuple(one[column] for column in columns) for one in tokens])
 
 
 @app.command("revoke")
@@ -153,13 +153,16 @@ def grants(
 ) -> None:
     """List the granted roles."""
     with _access(context, database_url) as access:
-        found = access.grants(grantee)
+        role_grants = access.grants(grantee)
     if session(context).as_json:
-        print_json(found)
+        print_json(role_grants)
         return
     print_table(
         ["grantee", "role", "on", "granted-at", "granted-by"],
-        [(one["grantee"], one["role"], _on(one), one["granted-at"], one["granted-by"]) for one in found],
+        [
+            (one["grantee"], one["role"], _on(one), one["granted-at"], one["granted-by"])
+            for one in role_grants
+        ],
     )
 
 
@@ -190,7 +193,7 @@ def audit(
     """
     time = None if since is None else _time("--since", since)
     with _access(context, database_url) as access:
-        found = access.audit(
+        audit_entries = access.audit(
             table=table,
             principal=principal,
             outcome=cast(AuditOutcome | None, outcome),
@@ -198,10 +201,10 @@ def audit(
             limit=limit,
         )
     if session(context).as_json:
-        print_json(found)
+        print_json(audit_entries)
         return
     columns = ("answered-at", "principal", "operation", "table", "version", "outcome", "error-code", "change")
-    print_table(list(columns), [tuple(one[column] for column in columns) for one in found])
+    print_table(list(columns), [tuple(one[column] for column in columns) for one in audit_entries])
 
 
 def _on(grant: dict[str, Any]) -> str:

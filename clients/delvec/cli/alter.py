@@ -29,20 +29,20 @@ _IfExists: TypeAlias = Annotated[bool, typer.Option("--if-exists", help="Do not 
 def _run(context: typer.Context, table: str, change: Callable[[Alterations], Altered | None]) -> None:
     now = session(context)
     with now.table(table) as target:
-        done = change(target.alter)
+        alteration = change(target.alter)
         name = target.name
-    assert done is not None  # noqa: S101 - None is for blocks only
-    report(done, now.as_json, f"table '{name}'")
+    assert alteration is not None  # noqa: S101 - None is for blocks only
+    report(alteration, now.as_json, f"table '{name}'")
 
 
-def report(done: Altered, as_json: bool, table: str) -> None:
+def report(alteration: Altered, as_json: bool, table: str) -> None:
     """Report a change of ``table``, whose text continues a sentence."""
     if as_json:
-        print_json({"version": done.version, "operation": done.operation})
-    elif done.version is None:
+        print_json({"version": alteration.version, "operation": alteration.operation})
+    elif alteration.version is None:
         say(f"nothing committed: {table} already has this setting")
     else:
-        say(f"{done.operation} in version {done.version} of {table}")
+        say(f"{alteration.operation} in version {alteration.version} of {table}")
 
 
 @app.command("add-columns")
@@ -171,8 +171,8 @@ def set_properties(
     for key, separator, _ in pairs:
         if not separator or not key:
             raise typer.BadParameter(f"a property must be KEY=VALUE, not {key!r}")
-    given: dict[str, Any] = {key: value for key, _, value in pairs}
-    _run(context, table, lambda alter: alter.set_properties(given, allow_unknown=allow_unknown))
+    property_values: dict[str, Any] = {key: value for key, _, value in pairs}
+    _run(context, table, lambda alter: alter.set_properties(property_values, allow_unknown=allow_unknown))
 
 
 @app.command("unset")

@@ -154,21 +154,24 @@ def restore(
 
     try:
         if str(file) == "-":
-            found = put(database, sys.stdin, replace=replace)
+            restore_result = put(database, sys.stdin, replace=replace)
         else:
             with file.open(encoding="utf-8") as lines:
-                found = put(database, lines, replace=replace)
+                restore_result = put(database, lines, replace=replace)
     except UnicodeDecodeError as error:
         raise BadRequest(f"{file} is not a Delvec backup: it is not UTF-8 ({error.reason}).") from error
     finally:
         database.close()
     if session(context).as_json:
-        print_json(asdict(found))
+        print_json(asdict(restore_result))
         return
     print_table(
         ["table", "rows", "added"],
-        [(name, count, found.added.get(name, 0)) for name, count in sorted(found.rows.items())],
+        [
+            (name, count, restore_result.added.get(name, 0))
+            for name, count in sorted(restore_result.rows.items())
+        ],
         right=["rows", "added"],
     )
-    if found.unknown:
-        say(f"skipped, because this version does not know it: {', '.join(found.unknown)}")
+    if restore_result.unknown:
+        say(f"skipped, because this version does not know it: {', '.join(restore_result.unknown)}")

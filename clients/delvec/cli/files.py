@@ -72,9 +72,9 @@ class Destination:
 
     def take(self, rows: pa.RecordBatchReader) -> None:
         """Read and write the rows, no more than the limit."""
-        found = head(rows, self._limit)
+        limited_rows = head(rows, self._limit)
         if self._write is not None:
-            count = self._write(found)
+            count = self._write(limited_rows)
             if str(self._out) == _STANDARD:
                 return
             if self._as_json:
@@ -82,12 +82,12 @@ class Destination:
             else:
                 say(f"wrote {rows_of(count)} to {self._out}")
         elif self._as_json:
-            print_rows(found)
+            print_rows(limited_rows)
         else:
-            self._show(head(found, _SHOWN + 1 if self._limit is None else self._limit))
+            self._show(head(limited_rows, _SHOWN + 1 if self._limit is None else self._limit))
 
-    def _show(self, found: pa.RecordBatchReader) -> None:
-        rows = found.read_all()
+    def _show(self, limited_rows: pa.RecordBatchReader) -> None:
+        rows = limited_rows.read_all()
         shown = rows.slice(0, _SHOWN if self._limit is None else self._limit)
         print_table(
             shown.column_names,
@@ -176,13 +176,13 @@ def _read_json(path: Path, schema: pa.Schema) -> pa.Table:
         if maps:
             rows = [_with_entries(row, pa.struct(list(schema))) for row in rows]
         source = io.BytesIO("".join(f"{_encoded_again(row)}\n" for row in rows).encode())
-    found = pyarrow.json.read_json(source, parse_options=pyarrow.json.ParseOptions(explicit_schema=as_read))
-    for place, name in enumerate(found.column_names):
+    table = pyarrow.json.read_json(source, parse_options=pyarrow.json.ParseOptions(explicit_schema=as_read))
+    for place, name in enumerate(table.column_names):
         if name in schema.names:
             kind = schema.field(name).type
-            chunks = [_of_type(chunk, kind) for chunk in found[name].chunks]
-            found = found.set_column(place, name, pa.chunked_array(chunks, kind))
-    return found
+            chunks = [_of_type(chunk, kind) for chunk in table[name].chunks]
+            table = table.set_column(place, name, pa.chunked_array(chunks, kind))
+    return table
 
 
 class _Number(str):

@@ -38,7 +38,7 @@ def import_(
     """
     now = session(context)
     with now.connect() as lake:
-        table, done = lake.run_import_iceberg(
+        table, metrics = lake.run_import_iceberg(
             source,
             location,
             name=name,
@@ -46,11 +46,11 @@ def import_(
             properties=pairs(properties),
         )
     if now.as_json:
-        print_made(table, done)
-    elif done.version is None:
+        print_made(table, metrics)
+    elif metrics.version is None:
         say(f"nothing done: {table.location} is already a Delta table")
     else:
-        files, rows = number(done["numConvertedFiles"]), number(done["numDeletedRows"])
+        files, rows = number(metrics["numConvertedFiles"]), number(metrics["numDeletedRows"])
         say(f"imported {files} files with {rows} deleted rows: table '{table.name}' at {table.location}")
 
 
@@ -86,15 +86,15 @@ def convert(
     """
     now = session(context)
     with now.table(table) as target:
-        done = target.to_iceberg(format_version=format_version, squash=squash, catalog=catalog)
+        iceberg_metadata = target.to_iceberg(format_version=format_version, squash=squash, catalog=catalog)
     if now.as_json:
-        print_json(done)
+        print_json(iceberg_metadata)
         return
     say(
-        f"published version {done['delta-version']} as an Iceberg table (format version {done['format-version']}):"
+        f"published version {iceberg_metadata['delta-version']} as an Iceberg table (format version {iceberg_metadata['format-version']}):"
     )
-    print(done["metadata-location"])
-    if done["catalog"]:
-        say(f"registered in the catalog as {done['catalog']}")
-    if done["warning"]:
-        say(f"warning: {done['warning']}")
+    print(iceberg_metadata["metadata-location"])
+    if iceberg_metadata["catalog"]:
+        say(f"registered in the catalog as {iceberg_metadata['catalog']}")
+    if iceberg_metadata["warning"]:
+        say(f"warning: {iceberg_metadata['warning']}")

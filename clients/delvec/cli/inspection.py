@@ -82,14 +82,14 @@ def detail(context: typer.Context, table: Table) -> None:
     """
     now = session(context)
     with now.table(table) as source:
-        found = source.detail()
+        table_detail = source.detail()
     if now.as_json:
-        print_json(found)
+        print_json(table_detail)
         return
     for field in ("createdAt", "lastModified"):
-        if isinstance(found.get(field), int):
-            found[field] = f"{instant(found[field])} UTC"
-    print_pairs({name: _listed(value) for name, value in found.items()})
+        if isinstance(table_detail.get(field), int):
+            table_detail[field] = f"{instant(table_detail[field])} UTC"
+    print_pairs({name: _listed(value) for name, value in table_detail.items()})
 
 
 def health(
@@ -157,9 +157,9 @@ def conflicts(
     """
     now = session(context)
     with now.table(table) as source:
-        found = source.conflicts(since, limit=limit)
+        conflict_report = source.conflicts(since, limit=limit)
     if now.as_json:
-        print_json(found)
+        print_json(conflict_report)
         return
     print_table(
         ["time (UTC)", "lost", "read version", "won", "files", "rows", "type"],
@@ -173,12 +173,12 @@ def conflicts(
                 _counted(one["overlapping-rows"]),
                 one["type"],
             )
-            for one in found["conflicts"]
+            for one in conflict_report["conflicts"]
         ],
         right=["read version", "files", "rows"],
     )
     totals = {
-        name: sum(each[name] for each in found["intervals"])
+        name: sum(each[name] for each in conflict_report["intervals"])
         for name in ("committed", "rebased", "rows-saved", "conflicts")
     }
     print_pairs({name.replace("-", " "): number(total) for name, total in totals.items()})
@@ -200,18 +200,18 @@ def tasks(
     with now.connect() as lake:
         name = lake.table(table).id
         while True:
-            found = lake.maintenance.tasks(name)
+            task_entries = lake.maintenance.tasks(name)
             if now.as_json:
-                print_json(found)
+                print_json(task_entries)
             else:
-                _print_tasks(found)
-            if not watch or not any(one["state"] == "running" for one in found):
+                _print_tasks(task_entries)
+            if not watch or not any(one["state"] == "running" for one in task_entries):
                 return
             time.sleep(_WATCH_SECONDS)
 
 
-def _print_tasks(found: Sequence[Mapping[str, Any]]) -> None:
-    if not found:
+def _print_tasks(task_entries: Sequence[Mapping[str, Any]]) -> None:
+    if not task_entries:
         say(
             "no task is running, and none ended in the last day; those that take less than a second are not listed"
         )
@@ -229,7 +229,7 @@ def _print_tasks(found: Sequence[Mapping[str, Any]]) -> None:
                 "" if one["bytes-per-second"] is None else f"{size_of(one['bytes-per-second'])}/s",
                 span_of(one["seconds-left"]),
             )
-            for one in found
+            for one in task_entries
         ],
         right=["files", "bytes", "rate", "left"],
     )
@@ -244,9 +244,9 @@ def _health_of_all(
 ) -> None:
     now = session(context)
     with now.connect() as lake:
-        found = lake.health(order_by, min_deleted_ratio=min_deleted_ratio, limit=limit)
+        health_entries = lake.health(order_by, min_deleted_ratio=min_deleted_ratio, limit=limit)
     if now.as_json:
-        print_json(found)
+        print_json(health_entries)
         return
     columns = ["score", "deleted-ratio", "small-files", "num-files", "size-in-bytes", "gain-bytes"]
     print_table(
@@ -257,7 +257,7 @@ def _health_of_all(
                 *(_counted(sample.get(name)) for name in columns),
                 ", ".join(sample.get("actions", ["not sampled yet"])),
             )
-            for entry in found
+            for entry in health_entries
             for sample in [entry["sample"] or {}]
         ],
         right=[name.replace("-", " ") for name in columns],
@@ -267,16 +267,16 @@ def _health_of_all(
 def _health_over_time(context: typer.Context, table: str, since: str, limit: int | None) -> None:
     now = session(context)
     with now.table(table) as source:
-        found = source.health_samples(since, limit=limit or 1000)
+        health_samples = source.health_samples(since, limit=limit or 1000)
     if now.as_json:
-        print_json(found)
+        print_json(health_samples)
         return
     columns = ["version", "score", "deleted-ratio", "small-files", "num-files", "size-in-bytes"]
     print_table(
         ["time (UTC)", *(name.replace("-", " ") for name in columns)],
         [
             (f"{entry['sampled-at']:%Y-%m-%d %H:%M:%S}", *(_counted(entry[name]) for name in columns))
-            for entry in found
+            for entry in health_samples
         ],
         right=[name.replace("-", " ") for name in columns],
     )
@@ -285,14 +285,14 @@ def _health_over_time(context: typer.Context, table: str, since: str, limit: int
 def _health_of(context: typer.Context, table: str, files: int, partitions: int, columns: list[str]) -> None:
     now = session(context)
     with now.table(table) as source:
-        found = source.health(files=files, partitions=partitions, columns=columns)
+        table_health = source.health(files=files, partitions=partitions, columns=columns)
     if now.as_json:
-        print_json(found)
+        print_json(table_health)
         return
-    advice, worst = found.pop("recommendations", []), found.pop("partitions", [])
-    overlaps = found.pop("overlaps", [])
-    converted = found.pop("iceberg", [])
-    print_pairs({name.replace("-", " "): _counted(value) for name, value in found.items()})
+    advice, worst = table_health.pop("recommendations", []), table_health.pop("partitions", [])
+    overlaps = table_health.pop("overlaps", [])
+    converted = table_health.pop("iceberg", [])
+    print_pairs({name.replace("-", " "): _counted(value) for name, value in table_health.items()})
     if worst:
         shown = [name for name in worst[0] if name != "partition-values"]
         print_table(

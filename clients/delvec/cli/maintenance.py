@@ -36,17 +36,17 @@ def checkpoint(
     """
     now = session(context)
     with now.table(table) as target:
-        found = target.checkpoint(clean_up=clean_up, dry_run=dry_run)
+        checkpoint_result = target.checkpoint(clean_up=clean_up, dry_run=dry_run)
     if now.as_json:
-        print_json(found)
+        print_json(checkpoint_result)
         return
-    if found["result"] == "written":
+    if checkpoint_result["result"] == "written":
         say(
-            f"wrote a {found['form']} checkpoint of version {found['version']}: {number(found['num-files'])} files"
+            f"wrote a {checkpoint_result['form']} checkpoint of version {checkpoint_result['version']}: {number(checkpoint_result['num-files'])} files"
         )
-    elif found["result"] == "exists":
-        say(f"nothing written: version {found['version']} already has a checkpoint")
-    cleaned = found.get("clean-up")
+    elif checkpoint_result["result"] == "exists":
+        say(f"nothing written: version {checkpoint_result['version']} already has a checkpoint")
+    cleaned = checkpoint_result.get("clean-up")
     if cleaned is None:
         return
     for path in cleaned["deleted"]:
@@ -78,43 +78,43 @@ def check(
     """
     now = session(context)
     with now.table(table) as target:
-        found = target.check(data_files=data_files, iceberg=iceberg)
+        check_result = target.check(data_files=data_files, iceberg=iceberg)
     if now.as_json:
-        print_json(found)
+        print_json(check_result)
     else:
-        if found["findings"]:
+        if check_result["findings"]:
             print_table(
                 ["severity", "invariant", "version", "file", "message"],
                 [
                     [entry[name] for name in ("severity", "invariant", "version", "file", "message")]
-                    for entry in found["findings"]
+                    for entry in check_result["findings"]
                 ],
                 right=["version"],
             )
-        for orphan in found["orphans"]:
+        for orphan in check_result["orphans"]:
             print(
                 f"orphan: {orphan['path']} ({orphan['size-in-bytes']} bytes, transaction {orphan['state']})"
             )
         looked = ("num-commits", "num-data-files", "num-deletion-vectors")
-        commits, files, vectors = (number(found[name]) for name in looked)
+        commits, files, vectors = (number(check_result[name]) for name in looked)
         say(f"checked {commits} commits, {files} data files, {vectors} deletion vectors")
-        for one in found["iceberg"]:
+        for one in check_result["iceberg"]:
             files, deletes = number(one["num-data-files"]), number(one["num-delete-files"])
             say(
                 f"checked Iceberg format version {one['format-version']} of Delta version {one.get('delta-version')}: "
                 f"{files} data files, {deletes} with deletes"
             )
-        if iceberg and not found["iceberg"]:
+        if iceberg and not check_result["iceberg"]:
             say("no Iceberg metadata is published; delvec iceberg convert publishes it")
         say(
-            f"{number(found['num-errors'])} errors, {number(found['num-warnings'])} warnings, "
-            f"{number(found['num-orphans'])} orphans"
+            f"{number(check_result['num-errors'])} errors, {number(check_result['num-warnings'])} warnings, "
+            f"{number(check_result['num-orphans'])} orphans"
         )
-    if found["num-errors"]:
+    if check_result["num-errors"]:
         raise typer.Exit(1)
 
 
-class _SoFar:
+class _RewriteProgressBar:
     """What the bar of OPTIMIZE shows."""
 
     def __init__(self) -> None:
@@ -217,12 +217,12 @@ def optimize(
     _check_rewrite(rewrite, writes_all=purge or full or bool(zorder_by))
     now = session(context)
     options: dict[str, Any] = {} if min_deleted_ratio is None else {"min_deleted_ratio": min_deleted_ratio}
-    so_far = _SoFar()
+    so_far = _RewriteProgressBar()
     with now.table(table, doing="rewriting files", ready=so_far.share, detail=so_far.words) as target:
         run = target.optimize.purge if purge else partial(target.optimize, full=full, rewrite=rewrite)
         if zorder_by:
             run = partial(target.optimize.z_order, zorder_by)
-        done = run(
+        metrics = run(
             where,
             target_size=target_size,
             dry_run=dry_run,
@@ -233,22 +233,25 @@ def optimize(
             **options,
         )
     if now.as_json:
-        found = {**done, "version": done.version}
-        if isinstance(done, PlannedCompaction):
-            found["bins"] = [list(paths) for paths in done.bins]
-            found["reasons"] = list(done.reasons)
-            found["gain-bytes"], found["new-files"] = done.gain_bytes, done.num_new_files
-        print_json(found)
+        optimize_result = {**metrics, "version": metrics.version}
+        if isinstance(metrics, PlannedCompaction):
+            optimize_result["bins"] = [list(paths) for paths in metrics.bins]
+            optimize_result["reasons"] = list(metrics.reasons)
+            optimize_result["gain-bytes"], optimize_result["new-files"] = (
+                metrics.gain_bytes,
+                metrics.num_new_files,
+            )
+        print_json(optimize_result)
         return
-    if isinstance(done, PlannedCompaction):
-        print(done)
+    if isinstance(metrics, PlannedCompaction):
+        print(metrics)
         return
-    if done.version is None:
+    if metrics.version is None:
         say("nothing committed: no files need to be rewritten")
         return
-    removed, added = number(done["numRemovedFiles"]), number(done["numAddedFiles"])
+    removed, added = number(metrics["numRemovedFiles"]), number(metrics["numAddedFiles"])
     say(
-        f"rewrote {removed} files as {added} in {number(done['numBatches'])} commits; now at version {done.version}"
+        f"rewrote {removed} files as {added} in {number(metrics['numBatches'])} commits; now at version {metrics.version}"
     )
 
 
@@ -265,19 +268,19 @@ def _compact_vectors(
     if where is not None:
         raise typer.BadParameter("--deletion-vectors compacts the whole table; leave out --where")
     now = session(context)
-    with now.table(table) as found:
-        done = found.optimize.deletion_vectors(dry_run=dry_run, user_metadata=user_metadata)
+    with now.table(table) as target:
+        compaction_result = target.optimize.deletion_vectors(dry_run=dry_run, user_metadata=user_metadata)
     if now.as_json:
-        print_json(done)
+        print_json(compaction_result)
         return
-    if not done["num-deletion-vectors"]:
+    if not compaction_result["num-deletion-vectors"]:
         say("nothing committed: no deletion vectors need to be compacted")
         return
     moved = (
-        f"{number(done['num-deletion-vectors'])} deletion vectors from {number(done['num-vector-files'])} files to "
-        f"{number(done['new-vector-files'])}"
+        f"{number(compaction_result['num-deletion-vectors'])} deletion vectors from {number(compaction_result['num-vector-files'])} files to "
+        f"{number(compaction_result['new-vector-files'])}"
     )
-    say(f"dry run: {moved}" if dry_run else f"{moved}, version {done['version']}")
+    say(f"dry run: {moved}" if dry_run else f"{moved}, version {compaction_result['version']}")
 
 
 def compute_statistics(
@@ -303,23 +306,23 @@ def compute_statistics(
     [bold]delvec compute-statistics people[/bold]
     """
     now = session(context)
-    with now.table(table, doing="reading files") as found:
-        done = found.compute_statistics(
+    with now.table(table, doing="reading files") as target:
+        metrics = target.compute_statistics(
             where, all_files=all_files, dry_run=dry_run, user_metadata=user_metadata
         )
     if now.as_json:
-        print_json({**done, "version": done.version})
+        print_json({**metrics, "version": metrics.version})
         return
-    updated = number(done["numUpdatedFiles"])
+    updated = number(metrics["numUpdatedFiles"])
     if dry_run:
         say(
-            f"dry run: would update the statistics of {updated} of {number(done['numConsideredFiles'])} files"
+            f"dry run: would update the statistics of {updated} of {number(metrics['numConsideredFiles'])} files"
         )
     else:
         say(
             "nothing committed: no files need new statistics"
-            if done.version is None
-            else f"updated the statistics of {updated} files in version {done.version}"
+            if metrics.version is None
+            else f"updated the statistics of {updated} files in version {metrics.version}"
         )
 
 
@@ -340,8 +343,8 @@ def downgrade(
     Run it again to resume after an interruption, or once older versions have expired.
     """
     now = session(context)
-    with now.table(table, doing="rewriting files") as found:
-        done = found.downgrade(
+    with now.table(table, doing="rewriting files") as target:
+        downgrade_result = target.downgrade(
             truncate_history=truncate_history,
             dry_run=dry_run,
             progress=None if now.as_json or dry_run else lambda step: say(str(step)),
@@ -349,7 +352,7 @@ def downgrade(
     if now.as_json:
         print_json(
             {
-                "complete": done.is_complete,
+                "complete": downgrade_result.is_complete,
                 "dry-run": dry_run,
                 "steps": [
                     {
@@ -358,12 +361,12 @@ def downgrade(
                         "version": step.version,
                         "waits-for": step.waits_for,
                     }
-                    for step in done.steps
+                    for step in downgrade_result.steps
                 ],
             }
         )
-    elif dry_run or not done.steps:
-        print(done)
+    elif dry_run or not downgrade_result.steps:
+        print(downgrade_result)
 
 
 def restore(
@@ -397,17 +400,19 @@ def restore(
     if target is None or (version is not None and timestamp is not None):
         raise typer.BadParameter("give the version to restore: --version NUMBER or --timestamp TIME")
     now = session(context)
-    with now.table(table) as found:
-        done = found.restore(target, ignore_missing_files=ignore_missing_files, dry_run=dry_run)
-        name = found.name
+    with now.table(table) as delta_table:
+        metrics = delta_table.restore(target, ignore_missing_files=ignore_missing_files, dry_run=dry_run)
+        name = delta_table.name
     if now.as_json:
-        print_json({"version": done.version, "metrics": dict(done)})
+        print_json({"version": metrics.version, "metrics": dict(metrics)})
         return
-    if not done:
+    if not metrics:
         say(f"nothing committed: table '{name}' is already at that version")
         return
-    moved = f"{number(done['numRestoredFiles'])} files restored, {number(done['numRemovedFiles'])} removed"
-    say(f"dry run: {moved}" if dry_run else f"restored table '{name}' in version {done.version}: {moved}")
+    moved = (
+        f"{number(metrics['numRestoredFiles'])} files restored, {number(metrics['numRemovedFiles'])} removed"
+    )
+    say(f"dry run: {moved}" if dry_run else f"restored table '{name}' in version {metrics.version}: {moved}")
 
 
 def repair(
@@ -432,35 +437,35 @@ def repair(
     """
     now = session(context)
     with now.table(table) as target:
-        done = target.repair(drop_missing_files=drop_missing_files, dry_run=dry_run)
+        repair_result = target.repair(drop_missing_files=drop_missing_files, dry_run=dry_run)
         name = target.name
     if now.as_json:
-        print_json(done)
+        print_json(repair_result)
     else:
-        if done["repaired"]:
+        if repair_result["repaired"]:
             print_table(
                 ["invariant", "version", "file", "repair", "reason"],
                 [
                     [entry[column] for column in ("invariant", "version", "file", "repair", "reason")]
-                    for entry in done["repaired"]
+                    for entry in repair_result["repaired"]
                 ],
                 right=["version"],
             )
-        if done["unrepaired"]:
+        if repair_result["unrepaired"]:
             print_table(
                 ["severity", "invariant", "version", "file", "left because"],
                 [
                     [entry[column] for column in ("severity", "invariant", "version", "file", "reason")]
-                    for entry in done["unrepaired"]
+                    for entry in repair_result["unrepaired"]
                 ],
                 right=["version"],
             )
-        counts = f"{number(done['num-repaired'])} findings repaired, {number(done['num-unrepaired'])} left"
-        if done["version"] is not None:
-            say(f"FSCK REPAIR in version {done['version']} of table '{name}': {counts}")
+        counts = f"{number(repair_result['num-repaired'])} findings repaired, {number(repair_result['num-unrepaired'])} left"
+        if repair_result["version"] is not None:
+            say(f"FSCK REPAIR in version {repair_result['version']} of table '{name}': {counts}")
         else:
             say(f"dry run: {counts}" if dry_run else f"nothing to repair in table '{name}': {counts}")
-    if any(entry["severity"] == "error" for entry in done["unrepaired"]):
+    if any(entry["severity"] == "error" for entry in repair_result["unrepaired"]):
         raise typer.Exit(1)
 
 
@@ -477,11 +482,11 @@ def generate(
     """
     now = session(context)
     with now.table(table) as target:
-        done = target.generate(mode)
+        generate_result = target.generate(mode)
     if now.as_json:
-        print_json(done)
+        print_json(generate_result)
         return
     say(
-        f"wrote {number(done['num-manifests'])} manifests of {number(done['num-files'])} files (version "
-        f"{done['version']}) to {done['path']}"
+        f"wrote {number(generate_result['num-manifests'])} manifests of {number(generate_result['num-files'])} files (version "
+        f"{generate_result['version']}) to {generate_result['path']}"
     )

@@ -54,16 +54,16 @@ def set_policy(
     [bold]delvec policy set keep-orders --type vacuum --table orders --disable[/bold]
     """
     try:
-        given = json.loads(config)
+        policy_config = json.loads(config)
     except ValueError as error:
         raise typer.BadParameter(f"--config is not JSON: {error}") from None
-    if not isinstance(given, dict):
+    if not isinstance(policy_config, dict):
         raise typer.BadParameter("--config must be a JSON object")
     kind = policy_type if policy_type.startswith("system.") else f"system.{policy_type}"
     now = session(context)
     with now.connect() as lake:
         found = lake.maintenance.set_policy(
-            name, cast(PolicyType, kind), given, enable=not disable, table=table, pattern=pattern
+            name, cast(PolicyType, kind), policy_config, enable=not disable, table=table, pattern=pattern
         )
     if now.as_json:
         print_json(found)
@@ -82,9 +82,9 @@ def list_policies(
     """
     now = session(context)
     with now.connect() as lake:
-        found = lake.maintenance.policies(table)
+        policies = lake.maintenance.policies(table)
     if now.as_json:
-        print_json(found)
+        print_json(policies)
         return
     print_table(
         ["policy", "type", "tables", "enabled", "config"],
@@ -96,7 +96,7 @@ def list_policies(
                 entry["content"]["enable"],
                 entry["content"]["config"],
             )
-            for entry in found
+            for entry in policies
         ],
     )
 
@@ -151,9 +151,9 @@ def maintain(
         if loop:
             _loop(lake, tables, every, as_json=now.as_json)
             return
-        found = lake.maintenance.run(tables or None, dry_run=dry_run)
-    _report(found, as_json=now.as_json)
-    if any(one.state == "failed" for one in found):
+        maintenance_results = lake.maintenance.run(tables or None, dry_run=dry_run)
+    _report(maintenance_results, as_json=now.as_json)
+    if any(one.state == "failed" for one in maintenance_results):
         raise typer.Exit(1)
 
 
@@ -170,8 +170,12 @@ def _loop(lake: Connection, tables: Sequence[str] | None, every: float, *, as_js
     try:
         while not ended.is_set():
             try:
-                found = lake.maintenance.run(tables or None)
-                _report([one for one in found if one.state != "not-due"], as_json=as_json, quiet=True)
+                maintenance_results = lake.maintenance.run(tables or None)
+                _report(
+                    [one for one in maintenance_results if one.state != "not-due"],
+                    as_json=as_json,
+                    quiet=True,
+                )
             except DelvecError as error:
                 say(f"delvec: {error.message}")
             except Exception as error:  # noqa: BLE001 - the next round may go well
@@ -182,13 +186,13 @@ def _loop(lake: Connection, tables: Sequence[str] | None, every: float, *, as_js
             signal.signal(kind, handler)
 
 
-def _report(found: Sequence[MaintenanceResult], *, as_json: bool, quiet: bool = False) -> None:
-    if quiet and not found:
+def _report(maintenance_results: Sequence[MaintenanceResult], *, as_json: bool, quiet: bool = False) -> None:
+    if quiet and not maintenance_results:
         return
     if as_json:
-        print_json([_wire(one) for one in found])
+        print_json([_wire(one) for one in maintenance_results])
         return
-    if not found:
+    if not maintenance_results:
         say("no policy applies to these tables")
         return
     print_table(
@@ -202,14 +206,14 @@ def _report(found: Sequence[MaintenanceResult], *, as_json: bool, quiet: bool = 
                 number(one.measured_gain_bytes),
                 one.reason,
             )
-            for one in found
+            for one in maintenance_results
         ],
         right=["gain predicted", "measured"],
     )
 
 
-def _wire(found: MaintenanceResult) -> dict[str, Any]:
-    return {name.replace("_", "-"): value for name, value in asdict(found).items()}
+def _wire(maintenance_result: MaintenanceResult) -> dict[str, Any]:
+    return {name.replace("_", "-"): value for name, value in asdict(maintenance_result).items()}
 
 
 def _history(lake: Connection, tables: Sequence[str] | None, limit: int, *, as_json: bool) -> None:

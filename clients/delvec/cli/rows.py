@@ -227,7 +227,7 @@ def _condition(where: str | None) -> str | None:
     return sys.stdin.read().strip() if where == "-" else where
 
 
-def report(metrics: Metrics, as_json: bool, done: str) -> None:
+def report(metrics: Metrics, as_json: bool, summary: str) -> None:
     """Print what a command did."""
     if as_json:
         print_json({"version": metrics.version, "metrics": metrics})
@@ -235,4 +235,4 @@ def report(metrics: Metrics, as_json: bool, done: str) -> None:
         say("nothing committed: nothing to do")
     else:
         print_pairs({name: number(value) for name, value in metrics.items()})
-        say(f"{done} in version {metrics.version}")
+        say(f"{summary} in version {metrics.version}")

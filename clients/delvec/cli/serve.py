@@ -64,7 +64,7 @@ def serve(
         raise EngineUnavailable(
             f"the service needs {error.name}: pip install '.[service]' in Delvec's clone"
         ) from error
-    given: dict[str, Any] = {
+    cli_options: dict[str, Any] = {
         "host": host,
         "port": port,
         "roots": tuple(part.strip() for root in roots or () for part in root.split(",") if part.strip()),
@@ -73,7 +73,7 @@ def serve(
         "workers": workers,
     }
     try:
-        settings = Settings(**{name: value for name, value in given.items() if value not in (None, ())})
+        settings = Settings(**{name: value for name, value in cli_options.items() if value not in (None, ())})
         check_servable(settings)
     except ValidationError as error:
         raise typer.BadParameter(invalid_settings(error)[0]) from error

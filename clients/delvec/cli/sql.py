@@ -40,12 +40,12 @@ def sql(
     statement = sys.stdin.read() if statement == "-" else statement
     destination = Destination(out, limit, format, as_json=now.as_json)
     with now.connect() as lake, working("running the statement", lake.progress, as_json=now.as_json):
-        done = lake.sql(statement, dialect=dialect)
-    if isinstance(done, Metrics):
-        rows.report(done, now.as_json, "done")
+        statement_result = lake.sql(statement, dialect=dialect)
+    if isinstance(statement_result, Metrics):
+        rows.report(statement_result, now.as_json, "done")
         return
-    if isinstance(done, Altered):
-        alter.report(done, now.as_json, "the table")
+    if isinstance(statement_result, Altered):
+        alter.report(statement_result, now.as_json, "the table")
         return
-    assert isinstance(done, pa.Table)  # noqa: S101 - DuckDB is the shell's engine
-    destination.take(done.to_reader())
+    assert isinstance(statement_result, pa.Table)  # noqa: S101 - DuckDB is the shell's engine
+    destination.take(statement_result.to_reader())

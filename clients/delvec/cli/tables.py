@@ -130,7 +130,7 @@ def clone(
         raise typer.BadParameter("give --version or --timestamp, not both")
     now = session(context)
     with now.table(table) as source:
-        made, done = source.run_clone(
+        made, metrics = source.run_clone(
             target,
             shallow=shallow,
             version=version,
@@ -141,11 +141,11 @@ def clone(
             name=name,
         )
     if now.as_json:
-        print_made(made, done)
-    elif done.version is None:
+        print_made(made, metrics)
+    elif metrics.version is None:
         say(f"nothing done: table '{made.name}' at {made.location} already exists")
     else:
-        kind, files = "shallow" if shallow else "deep", number(done["sourceNumOfFiles"])
+        kind, files = "shallow" if shallow else "deep", number(metrics["sourceNumOfFiles"])
         say(f"cloned '{source.name}' ({kind}, {files} files): table '{made.name}' at {made.location}")
 
 
@@ -177,7 +177,7 @@ def convert(
     """
     now = session(context)
     with now.connect() as lake:
-        table, done = lake.run_convert(
+        table, metrics = lake.run_convert(
             location,
             partition_by,
             name=name,
@@ -185,11 +185,13 @@ def convert(
             properties=pairs(properties),
         )
     if now.as_json:
-        print_made(table, done)
-    elif done.version is None:
+        print_made(table, metrics)
+    elif metrics.version is None:
         say(f"nothing done: {table.location} is already a Delta table")
     else:
-        say(f"converted {number(done['numConvertedFiles'])} files: table '{table.name}' at {table.location}")
+        say(
+            f"converted {number(metrics['numConvertedFiles'])} files: table '{table.name}' at {table.location}"
+        )
 
 
 def register(
@@ -258,13 +260,13 @@ def tables(
     """
     now = session(context)
     with now.connect() as lake:
-        found = lake.tables(namespace)
+        registered_tables = lake.tables(namespace)
     if now.as_json:
-        print_json([table.model_dump(by_alias=True, exclude_none=True) for table in found])
+        print_json([table.model_dump(by_alias=True, exclude_none=True) for table in registered_tables])
     else:
         print_table(
             ["name", "location", "registered at"],
-            [(table.name, table.location, table.created_at) for table in found],
+            [(table.name, table.location, table.created_at) for table in registered_tables],
         )
 
 

@@ -103,18 +103,22 @@ def vacuum(
         )
     approved = None if apply is None else VacuumPlan.load(apply)
     with now.table(table) as target:
-        found = target.vacuum(retain, dry_run, limit=limit, plan=approved, quarantine=quarantine, **options)
+        vacuum_result = target.vacuum(
+            retain, dry_run, limit=limit, plan=approved, quarantine=quarantine, **options
+        )
     if now.as_json:
-        print_json(found)
+        print_json(vacuum_result)
         return
-    for path in found["files"] if dry_run else ():
+    for path in vacuum_result["files"] if dry_run else ():
         print(path)
-    verb = "would be deleted" if dry_run else "quarantined" if found.get("quarantine") else "deleted"
-    directories = found["num-empty-directories"]
+    verb = "would be deleted" if dry_run else "quarantined" if vacuum_result.get("quarantine") else "deleted"
+    directories = vacuum_result["num-empty-directories"]
     also = f" and {number(directories)} empty directories" if directories else ""
-    say(f"{number(found['num-files'])} files ({number(found['size-in-bytes'])} bytes){also} {verb}")
-    if found.get("quarantine"):
-        say(f"to undo: delvec quarantine undo {table} {found['quarantine']}")
+    say(
+        f"{number(vacuum_result['num-files'])} files ({number(vacuum_result['size-in-bytes'])} bytes){also} {verb}"
+    )
+    if vacuum_result.get("quarantine"):
+        say(f"to undo: delvec quarantine undo {table} {vacuum_result['quarantine']}")
 
 
 @app.command("list")
@@ -125,13 +129,13 @@ def list_quarantines(context: typer.Context, table: Table) -> None:
     """
     now = session(context)
     with now.table(table) as target:
-        found = target.quarantines()
+        quarantines = target.quarantines()
     if now.as_json:
-        print_json(found)
+        print_json(quarantines)
         return
     rows = [
         [one["id"], str(one["version"]), number(one["num-files"]), number(one["size-in-bytes"]), one["state"]]
-        for one in found
+        for one in quarantines
     ]
     print_table(
         ["quarantine", "version", "files", "bytes", "state"], rows, right=["version", "files", "bytes"]
@@ -146,14 +150,16 @@ def undo(context: typer.Context, table: Table, quarantine: _Quarantine) -> None:
     """
     now = session(context)
     with now.table(table) as target:
-        done = target.undo_vacuum(quarantine)
+        undo_result = target.undo_vacuum(quarantine)
     if now.as_json:
-        print_json(done)
+        print_json(undo_result)
     else:
-        say(f"moved {number(done['num-files'])} files ({number(done['size-in-bytes'])} bytes) back")
-        for path in done["kept"]:
+        say(
+            f"moved {number(undo_result['num-files'])} files ({number(undo_result['size-in-bytes'])} bytes) back"
+        )
+        for path in undo_result["kept"]:
             print(f"kept in quarantine, since another file has its path: {path}")
-    if done["kept"]:
+    if undo_result["kept"]:
         raise typer.Exit(1)
 
 
@@ -175,9 +181,9 @@ def purge(
     """
     now = session(context)
     with now.table(table) as target:
-        done = target.purge_quarantine(quarantine, older_than_hours=older_than)
+        purge_result = target.purge_quarantine(quarantine, older_than_hours=older_than)
     if now.as_json:
-        print_json(done)
+        print_json(purge_result)
         return
-    files, size = (sum(one[name] for one in done) for name in ("num-files", "size-in-bytes"))
-    say(f"purged {number(len(done))} quarantines with {number(files)} files ({number(size)} bytes)")
+    files, size = (sum(one[name] for one in purge_result) for name in ("num-files", "size-in-bytes"))
+    say(f"purged {number(len(purge_result))} quarantines with {number(files)} files ({number(size)} bytes)")

@@ -59,7 +59,7 @@ class Relations:
 
 
 def updated(
-    given: Mapping[str, Any] | None,
+    assignments: Mapping[str, Any] | None,
     tables: Relations,
     where: str,
     readable: Sequence[str] = ("t", "s"),
@@ -69,7 +69,7 @@ def updated(
     """Return the values of an updated row, one per column of ``tables.target``; None keeps the column.
 
     Args:
-        given: values by column, or by field of a struct with dots: SQL text, :func:`~delvec.lit`, or another Python
+        assignments: values by column, or by field of a struct with dots: SQL text, :func:`~delvec.lit`, or another Python
             value. None assigns all columns from the source by name (``UPDATE SET *``).
         tables: relations that values may read.
         where: the clause, for errors.
@@ -83,9 +83,9 @@ def updated(
         InvalidPredicate: a value is not an SQL expression.
     """
     tree = _Tree(where)
-    for path, value in _given(given, tables, where, evolves=evolves):
+    for path, value in _given(assignments, tables, where, evolves=evolves):
         if IDENTITY in path[0].metadata:
-            if given is None:
+            if assignments is None:
                 continue
             raise BadRequest(
                 f"{where} sets column '{path[0].name}', an identity column, whose values cannot be updated; leave it "
@@ -97,14 +97,14 @@ def updated(
 
 
 def inserted(
-    given: Mapping[str, Any] | None, tables: Relations, where: str, *, evolves: bool = False
+    assignments: Mapping[str, Any] | None, tables: Relations, where: str, *, evolves: bool = False
 ) -> list[Expression | None]:
     """Return the values of an inserted row, one per column of ``tables.target``.
 
     Columns without a value get their default, or NULL.
 
     Args:
-        given: values by column; None inserts all columns of the source by name (``INSERT *``).
+        assignments: values by column; None inserts all columns of the source by name (``INSERT *``).
         tables: relations; values may only read the source.
         where: the clause, for errors.
         evolves: whether ``INSERT *`` fills columns that the source lacks with their defaults; otherwise they are an error.
@@ -113,7 +113,7 @@ def inserted(
         UnknownColumn: or another error of :func:`updated`.
     """
     tree = _Tree(where)
-    for path, value in _given(given, tables, where, evolves=evolves):
+    for path, value in _given(assignments, tables, where, evolves=evolves):
         column = path[0]
         if len(path) > 1:
             raise BadRequest(
@@ -134,14 +134,14 @@ def inserted(
 
 
 def _given(
-    given: Mapping[str, Any] | None, tables: Relations, where: str, *, evolves: bool
+    assignments: Mapping[str, Any] | None, tables: Relations, where: str, *, evolves: bool
 ) -> Iterator[tuple[list[StructField], Any]]:
-    if given is None:
+    if assignments is None:
         yield from _starred(tables, where, evolves=evolves)
         return
-    if not isinstance(given, Mapping) or not given:
+    if not isinstance(assignments, Mapping) or not assignments:
         raise BadRequest(f"{where} needs a dictionary with at least one column and its value.")
-    for name, value in given.items():
+    for name, value in assignments.items():
         yield _path(name, tables, where), value
 
 
@@ -217,13 +217,13 @@ def _taken(
 ) -> Expression:
     """Return the source column of that name; fields of structs that the source lacks keep the target's values."""
     assert tables.source is not None  # noqa: S101 - a star is of a MERGE
-    kept = (
+    present_type = (
         tables.present.field(column.name).type if column.name in tables.present and "t" in readable else None
     )
     kind = tables.source.field(name).type
     if not isinstance(kind, StructType) and not isinstance(column.type, StructType):
         return column_expression("s", name, tables.source)
-    text = _taken_text(("s", name), kind, ("t", column.name), kept, column.type)
+    text = _taken_text(("s", name), kind, ("t", column.name), present_type, column.type)
     if text is None or (not evolves and not _same_fields(kind, column.type)):
         raise SchemaMismatch(
             f"{where}: column '{name}' of the source has different fields than the struct '{column.name}' of the "
@@ -234,7 +234,11 @@ def _taken(
 
 
 def _taken_text(
-    source: tuple[str, ...], kind: DataType, target: tuple[str, ...], kept: DataType | None, wanted: DataType
+    source: tuple[str, ...],
+    kind: DataType,
+    target: tuple[str, ...],
+    present_type: DataType | None,
+    target_type: DataType,
 ) -> str | None:
     """Return Spark SQL that converts a source column to the wanted struct fields; None if the types are incompatible.
 
@@ -242,21 +246,21 @@ def _taken_text(
         source: path of the column or field.
         kind: its type.
         target: path of the column or field that it replaces.
-        kept: present type of the target; None if schema evolution adds it.
-        wanted: type of the target after the change.
+        present_type: present type of the target; None if schema evolution adds it.
+        target_type: type of the target after the change.
     """
     text = ".".join(backticked(each) for each in source)
     if kind == PrimitiveType("void"):
         return text
-    if not isinstance(kind, StructType) or not isinstance(wanted, StructType):
-        return None if isinstance(kind, StructType) != isinstance(wanted, StructType) else text
-    if [each.name for each in kind.fields] == wanted.names and not any(
-        isinstance(each.type, StructType) for each in wanted.fields
+    if not isinstance(kind, StructType) or not isinstance(target_type, StructType):
+        return None if isinstance(kind, StructType) != isinstance(target_type, StructType) else text
+    if [each.name for each in kind.fields] == target_type.names and not any(
+        isinstance(each.type, StructType) for each in target_type.fields
     ):
         return text
     parts = []
-    for each in wanted.fields:
-        old = _kept(kept, each.name)
+    for each in target_type.fields:
+        old = _kept(present_type, each.name)
         path = (*target, each.name)
         value: str | None = "NULL" if old is None else ".".join(backticked(part) for part in path)
         if each.name in kind:
@@ -266,26 +270,26 @@ def _taken_text(
             return None
         parts.append(f"{literal(each.name)}, {value}")
     given = f"{text} IS NOT NULL"
-    if isinstance(kept, StructType) and _has_more_fields(wanted, kind):
+    if isinstance(present_type, StructType) and _has_more_fields(target_type, kind):
         # Fields that only the table has keep their values even if the source's struct is NULL.
         given += f" OR {'.'.join(backticked(each) for each in target)} IS NOT NULL"
     return f"CASE WHEN {given} THEN named_struct({', '.join(parts)}) END"
 
 
-def _has_more_fields(wanted: DataType, kind: DataType) -> bool:
-    if not isinstance(wanted, StructType) or not isinstance(kind, StructType):
+def _has_more_fields(target_type: DataType, kind: DataType) -> bool:
+    if not isinstance(target_type, StructType) or not isinstance(kind, StructType):
         return False
     return any(
         each.name not in kind or _has_more_fields(each.type, kind.field(each.name).type)
-        for each in wanted.fields
+        for each in target_type.fields
     )
 
 
-def _same_fields(kind: DataType, wanted: DataType) -> bool:
-    if not isinstance(kind, StructType) or not isinstance(wanted, StructType):
+def _same_fields(kind: DataType, target_type: DataType) -> bool:
+    if not isinstance(kind, StructType) or not isinstance(target_type, StructType):
         return True
-    return {each.lower() for each in kind.names} == {each.lower() for each in wanted.names} and all(
-        _same_fields(kind.field(each.name).type, each.type) for each in wanted.fields
+    return {each.lower() for each in kind.names} == {each.lower() for each in target_type.names} and all(
+        _same_fields(kind.field(each.name).type, each.type) for each in target_type.fields
     )
 
 
@@ -355,8 +359,8 @@ def _updated(column: StructField, tree: _Tree, tables: Relations, where: str) ->
         return _parsed(text, Relations(tables.target, tables.present, tables.source), ("t", "s"), where)
     if GENERATION in column.metadata:
         return None
-    kept = tables.present.get(column.name)
-    return _null() if kept is None else column_expression("t", kept.name, tables.present)
+    present_column = tables.present.get(column.name)
+    return _null() if present_column is None else column_expression("t", present_column.name, tables.present)
 
 
 def _inserted(column: StructField, tree: _Tree, tables: Relations, where: str) -> Expression | None:
@@ -388,14 +392,14 @@ def _default(column: StructField) -> str:
     return Generated(column.name, str(text), (), is_default=True).sql if text else "NULL"
 
 
-def _struct_text(path: tuple[str, ...], item: StructField, tree: _Tree, kept: DataType | None) -> str:
+def _struct_text(path: tuple[str, ...], item: StructField, tree: _Tree, present_type: DataType | None) -> str:
     """Return Spark SQL of a struct with some fields assigned and the others kept; ``kept`` is its present type."""
     if path in tree.values:
         return f"({tree.values[path].sql()}\n)"
     if not tree.below(path) or not isinstance(item.type, StructType):
-        return ".".join(backticked(each) for each in ("t", *path)) if kept is not None else "NULL"
+        return ".".join(backticked(each) for each in ("t", *path)) if present_type is not None else "NULL"
     fields = ", ".join(
-        f"{literal(each.name)}, {_struct_text((*path, each.name), each, tree, _kept(kept, each.name))}"
+        f"{literal(each.name)}, {_struct_text((*path, each.name), each, tree, _kept(present_type, each.name))}"
         for each in item.type.fields
     )
     return f"named_struct({fields})"

@@ -78,20 +78,25 @@ def evolved(table: StructType, data: StructType, *, widens: bool) -> list[WriteC
     """
     columns: list[NewColumn] = []
     wider: list[WriteChange] = []
-    for path, known, found in _differences(table, data, ()):
+    for path, column_type, value_type in _differences(table, data, ()):
         name = ".".join(_quoted(part) for part in path)
-        if known is None:
-            _check_typed(found, path)
-            columns.append(request(NewColumn, column=name, type=_nullable(found).to_json()))
-        elif widens and _is_wider(known, found):
-            wider.append(request(ChangeColumn, change="change-column", column=name, type=found.to_json()))
+        if column_type is None:
+            _check_typed(value_type, path)
+            columns.append(request(NewColumn, column=name, type=_nullable(value_type).to_json()))
+        elif widens and _is_wider(column_type, value_type):
+            wider.append(
+                request(ChangeColumn, change="change-column", column=name, type=value_type.to_json())
+            )
     if not columns:
         return wider
     return [*wider, request(AddColumns, change="add-columns", columns=columns)]
 
 
 def replaced(
-    table: StructType, partition_columns: Sequence[str], data: StructType, wanted: Sequence[str] | None
+    table: StructType,
+    partition_columns: Sequence[str],
+    data: StructType,
+    new_partition_columns: Sequence[str] | None,
 ) -> list[WriteChange]:
     """Return the change that replaces the table's schema by that of the rows; empty if they are equal.
 
@@ -99,14 +104,14 @@ def replaced(
         table: schema of the table.
         partition_columns: the table's.
         data: schema of the rows.
-        wanted: the new partition columns; None keeps those of the table.
+        new_partition_columns: the new partition columns; None keeps those of the table.
 
     Raises:
         SchemaMismatch: a column has no type, because all its values are NULL; or the rows lack a partition column.
     """
     for field in data.fields:
         _check_typed(field.type, (field.name,))
-    partitions = list(partition_columns if wanted is None else wanted)
+    partitions = list(partition_columns if new_partition_columns is None else new_partition_columns)
     for name in partitions:
         if name not in data:
             raise SchemaMismatch(
@@ -147,19 +152,19 @@ def _differences(
                 yield path, table, data
 
 
-def _takes(found: pa.DataType, known: DataType) -> bool:
+def _takes(value_type: pa.DataType, column_type: DataType) -> bool:
     try:
-        return _is_wider(known, data_type_from_arrow(found))
+        return _is_wider(column_type, data_type_from_arrow(value_type))
     except InvalidSchema:
         return False
 
 
-def _is_wider(known: DataType, found: DataType) -> bool:
-    if isinstance(known, DecimalType) and isinstance(found, DecimalType):
-        whole = found.precision - found.scale
-        return found.scale >= known.scale and whole >= known.precision - known.scale
-    if isinstance(known, PrimitiveType) and isinstance(found, PrimitiveType):
-        return found.name in _WIDER.get(known.name, ())
+def _is_wider(column_type: DataType, value_type: DataType) -> bool:
+    if isinstance(column_type, DecimalType) and isinstance(value_type, DecimalType):
+        whole = value_type.precision - value_type.scale
+        return value_type.scale >= column_type.scale and whole >= column_type.precision - column_type.scale
+    if isinstance(column_type, PrimitiveType) and isinstance(value_type, PrimitiveType):
+        return value_type.name in _WIDER.get(column_type.name, ())
     return False
 
 

@@ -55,10 +55,12 @@ def delete(
         return _with_change_files(service, table, scan, condition, user_metadata, clock)
     transaction = _transaction(service, table, scan, predicate, user_metadata)
     dv_files = transaction.deletion_vector_files(scan.location) if vectors and not dry_run else None
-    gone = table.engine.find_rows(rest, condition, dv_files) if condition is not None and len(rest) else {}
+    row_deletes = (
+        table.engine.find_rows(rest, condition, dv_files) if condition is not None and len(rest) else {}
+    )
     clock.scanned()
     # Without change files, readers of the feed would take copied rows for changes.
-    files = touched_files.touched_files(rest, gone, vectors=vectors, may_rewrite=not feed)
+    files = touched_files.touched_files(rest, row_deletes, vectors=vectors, may_rewrite=not feed)
     if dry_run:
         return _dry_run([*_whole_files(whole), *files], clock)
     target = None
@@ -66,7 +68,9 @@ def delete(
         begun, _ = begin(service, table.id, "DELETE")
         transaction.transaction_id = begun.transaction_id
         target = row_command.target_of(scan, begun.transaction_id)
-    copied = touched_files.change(transaction, table.engine, rest, gone, files, target, vectors=vectors)
+    copied = touched_files.change(
+        transaction, table.engine, rest, row_deletes, files, target, vectors=vectors
+    )
     if target is not None:
         clock.rewritten()
     transaction.remove(whole.files["path"].to_pylist())
@@ -75,8 +79,8 @@ def delete(
     deleted = touched_files.rows_of([*_whole_files(whole), *files])
     # The service's count takes precedence: it uses the statistics in the log.
     counted = {} if deleted is None else {"numDeletedRows": deleted}
-    done = transaction.commit(metrics={"numCopiedRows": copied, **counted, **clock.metrics()})
-    return Metrics.of(done, {**_METRICS, "numDeletedRows": deleted})
+    commit_response = transaction.commit(metrics={"numCopiedRows": copied, **counted, **clock.metrics()})
+    return Metrics.of(commit_response, {**_METRICS, "numDeletedRows": deleted})
 
 
 def delete_keys(
@@ -110,18 +114,18 @@ def delete_keys(
     text = _join(schema, source.schema, on)
     relations = {TARGET: schema, SOURCE: source.schema}
     terms = conjuncts(text, relations)
-    wanted: list[str] = []
+    target_predicates: list[str] = []
     on_text = text
     if predicate is not None:
         condition = parse_expression(predicate, {TARGET: schema}, {TARGET: ""}, boolean=True)
         row_command.check_deterministic(condition, "The condition of a DELETE by keys")
-        wanted = target_terms([condition], TARGET)
+        target_predicates = target_terms([condition], TARGET)
         # Not a condition of the clause: then a duplicate key would be an error (MultipleMatches).
         on_text = f"{text} AND ({condition.sql()})"
     if source.bounds is not None:
         keys = join_keys(terms, relations, TARGET, SOURCE)
-        wanted += key_ranges(keys, source.bounds([key.source for key in keys])) if keys else []
-    reads = " AND ".join(f"({each})" for each in wanted)
+        target_predicates += key_ranges(keys, source.bounds([key.source for key in keys])) if keys else []
+    reads = " AND ".join(f"({each})" for each in target_predicates)
     scan, _ = table.plan(predicate=reads or None, row_ids=True)
     if scan.schema != schema:
         # The schema changed between the snapshot and the plan: resolve names again.
@@ -148,8 +152,10 @@ def delete_keys(
     transaction = _transaction(service, table, scan, reads or _EVERYTHING, user_metadata, shown)
     transaction.transaction_id = target.transaction_id
     transaction.add_change_files(changed.change_files)
-    gone = changed.row_deletes
-    copied = touched_files.change(transaction, table.engine, scan, gone, files, target, vectors=vectors)
+    row_deletes = changed.row_deletes
+    copied = touched_files.change(
+        transaction, table.engine, scan, row_deletes, files, target, vectors=vectors
+    )
     clock.rewritten()
     if transaction.is_empty:
         return Metrics({**_METRICS, **clock.metrics()}, None)

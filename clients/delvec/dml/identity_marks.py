@@ -43,13 +43,21 @@ def reached(table: ReadableTable, column: str, version: int) -> int | None:
         *_exact_ends(scan, field, rises=rises),
         *([] if mark is None or (mark - start) * step < 0 else [mark]),
     ]
-    known = furthest(ends, default=None)
+    furthest_value = furthest(ends, default=None)
     quoted = backticked(field.name)
-    beyond = f"{quoted} IS NOT NULL" if known is None else f"{quoted} {'>' if rises else '<'} {known}"
+    beyond = (
+        f"{quoted} IS NOT NULL"
+        if furthest_value is None
+        else f"{quoted} {'>' if rises else '<'} {furthest_value}"
+    )
     for batch in table.scan([field.name], beyond, version).to_batches():
-        found = pc.min_max(batch.column(0))["max" if rises else "min"].as_py()
-        known = furthest(each for each in (known, found) if each is not None) if found is not None else known
-    return known
+        batch_furthest = pc.min_max(batch.column(0))["max" if rises else "min"].as_py()
+        furthest_value = (
+            furthest(each for each in (furthest_value, batch_furthest) if each is not None)
+            if batch_furthest is not None
+            else furthest_value
+        )
+    return furthest_value
 
 
 def _exact_ends(scan: Scan, field: StructField, *, rises: bool) -> list[int]:

@@ -225,17 +225,17 @@ def _reads(
     if any(clause.match == "not-matched-by-source" for clause in clauses):
         return _EVERY_ROW
     terms = conjuncts(statement.on, relations, aliases)
-    wanted = target_terms(terms, TARGET)
+    target_predicates = target_terms(terms, TARGET)
     keys = join_keys(terms, relations, TARGET, SOURCE)
     if keys and source.bounds is not None:
-        wanted += key_ranges(keys, source.bounds(list(dict.fromkeys(key.source for key in keys))))
+        target_predicates += key_ranges(keys, source.bounds(list(dict.fromkeys(key.source for key in keys))))
     matched = [clause for clause in clauses if clause.match == "matched"]
     if len(matched) == len(clauses):
         # Without inserts, target rows to which no clause can apply do not matter.
         conditions = [_condition(when.predicate, relations, aliases) for when in statement.clauses]
         if all(conditions):
-            wanted.append(" OR ".join(f"({each})" for each in conditions))
-    return " AND ".join(f"({each})" for each in wanted) or _EVERY_ROW
+            target_predicates.append(" OR ".join(f"({each})" for each in conditions))
+    return " AND ".join(f"({each})" for each in target_predicates) or _EVERY_ROW
 
 
 def _condition(text: str | None, relations: Mapping[str, StructType], aliases: Mapping[str, str]) -> str:

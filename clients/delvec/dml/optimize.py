@@ -100,7 +100,7 @@ class Optimizer:
         """
         no_argument("table.optimize()", others, OPTIMIZE_ARGUMENTS)
         max_memory = memory_of(max_memory, max_spill_size)
-        wanted = Optimize(
+        command = Optimize(
             partitions_of(where, partition_filters),
             full=full,
             target_size=target_size,
@@ -112,7 +112,7 @@ class Optimizer:
             max_memory=max_memory,
             rewrite=rewrite,
         )
-        return self._run(wanted, dry_run=dry_run, retries=retries)
+        return self._run(command, dry_run=dry_run, retries=retries)
 
     compact = __call__
 
@@ -170,7 +170,7 @@ class Optimizer:
             )
         no_argument("table.optimize.z_order()", others, OPTIMIZE_ARGUMENTS)
         max_memory = memory_of(max_memory, max_spill_size)
-        wanted = Optimize(
+        command = Optimize(
             partitions_of(where, partition_filters),
             zorder_by=tuple(columns),
             max_bytes=max_bytes,
@@ -181,7 +181,7 @@ class Optimizer:
             user_metadata=user_metadata,
             progress=progress,
         )
-        return self._run(wanted, dry_run=dry_run, retries=retries)
+        return self._run(command, dry_run=dry_run, retries=retries)
 
     @running("REORG")
     def purge(
@@ -204,7 +204,7 @@ class Optimizer:
         ``min_deleted_ratio``, only files with a larger share of deleted rows are rewritten. Other arguments, metrics
         and errors are those of ``table.optimize()``.
         """
-        wanted = Optimize(
+        command = Optimize(
             where,
             purge=True,
             target_size=target_size,
@@ -215,7 +215,7 @@ class Optimizer:
             max_bytes=max_bytes,
             max_memory=max_memory,
         )
-        return self._run(wanted, dry_run=dry_run, retries=retries)
+        return self._run(command, dry_run=dry_run, retries=retries)
 
     @running("OPTIMIZE")
     def deletion_vectors(self, *, dry_run: bool = False, user_metadata: str | None = None) -> dict[str, Any]:
@@ -247,18 +247,18 @@ class Optimizer:
         One attempt, of at most 1 GiB: the next commit finds the rest. Clustered tables are left to OPTIMIZE, which
         sorts.
         """
-        wanted = Optimize(auto=partitions, max_bytes=_AUTO_BYTES)
+        command = Optimize(auto=partitions, max_bytes=_AUTO_BYTES)
         try:
-            OptimizeRun(self._service, self._table, wanted).execute()
+            OptimizeRun(self._service, self._table, command).execute()
         except Exception as error:  # noqa: BLE001 - the command before it is committed
             _LOGGER.warning("table %s was not compacted after a commit: %s", self._table.name, error)
 
-    def _run(self, wanted: Optimize, *, dry_run: bool, retries: int | None) -> Metrics:
-        wanted.check()
-        run = OptimizeRun(self._service, self._table, wanted)
+    def _run(self, command: Optimize, *, dry_run: bool, retries: int | None) -> Metrics:
+        command.check()
+        run = OptimizeRun(self._service, self._table, command)
         if dry_run:
             return run.planned()
         most = self._retries if retries is None else checked(retries)
-        name = "REORG" if wanted.purge else "OPTIMIZE"
+        name = "REORG" if command.purge else "OPTIMIZE"
         with reported(self._service, self._table.id, name, self._table.engine.name, run.progress):
             return with_retries(self._service, most, run.execute)

@@ -34,8 +34,8 @@ from delvec_kernel.compaction import (
     Packing,
     new_files,
     pack,
+    rolling_size,
     target_file_size,
-    with_room,
     within,
 )
 from delvec_kernel.compaction import (
@@ -63,9 +63,9 @@ COMMIT_BYTES: Final = 4 << 30
 _PATHS_SHOWN: Final = 3
 _ROW_GROUPS_IN_MEMORY: Final = 20
 """``max_memory`` in row groups: five are held during writes, and DuckDB gets three quarters."""
-_LOOKS: Final = 1000
+_MAX_DRY_RUN_FOOTERS: Final = 1000
 """The number of files whose footers a dry run reads."""
-_NOT_LOOKED_AT: Final = Decision("whether row groups are copied is decided when it runs")
+_UNDECIDED: Final = Decision("whether row groups are copied is decided when it runs")
 _TARGET_SIZE: Final = "delta.targetFileSize"
 _METRICS: Final = dict.fromkeys(
     (
@@ -198,22 +198,22 @@ class OptimizeRun:
         wanted: what to rewrite, and how.
     """
 
-    def __init__(self, service: ServiceClient, table: ReadableTable, wanted: Optimize) -> None:
+    def __init__(self, service: ServiceClient, table: ReadableTable, command: Optimize) -> None:
         self._service = service
         self._table = table
-        self._wanted = wanted
+        self._wanted = command
         self._clock = Clock()
         self._counts: dict[str, int | None] = {**_METRICS}
         self._version: int | None = None
         self._cubes: ZCubeRules | None = None
         self._rules = CompactionRules()
         self._copies: CopyPlan | None = None
-        self.progress = RewriteProgress(wanted.progress)
+        self.progress = RewriteProgress(command.progress)
 
     def planned(self) -> PlannedCompaction:
         """Return what would be done."""
         scan, packed = self._plan()
-        parts = list(self._parts(scan, packed, _LOOKS))
+        parts = list(self._parts(scan, packed, _MAX_DRY_RUN_FOOTERS))
         # Copied files keep their deleted rows.
         bins = [
             replace(each.bin, live_size=each.bin.size) if each.sources is not None else each.bin
@@ -288,7 +288,7 @@ class OptimizeRun:
             if looks is not None:
                 looks -= len(each.files)
                 if looks < 0:
-                    yield Part(each, _NOT_LOOKED_AT)
+                    yield Part(each, _UNDECIDED)
                     continue
             parts = copies.divide(each)
             rest += [part.bin.files for part in parts if part.is_rest]
@@ -343,44 +343,46 @@ class OptimizeRun:
             # Files with a partition value that cannot be compared are left alone.
             scan = scan.filter(scan.files["matches_all"])
         size = self._wanted.target_size or target_file_size(scan.configuration) or DEFAULT_TARGET_SIZE
-        wanted = self._wanted
+        command = self._wanted
         self._target_size = size
         keys = scan.partition_keys
-        self._cubes = None if wanted.purge else self._cube_rules(scan)
-        if wanted.auto is not None:
+        self._cubes = None if command.purge else self._cube_rules(scan)
+        if command.auto is not None:
             if self._cubes is not None:
                 return scan, []
-            self._rules, bins = auto_compaction.choose(scan.files, keys, scan.configuration, wanted.auto)
+            self._rules, bins = auto_compaction.choose(scan.files, keys, scan.configuration, command.auto)
             self._target_size = self._rules.target_size
         elif self._cubes is not None:
             bins = choose(scan.files, keys, self._cubes)
         else:
             self._rules = CompactionRules(
-                size, wanted.max_deleted_ratio, wanted.purge, wanted.min_deleted_ratio
+                size, command.max_deleted_ratio, command.purge, command.min_deleted_ratio
             )
             bins = pack(scan.files, keys, self._rules)
-        left = None if wanted.max_bytes is None else max(0, wanted.max_bytes - self.progress.committed_bytes)
+        left = (
+            None if command.max_bytes is None else max(0, command.max_bytes - self.progress.committed_bytes)
+        )
         bins = within(bins, left)
         self._copies = self._copy_plan(scan)
         return scan, bins
 
     def _copy_plan(self, scan: Scan) -> CopyPlan | None:
         """Return the plan that decides which bins are copied; None if rows are always rewritten."""
-        wanted = self._wanted
-        if wanted.rewrite == "never":
+        command = self._wanted
+        if command.rewrite == "never":
             self._check_copies(scan)
-        if wanted.purge or wanted.rewrite == "always" or self._cubes is not None:
+        if command.purge or command.rewrite == "always" or self._cubes is not None:
             return None
         copier = self._copier
         if copier is None:
             return None
-        tolerated = wanted.max_deleted_ratio
-        if wanted.rewrite == "auto":
+        tolerated = command.max_deleted_ratio
+        if command.rewrite == "auto":
             tolerated = min(tolerated, MAX_DELETED_RATIO)
         return CopyPlan(
             scan,
             lambda: self._statistics(scan),
-            wanted.rewrite,
+            command.rewrite,
             tolerated,
             self._rules.target_size,
             copier,
@@ -416,9 +418,9 @@ class OptimizeRun:
 
     def _cube_rules(self, scan: Scan) -> ZCubeRules | None:
         """Return how to sort rows; None if they keep their order."""
-        wanted = self._wanted
+        command = self._wanted
         is_clustered = "clustering" in (scan.protocol.get("writerFeatures") or ())
-        columns = [parse_path(name) for name in wanted.zorder_by]
+        columns = [parse_path(name) for name in command.zorder_by]
         if is_clustered:
             clustered = [parse_path(name) for name in self._table.detail()["clusteringColumns"]]
             if clustered and columns:
@@ -429,8 +431,8 @@ class OptimizeRun:
                     table=scan.name,
                 )
             if clustered:
-                return ZCubeRules(clustered, True, wanted.full, wanted.max_deleted_ratio)
-        if wanted.full:
+                return ZCubeRules(clustered, True, command.full, command.max_deleted_ratio)
+        if command.full:
             raise InvalidTableChange(
                 f"OPTIMIZE ... FULL needs a clustered table, but table '{scan.name}' has no clustering columns; leave "
                 "out FULL.",
@@ -439,7 +441,7 @@ class OptimizeRun:
         if not columns:
             return None
         columns = check_columns(columns, scan.schema, scan.partition_columns, scan.configuration)
-        return ZCubeRules(columns, max_deleted_ratio=wanted.max_deleted_ratio)
+        return ZCubeRules(columns, max_deleted_ratio=command.max_deleted_ratio)
 
     def _commit(
         self,
@@ -478,10 +480,10 @@ class OptimizeRun:
         if written.row_map:
             transaction.record_row_map(written.row_map)
         transaction.delete_added_rows(written.deleted)
-        done = transaction.commit()
-        self._version = done.version
+        commit_response = transaction.commit()
+        self._version = commit_response.version
         for name in _SUMMED:
-            self._add(name, done.operation_metrics.get(name, 0))
+            self._add(name, commit_response.operation_metrics.get(name, 0))
 
     def _copy_or_write(
         self,
@@ -492,21 +494,21 @@ class OptimizeRun:
         target: WriteTarget,
     ) -> Compacted:
         """Copy some bins, and rewrite the others."""
-        done: dict[int, Compacted | None] = {}
+        copied_bins: dict[int, Compacted | None] = {}
         if copied and self._copies is not None:
-            done = self._copies.copy(list(copied.items()), target)
-        rest = [paths for number, paths in enumerate(bins) if done.get(number) is None]
-        found = [each for each in done.values() if each is not None]
-        self._add("numBinsCopied", len(found))
+            copied_bins = self._copies.copy(list(copied.items()), target)
+        rest = [paths for number, paths in enumerate(bins) if copied_bins.get(number) is None]
+        compactions = [each for each in copied_bins.values() if each is not None]
+        self._add("numBinsCopied", len(compactions))
         if rest:
-            found.append(
+            compactions.append(
                 self._write(engine, scan.only(path for paths in rest for path in paths), rest, target)
             )
         return Compacted(
-            [add for each in found for add in each.adds],
-            {path: runs for each in found for path, runs in each.rewritten.items()},
-            [file for each in found for file in each.row_map],
-            {path: rows for each in found for path, rows in each.deleted.items()},
+            [add for each in compactions for add in each.adds],
+            {path: runs for each in compactions for path, runs in each.rewritten.items()},
+            [file for each in compactions for file in each.row_map],
+            {path: rows for each in compactions for path, rows in each.deleted.items()},
         )
 
     def _write(
@@ -515,7 +517,7 @@ class OptimizeRun:
         cubes = self._cubes
         scan, target = row_ids.add_to_rewrite(scan, target)
         if cubes is None:
-            compacted = engine.compact(scan, bins, _with_file_size(target, with_room(self._target_size)))
+            compacted = engine.compact(scan, bins, _with_file_size(target, rolling_size(self._target_size)))
             return _sorted_as_before(scan, compacted) if self._wanted.purge else compacted
         adds: list[AddFile] = []
         row_map: list[RowMapFile] = []
@@ -534,13 +536,13 @@ class OptimizeRun:
         cubes = self._cubes
         names = json.dumps([] if cubes is None else cubes.names, ensure_ascii=False)
         by_clustering = cubes is not None and cubes.is_clustering
-        found = {
+        operation_parameters = {
             "predicate": predicate,
             "zOrderBy": "[]" if by_clustering else names,
             "clusterBy": names if by_clustering else "[]",
             "auto": "false" if self._wanted.auto is None else "true",
         }
-        return found | {"isFull": "true"} if self._wanted.full else found
+        return operation_parameters | {"isFull": "true"} if self._wanted.full else operation_parameters
 
     def _batches(self, parts: Iterable[Part]) -> Iterator[list[Part]]:
         batch: list[Part] = []

@@ -138,11 +138,11 @@ def _replace_where(rows: NewRows, transaction: Transaction, where: str) -> dict[
 def _delete_replaced(rows: NewRows, transaction: Transaction, rest: Scan, condition: Predicate) -> int:
     table = rows.table
     vectors = rest.deletes_by_vector
-    gone = table.engine.find_rows(
+    row_deletes = table.engine.find_rows(
         rest, condition, transaction.deletion_vector_files(rest.location) if vectors else None
     )
     feed = rest.keeps_change_feed
-    files = touched_files.touched_files(rest, gone, vectors=vectors, may_rewrite=not feed)
+    files = touched_files.touched_files(rest, row_deletes, vectors=vectors, may_rewrite=not feed)
     rewritten = [file.path for file in files if file.means == "rewrite"]
     if rewritten and feed:
         raise UnsupportedWriterFeature(
@@ -159,7 +159,7 @@ def _delete_replaced(rows: NewRows, transaction: Transaction, rest: Scan, condit
         if table.source_version is None:  # otherwise the transaction has read the whole table
             # A concurrent delete of replaced rows is no conflict, but copying rows that it deleted would undo it.
             transaction.mark_read(files=rewritten)
-    return touched_files.change(transaction, table.engine, rest, gone, files, target, vectors=vectors)
+    return touched_files.change(transaction, table.engine, rest, row_deletes, files, target, vectors=vectors)
 
 
 def _where_violation(error: ConstraintViolation, where: str) -> ConstraintViolation:

@@ -117,8 +117,8 @@ class RewriteProgress:
 
     def _call(self) -> None:
         if self._callback is not None:
-            done = self.done
-            self._callback(done.bytes, done.size)
+            task_progress = self.done
+            self._callback(task_progress.bytes, task_progress.size)
 
 
 @contextmanager
@@ -133,7 +133,7 @@ def reported(
     path, task = table_path(table_id, "maintenance-tasks"), service.task_id or str(uuid.uuid4())
 
     def report(state: Literal["running", "done", "failed"]) -> None:
-        done = progress.done
+        task_progress = progress.done
         with suppress(Exception):
             body = request(
                 TaskReport,
@@ -142,10 +142,10 @@ def reported(
                 engine=engine,
                 state=state,
                 elapsed_seconds=time.monotonic() - began,
-                num_files=done.num_files,
-                files_done=done.files,
-                size_in_bytes=done.size,
-                bytes_done=done.bytes,
+                num_files=task_progress.num_files,
+                files_done=task_progress.files,
+                size_in_bytes=task_progress.size,
+                bytes_done=task_progress.bytes,
             )
             service.post(path, body, harmless=True)
 

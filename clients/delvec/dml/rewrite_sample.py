@@ -87,14 +87,14 @@ def _samples(bins: Sequence[Bin], sizes: npt.NDArray[np.int64]) -> list[_Sample]
         return [_Sample(each.files, 1.0) for each in bins]
     chosen = [bins[place] for place in _evenly(len(bins), _BINS)]
     quota = SAMPLE_BYTES / len(chosen)
-    found = []
+    samples = []
     for each in chosen:
         count = int(min(max(1, quota * len(each.files) // max(1, each.size)), _FILES_OF_BIN))
         files = each.files[_evenly(len(each.files), count)]
         files = files[sizes[files] <= _LARGEST]
         if len(files):
-            found.append(_Sample(files, min(1.0, quota / max(1, int(sizes[files].sum())))))
-    return found
+            samples.append(_Sample(files, min(1.0, quota / max(1, int(sizes[files].sum())))))
+    return samples
 
 
 def _evenly(count: int, wanted: int) -> npt.NDArray[np.int64]:
@@ -119,15 +119,15 @@ def _left_out(scan: Scan, share: float) -> dict[str, BitMap64]:
     """Return each file's rows that are deleted or outside the sampled stretches."""
     deleted = scan.deletion_vectors if scan.has_deletion_vectors else {}
     counts = scan.files.select(["path", "num_records"]).to_pylist()
-    found = {}
+    excluded_rows = {}
     for path, count in ((row["path"], row["num_records"]) for row in counts):
-        kept, width = BitMap64(), max(1, int(count * share / _STRETCHES))
+        sampled_rows, width = BitMap64(), max(1, int(count * share / _STRETCHES))
         for middle in _evenly(count, _STRETCHES).tolist():
-            kept.add_range(max(0, middle - width // 2), min(count, middle - width // 2 + width))
+            sampled_rows.add_range(max(0, middle - width // 2), min(count, middle - width // 2 + width))
         everything = BitMap64()
         everything.add_range(0, count)
-        found[path] = (everything - kept) | deleted.get(path, BitMap64())
-    return found
+        excluded_rows[path] = (everything - sampled_rows) | deleted.get(path, BitMap64())
+    return excluded_rows
 
 
 def _without(scan: Scan, masks: Mapping[str, BitMap64]) -> Scan:

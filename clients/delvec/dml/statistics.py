@@ -66,9 +66,9 @@ def compute_statistics(
                 user_metadata=user_metadata,
             )
             transaction.set_statistics(_with_vectors(scan, waiting))
-            done = transaction.commit(metrics=clock.metrics())
-            version = done.version if done.version is not None else version
-            updated += done.operation_metrics.get("numUpdatedFiles", 0)
+            commit_response = transaction.commit(metrics=clock.metrics())
+            version = commit_response.version if commit_response.version is not None else version
+            updated += commit_response.operation_metrics.get("numUpdatedFiles", 0)
             waiting = {}
     return Metrics({**counts, "numUpdatedFiles": updated, **clock.metrics()}, version)
 

@@ -69,13 +69,17 @@ class TableDefinition:
 
     def recorded(self) -> dict[str, str]:
         """Return the operation parameters for the table's history."""
-        found = {
+        operation_parameters = {
             "isManaged": "false",
             "partitionBy": json.dumps(list(self.partition_by), separators=(",", ":"), ensure_ascii=False),
             "clusterBy": json.dumps(list(self.cluster_by), separators=(",", ":"), ensure_ascii=False),
             "properties": json.dumps(dict(self.properties), separators=(",", ":"), ensure_ascii=False),
         }
-        return found if self.description is None else {**found, "description": self.description}
+        return (
+            operation_parameters
+            if self.description is None
+            else {**operation_parameters, "description": self.description}
+        )
 
 
 def replace_table(

@@ -103,13 +103,13 @@ def rewrite_threshold(configuration: Mapping[str, str]) -> float:
 
 
 def touched_files(
-    scan: Scan, gone: Mapping[str, BitMap64], *, vectors: bool, may_rewrite: bool = True
+    scan: Scan, row_deletes: Mapping[str, BitMap64], *, vectors: bool, may_rewrite: bool = True
 ) -> list[TouchedFile]:
     """Decide between deletion vector, rewrite and removal for each file.
 
     Args:
         scan: the files.
-        gone: rows to delete, by path; rows that are already deleted do not count.
+        row_deletes: rows to delete, by path; rows that are already deleted do not count.
         vectors: whether the table has deletion vectors enabled.
         may_rewrite: whether files above the threshold are rewritten.
 
@@ -119,10 +119,10 @@ def touched_files(
     threshold = rewrite_threshold(scan.configuration)
     if not may_rewrite:
         threshold = 1.0
-    written = _written(gone)
-    found = []
-    for part in scan.only(gone).parts(SENT_BYTES):
-        held = part.only(gone.keys() - written.keys()) if written else part
+    written = _written(row_deletes)
+    files = []
+    for part in scan.only(row_deletes).parts(SENT_BYTES):
+        held = part.only(row_deletes.keys() - written.keys()) if written else part
         deleted = held.deletion_vectors if held.has_deletion_vectors else {}
         columns = (part.files[name].to_pylist() for name in ("path", "num_records", "deletion_vector"))
         for path, total, vector in zip(*columns, strict=True):
@@ -130,18 +130,18 @@ def touched_files(
             live = None if total is None else total - before
             if path in written:
                 # Tasks only write vectors of large bitmaps, and those leave many rows: never rewrite or remove.
-                found.append(TouchedFile(path, written[path].cardinality - before, live, "vector"))
+                files.append(TouchedFile(path, written[path].cardinality - before, live, "vector"))
                 continue
-            rows = gone[path]
+            rows = row_deletes[path]
             count = len(rows - deleted[path]) if path in deleted else len(rows)
             if count:
                 means = _means(count, live, vectors=vectors, threshold=threshold)
-                found.append(TouchedFile(path, count, live, means))
-    return found
+                files.append(TouchedFile(path, count, live, means))
+    return files
 
 
-def _written(gone: Mapping[str, BitMap64]) -> Mapping[str, DeletionVectorDescriptor]:
-    return gone.written if isinstance(gone, FoundRows) else {}
+def _written(row_deletes: Mapping[str, BitMap64]) -> Mapping[str, DeletionVectorDescriptor]:
+    return row_deletes.written if isinstance(row_deletes, FoundRows) else {}
 
 
 def _means(rows: int, live: int | None, *, vectors: bool, threshold: float) -> Means:
@@ -156,7 +156,7 @@ def change(
     transaction: Transaction,
     engine: Engine,
     scan: Scan,
-    gone: Mapping[str, BitMap64],
+    row_deletes: Mapping[str, BitMap64],
     files: Sequence[TouchedFile],
     target: WriteTarget | None,
     *,
@@ -168,7 +168,7 @@ def change(
         transaction: gets the changes.
         engine: copies the other rows.
         scan: the files.
-        gone: rows to delete, by path.
+        row_deletes: rows to delete, by path.
         files: the decisions.
         target: of new files; None if no file is rewritten.
         vectors: whether the table has deletion vectors enabled: then rows are also sent for removed files, so that a
@@ -177,7 +177,7 @@ def change(
     by_means: dict[Means, list[str]] = {"vector": [], "rewrite": [], "removal": []}
     for file in files:
         by_means[file.means].append(file.path)
-    _mark(transaction, scan, gone, by_means["vector"])
+    _mark(transaction, scan, row_deletes, by_means["vector"])
     if vectors:
         transaction.delete_rows(_all_rows(scan.only(by_means["removal"])))
     else:
@@ -186,18 +186,20 @@ def change(
     if not copied or target is None:
         return 0
     rewritten, target = row_ids.add_to_rewrite(scan.only(copied), target)
-    adds = engine.copy_rows(rewritten, {path: gone[path] for path in copied}, target)
+    adds = engine.copy_rows(rewritten, {path: row_deletes[path] for path in copied}, target)
     transaction.keeps_row_ids = True
     transaction.add(adds)
     transaction.remove(copied)
     return sum(statistics.num_records(add.stats) or 0 for add in adds)
 
 
-def _mark(transaction: Transaction, scan: Scan, gone: Mapping[str, BitMap64], paths: Sequence[str]) -> None:
+def _mark(
+    transaction: Transaction, scan: Scan, row_deletes: Mapping[str, BitMap64], paths: Sequence[str]
+) -> None:
     """Mark rows as deleted: send them in the commit, or write deletion vectors if there are too many."""
-    written = _written(gone)
+    written = _written(row_deletes)
     transaction.delete_rows_written({path: written[path] for path in paths if path in written})
-    held = {path: gone[path] for path in paths if path not in written}
+    held = {path: row_deletes[path] for path in paths if path not in written}
     few = sum(map(len, held.values())) <= _SURELY_SENT
     if few or serialized_bytes(held.values()) <= SENT_BYTES:
         transaction.delete_rows(held)

@@ -24,7 +24,7 @@ _METRICS: Final = row_command.metrics_of_rows("numUpdatedRows")
 def update(
     service: ServiceClient,
     table: ReadableTable,
-    given: Mapping[str, Any],
+    assignments: Mapping[str, Any],
     predicate: str | None,
     *,
     dry_run: bool = False,
@@ -33,7 +33,7 @@ def update(
     """Update the matching rows of the newest version; see :meth:`delvec.DeltaTable.update`."""
     clock = Clock()
     scan, _ = table.plan(predicate=predicate, row_ids=True)
-    clause = _clause(scan, given, predicate)
+    clause = _clause(scan, assignments, predicate)
     if dry_run:
         return _dry_run(table, scan, predicate, clock)
     if not len(scan):
@@ -65,20 +65,20 @@ def update(
     return Metrics.of(transaction.commit(metrics=metrics | clock.metrics()), _METRICS)
 
 
-def _clause(scan: Scan, given: Mapping[str, Any], predicate: str | None) -> Clause:
+def _clause(scan: Scan, assignments: Mapping[str, Any], predicate: str | None) -> Clause:
     aliases = {TARGET: ""}
     condition = None
     if predicate is not None:
         condition = parse_expression(predicate, {TARGET: scan.schema}, aliases, boolean=True)
         row_command.check_deterministic(condition, "The condition of an UPDATE")
     tables = Relations(scan.schema, scan.schema, aliases=aliases)
-    return Clause("matched", "update", condition, updated(given, tables, "UPDATE SET", (TARGET,)))
+    return Clause("matched", "update", condition, updated(assignments, tables, "UPDATE SET", (TARGET,)))
 
 
 def _dry_run(table: ReadableTable, scan: Scan, predicate: str | None, clock: Clock) -> Metrics:
     condition = predicates.parse("true" if predicate is None else predicate, scan.schema)
-    gone = table.engine.find_rows(scan, condition) if len(scan) else {}
-    files = touched_files.touched_files(scan, gone, vectors=scan.deletes_by_vector)
+    matching_rows = table.engine.find_rows(scan, condition) if len(scan) else {}
+    files = touched_files.touched_files(scan, matching_rows, vectors=scan.deletes_by_vector)
     return touched_files.DryRun(
         {
             **_METRICS,

@@ -277,9 +277,9 @@ def _leaf(array: pa.Array, kind: DataType, target: pa.DataType, name: str) -> pa
             return (
                 array.cast(pa.timestamp("us")).cast(target) if target.tz is None else _as_utc(array, target)
             )
-        found = array.cast(target)
+        target_array = array.cast(target)
         if pa.types.is_floating(array.type) and kind == PrimitiveType("float"):
-            back = found.cast(array.type)
+            back = target_array.cast(array.type)
             same = pc.or_(pc.equal(back, array), pc.is_nan(array))
             if pc.all(same).as_py() is False:
                 raise pa.ArrowInvalid("a value does not fit into float without loss")
@@ -289,7 +289,7 @@ def _leaf(array: pa.Array, kind: DataType, target: pa.DataType, name: str) -> pa
             f"A value of column '{name}' ({array.type}) does not fit into {_spelled(kind)}: {reason}.",
             column=name,
         ) from error
-    return found
+    return target_array
 
 
 def _as_utc(array: pa.Array, target: pa.DataType) -> pa.Array:

@@ -168,10 +168,12 @@ def check_rows(scan: Scan, count: int, rows: Mapping[int, BitMap64]) -> None:
     deleted = scan.deletion_vectors if scan.has_deletion_vectors else {}
     counts = scan.files["num_records"].to_pylist()
     for place, path in enumerate(scan.files["path"].to_pylist()):
-        found, gone = rows.get(place, BitMap64()), deleted.get(path, BitMap64())
-        count -= len(found)
-        end = counts[place] if counts[place] is not None else (found.max() + 1 if found else 0)
-        if found & gone or len(found | gone) != max(end, gone.max() + 1 if gone else 0):
+        rows_read, deletion_vector = rows.get(place, BitMap64()), deleted.get(path, BitMap64())
+        count -= len(rows_read)
+        end = counts[place] if counts[place] is not None else (rows_read.max() + 1 if rows_read else 0)
+        if rows_read & deletion_vector or len(rows_read | deletion_vector) != max(
+            end, deletion_vector.max() + 1 if deletion_vector else 0
+        ):
             raise _lost(scan, f"not every live row of '{path}' was read")
     if count:
         raise _lost(scan, f"{count} rows were read twice")
@@ -196,7 +198,7 @@ def row_runs(
     outputs = [(add.path, num_records(add.stats) or 0) for add in adds]
     if sum(count for _, count in outputs) != sum(each.count for each in row_ranges):
         raise _lost(scan, "the new files do not have the rows that were read")
-    found: dict[str, list[RowRun]] = {path: [] for path, _ in outputs}
+    runs_by_path: dict[str, list[RowRun]] = {path: [] for path, _ in outputs}
     output, room, place = -1, 0, 0
     for each in row_ranges:
         rank = each.first - _deleted_below(deleted.get(paths[each.file]), each.first)
@@ -206,11 +208,11 @@ def row_runs(
                 output, place = output + 1, 0
                 room = outputs[output][1]
             taken = min(left, room)
-            found[outputs[output][0]].append(
+            runs_by_path[outputs[output][0]].append(
                 RowRun(source=paths[each.file], first_rank=rank, count=taken, first_output_row=place)
             )
             rank, place, left, room = rank + taken, place + taken, left - taken, room - taken
-    return {path: runs for path, runs in found.items() if runs}
+    return {path: runs for path, runs in runs_by_path.items() if runs}
 
 
 def _check_complete(
@@ -222,27 +224,29 @@ def _check_complete(
     for each in row_ranges:
         by_file.setdefault(each.file, []).append(each)
     for number, path in enumerate(paths):
-        gone = deleted.get(path)
+        deletion_vector = deleted.get(path)
         end, read = -1, 0
         for each in sorted(by_file.get(number, ()), key=lambda stretch: stretch.first):
-            between = each.first - end - 1 - _deleted_between(gone, end + 1, each.first)
-            inside = each.last - each.first + 1 - _deleted_between(gone, each.first, each.last + 1)
+            between = each.first - end - 1 - _deleted_between(deletion_vector, end + 1, each.first)
+            inside = each.last - each.first + 1 - _deleted_between(deletion_vector, each.first, each.last + 1)
             if each.first <= end or between or inside != each.count:
                 raise _lost(scan, f"rows near row {each.first} of '{path}' were not read once each")
             end, read = each.last, read + each.count
-        if counts[number] is not None and read != counts[number] - (len(gone) if gone else 0):
+        if counts[number] is not None and read != counts[number] - (
+            len(deletion_vector) if deletion_vector else 0
+        ):
             raise _lost(
                 scan, f"{read} rows of '{path}' were read, but its statistics say {counts[number]} rows"
             )
 
 
-def _deleted_below(gone: BitMap64 | None, row: int) -> int:
+def _deleted_below(deletion_vector: BitMap64 | None, row: int) -> int:
     """Return the number of deleted rows before a row."""
-    return 0 if not gone or not row else gone.rank(row - 1)
+    return 0 if not deletion_vector or not row else deletion_vector.rank(row - 1)
 
 
-def _deleted_between(gone: BitMap64 | None, start: int, end: int) -> int:
-    return _deleted_below(gone, end) - _deleted_below(gone, start)
+def _deleted_between(deletion_vector: BitMap64 | None, start: int, end: int) -> int:
+    return _deleted_below(deletion_vector, end) - _deleted_below(deletion_vector, start)
 
 
 _ADVICE: Final = "Nothing was committed; run `delvec check`, then retry."

@@ -85,8 +85,8 @@ class CopyJob:
 
     def _check(self, path: str, size: int) -> int:
         """Check the new file's size and footer; return its modification time in milliseconds."""
-        found = storage.stat(self.location, path)
-        if found is None or found.size != size:
+        file_info = storage.stat(self.location, path)
+        if file_info is None or file_info.size != size:
             raise StorageError(
                 f"The file {path} was written with {size} bytes, which storage does not have; try again.",
                 file=path,
@@ -100,7 +100,7 @@ class CopyJob:
         rows = sum(source.footer.num_rows for source in self.sources)
         if footer.num_rows != rows or footer.num_row_groups != groups:
             raise CorruptTable(f"The copy {path} does not have the rows of its files. {_ADVICE}", file=path)
-        return found.last_modified_ms
+        return file_info.last_modified_ms
 
 
 def outcome(job: CopyJob) -> CopiedFile | DelvecError:

@@ -108,10 +108,10 @@ def file_schemas(
         for name, file in zip(names, files, strict=True)
     ]
     with _lock:
-        found = [_schemas.get(key, _UNREAD) for key in keys]
-    missing = [place for place, schema in enumerate(found) if schema is _UNREAD]
+        cached_schemas = [_schemas.get(key, _UNREAD) for key in keys]
+    missing = [place for place, schema in enumerate(cached_schemas) if schema is _UNREAD]
     if not missing:
-        return found
+        return cached_schemas
 
     def read(place: int) -> Any:
         try:
@@ -129,10 +129,10 @@ def file_schemas(
             schemas = list(pool.map(read, missing))
     with _lock:
         for place, schema in zip(missing, schemas, strict=True):
-            found[place] = None if schema is _UNREAD else schema
+            cached_schemas[place] = None if schema is _UNREAD else schema
             if schema is not _UNREAD:
                 _schemas[keys[place]] = schema
-    return found
+    return cached_schemas
 
 
 def _read(

@@ -16,7 +16,7 @@ from delvec_kernel.storage import files as storage
 __all__ = ["rows_in", "with_row_counts"]
 
 _CONCURRENT: Final = 16
-_MOST: Final = 1000
+_MAX_FOOTERS: Final = 1000
 """Maximum files of a command whose footers are read only to count rows."""
 
 
@@ -45,7 +45,7 @@ def with_row_counts(scan: Scan) -> Scan:
 
     counts = scan.files["num_records"]
     paths = scan.files["path"].filter(pc.is_null(counts)).to_pylist()
-    if not 0 < len(paths) <= _MOST:
+    if not 0 < len(paths) <= _MAX_FOOTERS:
         return scan
     with ThreadPoolExecutor(min(_CONCURRENT, len(paths)), "delvec-footers") as pool:
         found = dict(zip(paths, pool.map(count, paths), strict=True))

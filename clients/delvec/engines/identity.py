@@ -58,14 +58,14 @@ class IdentityColumn:
 
 def identity_columns(schema: StructType) -> list[IdentityColumn]:
     """Return the identity columns of a table."""
-    found = []
+    columns = []
     for field in schema.fields:
         start, step = (field.metadata.get(key) for key in (START, STEP))
         if isinstance(start, int) and isinstance(step, int) and step and field.type == PrimitiveType("long"):
             mark = high_water_mark(field)
             first = start if mark is None else mark + step
-            found.append(IdentityColumn(field.name, first, step, field.metadata.get(_EXPLICIT) is True))
-    return found
+            columns.append(IdentityColumn(field.name, first, step, field.metadata.get(_EXPLICIT) is True))
+    return columns
 
 
 def high_water_mark(field: StructField) -> int | None:
@@ -101,13 +101,13 @@ class IdentityNumbers:
             ConstraintViolation: the sequence exceeds 64 bits.
         """
         for position, column in self._columns.items():
-            found = batch.column(position)
-            if found.null_count:
-                numbers = self._numbers(position, column, found.null_count)
+            identity_values = batch.column(position)
+            if identity_values.null_count:
+                numbers = self._numbers(position, column, identity_values.null_count)
                 batch = batch.set_column(
                     position,
                     batch.schema.field(position),
-                    pc.replace_with_mask(found, pc.is_null(found), numbers),
+                    pc.replace_with_mask(identity_values, pc.is_null(identity_values), numbers),
                 )
         return batch
 
@@ -116,10 +116,10 @@ class IdentityNumbers:
         return {f"{_TAG}{name}": str(last) for name, last in self._last.items()}
 
     def _numbers(self, position: int, column: IdentityColumn, count: int) -> pa.Array:
-        given = self._given[position]
-        self._given[position] = given + count
-        last = column.first + column.step * self._place(given + count - 1)
-        if column.first + column.step * self._place(given) not in _LONG or last not in _LONG:
+        allocated_count = self._given[position]
+        self._given[position] = allocated_count + count
+        last = column.first + column.step * self._place(allocated_count + count - 1)
+        if column.first + column.step * self._place(allocated_count) not in _LONG or last not in _LONG:
             raise ConstraintViolation(
                 f"Identity column '{column.name}' is exhausted: its next value {last} does not fit into 64 bits. "
                 "Nothing was committed.",
@@ -127,7 +127,7 @@ class IdentityNumbers:
                 column=column.name,
             )
         self._last[column.name] = last
-        places = self._place(np.arange(given, given + count, dtype=np.int64))
+        places = self._place(np.arange(allocated_count, allocated_count + count, dtype=np.int64))
         return pa.array(column.first + places * column.step, pa.int64())
 
     def _place(self, given: Any) -> Any:

@@ -46,7 +46,7 @@ def live_statistics(scan: Scan) -> Mapping[str, str]:
         UnusableFile: a footer has more than 256 MiB.
         StorageError: storage did not answer.
     """
-    found: dict[str, str] = {}
+    stats_by_path: dict[str, str] = {}
     with ThreadPoolExecutor(_CONCURRENT, "delvec-statistics") as pool:
         for part in scan.parts(_VECTOR_BYTES):
             vectors = part.deletion_vectors
@@ -60,8 +60,8 @@ def live_statistics(scan: Scan) -> Mapping[str, str]:
             ) -> str:
                 return _of_file(part, path, count, vectors.get(path, BitMap64()))
 
-            found.update(zip(paths, pool.map(one, paths, counts), strict=True))
-    return found
+            stats_by_path.update(zip(paths, pool.map(one, paths, counts), strict=True))
+    return stats_by_path
 
 
 def _of_file(scan: Scan, path: str, count: int | None, deleted: BitMap64) -> str:
@@ -109,7 +109,7 @@ def _live_rows(
     first = 0
     for batch in opened.iter_batches(_BATCH_ROWS, columns=chosen):
         size = batch.num_rows
-        gone = deleted & BitMap64(range(first, first + size)) if deleted else BitMap64()
+        deleted_rows = deleted & BitMap64(range(first, first + size)) if deleted else BitMap64()
         columns = []
         for field, place in zip(fields, places, strict=True):
             target = arrow_type(field.type)
@@ -119,9 +119,9 @@ def _live_rows(
                 else to_table_type(batch.column(names[place]), field.type, target, mapped=mapped)
             )
         rows = pa.RecordBatch.from_arrays(columns, names=[field.name for field in fields])
-        if gone:
+        if deleted_rows:
             is_live = np.ones(size, np.bool_)
-            is_live[np.asarray(gone.to_array(), np.int64) - first] = False
+            is_live[np.asarray(deleted_rows.to_array(), np.int64) - first] = False
             rows = rows.filter(pa.array(is_live))
         yield rows
         first += size

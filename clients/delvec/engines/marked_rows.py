@@ -28,22 +28,22 @@ class MarkedRows:
 
     def among(self, rows: Rows) -> npt.NDArray[np.bool_]:
         """Return which of ``rows``, a batch of them, are marked; fastest if they ascend."""
-        found = np.zeros(len(rows), np.bool_)
+        is_marked = np.zeros(len(rows), np.bool_)
         marked = self._all
         if marked is None:
             marked = _numbers(self._bitmap & BitMap64(array("Q", rows.tobytes())))
         if not len(marked) or not len(rows):
-            return found
+            return is_marked
         if (rows[1:] > rows[:-1]).all():
             # The marked rows within the batch are mostly fewer than its rows.
             start, end = np.searchsorted(marked, rows[[0, -1]])
             inside = marked[start : end + 1]
             at = np.minimum(np.searchsorted(rows, inside), len(rows) - 1)
-            found[at[rows[at] == inside]] = True
+            is_marked[at[rows[at] == inside]] = True
         else:
             at = np.minimum(np.searchsorted(marked, rows), len(marked) - 1)
-            found = marked[at] == rows
-        return found
+            is_marked = marked[at] == rows
+        return is_marked
 
     def between(self, first: int, count: int) -> Rows:
         """Return the marked rows among ``count`` rows from ``first``, ascending."""

@@ -82,15 +82,19 @@ def row_ranges(
     files = _worthwhile(scan)
     if not 0 < len(files) <= _MOST_FILES:
         return {}
-    wanted = _Wanted.of(scan, predicate, relation, others or {})
-    if not wanted.columns:
+    page_filter = _Wanted.of(scan, predicate, relation, others or {})
+    if not page_filter.columns:
         return {}
     if len(files) == 1 or all(is_local for _, _, is_local in files):
-        found = [_rows_of(scan, path, size, wanted) for path, size, _ in files]
+        candidate_ranges = [_rows_of(scan, path, size, page_filter) for path, size, _ in files]
     else:
         with ThreadPoolExecutor(len(files), "delvec-page-indexes") as pool:
-            found = list(pool.map(lambda each: _rows_of(scan, each[0], each[1], wanted), files))
-    return {path: rows for (path, _, _), rows in zip(files, found, strict=True) if rows is not None}
+            candidate_ranges = list(
+                pool.map(lambda each: _rows_of(scan, each[0], each[1], page_filter), files)
+            )
+    return {
+        path: rows for (path, _, _), rows in zip(files, candidate_ranges, strict=True) if rows is not None
+    }
 
 
 @dataclass(frozen=True)
@@ -140,7 +144,7 @@ class _Wanted:
 
     def chosen(self, columns: Sequence[Column], names: Sequence[str]) -> dict[Path, tuple[Column, DataType]]:
         """Return the columns of a file that are certainly the predicate's, and whose bounds are understood."""
-        found: dict[Path, tuple[Column, DataType]] = {}
+        predicate_columns: dict[Path, tuple[Column, DataType]] = {}
         for path, item in self.columns.items():
             name = item.physical_name if self.is_mapped else item.name
             if self.by_id:
@@ -152,8 +156,8 @@ class _Wanted:
                 same = [each for each in columns if each.name == name]
                 alike = sum(each.lower() == name.lower() for each in names)
             if len(same) == alike == 1 and is_understood(same[0], item.type):
-                found[path] = same[0], item.type
-        return found
+                predicate_columns[path] = same[0], item.type
+        return predicate_columns
 
 
 def _worthwhile(scan: Scan) -> list[tuple[str, int, bool]]:
@@ -167,17 +171,19 @@ def _worthwhile(scan: Scan) -> list[tuple[str, int, bool]]:
     return found
 
 
-def _rows_of(scan: Scan, path: str, size: int, wanted: _Wanted) -> RowRanges | None:
+def _rows_of(scan: Scan, path: str, size: int, page_filter: _Wanted) -> RowRanges | None:
     """Return the rows to read of one file, or None for all."""
     try:
         footer, tail = _footer(scan, path, size)
         if footer is None:
             return None
-        chosen = wanted.chosen(*flat_columns(footer))
+        chosen = page_filter.chosen(*flat_columns(footer))
         pages = _pages(scan, path, footer, tail, chosen)
         if not pages:
             return None
-        found = rows_that_may_match(wanted.predicate, wanted.schema, pages, footer.num_rows, wanted.others)
+        candidate_ranges = rows_that_may_match(
+            page_filter.predicate, page_filter.schema, pages, footer.num_rows, page_filter.others
+        )
     except (
         DelvecError,
         OSError,
@@ -188,7 +194,7 @@ def _rows_of(scan: Scan, path: str, size: int, wanted: _Wanted) -> RowRanges | N
         pa.ArrowException,
     ):
         return None
-    return found if sum(map(len, found)) <= _MOST_READ * footer.num_rows else None
+    return candidate_ranges if sum(map(len, candidate_ranges)) <= _MOST_READ * footer.num_rows else None
 
 
 @dataclass(frozen=True)

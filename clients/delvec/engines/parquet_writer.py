@@ -391,11 +391,11 @@ class DataFileWriter:
         written = file.sink.tell()
         file.opened.__exit__(None, None, None)
         del self._open[key]
-        found = storage.stat(self._target.location, file.path)
-        if found is None or found.size != written:
+        file_info = storage.stat(self._target.location, file.path)
+        if file_info is None or file_info.size != written:
             raise StorageError(
                 f"The file {file.path} of the table at {self._target.location} was written with {written} bytes, "
-                f"but storage has {'no such file' if found is None else f'{found.size} bytes'}; retry.",
+                f"but storage has {'no such file' if file_info is None else f'{file_info.size} bytes'}; retry.",
                 file=file.path,
             )
         self._adds.append(
@@ -403,7 +403,7 @@ class DataFileWriter:
                 path=file.path,
                 partition_values=dict(zip(self._partition_names, key, strict=True)),
                 size=written,
-                modification_time=found.last_modified_ms,
+                modification_time=file_info.last_modified_ms,
                 stats=None if file.statistics is None else file.statistics.to_json(),
             )
         )
@@ -456,13 +456,13 @@ def _worth_a_dictionary(table: pa.Table) -> list[str]:
     By default Arrow tries a dictionary for every column up to 1 MiB. For columns with mostly distinct values, such as keys and
     amounts, files would be 25 % larger and take 50 % longer to write.
     """
-    found: list[str] = []
+    dictionary_columns: list[str] = []
     for item, column in zip(table.schema, table.columns, strict=True):
         if pa.types.is_nested(item.type):
-            found += _leaves(item.name, item.type)
+            dictionary_columns += _leaves(item.name, item.type)
         elif not pa.types.is_boolean(item.type) and _repeats(column.slice(0, _SAMPLE_ROWS)):
-            found.append(item.name)
-    return found
+            dictionary_columns.append(item.name)
+    return dictionary_columns
 
 
 def _repeats(sample: pa.ChunkedArray) -> bool:

@@ -237,13 +237,13 @@ def _converted(values: Sequence[Any], kind: DataType) -> pa.Array:
     if isinstance(kind, DecimalType) and isinstance(sample, int | Decimal) and not isinstance(sample, bool):
         # With an inferred type, numbers that fit one by one could together exceed the digits of a decimal.
         return pa.array(values, target)
-    found = pa.array(values)
-    if kind == PrimitiveType("float") and pa.types.is_float64(found.type):
-        near = found.cast(target)
-        if pc.any(pc.and_(pc.is_inf(near), pc.is_finite(found))).as_py():
+    inferred_array = pa.array(values)
+    if kind == PrimitiveType("float") and pa.types.is_float64(inferred_array.type):
+        near = inferred_array.cast(target)
+        if pc.any(pc.and_(pc.is_inf(near), pc.is_finite(inferred_array))).as_py():
             raise pa.ArrowInvalid("too large for a float")
         return near
-    return cast_array(found, kind, target, "", check_nulls=False)
+    return cast_array(inferred_array, kind, target, "", check_nulls=False)
 
 
 def _fits(values: Sequence[Any], kind: DataType) -> bool:

@@ -99,23 +99,23 @@ class RowChecks:
             if longest is not None and longest > rule.limit:
                 raise rule.violated(values[pc.index(lengths, longest).as_py()].as_py(), self.where)
 
-    def tests(self, given: Collection[str], *, replaces: bool) -> list[Check]:
+    def tests(self, original_columns: Collection[str], *, replaces: bool) -> list[Check]:
         """Return the checks of a row in SQL.
 
         Args:
-            given: columns that are not computed.
+            original_columns: columns that are not computed.
             replaces: whether rows are those of an UPDATE or a MERGE, where computed values are checked, too, as
                 in delta-spark: storing may change them.
         """
-        names = {name.lower() for name in given}
+        names = {name.lower() for name in original_columns}
         texts = {name.lower() for name in self.partition_texts}
-        found = list(self.constraints.checks)
+        checks = list(self.constraints.checks)
         for rule in self.constraints.generated:
             check = rule.check
             may_differ = replaces and not texts.isdisjoint(name.lower() for name in check.columns)
             if rule.column.lower() in names or may_differ:
-                found.append(check)
-        return found
+                checks.append(check)
+        return checks
 
     def as_stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows as they will be read back: an empty string in a partition column is NULL."""

@@ -125,14 +125,14 @@ class CopyPlan:
         self._columns = _stored_columns(scan)
         self._why_none = _why_not_this_table(scan)
 
-    def divide(self, found: Bin, *, whole: bool = False) -> list[Part]:
+    def divide(self, footers: Bin, *, whole: bool = False) -> list[Part]:
         """Decide what becomes of the files of a bin: one group of alike files is copied, or several, and the rest is not.
 
         With "auto" a bin is divided only where each copy is large enough to stay as it is: small copies would be put together
         with the rest by the next run. Reads the footers of its files unless the log already rules a copy out.
 
         Args:
-            found: the bin.
+            footers: the bin.
             whole: do not divide it.
 
         Raises:
@@ -140,33 +140,33 @@ class CopyPlan:
             MissingDataFile: likewise: a file is not in storage.
             StorageError: storage did not answer.
         """
-        if self._why_none is not None or len(found.files) == 1:
-            return [_rewritten(found, self._why_none or "a file alone gains nothing by a copy")]
-        odd, why = self._odd_by_log(found.files)
-        alike = found.files[~odd]
+        if self._why_none is not None or len(footers.files) == 1:
+            return [_rewritten(footers, self._why_none or "a file alone gains nothing by a copy")]
+        odd, why = self._odd_by_log(footers.files)
+        alike = footers.files[~odd]
         if len(alike) == 1 or not len(alike) or (whole and odd.any()):
-            return [_rewritten(found, why or "no two files are alike")]
+            return [_rewritten(footers, why or "no two files are alike")]
         why_none = self._why_not_by_log(alike)
         if why_none is not None:
-            return [_rewritten(found, why_none)]
+            return [_rewritten(footers, why_none)]
         try:
             sources = self._copier.footers(self._taken(alike))
         except (DelvecError, OSError) as error:
             if self._rewrite == "never" or isinstance(error, StorageError):
                 raise
             # Left to the engine, which may still read an unusual file, and reports a damaged one better.
-            return [_rewritten(found, "the footer of a file cannot be copied")]
+            return [_rewritten(footers, "the footer of a file cannot be copied")]
         groups, why_not = self._groups(alike, sources)
         why = why or why_not
         of_file = dict(zip(alike.tolist(), sources, strict=True))
-        if self._rewrite != "never" and not all(len(each) == len(found.files) for each in groups):
+        if self._rewrite != "never" and not all(len(each) == len(footers.files) for each in groups):
             groups = [] if whole else [each for each in groups if self._stays_as_it_is(each, of_file)]
         if not groups:
-            return [_rewritten(found, why or "no two files are alike")]
+            return [_rewritten(footers, why or "no two files are alike")]
         parts = [
             Part(self._bin(each), _copied([of_file[place] for place in each.tolist()])) for each in groups
         ]
-        rest = found.files[~np.isin(found.files, np.concatenate(groups))]
+        rest = footers.files[~np.isin(footers.files, np.concatenate(groups))]
         if len(rest):
             parts.append(_rewritten(self._bin(rest), why or "they are not alike", is_rest=True))
         return parts
@@ -189,19 +189,21 @@ class CopyPlan:
         """
         scan = self._scan.only(source.path for _, sources in decisions for source in sources)
         jobs = [self._job(sources, target, number) for number, sources in decisions]
-        gone = [_gone_in_copy(sources, scan) for _, sources in decisions]
-        found: dict[int, Compacted | None] = {}
-        done = self._copier.copy(scan, jobs)
-        for (number, sources), job, deleted, copied in zip(decisions, jobs, gone, done, strict=True):
+        deletion_vectors = [_gone_in_copy(sources, scan) for _, sources in decisions]
+        copied_bins: dict[int, Compacted | None] = {}
+        copy_results = self._copier.copy(scan, jobs)
+        for (number, sources), job, deleted, copied in zip(
+            decisions, jobs, deletion_vectors, copy_results, strict=True
+        ):
             if not isinstance(copied, DelvecError):
-                compacted = found[number] = self._compacted(copied, sources, job, deleted)
+                compacted = copied_bins[number] = self._compacted(copied, sources, job, deleted)
                 if target.advance is not None:
                     target.advance(_live_rows(compacted))
             elif self._rewrite == "never" or not isinstance(copied, CorruptTable | MissingDataFile):
                 raise copied
             else:
-                found[number] = None
-        return found
+                copied_bins[number] = None
+        return copied_bins
 
     # --- what the log says ---------------------------------------------------------------------------------
 
@@ -249,7 +251,7 @@ class CopyPlan:
                 by_footer.setdefault(source.footer.same, []).append((place, source))
         if len(by_footer) > 1:
             why = why or why_not_together([group[0][1].footer for group in by_footer.values()])
-        found = []
+        copy_groups = []
         for group in by_footer.values():
             why_not = self._why_not_by_footers([source for _, source in group])
             if why_not is None and any(not self._known_stats.get(source.path) for _, source in group):
@@ -257,8 +259,8 @@ class CopyPlan:
                 group = [each for each in group if self._known_stats.get(each[1].path)]  # noqa: PLW2901
             why = why or why_not
             if len(group) > 1 and why_not in (None, "a file has no statistics"):
-                found.append(np.array([place for place, _ in group], np.int64))
-        return found, why
+                copy_groups.append(np.array([place for place, _ in group], np.int64))
+        return copy_groups, why
 
     def _why_not_by_footers(self, sources: Sequence[SourceFile]) -> str | None:
         footers = [source.footer for source in sources]
@@ -314,7 +316,7 @@ class CopyPlan:
         )
 
     def _compacted(
-        self, copied: CopiedFile, sources: Sequence[SourceFile], job: CopyJob, gone: BitMap64
+        self, copied: CopiedFile, sources: Sequence[SourceFile], job: CopyJob, deletion_vector: BitMap64
     ) -> Compacted:
         runs, first = [], 0
         for source in sources:
@@ -334,7 +336,9 @@ class CopyPlan:
             modification_time=copied.modified,
             stats=stats,
         )
-        return Compacted([add], {copied.path: runs}, deleted={copied.path: gone} if gone else {})
+        return Compacted(
+            [add], {copied.path: runs}, deleted={copied.path: deletion_vector} if deletion_vector else {}
+        )
 
     def _partition(self, path: str) -> dict[str, str | None]:
         """Return a file's partition values, in the table's order."""
@@ -343,8 +347,8 @@ class CopyPlan:
         return {name: values.get(name) for name in self._scan.partition_keys}
 
 
-def _rewritten(found: Bin, why: str, *, is_rest: bool = False) -> Part:
-    return Part(found, Decision(f"rewritten: {why}", is_rest=is_rest))
+def _rewritten(source_bin: Bin, why: str, *, is_rest: bool = False) -> Part:
+    return Part(source_bin, Decision(f"rewritten: {why}", is_rest=is_rest))
 
 
 def _copied(sources: Sequence[SourceFile]) -> Decision:
@@ -364,7 +368,11 @@ def _gone_in_copy(sources: Sequence[SourceFile], scan: Scan) -> BitMap64:
     Raises:
         CorruptTable: a deletion vector marks a row that its file does not have.
     """
-    deleted, gone, first = scan.deletion_vectors if scan.has_deletion_vectors else {}, BitMap64(), 0
+    deleted, deletion_vector, first = (
+        scan.deletion_vectors if scan.has_deletion_vectors else {},
+        BitMap64(),
+        0,
+    )
     for source in sources:
         rows, count = deleted.get(source.path), source.footer.num_rows
         if rows:
@@ -377,9 +385,9 @@ def _gone_in_copy(sources: Sequence[SourceFile], scan: Scan) -> BitMap64:
                     version=scan.version,
                     file=source.path,
                 )
-            gone |= BitMap64((row_array(rows) + first).astype(np.uint64))
+            deletion_vector |= BitMap64((row_array(rows) + first).astype(np.uint64))
         first += count
-    return gone
+    return deletion_vector
 
 
 def _why_not_this_table(scan: Scan) -> str | None:

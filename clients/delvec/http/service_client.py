@@ -66,14 +66,14 @@ _PAGE = 1000
 _RETRIES = 3
 _COMMIT_RETRIES = 6
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
-_GIVEN_UP = (AtomicCreateUnsupported, TableNotFound, ConcurrentWrite, StaleReadVersion)
-_UNSETTLED = (
+_NOT_RETRIED = (AtomicCreateUnsupported, TableNotFound, ConcurrentWrite, StaleReadVersion)
+_OUTCOME_UNKNOWN = (
     ServiceUnavailable,
     TooManyRequests,
     StorageError,
     CommitOutcomeUnknown,
     InternalError,
-    *_GIVEN_UP,
+    *_NOT_RETRIED,
 )
 
 
@@ -209,14 +209,14 @@ class ServiceClient:
         for number in range(_COMMIT_RETRIES + 1):
             try:
                 return self._json("POST", path, body=body, headers=headers)
-            except _UNSETTLED as error:
+            except _OUTCOME_UNKNOWN as error:
                 failure = error
             if _is_lost(failure):
                 lost = failure
             # While no response was lost, an error means that nothing was done. Afterwards, it says nothing about
             # the request whose response was lost, which may still be running. Not even TableNotFound does,
             # as the service may have lost its database.
-            if lost is None and isinstance(failure, _GIVEN_UP):
+            if lost is None and isinstance(failure, _NOT_RETRIED):
                 raise failure
             if self._http.is_closed or (lost is None and number == _COMMIT_RETRIES):
                 break
@@ -482,13 +482,13 @@ def listed(
     Raises:
         DelvecError: the service's error.
     """
-    found: list[_Entry] = []
+    listed_entries: list[_Entry] = []
     token: str | None = None
-    while limit is None or len(found) < limit:
-        size = _PAGE if limit is None else min(_PAGE, limit - len(found))
+    while limit is None or len(listed_entries) < limit:
+        size = _PAGE if limit is None else min(_PAGE, limit - len(listed_entries))
         page: Any = answer(model, service.get(path, {**parameters, "page-size": size, "page-token": token}))
-        found.extend(entries(page))
+        listed_entries.extend(entries(page))
         token = page.next_page_token
         if not token:
             break
-    return found
+    return listed_entries

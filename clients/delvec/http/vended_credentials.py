@@ -46,7 +46,7 @@ class StorageCredentials:
     def hadoop(self) -> dict[str, str]:
         """Return the settings of Hadoop's S3A for the bucket: for ``hadoopConfiguration()``, or with ``spark.hadoop.`` before each."""
         bucket = f"fs.s3a.bucket.{self.prefix.split('/')[2]}"
-        found = {
+        hadoop_conf = {
             f"{bucket}.aws.credentials.provider": _TEMPORARY,
             f"{bucket}.access.key": self.config["s3.access-key-id"],
             f"{bucket}.secret.key": self.config["s3.secret-access-key"],
@@ -54,8 +54,8 @@ class StorageCredentials:
         }
         for name, key in (("endpoint", "s3.endpoint"), ("endpoint.region", "client.region")):
             if key in self.config:
-                found[f"{bucket}.{name}"] = self.config[key]
-        return found
+                hadoop_conf[f"{bucket}.{name}"] = self.config[key]
+        return hadoop_conf
 
 
 def storage_credentials(service: _Service, table_id: str, operation: StorageOperation) -> StorageCredentials:
@@ -90,14 +90,14 @@ class TableCredentials:
 
     def settings(self) -> Mapping[str, Any]:
         """Return the service's region and endpoint, unless the environment sets them."""
-        config, found = self._current().config, {}
+        config, s3_options = self._current().config, {}
         for option, key, variable in (
             ("region", "client.region", "AWS_REGION"),
             ("endpoint", "s3.endpoint", "AWS_ENDPOINT_URL"),
         ):
             if key in config and not os.environ.get(variable):
-                found[option] = config[key]
-        return found
+                s3_options[option] = config[key]
+        return s3_options
 
     def _current(self) -> StorageCredentials:
         with self._lock:

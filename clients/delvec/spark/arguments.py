@@ -23,18 +23,18 @@ def check_condition(given: Any, name: str = "condition") -> None:
         raise TypeError(f"{name} must be a Spark SQL Column or a string, not {_shown(given)}")
 
 
-def check_values(given: Any, name: str) -> None:
+def check_values(values: Any, name: str) -> None:
     """Check a dict of columns and their new values.
 
     Raises:
         ValueError: they are not given.
         TypeError: it is not a dict from names to strings or Columns.
     """
-    if given is None:
+    if values is None:
         raise ValueError(f"{name} cannot be None: give a dict such as {{'age': 'age + 1'}}")
-    if not isinstance(given, Mapping):
-        raise TypeError(f"{name} must be a dict, such as {{'age': 'age + 1'}}, not {_shown(given)}")
-    for column, value in given.items():
+    if not isinstance(values, Mapping):
+        raise TypeError(f"{name} must be a dict, such as {{'age': 'age + 1'}}, not {_shown(values)}")
+    for column, value in values.items():
         if not isinstance(column, str):
             raise TypeError(
                 f"Keys of dict in {name} must contain only names of columns, not {_shown(column)}"
@@ -46,22 +46,22 @@ def check_values(given: Any, name: str) -> None:
             )
 
 
-def check_source(given: Any) -> None:
+def check_source(source: Any) -> None:
     """Check the source of a MERGE: a DataFrame, or what else Delvec accepts.
 
     Raises:
         ValueError: it is None.
         TypeError: it is not tabular.
     """
-    if given is None:
+    if source is None:
         raise ValueError("source cannot be None")
     has_rows = any(
-        hasattr(given, name) for name in ("schema", "columns", "__arrow_c_stream__", "__arrow_c_array__")
+        hasattr(source, name) for name in ("schema", "columns", "__arrow_c_stream__", "__arrow_c_array__")
     )
-    if not has_rows and not isinstance(given, list):
+    if not has_rows and not isinstance(source, list):
         raise TypeError(
             "source must be DataFrame, an Arrow table, a pandas or polars DataFrame or a list of dictionaries, not "
-            f"{_shown(given)}"
+            f"{_shown(source)}"
         )
 
 

@@ -42,27 +42,27 @@ _BINARY: Final = 2
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
-def to_sql(given: str | Column) -> str:
+def to_sql(column_or_text: str | Column) -> str:
     """Return a condition or a value as text; text stays as it is.
 
     Raises:
         InvalidPredicate: the Column cannot be converted to equivalent text.
     """
-    if isinstance(given, str):
-        return given
-    expression = getattr(given, "_expr", None)
-    if expression is not None and is_remote(given):
-        return _of_connect(expression, given)
-    if not isinstance(given, Column):
+    if isinstance(column_or_text, str):
+        return column_or_text
+    expression = getattr(column_or_text, "_expr", None)
+    if expression is not None and is_remote(column_or_text):
+        return _of_connect(expression, column_or_text)
+    if not isinstance(column_or_text, Column):
         raise InvalidPredicate(
-            f"A condition or a value must be SQL text or a Spark Column, not {type(given).__name__}: {str(given)[:200]}"
+            f"A condition or a value must be SQL text or a Spark Column, not {type(column_or_text).__name__}: {str(column_or_text)[:200]}"
         )
     try:
-        return _of_classic(jvm.column_node(given), given)
+        return _of_classic(jvm.column_node(column_or_text), column_or_text)
     except InvalidPredicate:
         raise
     except Exception:  # noqa: BLE001 - a node that another version of Spark has changed
-        _refuse(given)
+        _refuse(column_or_text)
 
 
 def without_alias(text: str, alias: str | None) -> str:
@@ -70,51 +70,51 @@ def without_alias(text: str, alias: str | None) -> str:
     if alias is None:
         return text
     pieces = _PIECE.findall(text)
-    kept: list[str] = []
+    output_pieces: list[str] = []
     for i, piece in enumerate(pieces):
-        follows = bool(kept) and kept[-1] == "."
+        follows = bool(output_pieces) and output_pieces[-1] == "."
         if piece.strip("`").lower() == alias.lower() and pieces[i + 1 : i + 2] == ["."] and not follows:
             pieces[i + 1] = ""
             continue
-        kept.append(piece)
-    return "".join(kept)
+        output_pieces.append(piece)
+    return "".join(output_pieces)
 
 
-def _refuse(given: Any) -> NoReturn:
+def _refuse(column: Any) -> NoReturn:
     raise InvalidPredicate(
-        f"The Column {str(given)[:200]} cannot be converted to equivalent SQL text; give the SQL text instead, such as "
+        f"The Column {str(column)[:200]} cannot be converted to equivalent SQL text; give the SQL text instead, such as "
         "\"born < DATE'2000-01-01'\""
     )
 
 
-def _of_classic(node: Any, given: Any) -> str:
+def _of_classic(node: Any, column: Any) -> str:
     """Render a JVM node."""
     kind = node.getClass().getSimpleName()
     if kind == "UnresolvedAttribute":
         parts = node.nameParts()
         return _name([parts.apply(at) for at in range(parts.size())])
     if kind == "Literal":
-        return _literal(_java_value(node, given), given)
+        return _literal(_java_value(node, column), column)
     if kind == "SqlExpression":
         return _raw(node.expression())
     if kind == "UnresolvedFunction" and not (
         node.isDistinct() or node.isUserDefinedFunction() or node.isInternal()
     ):
         found = node.arguments()
-        arguments = [_of_classic(found.apply(at), given) for at in range(found.size())]
-        return _call(node.functionName(), arguments, given)
+        arguments = [_of_classic(found.apply(at), column) for at in range(found.size())]
+        return _call(node.functionName(), arguments, column)
     if kind == "Cast":
         mode = node.evalMode().toString()
-        return _cast(_of_classic(node.child(), given), node.dataType().sql(), mode, given)
+        return _cast(_of_classic(node.child(), column), node.dataType().sql(), mode, column)
     if kind == "CaseWhenOtherwise":
         pairs = [node.branches().apply(at) for at in range(node.branches().size())]
-        branches = [(_of_classic(pair._1(), given), _of_classic(pair._2(), given)) for pair in pairs]
+        branches = [(_of_classic(pair._1(), column), _of_classic(pair._2(), column)) for pair in pairs]
         rest = node.otherwise()
-        return _case(branches, _of_classic(rest.get(), given) if rest.isDefined() else None)
-    _refuse(given)
+        return _case(branches, _of_classic(rest.get(), column) if rest.isDefined() else None)
+    _refuse(column)
 
 
-def _java_value(node: Any, given: Any) -> Any:
+def _java_value(node: Any, column: Any) -> Any:
     value = node.value()
     if not hasattr(value, "getClass"):
         return value
@@ -124,32 +124,32 @@ def _java_value(node: Any, given: Any) -> Any:
         case "java.sql.Timestamp":
             micros = value.getNanos() // 1000
             return _EPOCH + dt.timedelta(seconds=value.getTime() // 1000, microseconds=micros)
-    _refuse(given)
+    _refuse(column)
 
 
-def _of_connect(node: Any, given: Any) -> str:
+def _of_connect(node: Any, column: Any) -> str:
     """Render a Connect expression."""
     # ruff: noqa: SLF001 - no public API
     kind = type(node).__name__
     if kind == "ColumnReference" and node._plan_id is None:
-        return _name(_parts(node._unparsed_identifier, given))
+        return _name(_parts(node._unparsed_identifier, column))
     if kind == "LiteralExpression":
-        return _literal(_connect_value(node, given), given)
+        return _literal(_connect_value(node, column), column)
     if kind == "SQLExpression":
         return _raw(node._expr)
     if kind == "UnresolvedFunction" and not node._is_distinct:
-        return _call(node._name, [_of_connect(each, given) for each in node._args], given)
+        return _call(node._name, [_of_connect(each, column) for each in node._args], column)
     if kind == "CastExpression":
         target = node._data_type if isinstance(node._data_type, str) else node._data_type.simpleString()
-        return _cast(_of_connect(node._expr, given), target, str(node._eval_mode), given)
+        return _cast(_of_connect(node._expr, column), target, str(node._eval_mode), column)
     if kind == "CaseWhen":
-        branches = [(_of_connect(when, given), _of_connect(then, given)) for when, then in node._branches]
+        branches = [(_of_connect(when, column), _of_connect(then, column)) for when, then in node._branches]
         rest = node._else_value
-        return _case(branches, None if rest is None else _of_connect(rest, given))
-    _refuse(given)
+        return _case(branches, None if rest is None else _of_connect(rest, column))
+    _refuse(column)
 
 
-def _connect_value(node: Any, given: Any) -> Any:
+def _connect_value(node: Any, column: Any) -> Any:
     value = node._value
     name = type(node._dataType).__name__
     if value is None or name in ("BooleanType", "StringType", "BinaryType", "DecimalType"):
@@ -160,14 +160,14 @@ def _connect_value(node: Any, given: Any) -> Any:
         return (_EPOCH + dt.timedelta(days=value)).date()
     if name == "TimestampType" and isinstance(value, int):
         return _EPOCH + dt.timedelta(microseconds=value)
-    _refuse(given)
+    _refuse(column)
 
 
-def _literal(value: Any, given: Any) -> str:
+def _literal(value: Any, column: Any) -> str:
     try:
         return literal(bytes(value) if isinstance(value, bytearray) else value)
     except BadRequest:
-        _refuse(given)
+        _refuse(column)
 
 
 def _raw(text: str) -> str:
@@ -175,12 +175,12 @@ def _raw(text: str) -> str:
     return f"({text}\n)" if "--" in text else f"({text})"
 
 
-def _cast(value: str, kind: str, mode: str, given: Any) -> str:
+def _cast(value: str, kind: str, mode: str, column: Any) -> str:
     if mode == "None":
         return f"CAST({value} AS {kind})"
     if "try" in mode.lower():
         return f"TRY_CAST({value} AS {kind})"
-    _refuse(given)
+    _refuse(column)
 
 
 def _case(branches: Sequence[tuple[str, str]], rest: str | None) -> str:
@@ -188,18 +188,18 @@ def _case(branches: Sequence[tuple[str, str]], rest: str | None) -> str:
     return f"CASE{text}{'' if rest is None else f' ELSE {rest}'} END"
 
 
-def _parts(identifier: str, given: Any) -> list[str]:
+def _parts(identifier: str, column: Any) -> list[str]:
     """Split ``a.`b c``` into its parts."""
     parts: list[str] = []
     at = 0
     while at < len(identifier):
         found = _PART.match(identifier, at)
         if found is None or found[0] == "":
-            _refuse(given)
+            _refuse(column)
         parts.append(found[2] if found[1] is None else found[1].replace("``", "`"))
         at = found.end()
     if not parts or "*" in parts:
-        _refuse(given)
+        _refuse(column)
     return parts
 
 
@@ -207,7 +207,7 @@ def _name(parts: Sequence[str]) -> str:
     return ".".join(backticked(part) for part in parts)
 
 
-def _call(name: str, arguments: Sequence[str], given: Any) -> str:
+def _call(name: str, arguments: Sequence[str], column: Any) -> str:
     key = name.lower()
     if key in _INFIX and len(arguments) == _BINARY:
         return f"({arguments[0]} {_INFIX[key]} {arguments[1]})"
@@ -219,4 +219,4 @@ def _call(name: str, arguments: Sequence[str], given: Any) -> str:
         return f"({arguments[0]} IN ({', '.join(arguments[1:])}))"
     if _FUNCTION.fullmatch(name) and key not in {*_INFIX, *_PREFIX, *_SUFFIX, "in"}:
         return f"{name}({', '.join(arguments)})"
-    _refuse(given)
+    _refuse(column)

@@ -474,9 +474,9 @@ class DeltaTable:
             check_value(truncateHistory, bool, "truncateHistory", "a boolean")
         if featureName.lower() == "deletionvectors":
             # As delta-spark, which purges the table itself.
-            done = self._table.downgrade(truncate_history=bool(truncateHistory))
-            if not done.is_complete:
-                raise InvalidTableChange(str(done), feature=featureName)
+            downgrade_result = self._table.downgrade(truncate_history=bool(truncateHistory))
+            if not downgrade_result.is_complete:
+                raise InvalidTableChange(str(downgrade_result), feature=featureName)
             return
         self._table.alter.drop_feature(featureName, truncate_history=bool(truncateHistory))
 

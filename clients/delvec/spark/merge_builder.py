@@ -114,8 +114,8 @@ class DeltaMergeBuilder:
         )
         for clause in self._clauses:
             merge = clause(merge)
-        done = merge.execute()
-        row = tuple(sum(int(done.get(part, 0)) for part in parts) for parts in _RESULT.values())
+        metrics = merge.execute()
+        row = tuple(sum(int(metrics.get(part, 0)) for part in parts) for parts in _RESULT.values())
         return self._spark.createDataFrame([row], _RESULT_SCHEMA)
 
     def _add(self, clause: Callable[[Any], Any]) -> Self:
@@ -128,7 +128,7 @@ class DeltaMergeBuilder:
         return None if condition is None else to_sql(condition)
 
 
-def assignments(given: Mapping[str, str | Column] | None, alias: str | None, name: str) -> dict[str, str]:
+def assignments(values: Mapping[str, str | Column] | None, alias: str | None, name: str) -> dict[str, str]:
     """Return columns and values as text, without the table's alias before the columns.
 
     Raises:
@@ -137,12 +137,12 @@ def assignments(given: Mapping[str, str | Column] | None, alias: str | None, nam
         BadRequest: it is empty.
         InvalidPredicate: a value cannot be converted to text.
     """
-    check_values(given, name)
-    if not given:
+    check_values(values, name)
+    if not values:
         raise BadRequest(
             f"{name} must be a dict with at least one column and its value, such as {{'age': 'age + 1'}}"
         )
-    return {without_alias(column, alias): to_sql(value) for column, value in given.items()}
+    return {without_alias(column, alias): to_sql(value) for column, value in values.items()}
 
 
 def alias_of(frame: DataFrame) -> str | None:

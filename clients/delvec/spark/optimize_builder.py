@@ -75,17 +75,17 @@ class DeltaOptimizeBuilder:
         names = [name for given in cols for name in ([given] if isinstance(given, str) else given)]
         return self._frame(self._table.optimize.z_order(names, self._where))
 
-    def _frame(self, done: Metrics) -> DataFrame:
-        return self._spark.createDataFrame([(hadoop_path(self._table.location), _metrics(done))], _RESULT)
+    def _frame(self, metrics: Metrics) -> DataFrame:
+        return self._spark.createDataFrame([(hadoop_path(self._table.location), _metrics(metrics))], _RESULT)
 
 
-def _metrics(done: Metrics) -> tuple[object, ...]:
-    values = dict(done) | {
-        "numFilesAdded": done["numAddedFiles"],
-        "numFilesRemoved": done["numRemovedFiles"],
+def _metrics(metrics: Metrics) -> tuple[object, ...]:
+    values = dict(metrics) | {
+        "numFilesAdded": metrics["numAddedFiles"],
+        "numFilesRemoved": metrics["numRemovedFiles"],
     }
     return (
         *(values[name] for name in _LONGS),
-        (done["numAddedFiles"], done["numAddedBytes"]),
-        (done["numRemovedFiles"], done["numRemovedBytes"]),
+        (metrics["numAddedFiles"], metrics["numAddedBytes"]),
+        (metrics["numRemovedFiles"], metrics["numRemovedBytes"]),
     )

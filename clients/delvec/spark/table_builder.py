@@ -202,9 +202,9 @@ class DeltaTableBuilder:
                 )
             there.replace_with(self._definition(), "REPLACE TABLE")
             return self._wrap(self._spark, there)
-        wanted = self._definition()
+        definition = self._definition()
         try:
-            made = self._create(wanted)
+            made = self._create(definition)
         except TableAlreadyExists:
             # Another writer may have just created it.
             there = self._existing() if self._mode == "createIfNotExists" else None
@@ -213,9 +213,9 @@ class DeltaTableBuilder:
             return self._wrap(self._spark, there)
         return self._wrap(self._spark, made)
 
-    def _create(self, wanted: TableDefinition) -> Table:
+    def _create(self, definition: TableDefinition) -> Table:
         if self._location is not None or current().url is not None or current().has_warehouse:
-            return self._create_at(self._location, wanted)
+            return self._create_at(self._location, definition)
         there = self._existing()
         self._location = place_of(self._spark, str(self._name))
         if there is not None and there.location != locations.canonical(locations.absolute(self._location)):
@@ -224,18 +224,18 @@ class DeltaTableBuilder:
                 "give that location, or choose another name.",
                 location=there.location,
             )
-        return self._create_at(self._location, wanted)
+        return self._create_at(self._location, definition)
 
-    def _create_at(self, location: str | None, wanted: TableDefinition) -> Table:
+    def _create_at(self, location: str | None, definition: TableDefinition) -> Table:
         return current().create_table(
             location or str(self._name),
-            wanted.schema,
-            partition_by=wanted.partition_by,
-            properties=wanted.properties,
-            description=wanted.description,
+            definition.schema,
+            partition_by=definition.partition_by,
+            properties=definition.properties,
+            description=definition.description,
             engine=self._spark,
             name=self._name if location else None,
-            cluster_by=wanted.cluster_by,
+            cluster_by=definition.cluster_by,
             replace=self._mode == "createOrReplace",
         )
 
@@ -289,19 +289,19 @@ def _identity(name: str, always: Any, by_default: Any) -> Any:
         raise ValueError(
             f"Column '{name}' can be generated always or by default; give only one of the two arguments"
         )
-    given = always if by_default is None else by_default
-    if given is None or (isinstance(given, str) and by_default is None):
+    identity_generator = always if by_default is None else by_default
+    if identity_generator is None or (isinstance(identity_generator, str) and by_default is None):
         return None
     # Duck-typed, so that delta-spark's IdentityGenerator is accepted, too.
-    if not (hasattr(given, "start") and hasattr(given, "step")):
+    if not (hasattr(identity_generator, "start") and hasattr(identity_generator, "step")):
         check_kind(
-            given,
+            identity_generator,
             IdentityGenerator,
             f"What generates column '{name}'",
             "an IdentityGenerator, or SQL if always",
         )
-    if given.step == 0:
+    if identity_generator.step == 0:
         raise ValueError(
             f"The step of identity column '{name}' must not be 0, as all rows would get the same number"
         )
-    return given
+    return identity_generator

@@ -94,9 +94,9 @@ class DelvecWriter(DataSourceArrowWriter):  # type: ignore[misc]
         token = self._secret.take()
         if self._begun.already_applied:
             return
-        found = written([message for message in messages if isinstance(message, Written)])
+        adds = written([message for message in messages if isinstance(message, Written)])
         with connect(self._request.url, token=token) as lake:
-            self._begun.commit(lake, found, self._request.options, self._replacement)
+            self._begun.commit(lake, adds, self._request.options, self._replacement)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002
         """Leave the files to VACUUM: the service's ledger has the transaction, and nothing refers to them."""

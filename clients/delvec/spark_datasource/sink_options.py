@@ -54,12 +54,12 @@ class WriteRequest:
 
     @classmethod
     def of(
-        cls, given: Mapping[str, str], *, overwrite: bool = True, streaming: bool = False
+        cls, options: Mapping[str, str], *, overwrite: bool = True, streaming: bool = False
     ) -> "WriteRequest":
         """Parse options.
 
         Args:
-            given: values by case-insensitive name.
+            options: values by case-insensitive name.
             overwrite: ``mode("overwrite")``, or ``outputMode("complete")`` of a stream.
             streaming: whether this is a streaming write.
 
@@ -67,9 +67,9 @@ class WriteRequest:
             BadRequest: an option is unknown, has an invalid value, or does not apply to the mode.
             UnsupportedOperation: the write is to a table in Spark's catalog.
         """
-        refuse_catalog(given)
+        refuse_catalog(options)
         values: dict[str, Any] = {}
-        for key, value in given.items():
+        for key, value in options.items():
             name = key.lower()
             if name in _FLAGS:
                 if value.strip().lower() not in ("true", "false"):

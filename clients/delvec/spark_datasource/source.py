@@ -198,19 +198,23 @@ class DelvecSource(DataSource):  # type: ignore[misc]
         from delvec.change_feed.stream import TableStream
 
         pin = self._pinned()
-        given = pin.options
-        if given.version is not None or given.timestamp is not None or given.skip_files_unless is not None:
+        options = pin.options
+        if (
+            options.version is not None
+            or options.timestamp is not None
+            or options.skip_files_unless is not None
+        ):
             raise BadRequest(
                 "version, timestamp and skipFilesUnless are not options of spark.readStream; use startingVersion or "
                 "startingTimestamp to set its start"
             )
-        if given.has_end:
+        if options.has_end:
             raise BadRequest(
                 "endingVersion and endingTimestamp are options of spark.read; a stream runs until it is stopped"
             )
         self._planned = True
-        stream = TableStream(_table(given)._service, pin.snapshot, given.stream)  # noqa: SLF001
-        return reader_of(stream, given.stream, _checked_names(pin, schema), given.partition_bytes)
+        stream = TableStream(_table(options)._service, pin.snapshot, options.stream)  # noqa: SLF001
+        return reader_of(stream, options.stream, _checked_names(pin, schema), options.partition_bytes)
 
     @without_traceback
     def writer(self, schema: T.StructType, overwrite: bool) -> DataSourceWriter:
@@ -312,15 +316,19 @@ class _ChangesReader(_Reader):
         """Plan the change data feed."""
         from delvec.change_feed.feed import plan_changes
 
-        given, table = self._pin.options, _table(self._pin.options)
-        start = given.stream
+        options, table = self._pin.options, _table(self._pin.options)
+        start = options.stream
         if start.starting_version == "latest" or (
             start.starting_version is None and start.starting_timestamp is None
         ):
             raise BadRequest(
                 "readChangeFeed needs the option startingVersion or startingTimestamp; start and end are inclusive"
             )
-        if given.version is not None or given.timestamp is not None or given.skip_files_unless is not None:
+        if (
+            options.version is not None
+            or options.timestamp is not None
+            or options.skip_files_unless is not None
+        ):
             raise BadRequest(
                 "version, timestamp and skipFilesUnless cannot be combined with readChangeFeed; use endingVersion or "
                 "endingTimestamp to set the end"
@@ -331,16 +339,16 @@ class _ChangesReader(_Reader):
             columns=self._names,
             start_version=start.starting_version,
             start_timestamp=start.starting_timestamp,
-            end_version=given.ending_version if given.has_end else self._pin.version,
-            end_timestamp=given.ending_timestamp,
+            end_version=options.ending_version if options.has_end else self._pin.version,
+            end_timestamp=options.ending_timestamp,
         )
         if feed.schema.select(self._names) != self._pin.schema.select(self._names):
             raise SchemaMismatch(
-                f"The columns of table '{given.path}' at the end of these changes differ from those in version "
+                f"The columns of table '{options.path}' at the end of these changes differ from those in version "
                 f"{self._pin.version}; read them with DeltaTable.changes_df()",
-                table=given.path,
+                table=options.path,
             )
-        return [part for scan in feed.scans for part in cut(scan, self._names, given.partition_bytes)]
+        return [part for scan in feed.scans for part in cut(scan, self._names, options.partition_bytes)]
 
 
 def _checked_names(pin: _Pin, schema: T.StructType) -> list[str]:

@@ -34,7 +34,7 @@ _BATCH: Final = "streaming.sql.batchId"
 
 
 @dataclass
-class _Part(WriterCommitMessage):  # type: ignore[misc]
+class _BatchCommitMessage(WriterCommitMessage):  # type: ignore[misc]
     """The result of a task of a batch.
 
     Attributes:
@@ -78,7 +78,7 @@ class DelvecStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         done = begun.begun.app_transactions.get(self._request.txn_app or query, -1)
         # The batch was committed before a crash: nothing to write.
         found = Written([]) if batch is not None and int(batch) <= done else Written.by(begun, iterator)
-        return _Part(query, found, begun if context.partitionId() == 0 else None)
+        return _BatchCommitMessage(query, found, begun if context.partitionId() == 0 else None)
 
     @without_traceback
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
@@ -87,19 +87,19 @@ class DelvecStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         Raises:
             DelvecError: the error of a task or of the commit.
         """
-        parts = [message for message in messages if isinstance(message, _Part)]
+        parts = [message for message in messages if isinstance(message, _BatchCommitMessage)]
         begun = next((part.begun for part in parts if part.begun is not None), None)
-        found = written([part.written for part in parts])
-        if isinstance(found, DelvecError):
-            raise found
+        adds = written([part.written for part in parts])
+        if isinstance(adds, DelvecError):
+            raise adds
         if begun is None:
             raise InternalError(f"batch {batchId} lacks the result of its first task; run the query again")
-        if not (found or begun.changes or self._replacement):
+        if not (adds or begun.changes or self._replacement):
             return
         query, request = parts[0].query, self._request
         begun.commit(
             driver_connection(request.url, request.token),
-            found,
+            adds,
             replace(request.options, txn=(request.txn_app or query, batchId)),
             self._replacement,
             {

@@ -78,8 +78,8 @@ def merge(cursor: Cursor, opened: OpenTable, run: RunQuery) -> Metrics:
         )
         for clause in clauses:
             builder = clause(builder)
-        done: Metrics = builder.execute()
-        return done
+        metrics: Metrics = builder.execute()
+        return metrics
 
     return _with_rows(source, opened(name), opened, run, change)
 
@@ -105,16 +105,16 @@ def insert(cursor: Cursor, opened: OpenTable, run: RunQuery) -> Metrics:
     def change(table: "DeltaTable", rows: Any) -> Metrics:
         schema = table.schema(version=table.source_version)
         if not by_name:
-            wanted = schema.names if columns is None else columns
-            found = list(rows.columns if _is_frame(rows) else rows.column_names)
-            if len(found) != len(wanted):
+            target_columns = schema.names if columns is None else columns
+            query_columns = list(rows.columns if _is_frame(rows) else rows.column_names)
+            if len(query_columns) != len(target_columns):
                 raise invalid(
                     cursor.text,
                     at,
-                    f"the query returns {len(found)} columns, but the statement fills {len(wanted)}: "
-                    f"{', '.join(wanted)}.",
+                    f"the query returns {len(query_columns)} columns, but the statement fills {len(target_columns)}: "
+                    f"{', '.join(target_columns)}.",
                 )
-            rows = rows.toDF(*wanted) if _is_frame(rows) else rows.rename_columns(wanted)
+            rows = rows.toDF(*target_columns) if _is_frame(rows) else rows.rename_columns(target_columns)
         rows = _assigned(rows, schema)
         if where is not None:
             return table.overwrite(rows, replace_where=where)

@@ -106,12 +106,12 @@ def table_properties(cursor: Cursor) -> dict[str, str]:
         InvalidStatement: it is another statement.
     """
     cursor.expect("(")
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     while True:
         key = cursor.text_or_path("a property")
         if not cursor.take("="):
             cursor.fail("= is expected")
-        found[key] = cursor.text_or_path("a value")
+        properties[key] = cursor.text_or_path("a value")
         if not cursor.take(","):
             cursor.expect(")")
-            return found
+            return properties

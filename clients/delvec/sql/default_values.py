@@ -45,17 +45,19 @@ def with_defaults(
     if any(len(row) != len(names) for row in rows) or not all(name in schema for name in names):
         return unchanged  # The statement's own check says what is wrong.
     fields = [schema.field(name) for name in names]
-    given = [
+    column_positions = [
         place for place, values in enumerate(zip(*rows, strict=True)) if not all(map(_is_default, values))
     ]
     # A row needs a column.
-    given = given or [place for place, item in enumerate(fields) if not _is_computed(item)][:1]
+    column_positions = (
+        column_positions or [place for place, item in enumerate(fields) if not _is_computed(item)][:1]
+    )
     for row in rows:
-        for place in given:
+        for place in column_positions:
             if _is_default(row[place]):
                 row[place] = _default(fields[place])
-    filled = exp.values([tuple(row[place] for place in given) for row in rows])
-    return filled.sql(dialect=DIALECTS["spark"], comments=False), [names[place] for place in given]
+    filled = exp.values([tuple(row[place] for place in column_positions) for row in rows])
+    return filled.sql(dialect=DIALECTS["spark"], comments=False), [names[place] for place in column_positions]
 
 
 def _is_default(node: exp.Expr) -> bool:

@@ -105,8 +105,8 @@ def vacuum(statement: Cursor, opened: "OpenTable", rows: "RunQuery") -> pa.Table
             )
     table = opened(name)
     files = None if inventory is None else rows(parse_query(inventory, "spark"))
-    found = table.vacuum(hours, dry_run, mode=mode, limit=_LISTED, inventory=files)
-    paths = [f"{table.location}/{path}" for path in found["files"]] if dry_run else [table.location]
+    vacuum_result = table.vacuum(hours, dry_run, mode=mode, limit=_LISTED, inventory=files)
+    paths = [f"{table.location}/{path}" for path in vacuum_result["files"]] if dry_run else [table.location]
     return pa.table({"path": pa.array(paths, pa.string())})
 
 
@@ -149,9 +149,11 @@ def fsck(cursor: Cursor, opened: "OpenTable") -> pa.Table:
     keeps = cursor.take("METADATA", "ONLY")
     dry_run = cursor.take("DRY", "RUN")
     cursor.end()
-    done = opened(name).repair(dry_run=dry_run, drop_missing_files=not keeps)
-    rows = [{**entry, "repaired": not dry_run} for entry in done["repaired"]]
-    rows += [{**entry, "repaired": False, "action": None, "repair": None} for entry in done["unrepaired"]]
+    repair_result = opened(name).repair(dry_run=dry_run, drop_missing_files=not keeps)
+    rows = [{**entry, "repaired": not dry_run} for entry in repair_result["repaired"]]
+    rows += [
+        {**entry, "repaired": False, "action": None, "repair": None} for entry in repair_result["unrepaired"]
+    ]
     columns = {name: pa.string() for name in ("invariant", "file", "message", "action", "repair", "reason")}
     schema = pa.schema({**columns, "version": pa.int64(), "repaired": pa.bool_()})
     return pa.Table.from_pylist(rows, schema)

@@ -102,13 +102,13 @@ class Query:
             table = replace(table, version=self.versions.get(table.name))
         return table, totals
 
-    def check_functions(self, named: Collection[str]) -> None:
+    def check_functions(self, function_names: Collection[str]) -> None:
         """Refuse functions that are neither built into Spark nor in ``named``, the session's functions.
 
         Raises:
             InvalidStatement: names the function.
         """
-        known = _KNOWN | {name.lower() for name in named}
+        known = _KNOWN | {name.lower() for name in function_names}
         for node in self.tree.walk():
             if isinstance(node, exp.Anonymous | exp.AnonymousAggFunc) and (
                 node.name.lower() not in known or isinstance(node.parent, exp.Dot)
@@ -139,17 +139,17 @@ class Query:
             for hint in list(copy.tree.find_all(exp.Hint)):
                 hint.pop()  # it has none
         for table in list(copy.tables()):
-            found = table_name(self.text, table)
-            pinned = found
-            if found.version is None and found.timestamp is None:
-                pinned = replace(found, version=self.versions.get(found.name))
+            relation_name = table_name(self.text, table)
+            pinned = relation_name
+            if relation_name.version is None and relation_name.timestamp is None:
+                pinned = replace(relation_name, version=self.versions.get(relation_name.name))
             name = rename(pinned, _condition(copy.tree, table))
             # Keep the node, to which joins in its parentheses, PIVOT and TABLESAMPLE are attached.
             for key in ("db", "catalog", "version"):
                 table.set(key, None)
             table.set("this", exp.to_identifier(name, quoted=True))
             if table.args.get("alias") is None:
-                table.set("alias", exp.TableAlias(this=exp.to_identifier(found.last, quoted=True)))
+                table.set("alias", exp.TableAlias(this=exp.to_identifier(relation_name.last, quoted=True)))
         if spelled is not None:
             for part in copy.tree.find_all(exp.Identifier):
                 if not part.name.isascii() and isinstance(part.parent, exp.Column | exp.Dot):
@@ -221,18 +221,18 @@ def table_name(text: str, table: exp.Table) -> TableName:
             at,
             f"queries can read Delta tables, not {parts[0]} files; write a table's path as delta.`/path`.",
         )
-    found = TableName.at(parts[0]) if len(parts) == 1 and is_path(parts[0]) else TableName.of(parts)
+    relation_name = TableName.at(parts[0]) if len(parts) == 1 and is_path(parts[0]) else TableName.of(parts)
     version = table.args.get("version")
     if version is None:
-        return found
+        return relation_name
     value = version.expression
     if version.args.get("kind") != "AS OF" or not isinstance(value, exp.Literal):
         raise invalid(text, at, "write a table's version as VERSION AS OF 3 or TIMESTAMP AS OF '2026-01-31'.")
     if version.name == "TIMESTAMP":
-        return replace(found, timestamp=value.name)
+        return replace(relation_name, timestamp=value.name)
     if not value.name.isdecimal():
         raise invalid(text, at, "a version must be a whole number.")
-    return replace(found, version=int(value.name))
+    return replace(relation_name, version=int(value.name))
 
 
 def _scanned(text: str, function: exp.Anonymous) -> TableName:

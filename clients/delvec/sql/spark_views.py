@@ -39,16 +39,16 @@ class SparkViews:
                 f"tables must be a list of names, or a dict from views to tables, not the string {tables!r}"
             )
         if isinstance(tables, Mapping):
-            found = cls(lake, spark, tables)
+            views = cls(lake, spark, tables)
         else:
             names = [table.name for table in lake.tables()] if tables is None else tables
-            found = cls(lake, spark, {name.replace(".", "_"): name for name in names})
-        found._check_free()
+            views = cls(lake, spark, {name.replace(".", "_"): name for name in names})
+        views._check_free()
         if tables is None:
-            found._make_readable()
+            views._make_readable()
         else:
-            found.refresh()
-        return found
+            views.refresh()
+        return views
 
     def __repr__(self) -> str:
         return f"SparkViews({', '.join(f'{view} (version {self._versions[view]})' for view in self.names)})"

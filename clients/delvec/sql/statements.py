@@ -149,11 +149,11 @@ def _rows(lake: Catalog, query: Query, engine: Any, functions: Collection[str]) 
 
 def _translated(text: str, dialect: str) -> str:
     try:
-        found = sqlglot.transpile(text, read=DIALECTS[dialect], write=DIALECTS["spark"])
+        statements = sqlglot.transpile(text, read=DIALECTS[dialect], write=DIALECTS["spark"])
     except (ParseError, TokenError) as error:
         raise parse_error(error, text) from None
     except (SqlglotError, ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError):
         raise InvalidStatement("The statement cannot be parsed.", line=1, column=1) from None
-    if len(found) != 1:
+    if len(statements) != 1:
         raise InvalidStatement("Only one statement at a time is allowed.", line=1, column=1)
-    return found[0]
+    return statements[0]

@@ -250,20 +250,22 @@ class Cursor:
             at, path = self.position, self.literal("a table's path")
             if not is_path(path):
                 raise invalid(self.text, at, NOT_A_PATH)
-            found = TableName.at(path)
+            relation_name = TableName.at(path)
         else:
             parts = [self.name("a table's name")]
             while self.take("."):
                 parts.append(self.name("a table's name"))
-            found = TableName.of(parts)
+            relation_name = TableName.of(parts)
         start = self._at
         self.take("FOR")
         if self.take("VERSION", "AS", "OF"):
-            return TableName(found.name, found.last, version=self.whole_number("a version"))
+            return TableName(relation_name.name, relation_name.last, version=self.whole_number("a version"))
         if self.take("TIMESTAMP", "AS", "OF"):
-            return TableName(found.name, found.last, timestamp=self.literal("a timestamp in quotes"))
+            return TableName(
+                relation_name.name, relation_name.last, timestamp=self.literal("a timestamp in quotes")
+            )
         self._at = start
-        return found
+        return relation_name
 
     def alias(self, *keywords: str) -> str | None:
         """Parse an alias, unless one of these keywords comes next."""
@@ -295,13 +297,13 @@ class Cursor:
             InvalidStatement: it is empty, or calls a function that is not allowed.
         """
         start = self.position
-        found = self.anything(*stops)
+        expression = self.anything(*stops)
         if self._functions is not None:
             try:
-                check_functions(found, self._functions)
+                check_functions(expression, self._functions)
             except ValueError as error:
                 raise invalid(self.text, start, str(error)) from None
-        return found
+        return expression
 
     def anything(self, *stops: str) -> str:
         """Like :meth:`expression`, but without checking functions.
@@ -348,17 +350,17 @@ class Cursor:
 
     def assignments(self, *stops: str) -> dict[str, str]:
         """Parse ``column = expression, ...``."""
-        found: dict[str, str] = {}
+        assignments: dict[str, str] = {}
         while True:
             at = self.position
             column = self.column()
-            if column in found:
+            if column in assignments:
                 raise invalid(self.text, at, f"column {column} is set twice.")
             if not self.take("=") and not self.take("=="):
                 self.fail("= is expected")
-            found[column] = self.expression(",", *stops)
+            assignments[column] = self.expression(",", *stops)
             if not self.take(","):
-                return found
+                return assignments
 
     def rest(self) -> str:
         """Return the rest of the text."""

@@ -134,18 +134,18 @@ def _spanning_lines(data: bytes) -> list[tuple[int, Any]] | None:
         return None
     try:
         text = data.decode()
-        found: list[tuple[int, Any]] = []
+        numbered_documents: list[tuple[int, Any]] = []
         position, line, counted = 0, 1, 0
         while True:
             while position < len(text) and text[position].isspace():
                 position += 1
             if position == len(text):
-                return found
+                return numbered_documents
             line += text.count("\n", counted, position)
             counted = position
             document, position = _DECODER.raw_decode(text, position)
             check_text(text, document)
-            found.append((line, document))
+            numbered_documents.append((line, document))
     except (ValueError, RecursionError):
         return None
 
@@ -179,9 +179,9 @@ def json_text(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def without_infinities(found: dict[str, Any]) -> dict[str, Any]:
+def without_infinities(document: dict[str, Any]) -> dict[str, Any]:
     """Replace NaN, infinities and numbers beyond a double's range, which occur in metrics, by null."""
-    waiting: list[dict[str, Any] | list[Any]] = [found]
+    waiting: list[dict[str, Any] | list[Any]] = [document]
     while waiting:
         container: Any = waiting.pop()
         for key, item in container.items() if isinstance(container, dict) else enumerate(container):
@@ -189,7 +189,7 @@ def without_infinities(found: dict[str, Any]) -> dict[str, Any]:
                 waiting.append(item)
             elif isinstance(item, _Number):
                 container[key] = float(item) if math.isfinite(item) else None
-    return found
+    return document
 
 
 def shown(value: Any) -> str:

@@ -63,20 +63,20 @@ class CommitInfo:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Read the object under ``commitInfo``; fields of an unexpected type go to ``extra``."""
-        known: dict[str, Any] = {}
+        attributes: dict[str, Any] = {}
         extra = {}
         for name, found in value.items():
             attribute, kind = _COMMIT_INFO.get(name, ("", object))
             if attribute and isinstance(found, kind) and not (kind is int and isinstance(found, bool)):
-                known[attribute] = found
+                attributes[attribute] = found
             elif found is not None:
                 extra[name] = found
-        return cls(**known, extra=extra)
+        return cls(**attributes, extra=extra)
 
     def to_json(self) -> dict[str, Any]:
         """Return the object under ``commitInfo``."""
-        known = {name: getattr(self, attribute) for name, (attribute, _) in _COMMIT_INFO.items()}
-        return present(**known) | dict(self.extra)
+        attributes = {name: getattr(self, attribute) for name, (attribute, _) in _COMMIT_INFO.items()}
+        return present(**attributes) | dict(self.extra)
 
 
 _COMMIT_INFO: Final[Mapping[str, tuple[str, type]]] = {

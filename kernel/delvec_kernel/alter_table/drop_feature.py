@@ -100,10 +100,10 @@ def with_checkpoint_protection(metadata: Metadata, before: Metadata, version: in
     return replace(metadata, configuration={**metadata.configuration, _PROTECTED_BEFORE: str(version)})
 
 
-def _rule(update: TableUpdate, change: DropFeature) -> tuple[str, "_Rule"]:
+def _rule(update: TableUpdate, change: DropFeature) -> tuple[str, "_FeatureRemoval"]:
     has = supported(update.protocol)
-    known = feature_named(change.feature)
-    name = change.feature if known is None else known.name
+    feature = feature_named(change.feature)
+    name = change.feature if feature is None else feature.name
     if name not in has:
         raise InvalidTableChange(
             f"The table does not have the feature '{name}'; it has {', '.join(sorted(has)) or 'none'}.",
@@ -149,32 +149,36 @@ def _property_on(name: str) -> _Use:
 
 def _columns_with(key: str, what: str) -> _Use:
     def use(update: TableUpdate) -> str | None:
-        named = [item.name for item in all_fields(update.schema) if key in item.metadata]
-        return f"{what}: {', '.join(named[:10])}" if named else None
+        column_names = [item.name for item in all_fields(update.schema) if key in item.metadata]
+        return f"{what}: {', '.join(column_names[:10])}" if column_names else None
 
     return use
 
 
 def _invariants(update: TableUpdate) -> str | None:
-    named = [
+    constrained_columns = [
         item.name
         for item in all_fields(update.schema)
         if not item.nullable or "delta.invariants" in item.metadata
     ]
     return (
-        f"these columns are NOT NULL or have invariants: {', '.join(named[:10])}; make them nullable first"
-        if named
+        f"these columns are NOT NULL or have invariants: {', '.join(constrained_columns[:10])}; make them nullable first"
+        if constrained_columns
         else None
     )
 
 
 def _constraints(update: TableUpdate) -> str | None:
-    named = [
+    constraint_names = [
         key[len(CONSTRAINT_PREFIX) :]
         for key in update.configuration
         if key.lower().startswith(CONSTRAINT_PREFIX)
     ]
-    return f"the table has the constraints {', '.join(sorted(named))}; drop them first" if named else None
+    return (
+        f"the table has the constraints {', '.join(sorted(constraint_names))}; drop them first"
+        if constraint_names
+        else None
+    )
 
 
 def _mapped_columns(update: TableUpdate) -> str | None:
@@ -199,14 +203,14 @@ def _vectors(update: TableUpdate) -> str | None:
 
 
 def _domains(update: TableUpdate) -> str | None:
-    named = [
+    user_domains = [
         name
         for name, domain in update.domains.items()
         if not domain.removed and not name.startswith("delta.")
     ]
     return (
-        (f"the table has domain metadata that other software set: {', '.join(sorted(named))}")
-        if named
+        (f"the table has domain metadata that other software set: {', '.join(sorted(user_domains))}")
+        if user_domains
         else None
     )
 
@@ -237,7 +241,7 @@ def _row_ids(update: TableUpdate) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rule:
+class _FeatureRemoval:
     """How to drop a feature.
 
     Attributes:
@@ -255,7 +259,7 @@ class _Rule:
     domains: tuple[str, ...] = ()
 
 
-_WIDENING: Final = _Rule(
+_WIDENING: Final = _FeatureRemoval(
     _columns_with(
         TYPE_CHANGES,
         "files may still have the old types, and Delvec does not rewrite them; drop the feature with "
@@ -264,32 +268,34 @@ _WIDENING: Final = _Rule(
     off={"delta.enableTypeWidening": None},
 )
 _ICT: Final = "delta.inCommitTimestampEnablement"
-_RULES: Final[Mapping[str, _Rule]] = {
-    "appendOnly": _Rule(_property_on("delta.appendOnly")),
-    "invariants": _Rule(_invariants),
-    "checkConstraints": _Rule(_constraints),
-    "changeDataFeed": _Rule(_property_on("delta.enableChangeDataFeed")),
-    "generatedColumns": _Rule(_columns_with(GENERATION, "the table has generated columns")),
-    "identityColumns": _Rule(_columns_with("delta.identity.start", "the table has identity columns")),
-    "allowColumnDefaults": _Rule(
+_RULES: Final[Mapping[str, _FeatureRemoval]] = {
+    "appendOnly": _FeatureRemoval(_property_on("delta.appendOnly")),
+    "invariants": _FeatureRemoval(_invariants),
+    "checkConstraints": _FeatureRemoval(_constraints),
+    "changeDataFeed": _FeatureRemoval(_property_on("delta.enableChangeDataFeed")),
+    "generatedColumns": _FeatureRemoval(_columns_with(GENERATION, "the table has generated columns")),
+    "identityColumns": _FeatureRemoval(
+        _columns_with("delta.identity.start", "the table has identity columns")
+    ),
+    "allowColumnDefaults": _FeatureRemoval(
         _columns_with(DEFAULT, "these columns have defaults, which must be dropped first")
     ),
-    "columnMapping": _Rule(_mapped_columns),
-    "deletionVectors": _Rule(_vectors, off={"delta.enableDeletionVectors": None}),
+    "columnMapping": _FeatureRemoval(_mapped_columns),
+    "deletionVectors": _FeatureRemoval(_vectors, off={"delta.enableDeletionVectors": None}),
     "typeWidening": _WIDENING,
     "typeWidening-preview": _WIDENING,
-    "v2Checkpoint": _Rule(off={"delta.checkpointPolicy": "classic"}),
-    "vacuumProtocolCheck": _Rule(),
-    "inCommitTimestamp": _Rule(
+    "v2Checkpoint": _FeatureRemoval(off={"delta.checkpointPolicy": "classic"}),
+    "vacuumProtocolCheck": _FeatureRemoval(),
+    "inCommitTimestamp": _FeatureRemoval(
         properties=("delta.enableInCommitTimestamps", f"{_ICT}Version", f"{_ICT}Timestamp")
     ),
-    "domainMetadata": _Rule(_domains, domains=(CLUSTERING_DOMAIN, DOMAIN)),
-    "clustering": _Rule(_clustering, domains=(CLUSTERING_DOMAIN,)),
-    "rowTracking": _Rule(
+    "domainMetadata": _FeatureRemoval(_domains, domains=(CLUSTERING_DOMAIN, DOMAIN)),
+    "clustering": _FeatureRemoval(_clustering, domains=(CLUSTERING_DOMAIN,)),
+    "rowTracking": _FeatureRemoval(
         off={ENABLED: "false", SUSPENDED: "true"},
         left=_row_ids,
         properties=(ENABLED, SUSPENDED, *MATERIALIZED),
         domains=(DOMAIN,),
     ),
-    _PROTECTION: _Rule(_protected, properties=(_PROTECTED_BEFORE,)),
+    _PROTECTION: _FeatureRemoval(_protected, properties=(_PROTECTED_BEFORE,)),
 }

@@ -66,17 +66,17 @@ def set_properties(update: TableUpdate, change: SetProperties) -> Recorded:
                 )
             _add_feature(update, name[len(_FEATURE_PREFIX) :])
             continue
-        known = _checked_name(name, allow_unknown=change.allow_unknown, what="set")
-        if known is None:
+        canonical_name = _checked_name(name, allow_unknown=change.allow_unknown, what="set")
+        if canonical_name is None:
             check_metadata_location(name, value)
             update.configuration[name] = value
-        elif known == MODE:
-            _set_mode(update, parsed_value(known, value))
+        elif canonical_name == MODE:
+            _set_mode(update, parsed_value(canonical_name, value))
         else:
-            update.configuration[known] = parsed_value(known, value)
-            if known == STATS_COLUMNS:
-                check_stats_columns(update.configuration[known], update.schema)
-            if known == _CHANGE_FEED and update.configuration[known] == "true":
+            update.configuration[canonical_name] = parsed_value(canonical_name, value)
+            if canonical_name == STATS_COLUMNS:
+                check_stats_columns(update.configuration[canonical_name], update.schema)
+            if canonical_name == _CHANGE_FEED and update.configuration[canonical_name] == "true":
                 _check_feed_columns(update)
     if ICEBERG_FORMAT_VERSIONS in change.properties:
         update.assign_ids()
@@ -91,19 +91,23 @@ def unset_properties(update: TableUpdate, change: UnsetProperties) -> Recorded:
     """
     names = []
     spelling = {name.lower(): name for name in update.configuration}
-    for given in change.names:
-        known = _checked_name(given, allow_unknown=True, what="unset")
-        name = spelling.get(given.lower(), given) if known is not None else given
-        names.append(known or given)
+    for requested_name in change.names:
+        canonical_name = _checked_name(requested_name, allow_unknown=True, what="unset")
+        name = (
+            spelling.get(requested_name.lower(), requested_name)
+            if canonical_name is not None
+            else requested_name
+        )
+        names.append(canonical_name or requested_name)
         if name not in update.configuration:
             if not change.if_exists:
                 raise InvalidTableChange(
-                    f"The table property '{given}' is not set; use if-exists to ignore properties that are "
+                    f"The table property '{requested_name}' is not set; use if-exists to ignore properties that are "
                     "not set.",
-                    property=given,
+                    property=requested_name,
                 )
             continue
-        if known == MODE:
+        if canonical_name == MODE:
             _set_mode(update, "none")
         del update.configuration[name]
     return Recorded(
@@ -154,14 +158,14 @@ def drop_constraint(update: TableUpdate, change: DropConstraint) -> Recorded:
     name = next((each for each in update.configuration if each.lower() == key.lower()), None)
     if name is None:
         if not change.if_exists:
-            known = [
+            constraint_names = [
                 each[len(CONSTRAINT_PREFIX) :]
                 for each in update.configuration
                 if each.lower().startswith(CONSTRAINT_PREFIX)
             ]
             raise InvalidTableChange(
                 f"Constraint '{change.name}' does not exist; the table has "
-                f"{', '.join(sorted(known)) or 'none'}.",
+                f"{', '.join(sorted(constraint_names)) or 'none'}.",
                 constraint=change.name,
             )
         return Recorded("DROP CONSTRAINT", {"name": change.name, "existed": "false"})
@@ -235,19 +239,20 @@ def _checked_name(name: str, *, allow_unknown: bool, what: str) -> str | None:
             f"'{name}' is a table feature, which cannot be unset like a property; drop the feature.",
             property=name,
         )
-    known = known_property(name)
-    if known is None:
+    canonical_name = known_property(name)
+    if canonical_name is None:
         if allow_unknown or lower.startswith(_ICEBERG_PREFIX):
             return None
         raise InvalidTableChange(
             f"Delvec does not know the table property '{name}'{suggestion(name)}", property=name
         )
-    refusal = PROPERTIES[known].refusal
+    refusal = PROPERTIES[canonical_name].refusal
     if refusal is not None:
         raise InvalidTableChange(
-            f"The table property '{known}' {refusal}; it cannot be {what} here.", property=known
+            f"The table property '{canonical_name}' {refusal}; it cannot be {what} here.",
+            property=canonical_name,
         )
-    return known
+    return canonical_name
 
 
 def _set_mode(update: TableUpdate, mode: str) -> None:
@@ -298,7 +303,7 @@ def _check_feed_columns(update: TableUpdate) -> None:
 
 
 def _logical(update: TableUpdate) -> list[str]:
-    found = []
+    clustering_columns = []
     for physical in update.clustering:
         names: list[str] = []
         kind: DataType = update.schema
@@ -307,5 +312,5 @@ def _logical(update: TableUpdate) -> list[str]:
             field = next((each for each in fields if each.physical_name == part), None)
             names.append(part if field is None else field.name)
             kind = kind if field is None else field.type
-        found.append(spelled(names))
-    return found
+        clustering_columns.append(spelled(names))
+    return clustering_columns

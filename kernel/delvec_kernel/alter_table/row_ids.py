@@ -21,29 +21,29 @@ _PREFIXES: Final = ("_row-id-col-", "_row-commit-version-col-")
 
 def enables_row_tracking(changes: Sequence[TableChange], configuration: Mapping[str, str]) -> bool:
     """Whether the changes enable row tracking on a table with these properties."""
-    given = [
+    property_values = [
         value.strip().lower()
         for change in changes
         if isinstance(change, SetProperties)
         for name, value in change.properties.items()
         if name.lower() == ENABLED.lower()
     ]
-    return bool(given) and given[-1] == "true" and not is_true(configuration, ENABLED)
+    return bool(property_values) and property_values[-1] == "true" and not is_true(configuration, ENABLED)
 
 
 def without_enabling(changes: Sequence[TableChange]) -> list[TableChange]:
     """Return the changes without those that enable row tracking."""
-    found: list[TableChange] = []
+    remaining_changes: list[TableChange] = []
     for change in changes:
         if isinstance(change, SetProperties):
             left = {
                 name: value for name, value in change.properties.items() if name.lower() != ENABLED.lower()
             }
             if left:
-                found.append(change.model_copy(update={"properties": left}))
+                remaining_changes.append(change.model_copy(update={"properties": left}))
         else:
-            found.append(change)
-    return found
+            remaining_changes.append(change)
+    return remaining_changes
 
 
 def with_materialized_columns(configuration: Mapping[str, str]) -> dict[str, str]:

@@ -64,28 +64,28 @@ def check_columns(schema: StructType, *, mapped: bool = False, computed: bool = 
         )
 
 
-def checked_partition_columns(schema: StructType, wanted: Sequence[str]) -> list[str]:
+def checked_partition_columns(schema: StructType, requested_columns: Sequence[str]) -> list[str]:
     """Return partition columns as spelled in the schema.
 
     Raises:
         InvalidSchema: a column is unknown, repeated or of an unsupported type, or no other columns are left.
     """
-    found: list[str] = []
-    for name in wanted:
+    partition_columns: list[str] = []
+    for name in requested_columns:
         if name not in schema:
             raise InvalidSchema(f"The partition column '{name}' is not in the schema.", column=name)
         field = schema.field(name)
-        if field.name in found:
+        if field.name in partition_columns:
             raise InvalidSchema(f"The partition column '{name}' is listed twice.", column=name)
         if isinstance(field.type, StructType | ArrayType | MapType):
             raise InvalidSchema(
                 f"The column '{name}' of type {json.dumps(field.type.to_json())[:80]} cannot partition a table.",
                 column=name,
             )
-        found.append(field.name)
-    if len(found) == len(schema.fields):
+        partition_columns.append(field.name)
+    if len(partition_columns) == len(schema.fields):
         raise InvalidSchema("A table needs at least one column that is not a partition column.")
-    return found
+    return partition_columns
 
 
 def _check_lengths(field: StructField) -> None:

@@ -166,9 +166,9 @@ class TableUpdate:
 
     def remove_domain(self, name: str) -> None:
         """Remove domain metadata if present."""
-        found = self.domains.get(name)
-        if found is not None and not found.removed:
-            self._domains_gone.append(replace(found, removed=True))
+        domain = self.domains.get(name)
+        if domain is not None and not domain.removed:
+            self._domains_gone.append(replace(domain, removed=True))
 
     def assign_ids(self, *, enabling: bool = False) -> None:
         """Give an id and a physical name to every field that lacks them."""
@@ -249,24 +249,24 @@ class TableUpdate:
             )
 
     def _need_what_metadata_implies(self) -> None:
-        wanted = {
-            known.feature
-            for name, known in PROPERTIES.items()
-            if known.feature is not None
-            and self.configuration.get(name, known.off[0]).strip().lower() not in known.off
+        required_features = {
+            delta_property.feature
+            for name, delta_property in PROPERTIES.items()
+            if delta_property.feature is not None
+            and self.configuration.get(name, delta_property.off[0]).strip().lower() not in delta_property.off
         }
         has = supported(self.protocol)
         if "typeWidening-preview" in has:
-            wanted.discard("typeWidening")
+            required_features.discard("typeWidening")
         if any(name.lower().startswith(CONSTRAINT_PREFIX) for name in self.configuration):
-            wanted.add("checkConstraints")
+            required_features.add("checkConstraints")
         if "timestampNtz" not in has and _has_timestamp_ntz(self.schema):
             raise InvalidTableChange(
                 "A column of type timestamp_ntz needs the table feature timestampNtz, which readers must "
                 "support; add the feature before the column, in the same request if you like.",
                 feature="timestampNtz",
             )
-        self.protocol = upgraded(self.protocol, wanted)
+        self.protocol = upgraded(self.protocol, required_features)
 
 
 def _has_timestamp_ntz(schema: StructType) -> bool:

@@ -67,7 +67,7 @@ class LogWalk:
         fixed: findings that no longer hold, and the version that fixed each.
     """
 
-    def __init__(self, state: ReplayState, wanted: AbstractSet[str] = frozenset()) -> None:
+    def __init__(self, state: ReplayState, ledger_paths: AbstractSet[str] = frozenset()) -> None:
         self._base: LiveFiles = state.live
         self._changed: dict[str, AddFile | None] = {}
         self._known: dict[str, AddFile] = {}
@@ -75,7 +75,7 @@ class LogWalk:
         self._metadata = state.metadata
         self._txns = {app: txn.version for app, txn in state.txns.items()}
         self._stamp: int | None = None
-        self._wanted = wanted
+        self._wanted = ledger_paths
         self.referenced: set[str] = set()
         self.strays = StrayFiles()
         self.fixed: dict[Finding, int] = {}
@@ -104,9 +104,9 @@ class LogWalk:
         if self._of_protocol and self._knows_vectors():
             self._note_fixed(self._of_protocol, version)
             self._of_protocol = []
-        found = [*self._applications(version, actions), *self._times(version, actions, before)]
-        found += self._files(version, actions)
-        return found
+        findings = [*self._applications(version, actions), *self._times(version, actions, before)]
+        findings += self._files(version, actions)
+        return findings
 
     def file(self, key: str) -> AddFile | None:
         """Return the current state of a file by canonical path, or None if it is not live."""
@@ -115,11 +115,11 @@ class LogWalk:
     @property
     def lacks_vector_feature(self) -> bool:
         """Whether files have deletion vectors but the protocol lacks the feature."""
-        return any(found not in self.fixed for found in self._of_protocol)
+        return any(finding not in self.fixed for finding in self._of_protocol)
 
     def _note_fixed(self, findings: Iterable[Finding], version: int) -> None:
-        for found in findings:
-            self.fixed.setdefault(found, version)
+        for finding in findings:
+            self.fixed.setdefault(finding, version)
 
     def differences(self, live: LiveFiles, version: int, what: str) -> Iterator[Finding]:
         """Report up to 20 differences between these live files and the result of the commits.
@@ -213,12 +213,12 @@ class LogWalk:
                 self._note_fixed(self._of_adds.pop(key, ()), version)
                 self._changed[key] = None
 
-    def _note_pair(self, version: int, key: str, found: Iterable[Finding]) -> None:
+    def _note_pair(self, version: int, key: str, findings: Iterable[Finding]) -> None:
         """Remember the findings about a path until none of its files are live by mistake."""
         if key not in self.strays:
             self._note_fixed(self._of_pairs.pop(key, ()), version)
             return
-        errors = [each for each in found if each.severity == "error"]
+        errors = [each for each in findings if each.severity == "error"]
         if errors:
             self._of_pairs.setdefault(key, []).extend(errors)
 
@@ -314,7 +314,7 @@ class LogWalk:
         if protocol is None:
             return
         if not self._knows_vectors():
-            found = _error(
+            finding = _error(
                 "vector-feature",
                 version,
                 path,
@@ -322,8 +322,8 @@ class LogWalk:
                 "writers: a reader without support for them returns deleted rows; add the feature to the "
                 "table.",
             )
-            self._of_protocol.append(found)
-            yield found
+            self._of_protocol.append(finding)
+            yield finding
 
     def _knows_vectors(self) -> bool:
         protocol = self._protocol

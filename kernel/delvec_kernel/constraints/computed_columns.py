@@ -41,7 +41,7 @@ def check(schema: StructType) -> frozenset[tuple[str, str]]:
         InvalidSchema: names the column.
         ExpressionNotAllowed: an expression is not allowed.
     """
-    known: set[tuple[str, str]] = set()
+    valid_rules: set[tuple[str, str]] = set()
     for field in schema.fields:
         rules = [key for key in (DEFAULT, GENERATION, _START) if key in field.metadata]
         if len(rules) > 1:
@@ -61,8 +61,8 @@ def check(schema: StructType) -> frozenset[tuple[str, str]]:
             _check_expression(field, field.metadata[GENERATION], others, "generation expression")
         if _START in field.metadata:
             _check_identity(field, field.metadata)
-        known |= {(field.name, key) for key in (*rules, _STEP, _EXPLICIT)}
-    return frozenset(known)
+        valid_rules |= {(field.name, key) for key in (*rules, _STEP, _EXPLICIT)}
+    return frozenset(valid_rules)
 
 
 def check_default(field: StructField, text: str) -> None:

@@ -262,14 +262,14 @@ def _struct_fields(
 
 
 def _invariant(item: StructField, path: tuple[str, ...]) -> str:
-    found = item.metadata[_INVARIANTS]
+    invariant_json = item.metadata[_INVARIANTS]
     try:
-        text = json.loads(found)["expression"]["expression"]
+        text = json.loads(invariant_json)["expression"]["expression"]
     except (ValueError, TypeError, KeyError, RecursionError):
         text = None
     if not isinstance(text, str):
         raise UnsupportedWriterFeature(
-            f"Column '{'.'.join(path)}' has {_INVARIANTS} {str(found)[:200]!r}, which is not a valid Delta "
+            f"Column '{'.'.join(path)}' has {_INVARIANTS} {str(invariant_json)[:200]!r}, which is not a valid Delta "
             "invariant; nothing was written. Correct the column's metadata.",
             features=["invariants"],
             column=".".join(path),
@@ -279,9 +279,9 @@ def _invariant(item: StructField, path: tuple[str, ...]) -> str:
 
 def _lengths(item: StructField) -> list[MaxLength]:
     text = str(item.metadata[CHARACTERS])
-    found: list[MaxLength] = []
+    max_lengths: list[MaxLength] = []
     try:
-        end = _read_lengths(text, 0, item.type, (item.name,), found)
+        end = _read_lengths(text, 0, item.type, (item.name,), max_lengths)
     except ValueError:
         end = -1
     if end != len(text):
@@ -290,11 +290,11 @@ def _lengths(item: StructField) -> list[MaxLength]:
             "schema; nothing was written. Correct the column's metadata.",
             column=item.name,
         )
-    return found
+    return max_lengths
 
 
 def _read_lengths(
-    text: str, start: int, kind: DataType, path: tuple[str, ...], found: list[MaxLength]
+    text: str, start: int, kind: DataType, path: tuple[str, ...], max_lengths: list[MaxLength]
 ) -> int:
     """Read one type in Spark's text format; return the end position.
 
@@ -312,7 +312,7 @@ def _read_lengths(
         case _:
             characters = CHARACTER_TYPE.match(text, start)
             if characters and kind == PrimitiveType("string"):
-                found.append(MaxLength(path, int(characters[1])))
+                max_lengths.append(MaxLength(path, int(characters[1])))
                 return characters.end()
             other = _OTHER_TYPE.match(text, start)
             if other is None or characters:
@@ -327,7 +327,7 @@ def _read_lengths(
             start = (
                 start + len(name) + 1 if text.startswith(f"{name}:", start) else text.index(":", start) + 1
             )
-        start = _read_lengths(text, start, child, (*path, name), found)
+        start = _read_lengths(text, start, child, (*path, name), max_lengths)
     return _after(text, start, ">")
 
 

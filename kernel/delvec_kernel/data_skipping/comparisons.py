@@ -127,17 +127,17 @@ def _member(bounds: Bounds, low: pa.Array, values: list[Any]) -> Truth:
     """Evaluate IN over a long sorted list: per file, find the first member not below its lower bound."""
     distinct = sorted(set(values))
     high = low if bounds.high is None else bounds.high
-    known = pc.is_valid(low) if bounds.high is None else pc.and_(pc.is_valid(low), pc.is_valid(high))
+    has_bounds = pc.is_valid(low) if bounds.high is None else pc.and_(pc.is_valid(low), pc.is_valid(high))
     least, most = pa.scalar(distinct[0], low.type), pa.scalar(distinct[-1], low.type)
     lows, highs = _numpy(pc.fill_null(low, least)), _numpy(pc.fill_null(high, most))
     if bounds.high is None:
-        highs, known = np.full_like(lows, distinct[-1]), pc.and_not(known, known)
+        highs, has_bounds = np.full_like(lows, distinct[-1]), pc.and_not(has_bounds, has_bounds)
     ordered = np.array(distinct, dtype=lows.dtype)
     first = np.searchsorted(ordered, lows, side="left")
     member = ordered[np.minimum(first, len(ordered) - 1)]
     inside = first < len(ordered)
     true = inside & (member <= highs)
-    only = true & _numpy(known) & (lows == highs) & (member == lows)
+    only = true & _numpy(has_bounds) & (lows == highs) & (member == lows)
     some = ~bounds.only_null
     return Truth(true & some, ~only & some, bounds.nullable)
 

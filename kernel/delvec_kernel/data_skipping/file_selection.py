@@ -110,9 +110,9 @@ def select_files(
     partitioned = [column for column in columns if column.is_partition]
     rest = [column for column in columns if not column.is_partition]
     implied = _implied_bounds(rest, schema, partition_columns) if generated else []
-    candidates, known = _by_partition(members, predicate, schema, partitioned, implied)
+    candidates, column_bounds = _by_partition(members, predicate, schema, partitioned, implied)
     if rest:
-        _by_statistics(candidates, predicate, schema, known, rest)
+        _by_statistics(candidates, predicate, schema, column_bounds, rest)
     return [candidate.selected() for candidate in candidates if candidate.may_match.any()]
 
 
@@ -149,26 +149,26 @@ def _by_partition(
         partition columns are generated.
     """
     codes: list[_Index] = [np.zeros(member.segment.num_rows, np.int64) for member in members]
-    known: dict[Path, Bounds] = {}
+    column_bounds: dict[Path, Bounds] = {}
     count = 1
     if (columns or implied) and members:
         parts = load_parts([member.segment for member in members], PARTITIONS)
         distinct, count = [], 0
         for place, (member, part) in enumerate(zip(members, parts, strict=True)):
-            values, found = part.distinct, part.codes
+            values, partition_codes = part.distinct, part.codes
             if len(member.dead):
                 # Skip values that only dead files have, since they may be invalid.
                 used = np.zeros(len(values), np.bool_)
-                used[np.delete(found, member.dead)] = True
-                found = np.maximum(np.cumsum(used) - 1, 0)[found]
+                used[np.delete(partition_codes, member.dead)] = True
+                partition_codes = np.maximum(np.cumsum(used) - 1, 0)[partition_codes]
                 values = values.filter(pa.array(used))
             distinct.append(values)
-            codes[place] = found.astype(np.int64) + count
+            codes[place] = partition_codes.astype(np.int64) + count
             count += len(values)
         maps = pa.concat_arrays(distinct)
-        known = {each.path: partition_bounds(maps, each.names[0], each.data_type) for each in columns}
-        known |= _limits(maps, implied, schema)
-    truth = truth_of(predicate, schema, known, count)
+        column_bounds = {each.path: partition_bounds(maps, each.names[0], each.data_type) for each in columns}
+        column_bounds |= _limits(maps, implied, schema)
+    truth = truth_of(predicate, schema, column_bounds, count)
     all_match = truth.true & ~truth.false & ~truth.null
     candidates = [
         _Candidate(member, values, truth.true[values], all_match[values])
@@ -177,12 +177,12 @@ def _by_partition(
     for candidate in candidates:
         candidate.may_match[candidate.member.dead] = False
         candidate.matches_all[candidate.member.dead] = False
-    return [each for each in candidates if each.may_match.any()], known
+    return [each for each in candidates if each.may_match.any()], column_bounds
 
 
 def _limits(maps: pa.Array, implied: Sequence[Implied], schema: StructType) -> dict[Path, Bounds]:
     """Return the bounds that partition values imply for their source columns."""
-    found: dict[Path, Bounds] = {}
+    source_bounds: dict[Path, Bounds] = {}
     for each in implied:
         fields = [schema.field(name) for name in each.partition_columns]
         try:
@@ -192,15 +192,17 @@ def _limits(maps: pa.Array, implied: Sequence[Implied], schema: StructType) -> d
         except CorruptLog:
             continue  # raises later if the predicate needs the value itself
         if bounds is not None:
-            found[each.path] = intersected([found[each.path], bounds]) if each.path in found else bounds
-    return found
+            source_bounds[each.path] = (
+                intersected([source_bounds[each.path], bounds]) if each.path in source_bounds else bounds
+            )
+    return source_bounds
 
 
 def _by_statistics(
     candidates: Sequence[_Candidate],
     predicate: Predicate,
     schema: StructType,
-    known: dict[Path, Bounds],
+    column_bounds: dict[Path, Bounds],
     columns: Sequence[KnownColumn],
 ) -> None:
     """Evaluate the predicate on statistics where partition values do not decide it."""
@@ -217,16 +219,16 @@ def _by_statistics(
             for (each, _), rows in zip(left, looked_at, strict=True)
         ]
     )
-    bounds = {path: each.take(values) for path, each in known.items()}
+    bounds = {path: each.take(values) for path, each in column_bounds.items()}
     for column in columns:
         stated = bounds_at(batches[column.key], looked_at)
         before = bounds.get(column.path)
         bounds[column.path] = stated if before is None else intersected([before, stated])
-    found = truth_of(predicate, schema, bounds, len(values)).true
+    may_match = truth_of(predicate, schema, bounds, len(values)).true
     start = 0
     for (each, _), rows in zip(left, looked_at, strict=True):
         end = start + (len(each.values) if rows is None else len(rows))
-        each.restrict(rows, found[start:end])
+        each.restrict(rows, may_match[start:end])
         start = end
 
 

@@ -137,13 +137,13 @@ def _generated(schema: StructType, name: str) -> _Generated | None:
 
 
 def _outermost(root: exp.Expr) -> list[exp.Expr]:
-    found: list[exp.Expr] = []
+    column_references: list[exp.Expr] = []
     for node in root.find_all(exp.Column):
         outer: exp.Expr = node
         while isinstance(outer.parent, exp.Dot) and outer.parent.this is outer:
             outer = outer.parent
-        found.append(outer)
-    return found
+        column_references.append(outer)
+    return column_references
 
 
 def _date_time_base(one: _Generated) -> str | None:
@@ -208,10 +208,10 @@ def _calendar(columns: Sequence[_Generated]) -> list[Implied]:
 # --- from values to bounds ----------------------------------------------------------------------------------
 
 
-def _bounds(known: Bounds, ends: Callable[[Bounds], _Ends | None]) -> Bounds | None:
-    if known.low is None or known.high is None:
+def _bounds(bounds: Bounds, ends: Callable[[Bounds], _Ends | None]) -> Bounds | None:
+    if bounds.low is None or bounds.high is None:
         return None
-    found = ends(known)
+    found = ends(bounds)
     return None if found is None else _open(*found)
 
 
@@ -221,8 +221,8 @@ def _open(low: pa.Array, high: pa.Array) -> Bounds:
     return Bounds(low, high, np.ones(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_))
 
 
-def _identity(known: Bounds) -> _Ends | None:
-    return known.low, known.high
+def _identity(bounds: Bounds) -> _Ends | None:
+    return bounds.low, bounds.high
 
 
 def _days(base_type: str) -> Callable[[Bounds], _Ends | None]:
@@ -232,16 +232,16 @@ def _days(base_type: str) -> Callable[[Bounds], _Ends | None]:
 def _truncated(unit: str, base_type: str, kind: DataType) -> Callable[[Bounds], _Ends | None]:
     """Return a function from bounds of a truncated date or timestamp to (low, high) of its source."""
 
-    def ends(known: Bounds) -> _Ends | None:
+    def ends(bounds: Bounds) -> _Ends | None:
         if kind == _DATE:
-            return _spans(known.low, known.high, "D" if unit == "h" else unit, base_type)
+            return _spans(bounds.low, bounds.high, "D" if unit == "h" else unit, base_type)
         if base_type == "date" or not (isinstance(kind, PrimitiveType) and kind.name in _DATE_TIME_TYPES):
             return None
         # The value's bounds already include the zone margin; the upper end is one unit later.
         longest = {"Y": 366 * DAY, "M": 31 * DAY, "D": DAY, "h": _HOUR}[unit]
         # Spark truncates a timestamp_ntz as an instant in the writer's zone.
         margin = ZONE_MARGIN if "timestamp" in {base_type, kind.name} else 0
-        return pc.subtract(known.low, margin), pc.add(pc.add(known.high, longest), margin)
+        return pc.subtract(bounds.low, margin), pc.add(pc.add(bounds.high, longest), margin)
 
     return ends
 
@@ -309,13 +309,13 @@ def _from_units(numbers: np.ndarray, unit: str, measure: str, *, up: bool = Fals
     return found + 1 if up else found
 
 
-def _from_parts(known: Sequence[Bounds], finest: str, base_type: str) -> Bounds | None:
-    if any(each.low is None for each in known):
+def _from_parts(part_bounds: Sequence[Bounds], finest: str, base_type: str) -> Bounds | None:
+    if any(each.low is None for each in part_bounds):
         return None
-    null = reduce(pc.or_, [pc.is_null(each.low) for each in known])
+    null = reduce(pc.or_, [pc.is_null(each.low) for each in part_bounds])
     year, *rest = (
         np.clip(pc.fill_null(each.low, 1).to_numpy(zero_copy_only=False).astype(np.int64), *_YEARS)
-        for each in known
+        for each in part_bounds
     )
     months = (year - 1970) * 12 + ((rest[0] - 1) if rest else 0)
     numbers = {"Y": year - 1970, "M": months}.get(finest)
@@ -327,9 +327,9 @@ def _from_parts(known: Sequence[Bounds], finest: str, base_type: str) -> Bounds 
     )
 
 
-def _prefixed(known: Bounds) -> _Ends | None:
+def _prefixed(bounds: Bounds) -> _Ends | None:
     """Return the bounds of strings with this prefix: at least the value, at most the next string without it."""
-    low: pa.Array = known.low
+    low: pa.Array = bounds.low
     encoded = low.dictionary_encode()
     above = [None if text is None else _next(text) for text in encoded.dictionary.to_pylist()]
     return low, pa.array(above, pa.string()).take(encoded.indices)

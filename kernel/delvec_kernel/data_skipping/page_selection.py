@@ -141,7 +141,7 @@ def rows_that_may_match(
             file's. Those of types without exact bounds are not used.
     """
     starts = np.unique(np.concatenate([each.starts for each in columns.values()]))
-    known = {
+    column_bounds = {
         path: each.bounds.take(np.searchsorted(each.starts, starts, side="right") - 1)
         for path, each in columns.items()
     }
@@ -149,8 +149,10 @@ def rows_that_may_match(
         low, high = (_scalar(each, leaf_type(path, schema)) for each in values)
         if low is not None and high is not None:
             may, never = np.ones(len(starts), np.bool_), np.zeros(len(starts), np.bool_)
-            known[path] = Bounds(pa.repeat(low, len(starts)), pa.repeat(high, len(starts)), may, never)
-    may = truth_of(predicate, schema, known, len(starts)).true
+            column_bounds[path] = Bounds(
+                pa.repeat(low, len(starts)), pa.repeat(high, len(starts)), may, never
+            )
+    may = truth_of(predicate, schema, column_bounds, len(starts)).true
     edges = np.flatnonzero(np.diff(may, prepend=False, append=False))
     ends = np.append(starts, num_rows)[edges].reshape(-1, 2)
     return _fewer([range(start, stop) for start, stop in ends.tolist()])
@@ -183,9 +185,9 @@ def _fewer(ranges: list[range]) -> list[range]:
 
 
 def _values(
-    stored: Sequence[bytes], known: npt.NDArray[np.bool_], column: Column, data_type: DataType
+    stored: Sequence[bytes], has_bound: npt.NDArray[np.bool_], column: Column, data_type: DataType
 ) -> pa.Array:
-    """Decode bounds in Parquet's plain encoding; null where not ``known``.
+    """Decode bounds in Parquet's plain encoding; null where not ``has_bound``.
 
     Raises:
         ValueError: one is not a value of the column.
@@ -194,23 +196,25 @@ def _values(
         return pa.array(
             [
                 _text(each) if is_known else None
-                for each, is_known in zip(stored, known.tolist(), strict=True)
+                for each, is_known in zip(stored, has_bound.tolist(), strict=True)
             ],
             pa.string(),
         )
     size = column.length if column.physical == "fixed" else _PHYSICAL_BITS[column.physical] // 8
-    whole = [each if is_known else bytes(size) for each, is_known in zip(stored, known.tolist(), strict=True)]
+    whole = [
+        each if is_known else bytes(size) for each, is_known in zip(stored, has_bound.tolist(), strict=True)
+    ]
     if any(len(each) != size for each in whole):
         raise ValueError("a bound has the wrong length")
     if isinstance(data_type, DecimalType):
         order: Literal["big", "little"] = "big" if column.physical == "fixed" else "little"
-        return _decimals([int.from_bytes(each, order, signed=True) for each in whole], known, column)
+        return _decimals([int.from_bytes(each, order, signed=True) for each in whole], has_bound, column)
     numbers = np.frombuffer(b"".join(whole), f"<i{size}").astype(np.int64)
     if column.kind.bits:
         limit = 1 << column.kind.bits - 1
         if numbers.min() < -limit or numbers.max() > limit - 1:
             raise ValueError("a bound is out of the range of its type")
-    return pa.array(numbers, pa.int64(), mask=~known)
+    return pa.array(numbers, pa.int64(), mask=~has_bound)
 
 
 def _text(stored: bytes) -> str | None:
@@ -221,11 +225,11 @@ def _text(stored: bytes) -> str | None:
         return None
 
 
-def _decimals(numbers: Sequence[int], known: npt.NDArray[np.bool_], column: Column) -> pa.Array:
+def _decimals(numbers: Sequence[int], has_bound: npt.NDArray[np.bool_], column: Column) -> pa.Array:
     limit = 10**column.kind.precision
     if any(abs(each) >= limit for each in numbers):
         raise ValueError("a bound has more digits than its type")
     data = b"".join(each.to_bytes(16, "little", signed=True) for each in numbers)
     kind = pa.decimal128(DECIMAL_DIGITS, column.kind.scale)
     whole = pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(data)])
-    return pc.if_else(pa.array(known), whole, pa.scalar(None, kind))
+    return pc.if_else(pa.array(has_bound), whole, pa.scalar(None, kind))

@@ -63,21 +63,25 @@ def prune(
     if predicate is None:
         everything = pa.array(np.ones(count, dtype=np.bool_))
         return Pruned(everything, everything)
-    wanted = columns_of(predicate)
+    predicate_columns = columns_of(predicate)
     partitioned = {name.lower() for name in partition_columns}
-    known = _partition_bounds(files, [path for path in wanted if path[0].lower() in partitioned], schema)
-    truth = truth_of(predicate, schema, known, count)
+    column_bounds = _partition_bounds(
+        files, [path for path in predicate_columns if path[0].lower() in partitioned], schema
+    )
+    truth = truth_of(predicate, schema, column_bounds, count)
     may_match, matches_all = truth.true, truth.true & ~truth.false & ~truth.null
-    rest = [path for path in wanted if path[0].lower() not in partitioned]
+    rest = [path for path in predicate_columns if path[0].lower() not in partitioned]
     # Parse statistics only for files that partition values leave undecided.
     undecided = np.flatnonzero(may_match & ~matches_all)
     if rest and len(undecided):
         left = files if len(undecided) == count else files.take(pa.array(undecided))
-        known = _partition_bounds(left, list(known), schema) if left is not files else known
-        known = {**known, **_statistics(left, rest, schema)}
-        found = truth_of(predicate, schema, known, left.num_rows)
+        column_bounds = (
+            _partition_bounds(left, list(column_bounds), schema) if left is not files else column_bounds
+        )
+        column_bounds = {**column_bounds, **_statistics(left, rest, schema)}
+        undecided_truth = truth_of(predicate, schema, column_bounds, left.num_rows)
         may_match = may_match.copy()
-        may_match[undecided] = found.true
+        may_match[undecided] = undecided_truth.true
     return Pruned(pa.array(may_match), pa.array(matches_all))
 
 

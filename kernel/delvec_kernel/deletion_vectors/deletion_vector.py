@@ -327,15 +327,15 @@ def check_size(buffer: bytes | memoryview, descriptor: Descriptor, where: Where)
         view = view[1:]
     if len(view) < _BE32.size:
         raise _failure(DeletionVectorTruncated, descriptor, where, f"has only {len(view)} bytes left")
-    (found,) = _BE32.unpack_from(view)
-    if found != size:
+    (stored_size,) = _BE32.unpack_from(view)
+    if stored_size != size:
         raise _failure(
             DeletionVectorSizeMismatch,
             descriptor,
             where,
-            f"is {found} bytes in its file but {size} bytes in the log",
+            f"is {stored_size} bytes in its file but {size} bytes in the log",
             expected=size,
-            found=found,
+            found=stored_size,
         )
     return view
 

@@ -84,8 +84,8 @@ class _Constant:
     scale: int = 0
 
 
-_Found: TypeAlias = _Constant | None
-_Value: TypeAlias = Callable[[exp.Expr], _Found]
+_MaybeConstant: TypeAlias = _Constant | None
+_Value: TypeAlias = Callable[[exp.Expr], _MaybeConstant]
 
 
 def folded(expression: exp.Expr) -> exp.Expr:
@@ -105,19 +105,19 @@ def folded(expression: exp.Expr) -> exp.Expr:
 
 def _constants(root: exp.Expr) -> list[tuple[exp.Expr, _Constant]]:
     """Return the largest constant parts that are not literals, with their values."""
-    found: list[tuple[exp.Expr, _Constant]] = []
-    known: dict[int, _Found] = {}
+    constants: list[tuple[exp.Expr, _Constant]] = []
+    constant_cache: dict[int, _MaybeConstant] = {}
     pending = [root]
     while pending:
         node = pending.pop()
         if isinstance(node, exp.Literal | exp.Boolean | exp.DataType | exp.Column):
             continue
-        constant = _constant(node, known)
+        constant = _constant(node, constant_cache)
         if constant is None:
             pending += node.iter_expressions()
         elif not _is_literal(node.unnest(), constant):
-            found.append((node, constant))
-    return found
+            constants.append((node, constant))
+    return constants
 
 
 def _is_literal(node: exp.Expr, constant: _Constant) -> bool:
@@ -126,21 +126,21 @@ def _is_literal(node: exp.Expr, constant: _Constant) -> bool:
     return _literal(constant) == node
 
 
-def _constant(node: exp.Expr, known: dict[int, _Found]) -> _Found:
+def _constant(node: exp.Expr, constant_cache: dict[int, _MaybeConstant]) -> _MaybeConstant:
     if isinstance(node, exp.Literal):
         return _Constant("string", node.name) if node.is_string else _number(node.name)
     rule = _RULES.get(type(node))
     if rule is None:
         return None
-    if id(node) not in known:
-        known[id(node)] = rule(node, lambda each: _constant(each, known))
-    return known[id(node)]
+    if id(node) not in constant_cache:
+        constant_cache[id(node)] = rule(node, lambda each: _constant(each, constant_cache))
+    return constant_cache[id(node)]
 
 
 # --- literals -----------------------------------------------------------------------------------------------
 
 
-def _number(text: str) -> _Found:
+def _number(text: str) -> _MaybeConstant:
     """Parse an unquoted number, including its minus, which belongs to the number in Spark's grammar."""
     if "e" in text.lower():
         return _double(float(text))
@@ -160,16 +160,16 @@ def _is_within(number: int, kind: str) -> bool:
     return -limit <= number < limit
 
 
-def _integer(number: int, kind: str) -> _Found:
+def _integer(number: int, kind: str) -> _MaybeConstant:
     return _Constant(kind, number) if _is_within(number, kind) else None
 
 
-def _double(number: float) -> _Found:
+def _double(number: float) -> _MaybeConstant:
     # Drop the sign of zero: -0.0 = 0.0 in SQL, and nothing that is folded distinguishes them.
     return _Constant("double", number or 0.0) if math.isfinite(number) else None
 
 
-def _decimal(number: Decimal) -> _Found:
+def _decimal(number: Decimal) -> _MaybeConstant:
     """Return a decimal with the type of a decimal literal."""
     _, digits, exponent = number.as_tuple()
     scale = -exponent if isinstance(exponent, int) else _MAX_DIGITS + 1
@@ -209,11 +209,11 @@ def _literal(constant: _Constant) -> exp.Expr:
 # --- operators ----------------------------------------------------------------------------------------------
 
 
-def _paren(node: exp.Expr, value: _Value) -> _Found:
+def _paren(node: exp.Expr, value: _Value) -> _MaybeConstant:
     return value(node.this)
 
 
-def _negative(node: exp.Expr, value: _Value) -> _Found:
+def _negative(node: exp.Expr, value: _Value) -> _MaybeConstant:
     if isinstance(node.this, exp.Literal) and not node.this.is_string:
         return _number("-" + node.this.name)
     inner = value(node.this)
@@ -228,7 +228,7 @@ def _negative(node: exp.Expr, value: _Value) -> _Found:
     return None
 
 
-def _arithmetic(node: exp.Expr, value: _Value) -> _Found:  # noqa: PLR0911 - one answer per kind of operands
+def _arithmetic(node: exp.Expr, value: _Value) -> _MaybeConstant:  # noqa: PLR0911 - one answer per kind of operands
     left = value(node.this)
     if left is None:
         return None
@@ -254,7 +254,7 @@ def _arithmetic(node: exp.Expr, value: _Value) -> _Found:  # noqa: PLR0911 - one
     return _integer_arithmetic(type(node), left, right)
 
 
-def _integer_arithmetic(operator: type[exp.Expr], left: _Constant, right: _Constant) -> _Found:
+def _integer_arithmetic(operator: type[exp.Expr], left: _Constant, right: _Constant) -> _MaybeConstant:
     a, b = left.value, right.value
     if operator is exp.Div:
         return _double(float(a) / float(b))
@@ -284,7 +284,7 @@ def _as_decimal(number: _Constant) -> _Constant:
     return _Constant("decimal", Decimal(number.value), _DIGITS[number.kind], 0)
 
 
-def _decimal_arithmetic(operator: type[exp.Expr], left: _Constant, right: _Constant) -> _Found:
+def _decimal_arithmetic(operator: type[exp.Expr], left: _Constant, right: _Constant) -> _MaybeConstant:
     """Compute only if no rounding is needed, whatever session settings for decimals say."""
     a, b = left.value, right.value
     if operator is exp.Add or operator is exp.Sub:
@@ -316,7 +316,7 @@ def _have_common_type(left: _Constant, right: _Constant) -> bool:
     return max(left.digits, right.digits) + max(left.scale, right.scale) <= _MAX_DIGITS
 
 
-def _double_arithmetic(operator: type[exp.Expr], left: _Constant, right: _Constant) -> _Found:
+def _double_arithmetic(operator: type[exp.Expr], left: _Constant, right: _Constant) -> _MaybeConstant:
     """Compute only if exact: the result is then the same if a setting turns such literals into decimals."""
     a, b = Fraction(left.value), Fraction(right.value)
     if operator is exp.Add:
@@ -336,7 +336,7 @@ def _double_arithmetic(operator: type[exp.Expr], left: _Constant, right: _Consta
     return _double(float(exact)) if are_exact else None
 
 
-def _comparison(node: exp.Expr, value: _Value) -> _Found:
+def _comparison(node: exp.Expr, value: _Value) -> _MaybeConstant:
     """Compare integers and decimals."""
     left, right = value(node.this), value(node.args["expression"])
     if left is None or right is None or not {left.kind, right.kind} <= {*_BITS, "decimal"}:
@@ -359,7 +359,7 @@ def _comparison(node: exp.Expr, value: _Value) -> _Found:
 # --- casts --------------------------------------------------------------------------------------------------
 
 
-def _cast(node: exp.Expr, value: _Value) -> _Found:  # noqa: PLR0911 - one answer per target
+def _cast(node: exp.Expr, value: _Value) -> _MaybeConstant:  # noqa: PLR0911 - one answer per target
     to = node.args["to"]
     target = _CASTS.get(to.this)
     if target is None or node.args.get("format") or (to.expressions and target != "decimal"):
@@ -380,7 +380,7 @@ def _cast(node: exp.Expr, value: _Value) -> _Found:  # noqa: PLR0911 - one answe
     return _date_time(target, inner.value) if inner.kind == "string" else None
 
 
-def _to_integer(inner: _Constant, target: str) -> _Found:
+def _to_integer(inner: _Constant, target: str) -> _MaybeConstant:
     if inner.kind == "string":
         return _integer(int(inner.value), target) if _INTEGER.fullmatch(inner.value) else None
     if inner.kind in {*_BITS, "decimal", "double"}:
@@ -388,13 +388,13 @@ def _to_integer(inner: _Constant, target: str) -> _Found:
     return None
 
 
-def _to_double(inner: _Constant) -> _Found:
+def _to_double(inner: _Constant) -> _MaybeConstant:
     if inner.kind == "string" and not _NUMBER.fullmatch(inner.value):
         return None
     return _double(float(inner.value)) if inner.kind in {*_BITS, "decimal", "string"} else None
 
 
-def _to_decimal(inner: _Constant, to: exp.Expr) -> _Found:
+def _to_decimal(inner: _Constant, to: exp.Expr) -> _MaybeConstant:
     sizes = [each.name for each in to.expressions] or ["10"]
     if not all(each.isdecimal() and len(each) <= 2 for each in sizes):  # noqa: PLR2004 - at most 38
         return None
@@ -414,7 +414,7 @@ def _to_decimal(inner: _Constant, to: exp.Expr) -> _Found:
 # --- dates and times ----------------------------------------------------------------------------------------
 
 
-def _date_time(kind: str, text: str) -> _Found:
+def _date_time(kind: str, text: str) -> _MaybeConstant:
     """Parse a date or timestamp in the usual formats; an instant only if it has an offset."""
     if kind == "date":
         matches = _DATE.fullmatch(text) is not None
@@ -432,7 +432,7 @@ def _date_time(kind: str, text: str) -> _Found:
         return None
 
 
-def _add_interval(date_time: _Constant, interval: exp.Interval, sign: int) -> _Found:
+def _add_interval(date_time: _Constant, interval: exp.Interval, sign: int) -> _MaybeConstant:
     """Add ``INTERVAL n unit`` where daylight saving cannot affect the result."""
     unit, amount = interval.args.get("unit"), interval.this
     if (
@@ -453,18 +453,18 @@ def _add_interval(date_time: _Constant, interval: exp.Interval, sign: int) -> _F
     return None
 
 
-def _add_days(date: _Constant, count: int) -> _Found:
+def _add_days(date: _Constant, count: int) -> _MaybeConstant:
     return _add_duration(date, dt.timedelta(days=1), count)
 
 
-def _add_duration(date_time: _Constant, unit: dt.timedelta, count: int) -> _Found:
+def _add_duration(date_time: _Constant, unit: dt.timedelta, count: int) -> _MaybeConstant:
     try:
         return _Constant(date_time.kind, date_time.value + count * unit)
     except OverflowError:
         return None
 
 
-def _add_months(date: _Constant, count: int) -> _Found:
+def _add_months(date: _Constant, count: int) -> _MaybeConstant:
     """Add months, clipping the day to the end of the month."""
     year, month = divmod(date.value.year * 12 + date.value.month - 1 + count, 12)
     if not dt.MINYEAR <= year <= dt.MAXYEAR:
@@ -473,7 +473,7 @@ def _add_months(date: _Constant, count: int) -> _Found:
     return _Constant("date", dt.date(year, month + 1, min(date.value.day, last)))
 
 
-def _date_add(node: exp.Expr, value: _Value) -> _Found:
+def _date_add(node: exp.Expr, value: _Value) -> _MaybeConstant:
     """Evaluate ``date_add`` and ``date_sub``."""
     unit, start, count = node.args.get("unit"), value(node.this), value(node.args["expression"])
     if start is None or count is None or unit is None or unit.name.upper() != "DAY":
@@ -485,7 +485,7 @@ def _date_add(node: exp.Expr, value: _Value) -> _Found:
     return _add_days(start, count.value)
 
 
-_RULES: Final[dict[type[exp.Expr], Callable[[Any, _Value], _Found]]] = {
+_RULES: Final[dict[type[exp.Expr], Callable[[Any, _Value], _MaybeConstant]]] = {
     exp.Paren: _paren,
     exp.Neg: _negative,
     exp.Cast: _cast,

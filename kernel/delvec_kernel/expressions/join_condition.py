@@ -84,7 +84,7 @@ def _split(text: str) -> list[str]:
         tokens: Sequence[Token] = SPARK.tokenize(text)
     except SqlglotError:
         return []
-    found, begin, depth, between = [], 0, 0, 0
+    conjunct_texts, begin, depth, between = [], 0, 0, 0
     for token in tokens:
         kind = token.token_type
         depth += (kind in _OPENING) - (kind in _CLOSING)
@@ -97,9 +97,9 @@ def _split(text: str) -> list[str]:
         elif kind == TokenType.AND and between:
             between -= 1
         elif kind == TokenType.AND:
-            found.append(text[begin : token.start])
+            conjunct_texts.append(text[begin : token.start])
             begin = token.end + 1
-    return [*found, text[begin:]]
+    return [*conjunct_texts, text[begin:]]
 
 
 def target_terms(terms: Sequence[Expression], target: str) -> list[str]:
@@ -111,7 +111,7 @@ def join_keys(
     terms: Sequence[Expression], relations: Mapping[str, StructType], target: str, source: str
 ) -> list[JoinKey]:
     """Return the pairs of plain columns that must be equal."""
-    found = []
+    keys = []
     for term in terms:
         root = term.root.unnest()
         if not isinstance(root, (exp.EQ, exp.NullSafeEQ)):
@@ -127,17 +127,17 @@ def join_keys(
         same = kind_of_type(kind)
         if kind is not None and same in _BOUNDED and same == kind_of_type(other):
             text = ".".join(f"`{name.replace('`', '``')}`" for name in ours[1:])
-            found.append(JoinKey(text, kind, theirs[1], isinstance(root, exp.NullSafeEQ)))
-    return found
+            keys.append(JoinKey(text, kind, theirs[1], isinstance(root, exp.NullSafeEQ)))
+    return keys
 
 
 def key_ranges(keys: Sequence[JoinKey], bounds: Mapping[str, tuple[Any, Any]]) -> list[str]:
     """Return predicates over the target that the ranges of the source's keys imply."""
-    found = []
+    range_predicates = []
     for key in keys:
         low, high = bounds.get(key.source, (None, None))
         if low is None or high is None or max(len(str(low)), len(str(high))) > _MAX_LENGTH:
             continue
         text = f"{key.target} BETWEEN {literal(low, key.kind)} AND {literal(high, key.kind)}"
-        found.append(f"({text} OR {key.target} IS NULL)" if key.null_safe else text)
-    return found
+        range_predicates.append(f"({text} OR {key.target} IS NULL)" if key.null_safe else text)
+    return range_predicates

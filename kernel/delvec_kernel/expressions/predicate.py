@@ -39,7 +39,7 @@ from delvec_kernel.expressions.spark_dialect import SPARK, is_deterministic_func
 from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import StructField, StructType
 
-__all__ = ["MAX_DEPTH", "MAX_LENGTH", "MAX_NESTING", "Predicate", "Resolve", "parse", "with_room"]
+__all__ = ["MAX_DEPTH", "MAX_LENGTH", "MAX_NESTING", "Predicate", "Resolve", "parse", "with_deep_stack"]
 
 _Result = TypeVar("_Result")
 
@@ -128,7 +128,7 @@ def parse(
     check_size(text, tokens)
     check_nesting(text, tokens)
     find = resolve or (lambda parts: _path(text, parts, schema))
-    return with_room(lambda: _parse(text, tokens, schema, find, boolean=boolean))
+    return with_deep_stack(lambda: _parse(text, tokens, schema, find, boolean=boolean))
 
 
 def _parse(
@@ -221,7 +221,7 @@ def _resolve(
     text: str, root: exp.Expr, resolve: Resolve, positions: dict[int, tuple[int, str, str]]
 ) -> set[str]:
     """Replace columns below ``root`` by their spelling in the schema, recording their positions in the text."""
-    found: set[str] = set()
+    column_names: set[str] = set()
     for node in list(root.find_all(exp.Column)):
         outer: exp.Expr = node
         parts = list(node.parts)
@@ -239,7 +239,7 @@ def _resolve(
             if start is None or end is None:
                 raise
             raise located(error, text, start, end + 1) from None
-        found.add(path[0])
+        column_names.add(path[0])
         if start is not None and end is not None:
             fields = "".join("." + backticked(each) for each in path[1:])
             positions[start] = (end, path[0], fields)
@@ -250,7 +250,7 @@ def _resolve(
         for each in path[1:]:
             column = exp.Dot(this=column, expression=exp.to_identifier(each, quoted=True))
         replace_node(outer, column)
-    return found
+    return column_names
 
 
 def _path(text: str, parts: Sequence[str], schema: StructType) -> list[str]:
@@ -268,18 +268,18 @@ def _path(text: str, parts: Sequence[str], schema: StructType) -> list[str]:
 def _unknown(
     text: str, parts: Sequence[str], path: Sequence[str], fields: Sequence[StructField]
 ) -> UnknownColumn:
-    wanted = parts[len(path)]
+    unknown_name = parts[len(path)]
     names = [each.name for each in fields]
-    near = near_names(wanted, names)
+    near = near_names(unknown_name, names)
     dotted = ".".join(parts)
     if path and not fields:
         owner = ".".join(path)
-        what = f"reads {dotted!r}, but {owner!r} is not a struct and has no field {wanted!r}"
+        what = f"reads {dotted!r}, but {owner!r} is not a struct and has no field {unknown_name!r}"
     elif path:
-        what = f"reads {dotted!r}, but the struct {'.'.join(path)!r} has no field {wanted!r}"
+        what = f"reads {dotted!r}, but the struct {'.'.join(path)!r} has no field {unknown_name!r}"
     else:
-        what = f"uses the column {wanted!r}, which the table does not have"
-    hint = names_hint(near, names, text=wanted if len(parts) == 1 else None)
+        what = f"uses the column {unknown_name!r}, which the table does not have"
+    hint = names_hint(near, names, text=unknown_name if len(parts) == 1 else None)
     return UnknownColumn(f"The predicate {short(text)} {what}{hint}", column=dotted, suggestions=near)
 
 
@@ -336,7 +336,7 @@ def _balanced(root: exp.Expr) -> exp.Expr:
     return root
 
 
-def with_room(work: Callable[[], _Result]) -> _Result:
+def with_deep_stack(work: Callable[[], _Result]) -> _Result:
     """Run ``work``, on a new thread if the current stack has too little room left."""
     try:
         return work()

@@ -235,14 +235,14 @@ def allowed_expression(text: str, columns: Collection[str], owner: str, **detail
         ) from None
 
 
-def check_functions(text: str, named: Collection[str]) -> None:
+def check_functions(text: str, function_names: Collection[str]) -> None:
     """Reject queries in a user's expression, and functions that are neither built into Spark nor in ``named``.
 
     Raises:
         ValueError: names the part, and what to do.
     """
     try:
-        _Writer(_words(text), None, STATEMENTS | {name.lower() for name in named}).written()
+        _Writer(_words(text), None, STATEMENTS | {name.lower() for name in function_names}).written()
     except _NotAllowedError as error:
         raise ValueError(f"the expression {_short(text)} is not evaluated: {error}. {NAMED}.") from None
 
@@ -269,7 +269,7 @@ def _words(text: str) -> list[tuple[str, str]]:
     Raises:
         _NotAllowedError: a part is not a token, or there are too many.
     """
-    found: list[tuple[str, str]] = []
+    tokens: list[tuple[str, str]] = []
     at = 0
     while at < len(text):
         match = _LEXER.match(text, at)
@@ -280,10 +280,10 @@ def _words(text: str) -> list[tuple[str, str]]:
         at = match.end()
         kind = str(match.lastgroup)
         if kind not in ("space", "comment"):
-            found.append((kind, match[0]))
-        if len(found) > _MAX_WORDS:
+            tokens.append((kind, match[0]))
+        if len(tokens) > _MAX_WORDS:
             raise _NotAllowedError(f"it has more than {_MAX_WORDS:,} words", "")
-    return found
+    return tokens
 
 
 def _name(kind: str, text: str) -> str:

@@ -107,15 +107,15 @@ def supported(protocol: Protocol) -> frozenset[str]:
     return reader_features(protocol) | writer_features(protocol)
 
 
-def upgraded(protocol: Protocol, wanted: Iterable[str]) -> Protocol:
+def upgraded(protocol: Protocol, feature_names: Iterable[str]) -> Protocol:
     """Return the protocol with more features and their dependencies, or the same object if it has all of them.
 
     Args:
         protocol: of a writable table, so that all its features are known.
-        wanted: names from FEATURES.
+        feature_names: names from FEATURES.
     """
     before = supported(protocol)
-    missing = _with_dependencies(wanted) - before
+    missing = _with_dependencies(feature_names) - before
     return _minimal(protocol, before | missing) if missing else protocol
 
 
@@ -155,31 +155,31 @@ def with_versions(protocol: Protocol, reader: int, writer: int) -> Protocol:
 
 
 def _with_dependencies(names: Iterable[str]) -> frozenset[str]:
-    waiting, found = list(names), set[str]()
+    waiting, feature_names = list(names), set[str]()
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found.add(name)
+        if name not in feature_names:
+            feature_names.add(name)
             waiting += FEATURES[name].needs
-    return frozenset(found)
+    return frozenset(feature_names)
 
 
-def _minimal(protocol: Protocol, wanted: frozenset[str]) -> Protocol:
+def _minimal(protocol: Protocol, feature_names: frozenset[str]) -> Protocol:
     """Return the minimal protocol with these features, keeping the order of those already listed."""
-    features = [FEATURES[name] for name in FEATURES if name in wanted]
-    unknown = sorted(wanted - set(FEATURES))
+    features = [FEATURES[name] for name in FEATURES if name in feature_names]
+    unknown = sorted(feature_names - set(FEATURES))
     reader = max([1, *(feature.reader for feature in features)])
     writer = max([1, *(feature.writer for feature in features)])
     if unknown:
         reader, writer = max(reader, protocol.min_reader_version), _LISTED_WRITER
     old = Protocol(reader, writer)
-    if writer < _LISTED_WRITER and supported(old) == wanted:
+    if writer < _LISTED_WRITER and supported(old) == feature_names:
         return old
     # Listed features keep their order, and new ones follow.
-    listed = [name for name in (protocol.writer_features or ()) if name in wanted]
+    listed = [name for name in (protocol.writer_features or ()) if name in feature_names]
     written = [*listed, *(feature.name for feature in features if feature.name not in listed)]
     if reader < _LISTED_READER:
         return Protocol(reader, _LISTED_WRITER, None, tuple(written))
-    read = [name for name in (protocol.reader_features or ()) if name in wanted]
+    read = [name for name in (protocol.reader_features or ()) if name in feature_names]
     read += [feature.name for feature in features if feature.binds_readers and feature.name not in read]
     return Protocol(reader, _LISTED_WRITER, tuple(read), tuple(written))

@@ -108,31 +108,31 @@ def segment_bounds(
     Raises:
         SegmentsLost: the store has lost a segment's statistics.
     """
-    found = {column.key: _stored_parts(segments, column.part) for column in columns}
+    batches_by_column = {column.key: _stored_parts(segments, column.part) for column in columns}
     for start in range(0, len(segments), _AT_ONCE):
         group = [
             (segment, missing)
             for segment in segments[start : start + _AT_ONCE]
-            if (missing := [column for column in columns if segment.id not in found[column.key]])
+            if (missing := [column for column in columns if segment.id not in batches_by_column[column.key]])
         ]
         for segment, column, batch in _parsed(group):
-            found[column.key][segment.id] = batch
+            batches_by_column[column.key][segment.id] = batch
     if len(segments) > _AT_ONCE:
         # The memory for parsing JSON is not needed again soon.
         pa.default_memory_pool().release_unused()
-    return {key: [batches[segment.id] for segment in segments] for key, batches in found.items()}
+    return {key: [batches[segment.id] for segment in segments] for key, batches in batches_by_column.items()}
 
 
 def _stored_parts(segments: Sequence[Segment], part: str) -> dict[str, pa.RecordBatch]:
     """Return the part of each segment that has it in memory or in the store, by segment id."""
-    found: dict[str, pa.RecordBatch] = {}
+    parts_by_segment: dict[str, pa.RecordBatch] = {}
     stores: dict[int, tuple[SegmentSource, list[str]]] = {}
     blobs: dict[str, bytes] = {}
     for segment in segments:
         batch = segment.decoded(part)
         blob = segment.blob(part)
         if batch is not None:
-            found[segment.id] = batch
+            parts_by_segment[segment.id] = batch
         elif blob is not None:
             blobs[segment.id] = blob
         elif segment.source is not None:
@@ -143,8 +143,8 @@ def _stored_parts(segments: Sequence[Segment], part: str) -> dict[str, pa.Record
         if segment.id in blobs:
             batch, nbytes = decoded(part, blobs[segment.id])
             segment.keep_decoded(part, batch, nbytes)
-            found[segment.id] = batch
-    return found
+            parts_by_segment[segment.id] = batch
+    return parts_by_segment
 
 
 def _parsed(
@@ -171,13 +171,13 @@ def _read(
     bounds = parsed_bounds(
         texts.column("stats"), num_records, {column.names: column.data_type for column in columns}
     )
-    found = []
+    bound_batches = []
     for column in columns:
         # Keep the decoded copy: the arrays from the JSON reader hold on to larger buffers.
         batch, nbytes = decoded(column.part, keep_bounds(segment, column, bounds[column.names]))
         segment.keep_decoded(column.part, batch, nbytes)
-        found.append((segment, column, batch))
-    return found
+        bound_batches.append((segment, column, batch))
+    return bound_batches
 
 
 def keep_typed(segment: Segment, batch: pa.RecordBatch) -> None:
@@ -286,47 +286,47 @@ def summary_bounds(segments: Sequence[Segment], columns: Sequence[KnownColumn]) 
     Raises:
         SegmentsLost: the store has lost a segment's partition values.
     """
-    found = {}
+    column_bounds = {}
     for column in columns:
         summaries = _summaries(segments, column)
-        known = [summaries.get(segment.id) for segment in segments]
+        segment_summaries = [summaries.get(segment.id) for segment in segments]
         kind = bound_type(column.data_type)
-        found[column.path] = Bounds(
-            None if kind is None else pa.array([each and each.low for each in known], kind),
-            None if kind is None else pa.array([each and each.high for each in known], kind),
-            np.array([each is None or each.nullable for each in known], np.bool_),
-            np.array([each is not None and each.only_null for each in known], np.bool_),
+        column_bounds[column.path] = Bounds(
+            None if kind is None else pa.array([each and each.low for each in segment_summaries], kind),
+            None if kind is None else pa.array([each and each.high for each in segment_summaries], kind),
+            np.array([each is None or each.nullable for each in segment_summaries], np.bool_),
+            np.array([each is not None and each.only_null for each in segment_summaries], np.bool_),
         )
-    return found
+    return column_bounds
 
 
 def _summaries(segments: Sequence[Segment], column: KnownColumn) -> dict[str, Summary]:
-    found: dict[str, Summary] = {}
+    summaries: dict[str, Summary] = {}
     missing: list[Segment] = []
     for segment in segments:
         summary = segment.summary(column.key)
         if summary is None:
             missing.append(segment)
         else:
-            found[segment.id] = summary
+            summaries[segment.id] = summary
     stores = {id(each.source): each.source for each in missing if each.source is not None}
     for source in stores.values():
         ids = [segment.id for segment in missing if segment.source is source]
         stored = source.summaries(ids, column.key)
         for segment in missing:
             if segment.id in stored:
-                found[segment.id] = stored[segment.id]
+                summaries[segment.id] = stored[segment.id]
                 segment.keep_summary(column.key, stored[segment.id], new=False)
     if column.is_partition:
-        left = [segment for segment in missing if segment.id not in found]
+        left = [segment for segment in missing if segment.id not in summaries]
         for segment, values in zip(left, load_parts(left, PARTITIONS), strict=True):
             try:
                 bounds = partition_bounds(values.distinct, column.names[0], column.data_type)
             except CorruptLog:
                 continue  # A dead file may have the invalid value; if a live one does, reading its partition value raises.
-            found[segment.id] = summarized(bounds)
-            segment.keep_summary(column.key, found[segment.id], new=True)
-    return found
+            summaries[segment.id] = summarized(bounds)
+            segment.keep_summary(column.key, summaries[segment.id], new=True)
+    return summaries
 
 
 def summarized(bounds: Bounds) -> Summary:

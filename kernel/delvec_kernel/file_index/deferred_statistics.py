@@ -136,31 +136,31 @@ class DeferredStatistics:
             lacking = [self._segments[id_] for id_ in ids if self._lacks_text(self._segments[id_])]
             if lacking:
                 self._read_texts(lacking)
-        found, elsewhere = {}, []
+        blobs_by_id, elsewhere = {}, []
         for id_ in ids:
             blob = self._segments[id_].blob(name)
             if blob is None:
                 elsewhere.append(id_)  # another thread completed, saved and evicted it after this call began
             else:
-                found[id_] = blob
+                blobs_by_id[id_] = blob
         for id_ in elsewhere:
             source = self._segments[id_].source
             if source is None or source is self:
                 raise SegmentsLost(id_)
-            found.update(source.blobs([id_], name))
-        return found
+            blobs_by_id.update(source.blobs([id_], name))
+        return blobs_by_id
 
     def optional_blobs(self, ids: Sequence[str], name: str) -> Mapping[str, bytes]:
         """Return the bounds of a column for the segments that have it as a typed column."""
         self._read_column(lambda column: column.part == name)
-        found: dict[str, bytes] = {}
+        blobs_by_id: dict[str, bytes] = {}
         for id_ in ids:
             blob, source = self._segments[id_].blob(name), self._segments[id_].source
             if blob is not None:
-                found[id_] = blob
+                blobs_by_id[id_] = blob
             elif source is not None and source is not self:  # saved and forgotten since it was asked for
-                found.update(source.optional_blobs([id_], name))
-        return found
+                blobs_by_id.update(source.optional_blobs([id_], name))
+        return blobs_by_id
 
     def summaries(self, ids: Sequence[str], column: str) -> Mapping[str, Summary]:
         """Return the summaries of a column for the segments that have it as a typed column."""
@@ -243,14 +243,14 @@ class DeferredStatistics:
 
     def _read_texts(self, segments: Sequence[Segment]) -> None:
         """Read the JSON text of these segments, and of others in the same row groups."""
-        wanted = np.zeros(self._num_rows + 1, np.bool_)
+        is_in_groups = np.zeros(self._num_rows + 1, np.bool_)
         for segment in segments:
             for start, end in self._group_ranges(self._rows[segment.id]):
-                wanted[start:end] = True
+                is_in_groups[start:end] = True
         others = [
             segment
             for id_, segment in self._segments.items()
-            if self._lacks_text(segment) and wanted[self._rows[id_]].all()
+            if self._lacks_text(segment) and is_in_groups[self._rows[id_]].all()
         ]
         for segment, adds in self._statistics_of(others, ["stats", STATS_PARSED]):
             self._store_text(segment, adds)
@@ -299,7 +299,7 @@ class DeferredStatistics:
             SegmentsLost: the checkpoint can no longer be read.
         """
         waiting = sorted(segments, key=lambda segment: int(self._rows[segment.id][0]))
-        pieces = {segment.id: _Pieces() for segment in segments}
+        pieces = {segment.id: _SegmentRows() for segment in segments}
         try:
             for start, adds in _joined(self._read(waiting, fields)):
                 done = self._dealt(waiting, pieces, start, adds)
@@ -315,12 +315,12 @@ class DeferredStatistics:
     def _dealt(
         self,
         waiting: Sequence[Segment],
-        pieces: Mapping[str, "_Pieces"],
+        pieces: Mapping[str, "_SegmentRows"],
         start: int,
         adds: pa.StructArray,
     ) -> list[Segment]:
         """Add to ``pieces`` what segments have of these rows, and return those that have all of theirs."""
-        done = []
+        complete_segments = []
         loose = sum(each.loose_bytes for each in pieces.values())
         for segment in waiting:
             rows = self._rows[segment.id]
@@ -332,8 +332,8 @@ class DeferredStatistics:
                 is_last = high == len(rows)
                 loose += pieces[segment.id].append(piece, compress=not is_last and loose > _LOOSE_BYTES)
             if high == len(rows):
-                done.append(segment)
-        return done
+                complete_segments.append(segment)
+        return complete_segments
 
     def _read(
         self, segments: Sequence[Segment], fields: Sequence[str]
@@ -354,7 +354,7 @@ class DeferredStatistics:
                     yield first + start, adds
 
 
-class _Pieces:
+class _SegmentRows:
     """The rows of a segment that have been read, in their order.
 
     Attributes:

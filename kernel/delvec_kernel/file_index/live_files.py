@@ -169,12 +169,12 @@ class LiveFiles:
             or not all(_is_valid_text(each.add) for each in changes.values())
         ):
             return self._of(self._fold().apply(changes))
-        known = self._find(set(changes))
+        adds_by_path = self._find(set(changes))
         states: dict[str, AddFile | None] = dict(recent)
-        gone: list[AddFile] = []
+        removed_files: list[AddFile] = []
         added: list[AddFile] = []
         for key, change in changes.items():
-            old, add = known.get(key), change.add
+            old, add = adds_by_path.get(key), change.add
             if add is None and (old is None or _vector_id(old) not in change.removed):
                 continue
             if add is not None:
@@ -182,9 +182,9 @@ class LiveFiles:
                 add = add if add.data_change else replace(add, data_change=True)
                 added.append(add)
             if old is not None:
-                gone.append(old)
+                removed_files.append(old)
             states[key] = add
-        counts = self.counts.minus(FileCounts.of_adds(gone)).plus(FileCounts.of_adds(added))
+        counts = self.counts.minus(FileCounts.of_adds(removed_files)).plus(FileCounts.of_adds(added))
         return self._of(packed, states, counts)
 
     def _fold(self) -> PackedFiles:

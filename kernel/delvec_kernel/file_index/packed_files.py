@@ -42,7 +42,7 @@ class FileChange:
     @classmethod
     def to(cls, add: AddFile | None) -> "FileChange":
         """Return the change that makes a file ``add``, or not live, whatever its state before."""
-        return cls(add, _Everything())
+        return cls(add, _AllVectorIds())
 
     def follow(self, add: AddFile | None, removed: Descriptor | None, *, is_removed: bool) -> None:
         """Apply the next version's actions; its add wins over its remove, in any order in the commit file."""
@@ -55,10 +55,10 @@ class FileChange:
             elif _id(self.add.deletion_vector) == dv_id:
                 # The file is now removed, whatever its state before the add.
                 self.add = None
-                self.removed = _Everything()
+                self.removed = _AllVectorIds()
 
 
-class _Everything(set[str | None]):
+class _AllVectorIds(set[str | None]):
     """The set of all deletion vector ids."""
 
     def __contains__(self, item: object) -> bool:
@@ -107,13 +107,13 @@ class PathIndex:
         """Return the rows with one of the hashes, by segment id, for the segments in ``among``; in no particular order."""
         first = np.searchsorted(self._hashes, hashes, "left")
         last = np.searchsorted(self._hashes, hashes, "right")
-        found: dict[str, list[int]] = {}
+        rows_by_segment: dict[str, list[int]] = {}
         for index in np.flatnonzero(last > first):
             for place in range(first[index], last[index]):
                 id_ = self._ids[self._places[place]]
                 if id_ in among:
-                    found.setdefault(id_, []).append(int(self._rows[place]))
-        return {id_: np.array(rows, np.uint16) for id_, rows in found.items()}
+                    rows_by_segment.setdefault(id_, []).append(int(self._rows[place]))
+        return {id_: np.array(rows, np.uint16) for id_, rows in rows_by_segment.items()}
 
     @classmethod
     def following(cls, before: "PathIndex | None", segments: Collection[Segment]) -> "PathIndex | None":
@@ -354,15 +354,15 @@ class PackedFiles:
     def find(self, keys: Collection[str]) -> dict[str, AddFile]:
         """Return the live files with these canonical paths, by path."""
         # A commit looks its files up twice, and they are often those that the previous commit changed.
-        found = {
+        adds_by_path = {
             key: add for key in keys if (add := self._lookups.get(key, _NOT_LOOKED_UP)) is not _NOT_LOOKED_UP
         }
-        rest = keys if not found else [key for key in keys if key not in found]
+        rest = keys if not adds_by_path else [key for key in keys if key not in adds_by_path]
         if rest:
             looked_up = dict.fromkeys(rest) | self._look_up(frozenset(rest))
             self._remember(looked_up)
-            found |= looked_up
-        return {key: add for key, add in found.items() if isinstance(add, AddFile)}
+            adds_by_path |= looked_up
+        return {key: add for key, add in adds_by_path.items() if isinstance(add, AddFile)}
 
     def follow(self, changes: Mapping[str, AddFile | None]) -> "PackedFiles":
         """Return the live files after ``changes``, which map canonical paths to their new state."""
@@ -381,13 +381,13 @@ class PackedFiles:
 
     def _look_up(self, keys: Collection[str]) -> dict[str, AddFile]:
         places = self._find_rows(_hashes(keys))
-        found = {}
+        adds_by_path = {}
         for batch in rows_of([(self.members[place].segment, rows) for place, rows in places]):
             for row in batch.to_pylist():
                 key = canonical_log_path(row["path"], self.location)
                 if key in keys:
-                    found[key] = add_from_row(row)
-        return found
+                    adds_by_path[key] = add_from_row(row)
+        return adds_by_path
 
     def duplicate(self) -> str | None:
         """Return the key of a file that occurs twice, or None; duplicates make a checkpoint invalid."""
@@ -406,13 +406,13 @@ class PackedFiles:
 
     def apply(self, changes: Mapping[str, FileChange]) -> "PackedFiles":
         """Return the live files after ``changes``, keyed by canonical path; costs O(changes)."""
-        gone = self._dying_rows(changes)
+        removed_rows = self._dying_rows(changes)
         counts = self.counts
-        leaving = [(self.members[place].segment, rows) for place, rows in gone.items()]
+        leaving = [(self.members[place].segment, rows) for place, rows in removed_rows.items()]
         for batch in rows_of(leaving, COUNTED):
             counts = counts.minus(FileCounts.of(batch))
         members = list(self.members)
-        for place, rows in gone.items():
+        for place, rows in removed_rows.items():
             dead = np.union1d(members[place].dead, rows).astype(_NONE.dtype)
             members[place] = LiveSegment(members[place].segment, dead)
         new: list[pa.RecordBatch] = []
@@ -425,9 +425,9 @@ class PackedFiles:
 
     def _dying_rows(self, changes: Mapping[str, FileChange]) -> dict[int, Rows]:
         """Return the rows that ``changes`` remove or replace, by position of the member."""
-        found = self._find_paths(_hashes(changes))
-        gone: dict[int, Rows] = {}
-        for place, rows, keys in found:
+        matching_rows = self._find_paths(_hashes(changes))
+        removed_rows: dict[int, Rows] = {}
+        for place, rows, keys in matching_rows:
             segment = self.members[place].segment
             (vectors,) = rows_of([(segment, rows)], ["deletion_vector"])
             ids = map(_row_id, vectors.column(0).to_pylist())
@@ -437,8 +437,8 @@ class PackedFiles:
                 if change is not None and (change.add is not None or dv_id in change.removed):
                     dying.append(row)
             if dying:
-                gone[place] = np.array(dying, np.uint16)
-        return gone
+                removed_rows[place] = np.array(dying, np.uint16)
+        return removed_rows
 
     def _packed(self, members: Sequence[LiveSegment], new: Sequence[pa.RecordBatch]) -> Iterator[LiveSegment]:
         """Merge new files into the members: few segments, and few rows copied.
@@ -450,15 +450,19 @@ class PackedFiles:
         hollow = [
             member for member in members if len(member.dead) * _REWRITE_FRACTION > member.segment.num_rows
         ]
-        kept = [
+        dense_members = [
             member for member in members if len(member.dead) * _REWRITE_FRACTION <= member.segment.num_rows
         ]
         moving = [member for member in hollow if member.num_rows]
         count = sum(member.num_rows for member in moving) + sum(batch.num_rows for batch in new)
         # Do not load deferred statistics only to merge; such members join in a later version.
-        known = (member for member in kept if not member.segment.lacks_statistics)
+        mergeable_members = (member for member in dense_members if not member.segment.lacks_statistics)
         small = sorted(
-            (m for m in known if m.num_rows * _REWRITE_FRACTION <= SEGMENT_ROWS * (_REWRITE_FRACTION - 1)),
+            (
+                m
+                for m in mergeable_members
+                if m.num_rows * _REWRITE_FRACTION <= SEGMENT_ROWS * (_REWRITE_FRACTION - 1)
+            ),
             key=_size,
         )
         for member in small:
@@ -467,7 +471,7 @@ class PackedFiles:
             moving.append(member)
             count += member.num_rows
         moved = set(map(id, moving))
-        yield from (member for member in kept if id(member) not in moved)
+        yield from (member for member in dense_members if id(member) not in moved)
         old = rows_of([member.chosen for member in moving], keep=False)
         yield from map(LiveSegment, _segments(chain(old, new), self.location, self.engine))
 
@@ -484,14 +488,18 @@ class PackedFiles:
         if not len(hashes) or not self.members:
             return []
         index, places, others = self._search()
-        found = (
+        matching_rows = (
             [] if index is None else [(places[id_], rows) for id_, rows in index.find(hashes, places).items()]
         )
         are_few = len(others) <= _FEW_OTHERS
         indexes = load_parts([self.members[place].segment for place in others], KEYS, keep=are_few)
-        found += [(place, keys.find(hashes)) for place, keys in zip(others, indexes, strict=True)]
+        matching_rows += [(place, keys.find(hashes)) for place, keys in zip(others, indexes, strict=True)]
         # Nearly always empty, and setdiff1d costs more than the search.
-        alive = [(place, np.setdiff1d(rows, self.members[place].dead)) for place, rows in found if len(rows)]
+        alive = [
+            (place, np.setdiff1d(rows, self.members[place].dead))
+            for place, rows in matching_rows
+            if len(rows)
+        ]
         return [(place, rows) for place, rows in alive if len(rows)]
 
     def _search(self) -> _Search:
@@ -500,15 +508,15 @@ class PackedFiles:
         The first searches do without a new index: of ten million files making one takes a second, and searching their
         segments one by one some hundredths. A plan that finds a few new commits searches twice.
         """
-        found: _Search | None = self.__dict__.get("_searched")
-        if found is not None:
-            return found
+        search: _Search | None = self.__dict__.get("_searched")
+        if search is not None:
+            return search
         if self._searches < _UNINDEXED:
             self.__dict__["_searches"] = self._searches + 1
             return self._places(self._index)
         index = PathIndex.following(self._index, [member.segment for member in self.members])
-        found = self.__dict__["_searched"] = self._places(index)
-        return found
+        search = self.__dict__["_searched"] = self._places(index)
+        return search
 
     def _places(self, index: PathIndex | None) -> _Search:
         places, others = {}, []

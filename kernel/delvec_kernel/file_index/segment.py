@@ -312,17 +312,17 @@ def load_parts(segments: Iterable[Segment], part: str, *, keep: bool = True) -> 
     Raises:
         SegmentsLost: the store has lost a part.
     """
-    wanted = list(segments)
-    found = {segment.id: segment.decoded(part) for segment in wanted}
-    missing = [segment for segment in wanted if found[segment.id] is None]
+    requested_segments = list(segments)
+    parts_by_segment = {segment.id: segment.decoded(part) for segment in requested_segments}
+    missing = [segment for segment in requested_segments if parts_by_segment[segment.id] is None]
     fetched = _fetched(missing, part, keep=part in _KEPT_IN_MEMORY)
-    for segment in wanted:
-        if found[segment.id] is None:
+    for segment in requested_segments:
+        if parts_by_segment[segment.id] is None:
             value, nbytes = decoded(part, fetched[segment.id])
-            found[segment.id] = value
+            parts_by_segment[segment.id] = value
             if keep:
                 segment.keep_decoded(part, value, nbytes)
-    return [found[segment.id] for segment in wanted]
+    return [parts_by_segment[segment.id] for segment in requested_segments]
 
 
 def _fetched(segments: Sequence[Segment], part: str, *, keep: bool) -> dict[str, bytes]:
@@ -337,13 +337,13 @@ def _fetched(segments: Sequence[Segment], part: str, *, keep: bool) -> dict[str,
         else:
             raise SegmentsLost
     for source, needed in elsewhere.values():
-        found = source.blobs(list(needed), part)
+        source_blobs = source.blobs(list(needed), part)
         for id_, segment in needed.items():
-            if id_ not in found:
+            if id_ not in source_blobs:
                 raise SegmentsLost
             if keep:
-                segment.keep_blob(part, found[id_], new=False)
-            blobs[id_] = found[id_]
+                segment.keep_blob(part, source_blobs[id_], new=False)
+            blobs[id_] = source_blobs[id_]
     return blobs
 
 
@@ -390,13 +390,15 @@ def _load_rows(chosen: Sequence[Chosen], part: str, *, keep: bool) -> list[tuple
     ]
     # Row changes that follow one another often concern files of the same segments.
     blobs = _fetched([segment for _, segment, _ in few], part, keep=keep or part in _KEPT_IN_MEMORY)
-    found: dict[int, tuple[Any, Rows | None]] = {
+    parts_by_position: dict[int, tuple[Any, Rows | None]] = {
         place: (decoded_rows(blobs[segment.id], rows), None) for place, segment, rows in few
     }
-    others = [place for place in range(len(chosen)) if place not in found]
+    others = [place for place in range(len(chosen)) if place not in parts_by_position]
     whole = load_parts([chosen[place][0] for place in others], part, keep=keep)
-    found |= {place: (value, chosen[place][1]) for place, value in zip(others, whole, strict=True)}
-    return [found[place] for place in range(len(chosen))]
+    parts_by_position |= {
+        place: (value, chosen[place][1]) for place, value in zip(others, whole, strict=True)
+    }
+    return [parts_by_position[place] for place in range(len(chosen))]
 
 
 def _column(part: Any, rows: Rows | None, name: str, count: int) -> pa.Array:

@@ -22,7 +22,7 @@ _FULL_SHARE: Final = 0.5
 
 
 def overlapping_files(
-    table: FileTable, columns: Sequence[ColumnPath], found: Sequence[Depths]
+    table: FileTable, columns: Sequence[ColumnPath], column_depths: Sequence[Depths]
 ) -> Finding | None:
     """Return the effect of OPTIMIZE on a clustered table if a lookup then opens at least ten files fewer.
 
@@ -32,12 +32,12 @@ def overlapping_files(
     Args:
         table: the live files.
         columns: the clustering columns.
-        found: the depths of the files in each column.
+        column_depths: the depths of the files in each column.
     """
-    known = [each for each in found if each.average is not None]
-    if not known or table.keys:
+    known_depths = [each for each in column_depths if each.average is not None]
+    if not known_depths or table.keys:
         return None
-    now = float(np.mean([each.average for each in known]))
+    now = float(np.mean([each.average for each in known_depths]))
     if now < WORTHWHILE_FILES:
         return None
     rules = ZCubeRules(columns, is_clustering=True)
@@ -45,7 +45,7 @@ def overlapping_files(
         bins = choose(table.files, table.keys, each)
         saved = now - _estimated_files_opened(table, bins, len(columns))
         if bins and saved >= max(WORTHWHILE_FILES, _FULL_SHARE * now if each.full else 0):
-            return _finding(table, each, bins, known, now, saved)
+            return _finding(table, each, bins, known_depths, now, saved)
     return None
 
 

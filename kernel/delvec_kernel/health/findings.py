@@ -159,18 +159,18 @@ class FileTable:
 def small_files(table: FileTable) -> Finding | None:
     """Return the effect of OPTIMIZE if it saves at least ten files."""
     rules = CompactionRules(table.target_size)
-    found = table.packed(rules)
-    after, chosen = new_files(found, rules), found.files
+    packing = table.packed(rules)
+    after, chosen = new_files(packing, rules), packing.files
     left = int(after.sum())
     saved = len(chosen) - left
     if saved < WORTHWHILE_FILES:
         return None
     points = np.zeros(len(table))
     points[chosen] = np.repeat(
-        SMALL_FILES_POINTS * (found.counts - after) / found.counts / len(table), found.counts
+        SMALL_FILES_POINTS * (packing.counts - after) / packing.counts / len(table), packing.counts
     )
     small = int(is_small(table.sizes[chosen] - table.dead[chosen], rules).sum())
-    cost, gain = _sizes(found)
+    cost, gain = _sizes(packing)
     return Finding(
         "small-files",
         "OPTIMIZE",
@@ -190,24 +190,24 @@ def small_files(table: FileTable) -> Finding | None:
 def deleted_rows(table: FileTable) -> Finding | None:
     """Return the effect of PURGE on files with more than 5 % deleted rows."""
     rules = CompactionRules(table.target_size, purge=True, min_deleted_ratio=MAX_DELETED_RATIO)
-    found = table.packed(rules)
-    chosen = found.files
-    known = chosen[~np.isnan(table.ratios[chosen])]
-    if not len(known):
+    packing = table.packed(rules)
+    chosen = packing.files
+    files_with_ratio = chosen[~np.isnan(table.ratios[chosen])]
+    if not len(files_with_ratio):
         return None
     points = np.zeros(len(table))
-    points[known] = 100.0 * table.dead[known] / max(1, int(table.sizes.sum()))
-    rows = pc.struct_field(table.files["deletion_vector"], "cardinality").take(pa.array(known))
-    cost, gain = _sizes(found)
+    points[files_with_ratio] = 100.0 * table.dead[files_with_ratio] / max(1, int(table.sizes.sum()))
+    rows = pc.struct_field(table.files["deletion_vector"], "cardinality").take(pa.array(files_with_ratio))
+    cost, gain = _sizes(packing)
     return Finding(
         "deleted-rows",
         "PURGE",
         float(points.sum()),
-        f"In {len(known)} files, more than {MAX_DELETED_RATIO * 100:.0f} % of the rows are deleted.",
+        f"In {len(files_with_ratio)} files, more than {MAX_DELETED_RATIO * 100:.0f} % of the rows are deleted.",
         f"Rewriting {size_text(cost)} saves each full scan {pc.sum(rows).as_py():,} rows (about "
         f"{size_text(gain)}).",
         gain_bytes=gain,
-        gain_files=len(chosen) - int(new_files(found, rules).sum()),
+        gain_files=len(chosen) - int(new_files(packing, rules).sum()),
         cost_bytes=cost,
         num_files=len(chosen),
         files=table.trace(points, chosen),
@@ -227,41 +227,43 @@ def vector_files(table: FileTable, target_size: int) -> Finding | None:
     """
     if not table.snapshot.dv_enabled:
         return None
-    found, worthwhile = repack(table.files, target_size), DvCompactionConfig()
-    saved, freed = found.files_saved, found.gain_bytes
+    repacking, worthwhile = repack(table.files, target_size), DvCompactionConfig()
+    saved, freed = repacking.files_saved, repacking.gain_bytes
     if saved < worthwhile.min_files_saved and freed < worthwhile.min_gain_bytes:
         return None
     points = VECTOR_FILES_POINTS * max(0, saved) / len(table)
     per_file = np.zeros(len(table))
-    per_file[found.files] = points / len(found.files)
+    per_file[repacking.files] = points / len(repacking.files)
     return Finding(
         "deletion-vector-files",
         "DV COMPACTION",
         points,
-        f"{len(found.files)} deletion vectors are spread over {found.num_vector_files} files; "
-        f"{size_text(found.size)} of these are in use, about {size_text(freed)} are not.",
-        f"A scan would open {found.new_vector_files} of these files instead of {found.num_vector_files}. "
-        f"Compaction rewrites {size_text(found.size)} and no data files; VACUUM then frees about "
+        f"{len(repacking.files)} deletion vectors are spread over {repacking.num_vector_files} files; "
+        f"{size_text(repacking.size)} of these are in use, about {size_text(freed)} are not.",
+        f"A scan would open {repacking.new_vector_files} of these files instead of {repacking.num_vector_files}. "
+        f"Compaction rewrites {size_text(repacking.size)} and no data files; VACUUM then frees about "
         f"{size_text(freed)}.",
         gain_bytes=freed,
         gain_files=max(0, saved),
-        cost_bytes=found.size,
-        num_files=found.num_vector_files,
-        files=_vector_files_named(table, found, points),
+        cost_bytes=repacking.size,
+        num_files=repacking.num_vector_files,
+        files=_vector_files_named(table, repacking, points),
         per_file=per_file,
     )
 
 
-def _vector_files_named(table: FileTable, found: RepackedVectors, points: float) -> tuple[FindingFile, ...]:
+def _vector_files_named(
+    table: FileTable, repacking: RepackedVectors, points: float
+) -> tuple[FindingFile, ...]:
     """Return the deletion vector files with the most unused bytes."""
-    dead = np.maximum(0, found.vector_file_sizes - found.needed_sizes)
+    dead = np.maximum(0, repacking.vector_file_sizes - repacking.needed_sizes)
     order = np.argsort(-dead, kind="stable")[: table.traced]
-    stored = table.files["deletion_vector"].take(pa.array(found.examples[order])).to_pylist()
+    stored = table.files["deletion_vector"].take(pa.array(repacking.examples[order])).to_pylist()
     return tuple(
         FindingFile(
             _path(vector),
-            int(found.vector_file_sizes[place]),
-            points / found.num_vector_files,
+            int(repacking.vector_file_sizes[place]),
+            points / repacking.num_vector_files,
             int(dead[place]),
         )
         for vector, place in zip(stored, order.tolist(), strict=True)

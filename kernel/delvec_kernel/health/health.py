@@ -150,19 +150,19 @@ def examine(
     names, dv_bytes = (0, 0) if stored is None else _deletion_vector_files(stored)
     rows, deleted = snapshot.num_records, snapshot.num_deleted_rows
     dead = int(table.dead.sum())
-    found = [
+    possible_findings = [
         findings.small_files(table),
         findings.deleted_rows(table),
         findings.vector_files(table, vector_file_size),
         overlapping_files(table, clustered, in_columns[: len(clustered)]),
         findings.checkpoint(snapshot, traced),
     ]
-    found.append(None if removed is None else findings.removed_files(removed))
+    possible_findings.append(None if removed is None else findings.removed_files(removed))
     if problems:
-        found = [findings.damaged_files(problems, traced), findings.checkpoint(snapshot, traced)]
-    known = tuple(one for one in found if one is not None)
+        possible_findings = [findings.damaged_files(problems, traced), findings.checkpoint(snapshot, traced)]
+    reported_findings = tuple(one for one in possible_findings if one is not None)
     return HealthReport(
-        score=round(max(0.0, 100.0 - sum(one.points for one in known)), 2),
+        score=round(max(0.0, 100.0 - sum(one.points for one in reported_findings)), 2),
         num_files=snapshot.num_files,
         size_in_bytes=size,
         num_physical_rows=rows,
@@ -178,9 +178,9 @@ def examine(
         commits_since_checkpoint=snapshot.commits_since_checkpoint,
         deleted_ratio_histogram=_by_ratio(table.ratios),
         file_size_histogram=_counted(_SIZE_BINS, np.searchsorted(_SIZE_EDGES, sizes, side="right")),
-        findings=known,
+        findings=reported_findings,
         removed=removed,
-        partitions=_partitions(table, known, partitions) if partitions and table.keys else (),
+        partitions=_partitions(table, reported_findings, partitions) if partitions and table.keys else (),
         overlaps=overlaps(snapshot, asked, in_columns, traced=traced),
     )
 

@@ -93,28 +93,28 @@ class Depths:
 
 
 def overlaps(
-    snapshot: Snapshot, columns: Sequence[ColumnPath], found: Sequence[Depths], *, traced: int = 0
+    snapshot: Snapshot, columns: Sequence[ColumnPath], column_depths: Sequence[Depths], *, traced: int = 0
 ) -> tuple[ColumnOverlap, ...]:
     """Summarize the overlap of a version's live files in these columns.
 
     Args:
         snapshot: the version.
         columns: paths by logical name.
-        found: the depths in each column.
+        column_depths: the depths in each column.
         traced: the number of files to name per column.
     """
     files = snapshot.live.columns(["path", "size"]) if traced and columns else None
     summed = []
-    for path, each in zip(columns, found, strict=True):
-        known = each.depth[each.bounded]
-        counts = np.bincount(np.searchsorted(_EDGES, known, side="left"), minlength=len(_BINS))
+    for path, each in zip(columns, column_depths, strict=True):
+        bounded_depths = each.depth[each.bounded]
+        counts = np.bincount(np.searchsorted(_EDGES, bounded_depths, side="left"), minlength=len(_BINS))
         summed.append(
             ColumnOverlap(
                 path_text(path),
                 each.average,
-                each.most if len(known) else None,
-                round(float(each.overlaps[each.bounded].mean()), 2) if len(known) else None,
-                len(known),
+                each.most if len(bounded_depths) else None,
+                round(float(each.overlaps[each.bounded].mean()), 2) if len(bounded_depths) else None,
+                len(bounded_depths),
                 int(each.unbounded.sum()),
                 {name: int(count) for name, count in zip(_BINS, counts, strict=True)},
                 () if files is None else _deepest(files, each, traced),
@@ -141,12 +141,14 @@ def depths(snapshot: Snapshot, columns: Sequence[ColumnPath]) -> list[Depths]:
         UnknownColumn: no such column.
         SegmentsLost: the store has lost statistics.
     """
-    known = known_columns(
+    resolved_columns = known_columns(
         [as_in_schema(snapshot.schema, path) for path in columns], snapshot.schema, snapshot.partition_columns
     )
     members = snapshot.live.members
     stated = [
-        column for column in known if not column.is_partition and bound_type(column.data_type) is not None
+        column
+        for column in resolved_columns
+        if not column.is_partition and bound_type(column.data_type) is not None
     ]
     batches = segment_bounds([member.segment for member in members], stated) if members else {}
     rows = [member.live for member in members]
@@ -160,7 +162,7 @@ def depths(snapshot: Snapshot, columns: Sequence[ColumnPath]) -> list[Depths]:
         _depths(bounds_at(batches[column.key], rows), partitions)
         if members and column in stated
         else _unknown_depths(len(partitions))
-        for column in known
+        for column in resolved_columns
     ]
 
 

@@ -52,17 +52,21 @@ class RemovedFiles:
             before: milliseconds since the epoch; files removed earlier may be deleted.
             traced: the number of paths to keep.
         """
-        found: list[pa.RecordBatch] = []
+        removed_batches: list[pa.RecordBatch] = []
         vectors: list[pa.Array] = []
         for batch in tombstones:
             paths = canonical_log_paths(batch.column("path"), snapshot.location)
             columns = [paths, batch.column("deletionTimestamp"), batch.column("size")]
-            found.append(pa.RecordBatch.from_arrays(columns, schema=_REMOVED))
+            removed_batches.append(pa.RecordBatch.from_arrays(columns, schema=_REMOVED))
             vectors.append(batch.column("deletionVector").drop_null())
-        if not sum(batch.num_rows for batch in found):
+        if not sum(batch.num_rows for batch in removed_batches):
             return cls()
         # A file has a tombstone for each of its earlier deletion vectors, and may itself still be live.
-        grouped = pa.Table.from_batches(found).group_by("path").aggregate([("time", "max"), ("size", "max")])
+        grouped = (
+            pa.Table.from_batches(removed_batches)
+            .group_by("path")
+            .aggregate([("time", "max"), ("size", "max")])
+        )
         live = canonical_log_paths(
             snapshot.live.columns(["path"])["path"].combine_chunks(), snapshot.location
         )

@@ -67,7 +67,7 @@ def read_records(data: bytes, *, max_bytes: int = MOST_BYTES) -> list[dict[str, 
     codec = header["meta"].get("avro.codec", b"null")
     if codec not in (b"null", b"deflate"):
         raise ValueError(f"its codec is {codec[:20]!r}; only deflate and null are supported")
-    found: list[dict[str, Any]] = []
+    records: list[dict[str, Any]] = []
     room, items = max_bytes, 0
     while file.tell() < len(data):
         count: Any = fastavro.schemaless_reader(file, "long", None)
@@ -77,17 +77,17 @@ def read_records(data: bytes, *, max_bytes: int = MOST_BYTES) -> list[dict[str, 
         room -= len(block)
         if room < 0:
             raise ValueError(f"it has more than {max_bytes} bytes when decompressed")
-        _check_block(block, count, len(found))
+        _check_block(block, count, len(records))
         content = io.BytesIO(block)
         for _ in range(count):
             record: Any = fastavro.schemaless_reader(content, parsed, None)
             items += _items(record)
             if items > _MOST_ITEMS:
                 raise ValueError(f"its arrays have more than {_MOST_ITEMS} items")
-            found.append(record)
+            records.append(record)
         if file.read(_SYNC_BYTES) != header["sync"]:
             raise ValueError("a block does not end as the header says")
-    return found
+    return records
 
 
 def _check_block(block: bytes, count: int, before: int) -> None:

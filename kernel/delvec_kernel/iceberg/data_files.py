@@ -89,7 +89,7 @@ def data_files(
         columns["default_row_commit_version"].to_pylist(),
         strict=True,
     )
-    for path, partition, count, size, found, first_row_id, version in rows:
+    for path, partition, count, size, file_metrics, first_row_id, version in rows:
         yield (
             _data_file(
                 DATA,
@@ -97,10 +97,10 @@ def data_files(
                 partition,
                 count,
                 size,
-                value_counts=found.value_counts,
-                null_value_counts=found.null_value_counts,
-                lower_bounds=found.lower_bounds,
-                upper_bounds=found.upper_bounds,
+                value_counts=file_metrics.value_counts,
+                null_value_counts=file_metrics.null_value_counts,
+                lower_bounds=file_metrics.lower_bounds,
+                upper_bounds=file_metrics.upper_bounds,
                 first_row_id=first_row_id if definition.row_lineage else None,
             ),
             version if definition.row_lineage else None,
@@ -177,7 +177,7 @@ def added(data_file: dict[str, Any], snapshot_id: int, sequence_number: int | No
 
 
 def _data_file(
-    content: int, path: str, partition: dict[str, Any], count: int, size: int, **known: Any
+    content: int, path: str, partition: dict[str, Any], count: int, size: int, **optional_fields: Any
 ) -> dict[str, Any]:
     return {
         "content": content,
@@ -197,7 +197,7 @@ def _data_file(
         "first_row_id": None,
         "content_offset": None,
         "content_size_in_bytes": None,
-        **known,
+        **optional_fields,
     }
 
 

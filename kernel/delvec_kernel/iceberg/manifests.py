@@ -123,7 +123,7 @@ def describe(
 
 
 def _summaries(entries: Sequence[ManifestEntry], spec: PartitionSpec) -> list[dict[str, Any]]:
-    found = []
+    field_summaries = []
     for item in spec.fields:
         values = {entry["data_file"]["partition"][item.avro_name] for entry in entries}
         nan = any(isinstance(value, float) and math.isnan(value) for value in values)
@@ -139,7 +139,7 @@ def _summaries(entries: Sequence[ManifestEntry], spec: PartitionSpec) -> list[di
             numbers.sort(key=lambda value: value.encode())
         else:
             numbers.sort()
-        found.append(
+        field_summaries.append(
             {
                 "contains_null": None in values,
                 "contains_nan": nan,
@@ -147,7 +147,7 @@ def _summaries(entries: Sequence[ManifestEntry], spec: PartitionSpec) -> list[di
                 "upper_bound": single_value(numbers[-1], item.type) if numbers else None,
             }
         )
-    return found
+    return field_summaries
 
 
 def read_manifest(data: bytes, manifest: ManifestFile) -> list[ManifestEntry]:
@@ -212,15 +212,15 @@ def read_manifest_list(data: bytes, path: str = "the manifest list") -> list[Man
     Raises:
         CorruptIcebergMetadata: the file is not a manifest list.
     """
-    found = _read(data, path)
-    for manifest in found:
+    manifests = _read(data, path)
+    for manifest in manifests:
         if not isinstance(manifest.get("manifest_path"), str):
             raise _not_one(path, KeyError("manifest_path"))
         # Format version 1 has no deletes and no sequence numbers.
         manifest.setdefault("content", DATA)
         manifest.setdefault("sequence_number", 0)
         manifest.setdefault("first_row_id", None)
-    return found
+    return manifests
 
 
 def _read(data: bytes, path: str) -> list[dict[str, Any]]:

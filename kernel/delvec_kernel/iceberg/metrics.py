@@ -54,22 +54,24 @@ def column_metrics(stats: pa.Array, num_records: pa.Array, leaves: Sequence[Leaf
         num_records: physical rows of each file, or null.
         leaves: the columns that may have statistics.
     """
-    found = [Metrics([], [], [], []) for _ in range(len(stats))]
+    metrics_by_file = [Metrics([], [], [], []) for _ in range(len(stats))]
     if not leaves or stats.null_count == len(stats):
-        return found
+        return metrics_by_file
     bounds = parsed_bounds(stats, num_records, {leaf.path: leaf.type for leaf in leaves})
     counts = num_records.to_pylist()
     for leaf in leaves:
         of_leaf = bounds[leaf.path]
-        _add_counts(found, leaf.field_id, of_leaf, counts)
+        _add_counts(metrics_by_file, leaf.field_id, of_leaf, counts)
         for side, low in (("lower_bounds", True), ("upper_bounds", False)):
             values = of_leaf.low if low else of_leaf.high
             if not isinstance(values, pa.Array) or values.null_count == len(values):
                 continue
-            for metrics, value in zip(found, _encoded(values, leaf.type, upper=not low), strict=True):
+            for metrics, value in zip(
+                metrics_by_file, _encoded(values, leaf.type, upper=not low), strict=True
+            ):
                 if value is not None:
                     getattr(metrics, side).append({"key": leaf.field_id, "value": value})
-    return found
+    return metrics_by_file
 
 
 def _add_counts(found: list[Metrics], field_id: int, bounds: Bounds, counts: list[int | None]) -> None:

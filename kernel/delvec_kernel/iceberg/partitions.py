@@ -127,14 +127,16 @@ def partition_spec(
         if [int(item["source-id"]) for item in document["fields"]] == sources:
             types = {source: by_id[source]["type"] for source in sources}
             return PartitionSpec.from_json(document, types)
-    known = {int(item["source-id"]): int(item["field-id"]) for one in earlier for item in one["fields"]}
+    ids_by_source = {
+        int(item["source-id"]): int(item["field-id"]) for one in earlier for item in one["fields"]
+    }
     fields = []
     for source in sources:
-        if source not in known:
+        if source not in ids_by_source:
             last_partition_id += 1
-            known[source] = last_partition_id
+            ids_by_source[source] = last_partition_id
         item = by_id[source]
-        fields.append(PartitionField(item["name"], source, known[source], str(item["type"])))
+        fields.append(PartitionField(item["name"], source, ids_by_source[source], str(item["type"])))
     spec_id = max((int(one["spec-id"]) for one in earlier), default=-1) + 1
     return PartitionSpec(spec_id, tuple(fields))
 
@@ -189,17 +191,17 @@ def partition_tuples(
     Raises:
         CorruptLog: a value cannot be parsed as its column's type.
     """
-    found: list[list[Any]] = []
+    column_values: list[list[Any]] = []
     for name, item in zip(columns, spec.fields, strict=True):
         field = schema.field(name)
         texts = pc.map_lookup(values, pa.scalar(field.physical_name), "first").dictionary_encode()
         parsed = _plain(parse_column(texts.dictionary.cast(pa.string()), field.type), field.type, item.type)
         distinct = [*parsed, None]
-        found.append([distinct[-1 if at is None else at] for at in texts.indices.to_pylist()])
+        column_values.append([distinct[-1 if at is None else at] for at in texts.indices.to_pylist()])
     names = [item.avro_name for item in spec.fields]
     if not names:
         return [{} for _ in range(len(values))]
-    return [dict(zip(names, row, strict=True)) for row in zip(*found, strict=True)]
+    return [dict(zip(names, row, strict=True)) for row in zip(*column_values, strict=True)]
 
 
 def _plain(values: pa.Array, kind: DataType, iceberg: str) -> list[Any]:

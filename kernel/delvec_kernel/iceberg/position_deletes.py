@@ -173,13 +173,13 @@ def read_position_deletes(file: pa.NativeFile, path: str) -> Iterator[tuple[str,
 def _columns(schema: pa.Schema) -> list[str]:
     """Return the file's names for the two columns, found by their field ids."""
     by_id = {(each.metadata or {}).get(PARQUET_FIELD_ID): each.name for each in schema}
-    found = [
+    column_names = [
         by_id.get(str(number).encode(), name)
         for number, name in ((FILE_PATH_ID, "file_path"), (POS_ID, "pos"))
     ]
-    if not set(found) <= set(schema.names):
+    if not set(column_names) <= set(schema.names):
         raise ValueError(f"it has the columns {', '.join(schema.names)[:200]}")
-    return found
+    return column_names
 
 
 def _by_file(paths: pa.Array, positions: pa.Array) -> Iterator[tuple[str, npt.NDArray[np.uint64]]]:

@@ -134,13 +134,13 @@ def read_footer(footer: bytes | memoryview, path: str) -> Sequence[Blob]:
         ) from error
 
 
-def _blob(found: Mapping[str, Any]) -> Blob:
-    if found["type"] != DELETION_VECTOR or found.get("compression-codec") is not None:
-        raise ValueError(str(found["type"])[:80])
-    properties = found["properties"]
+def _blob(blob_metadata: Mapping[str, Any]) -> Blob:
+    if blob_metadata["type"] != DELETION_VECTOR or blob_metadata.get("compression-codec") is not None:
+        raise ValueError(str(blob_metadata["type"])[:80])
+    properties = blob_metadata["properties"]
     return Blob(
-        int(found["offset"]),
-        int(found["length"]),
+        int(blob_metadata["offset"]),
+        int(blob_metadata["length"]),
         str(properties["referenced-data-file"]),
         int(properties["cardinality"]),
     )

@@ -118,14 +118,14 @@ def iceberg_schema(
         IcebergUnsupported: Iceberg cannot represent a column's type or its widening; names the column.
     """
     mapped = is_mapped(configuration)
-    known: dict[Path, int] = {}
+    ids_by_path: dict[Path, int] = {}
     for document in earlier:
-        known.update(field_ids(document["fields"]))
+        ids_by_path.update(field_ids(document["fields"]))
     highest = last_column_id
     if mapped:
         most = configuration.get(MAX_COLUMN_ID, "0")
         highest = max(highest, int(most) if most.isascii() and most.isdigit() else 0, *known_ids(schema), 0)
-    work = _Conversion(mapped=mapped, known=known, highest=highest, format_version=format_version)
+    work = _Conversion(mapped=mapped, known=ids_by_path, highest=highest, format_version=format_version)
     fields, mapping = work.struct(schema, (), ())
     return IcebergSchema(fields, work.highest, work.leaves, mapping)
 
@@ -213,8 +213,8 @@ class _Conversion:
                 data_type=kind.text,
             )
         name = kind.name if isinstance(kind, PrimitiveType) else str(kind.to_json())
-        found = _TYPES.get(name) or (_V3_TYPES.get(name) if self._format_version >= V3 else None)
-        if found is None:
+        iceberg_type = _TYPES.get(name) or (_V3_TYPES.get(name) if self._format_version >= V3 else None)
+        if iceberg_type is None:
             column = ".".join(where)
             advice = (
                 "convert with format version 3"
@@ -227,7 +227,7 @@ class _Conversion:
                 column=column,
                 data_type=name,
             )
-        return found
+        return iceberg_type
 
     def _id_of(self, field: StructField, where: Path) -> int:
         if self._mapped:
@@ -246,20 +246,20 @@ class _Conversion:
             nested.id if self._mapped and nested.id is not None else self._known.get(where), where
         )
 
-    def _take(self, wanted: int | None, where: Path) -> int:
-        if wanted is None:
+    def _take(self, field_id: int | None, where: Path) -> int:
+        if field_id is None:
             self.highest += 1
-            wanted = self.highest
-        if wanted in self._given or not 0 < wanted < _FIRST_RESERVED:
+            field_id = self.highest
+        if field_id in self._given or not 0 < field_id < _FIRST_RESERVED:
             column = ".".join(where)
             raise IcebergUnsupported(
-                f"Column '{column}' has the id {wanted}, which another column has as well or which is "
+                f"Column '{column}' has the id {field_id}, which another column has as well or which is "
                 "reserved in Iceberg; repair the table's schema.",
                 column=column,
             )
-        self._given.add(wanted)
-        self.highest = max(self.highest, wanted)
-        return wanted
+        self._given.add(field_id)
+        self.highest = max(self.highest, field_id)
+        return field_id
 
 
 def _mapped_name(field_id: int, name: str, inside: list[dict[str, Any]]) -> dict[str, Any]:
@@ -312,18 +312,18 @@ def field_types(fields: Sequence[Mapping[str, Any]]) -> dict[int, Any]:
     return found
 
 
-def _collect_types(field_id: int, kind: Any, found: dict[int, Any]) -> None:
+def _collect_types(field_id: int, kind: Any, types_by_id: dict[int, Any]) -> None:
     if not isinstance(kind, Mapping):
-        found[field_id] = kind
+        types_by_id[field_id] = kind
         return
-    found[field_id] = kind["type"]
+    types_by_id[field_id] = kind["type"]
     if kind["type"] == "struct":
-        found.update(field_types(kind["fields"]))
+        types_by_id.update(field_types(kind["fields"]))
     elif kind["type"] == "list":
-        _collect_types(int(kind["element-id"]), kind["element"], found)
+        _collect_types(int(kind["element-id"]), kind["element"], types_by_id)
     else:
-        _collect_types(int(kind["key-id"]), kind["key"], found)
-        _collect_types(int(kind["value-id"]), kind["value"], found)
+        _collect_types(int(kind["key-id"]), kind["key"], types_by_id)
+        _collect_types(int(kind["value-id"]), kind["value"], types_by_id)
 
 
 def field_ids(fields: Sequence[Mapping[str, Any]], path: Path = ()) -> Iterator[tuple[Path, int]]:

@@ -95,13 +95,13 @@ class SnapshotSummary:
 
     def to_json(self) -> dict[str, str]:
         """Return the summary's JSON object."""
-        found = {
+        summary = {
             "operation": self.operation,
             **{name: str(count) for name, count in self.totals.items()},
             DELTA_VERSION: str(self.delta_version),
             DELTA_TIMESTAMP: str(self.delta_timestamp),
         }
-        return found | ({} if self.delta_operation is None else {DELTA_OPERATION: self.delta_operation})
+        return summary | ({} if self.delta_operation is None else {DELTA_OPERATION: self.delta_operation})
 
 
 def new_metadata(
@@ -159,10 +159,10 @@ def read_metadata(data: bytes, path: str) -> dict[str, Any]:
         IcebergUnsupported: the table is not a conversion of a Delta table.
     """
     try:
-        found = json.loads(data)
-        properties = found["properties"]
+        metadata = json.loads(data)
+        properties = metadata["properties"]
         for name in ("schemas", "partition-specs", "snapshots", "location", "last-sequence-number"):
-            found[name]
+            metadata[name]
         ours = DELTA_VERSION in properties and DELTA_TABLE_ID in properties
         if ours:
             int(properties[DELTA_VERSION])
@@ -179,7 +179,7 @@ def read_metadata(data: bytes, path: str) -> dict[str, Any]:
             "directory (property delvec.iceberg.location).",
             file=path,
         )
-    return dict(found)
+    return dict(metadata)
 
 
 def delta_version(metadata: Mapping[str, Any]) -> int:
@@ -229,8 +229,8 @@ def is_continued_by(
         return False
     if metadata["properties"].get(DELTA_MAPPED) == _mapped(configuration):
         return True
-    known = dict(field_ids(before))
-    return all(known.get(path, field_id) == field_id for path, field_id in field_ids(schema.fields))
+    ids_by_path = dict(field_ids(before))
+    return all(ids_by_path.get(path, field_id) == field_id for path, field_id in field_ids(schema.fields))
 
 
 def changes_types(metadata: Mapping[str, Any], schema: IcebergSchema) -> bool:
@@ -403,13 +403,13 @@ def expired_snapshots(metadata: Mapping[str, Any], now: int) -> list[int]:
 def without_snapshots(metadata: Mapping[str, Any], gone: Sequence[int]) -> dict[str, Any]:
     """Return metadata without these snapshots and their tags; the current snapshot is always kept."""
     ids = set(gone) - {metadata["current-snapshot-id"]}
-    kept = [one for one in metadata["snapshots"] if one["snapshot-id"] not in ids]
-    known = {one["snapshot-id"] for one in kept}
+    retained_snapshots = [one for one in metadata["snapshots"] if one["snapshot-id"] not in ids]
+    retained_ids = {one["snapshot-id"] for one in retained_snapshots}
     log = list(metadata["snapshot-log"])
     for at in range(len(log) - 1, -1, -1):
-        if log[at]["snapshot-id"] not in known:
+        if log[at]["snapshot-id"] not in retained_ids:
             # Drop earlier entries too, or each would seem to be current until the next remaining one.
             log = log[at + 1 :]
             break
-    refs = {name: ref for name, ref in metadata["refs"].items() if ref["snapshot-id"] in known}
-    return {**metadata, "snapshots": kept, "snapshot-log": log, "refs": refs}
+    refs = {name: ref for name, ref in metadata["refs"].items() if ref["snapshot-id"] in retained_ids}
+    return {**metadata, "snapshots": retained_snapshots, "snapshot-log": log, "refs": refs}

@@ -227,19 +227,21 @@ def _check_names(schema: pa.Schema) -> None:
 
 def _others(file: pq.ParquetFile, where: LogFile) -> list[Any]:
     present = {field.name: field for field in file.schema_arrow if pa.types.is_struct(field.type)}
-    wanted = [kind for kind in _OTHERS if kind.key in present]
-    if not wanted:
+    action_kinds = [kind for kind in _OTHERS if kind.key in present]
+    if not action_kinds:
         return []
-    found: dict[str, list[Any]] = {kind.key: [] for kind in wanted}
-    for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=list(found)):
-        for kind in wanted:
+    actions_by_kind: dict[str, list[Any]] = {kind.key: [] for kind in action_kinds}
+    for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=list(actions_by_kind)):
+        for kind in action_kinds:
             column = batch.column(kind.key)
-            named = pc.is_valid(pc.struct_field(column, _FIRST_FIELD[kind.key]))
+            is_present = pc.is_valid(pc.struct_field(column, _FIRST_FIELD[kind.key]))
             if kind is Sidecar:
-                _check_absent(column.filter(pc.invert(named)), "sizeInBytes", where)
-            rows = column.filter(named)
-            found[kind.key] += [kind.from_json(_plain(value, column.type)) for value in rows.to_pylist()]
-    return [action for actions in found.values() for action in actions]
+                _check_absent(column.filter(pc.invert(is_present)), "sizeInBytes", where)
+            rows = column.filter(is_present)
+            actions_by_kind[kind.key] += [
+                kind.from_json(_plain(value, column.type)) for value in rows.to_pylist()
+            ]
+    return [action for actions in actions_by_kind.values() for action in actions]
 
 
 def _plain(value: Any, kind: pa.DataType) -> Any:
@@ -261,22 +263,22 @@ def _add_batches(
     present = {field.name: field for field in schema.field(position).type}
     if "path" not in present:
         raise where.corrupt("has a column 'add' without 'path'")
-    wanted = [name for name in _ADD_FIELDS.values() if name in present]
-    wanted += ["partitionValues_parsed"] if "partitionValues_parsed" in present else []
+    field_names = [name for name in _ADD_FIELDS.values() if name in present]
+    field_names += ["partitionValues_parsed"] if "partitionValues_parsed" in present else []
     statistics = [STATS_PARSED] if STATS_PARSED in present else []
     with _read_errors(where):
         deferred_file = None if deferred is None else _DeferredFile.of(file, where, present)
         first = None if deferred is None or deferred_file is None else deferred.add_file(deferred_file)
         if deferred_file is None or first is None:
-            yield from _read_adds(file, [*wanted, *statistics], where)
+            yield from _read_adds(file, [*field_names, *statistics], where)
             return
         for groups, is_deferred in deferred_file.runs():
             if is_deferred:
                 yield from _without_statistics(
-                    deferred_file, groups, [name for name in wanted if name != "stats"], first
+                    deferred_file, groups, [name for name in field_names if name != "stats"], first
                 )
             else:
-                yield from _read_adds(file, [*wanted, *statistics], where, groups)
+                yield from _read_adds(file, [*field_names, *statistics], where, groups)
 
 
 def _actions(
@@ -414,23 +416,23 @@ def _check_absent(actions: pa.StructArray, field: str, where: LogFile) -> None:
 
 def _files(adds: pa.StructArray, where: LogFile, num_records: pa.Array | None = None) -> pa.RecordBatch:
     """Convert adds to rows of FILES_SCHEMA, without statistics if ``num_records`` is given."""
-    found = {field.name: adds.field(index) for index, field in enumerate(adds.type)}
+    add_fields = {field.name: adds.field(index) for index, field in enumerate(adds.type)}
     count = len(adds)
     columns: dict[str, pa.Array] = {}
     for name, spelling in _ADD_FIELDS.items():
         kind = FILES_SCHEMA.field(name).type
         if name == "deletion_vector":
-            columns[name] = _deletion_vectors(found.get(spelling), count, where)
-        elif spelling in found:
-            columns[name] = found[spelling].cast(kind)
+            columns[name] = _deletion_vectors(add_fields.get(spelling), count, where)
+        elif spelling in add_fields:
+            columns[name] = add_fields[spelling].cast(kind)
         else:
             columns[name] = pa.nulls(count, kind)
-    typed = found.get(STATS_PARSED) if num_records is None else None
+    typed = add_fields.get(STATS_PARSED) if num_records is None else None
     if typed is not None and columns["stats"].null_count:
         columns["stats"] = pc.coalesce(columns["stats"], stats_json(typed))
     columns["num_records"] = num_records_from_stats(columns["stats"]) if num_records is None else num_records
     if columns["partition_values"].null_count:
-        parsed = found.get("partitionValues_parsed")
+        parsed = add_fields.get("partitionValues_parsed")
         columns["partition_values"] = _without_null_maps(columns["partition_values"], parsed)
     for name in ("size", "modification_time"):
         if columns[name].null_count:
@@ -449,11 +451,11 @@ def _without_null_maps(maps: pa.MapArray, parsed: pa.StructArray | None) -> pa.A
     return pa.array([other if pairs is None else pairs for pairs, other in rows], TEXT_MAP)
 
 
-def _deletion_vectors(found: pa.StructArray | None, count: int, where: LogFile) -> pa.Array:
-    if found is None:
+def _deletion_vectors(descriptors: pa.StructArray | None, count: int, where: LogFile) -> pa.Array:
+    if descriptors is None:
         return pa.nulls(count, DELETION_VECTOR)
-    names: Mapping[str, int] = {field.name: index for index, field in enumerate(found.type)}
-    parts = found.flatten()
+    names: Mapping[str, int] = {field.name: index for index, field in enumerate(descriptors.type)}
+    parts = descriptors.flatten()
     columns = []
     for field in DELETION_VECTOR:
         part = parts[names[field.name]] if field.name in names else pa.nulls(count, field.type)
@@ -473,6 +475,6 @@ def _deletion_vectors(found: pa.StructArray | None, count: int, where: LogFile) 
     )
     bad = pc.and_(pc.invert(absent), pc.invert(good))
     if pc.any(bad).as_py():
-        row = found.filter(bad)[0].as_py()
+        row = descriptors.filter(bad)[0].as_py()
         raise where.corrupt(f"has an 'add' action whose deletion vector cannot be used: {str(row)[:200]}")
     return pa.StructArray.from_arrays(columns, fields=list(DELETION_VECTOR), mask=absent)

@@ -349,19 +349,19 @@ def _pairs(value: Any, kind: pa.DataType) -> Any:
 def _dictionaries(schema: pa.Schema) -> list[str]:
     """Return the paths of columns with repetitive values."""
     unique = {"add.path", "add.stats", "remove.path", "add.size", "add.modificationTime", "remove.size"}
-    found: list[str] = []
+    dictionary_columns: list[str] = []
     waiting = [(field.name, field.type) for field in schema]
     while waiting:
         name, kind = waiting.pop()
         if pa.types.is_struct(kind):
             waiting += [(f"{name}.{field.name}", field.type) for field in kind]
         elif pa.types.is_map(kind):
-            found += [f"{name}.key_value.key", f"{name}.key_value.value"]
+            dictionary_columns += [f"{name}.key_value.key", f"{name}.key_value.value"]
         elif pa.types.is_list(kind):
-            found.append(f"{name}.list.element")
+            dictionary_columns.append(f"{name}.list.element")
         elif name not in unique and not pa.types.is_boolean(kind):
-            found.append(name)
-    return found
+            dictionary_columns.append(name)
+    return dictionary_columns
 
 
 LAST_CHECKPOINT: Final = "_last_checkpoint"

@@ -158,15 +158,15 @@ def known_protocol(data: bytes, name: str) -> Protocol | None:
 
 
 def _in_lines(data: bytes) -> list[dict[str, object]]:
-    found = []
+    protocols = []
     for line in data.split(b"\n"):
         if _KEY in line:
             try:
                 value = json.loads(line)["protocol"]
             except _UNREADABLE:
                 continue
-            found += [value] if isinstance(value, dict) else []
-    return found
+            protocols += [value] if isinstance(value, dict) else []
+    return protocols
 
 
 def _in_parquet(data: bytes) -> list[dict[str, object]]:

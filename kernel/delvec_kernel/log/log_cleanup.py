@@ -94,16 +94,20 @@ def _key(name: str, oldest: int) -> tuple[int, int, str] | None:
     return (1, version, name) if version < oldest else None
 
 
-def expired_sidecars(files: Iterable[ListedFile], named: frozenset[str], now: int) -> tuple[str, ...]:
+def expired_sidecars(
+    files: Iterable[ListedFile], referenced_sidecars: frozenset[str], now: int
+) -> tuple[str, ...]:
     """Return the sidecars that no checkpoint references and that no writer can still be about to reference.
 
     Args:
         files: all of ``_delta_log/_sidecars``.
-        named: sidecars that the remaining checkpoints reference.
+        referenced_sidecars: sidecars that the remaining checkpoints reference.
         now: milliseconds since the epoch.
     """
     return tuple(
         file.name
         for file in files
-        if _SIDECAR.fullmatch(file.name) and file.name not in named and file.last_modified_ms < now - _DAY
+        if _SIDECAR.fullmatch(file.name)
+        and file.name not in referenced_sidecars
+        and file.last_modified_ms < now - _DAY
     )

@@ -197,48 +197,50 @@ class LogListing:
             VersionNotFound: it is newer than the newest or older than the oldest readable version.
             MissingLogFile: a commit that it needs is missing.
         """
-        wanted = self.latest if version is None else version
-        if wanted > self.latest:
+        target_version = self.latest if version is None else version
+        if target_version > self.latest:
             raise VersionNotFound(
-                f"Version {wanted} of table '{table}' does not exist; the newest is {self.latest}.",
+                f"Version {target_version} of table '{table}' does not exist; the newest is {self.latest}.",
                 table=table,
-                version=wanted,
+                version=target_version,
                 latest=self.latest,
             )
-        checkpoint = self._checkpoint(wanted, without)
+        checkpoint = self._checkpoint(target_version, without)
         base = None if checkpoint is None else checkpoint.version
         start = 0 if base is None else base + 1
-        if base is None and wanted not in self.commits and self.earliest not in (None, 0):
-            self._too_old(table, wanted)
+        if base is None and target_version not in self.commits and self.earliest not in (None, 0):
+            self._too_old(table, target_version)
         commits = []
-        for number in range(start, wanted + 1):
+        for number in range(start, target_version + 1):
             file = self.commits.get(number)
             if file is None:
                 if base is None and self.earliest not in (None, 0):
-                    self._too_old(table, wanted)
+                    self._too_old(table, target_version)
                 raise MissingLogFile(
                     f"The log of table '{table}' has no {commit_name(number)}, without which version "
-                    f"{wanted} cannot be read; restore that file from a backup.",
+                    f"{target_version} cannot be read; restore that file from a backup.",
                     table=table,
                     version=number,
                     file=commit_name(number),
                 )
             commits.append((number, file))
-        chosen = tuple(self._compactions(start, wanted, without))
-        return LogSegment(wanted, checkpoint, tuple(commits), chosen, self.times)
+        chosen = tuple(self._compactions(start, target_version, without))
+        return LogSegment(target_version, checkpoint, tuple(commits), chosen, self.times)
 
-    def _checkpoint(self, wanted: int, without: Collection[str]) -> LogCheckpoint | None:
+    def _checkpoint(self, target_version: int, without: Collection[str]) -> LogCheckpoint | None:
         for version in sorted(self._candidates, reverse=True):
-            for candidate in self._candidates[version] if version <= wanted else ():
+            for candidate in self._candidates[version] if version <= target_version else ():
                 if candidate.name not in without:
                     return candidate
         return None
 
-    def _compactions(self, start: int, wanted: int, without: Collection[str]) -> Iterator[LogCompaction]:
+    def _compactions(
+        self, start: int, target_version: int, without: Collection[str]
+    ) -> Iterator[LogCompaction]:
         """Yield the longest compaction at ``start``, then the longest after it, and so on."""
         usable: dict[int, LogCompaction] = {}
         for one in self.compactions:
-            if start <= one.first < one.last <= wanted and one.file.name not in without:
+            if start <= one.first < one.last <= target_version and one.file.name not in without:
                 known = usable.get(one.first)
                 usable[one.first] = one if known is None or known.last < one.last else known
         for first in sorted(usable):
@@ -246,12 +248,12 @@ class LogListing:
                 yield usable[first]
                 start = usable[first].last + 1
 
-    def _too_old(self, table: str, wanted: int) -> None:
+    def _too_old(self, table: str, target_version: int) -> None:
         raise VersionNotFound(
-            f"Version {wanted} of table '{table}' can no longer be read, because the log was cleaned up; "
+            f"Version {target_version} of table '{table}' can no longer be read, because the log was cleaned up; "
             f"the oldest version that can be read is {self.earliest}.",
             table=table,
-            version=wanted,
+            version=target_version,
             earliest=self.earliest,
         )
 
@@ -262,15 +264,15 @@ class LogListing:
 
     def retained(self) -> Sequence[int]:
         """Return the versions that can be read and have a commit, ascending."""
-        found = []
+        versions = []
         readable: int | None = None
         for version in sorted(self.commits.keys() | self._candidates.keys()):
             starts = version == 0 and version in self.commits
             follows = readable is not None and readable == version - 1 and version in self.commits
             if starts or follows or version in self._candidates:
                 readable = version
-                found += [version] if version in self.commits else []
-        return found
+                versions += [version] if version in self.commits else []
+        return versions
 
 
 def _complete(parts: Mapping[tuple[int, int], Mapping[int, ListedFile]]) -> Iterator[LogCheckpoint]:

@@ -171,7 +171,7 @@ def vector_files_without_tombstone(tombstones: Iterable[pa.RecordBatch], locatio
     Returns:
         Paths as in the log, in order.
     """
-    named: set[str] = set()
+    vector_paths: set[str] = set()
     own: set[str] = set()
     for batch in tombstones:
         vectors = batch.column("deletionVector")
@@ -180,9 +180,11 @@ def vector_files_without_tombstone(tombstones: Iterable[pa.RecordBatch], locatio
         )
         kinds, texts = vectors.flatten()[:2]
         for kind in ("u", "p"):
-            found = pc.unique(texts.filter(pc.fill_null(pc.equal(kinds, kind), fill_value=False)))
-            named.update(path for text in found.to_pylist() if (path := _file_of(kind, text, location)))
-    return sorted(named - own)
+            vector_texts = pc.unique(texts.filter(pc.fill_null(pc.equal(kinds, kind), fill_value=False)))
+            vector_paths.update(
+                path for text in vector_texts.to_pylist() if (path := _file_of(kind, text, location))
+            )
+    return sorted(vector_paths - own)
 
 
 def _file_of(kind: str, text: str, location: str) -> str | None:
@@ -201,15 +203,15 @@ def _unreadable(where: LogFile, error: Exception) -> CorruptLog:
 
 
 def _conformed(removes: pa.StructArray) -> pa.RecordBatch:
-    found = {field.name: removes.field(index) for index, field in enumerate(removes.type)}
+    remove_fields = {field.name: removes.field(index) for index, field in enumerate(removes.type)}
     columns = []
     for field in TOMBSTONES:
-        if field.name not in found:
+        if field.name not in remove_fields:
             columns.append(pa.nulls(len(removes), field.type))
         elif field.name == "deletionVector":
-            columns.append(_vectors(found[field.name]))
+            columns.append(_vectors(remove_fields[field.name]))
         else:
-            columns.append(found[field.name].cast(field.type))
+            columns.append(remove_fields[field.name].cast(field.type))
     batch = pa.RecordBatch.from_arrays(columns, schema=TOMBSTONES)
     batch.validate(full=True)  # Arrow does not check strings for valid UTF-8 on read
     return batch

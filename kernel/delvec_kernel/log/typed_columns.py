@@ -73,15 +73,15 @@ class TypedStatistics:
                 texts, "\n", " "
             )  # between tokens: JSON strings contain no raw newline
         pieces = self._pieces(texts, [_TRIES])
-        found = _exact(pa.concat_arrays(pieces), self.type)
-        if len(found) != len(stats):
+        stats_parsed = _exact(pa.concat_arrays(pieces), self.type)
+        if len(stats_parsed) != len(stats):
             places = pc.cumulative_sum(usable.cast(pa.int64()))
             rows = pc.if_else(usable, pc.subtract(places, 1), pa.scalar(None, pa.int64()))
-            found = found.take(rows)
+            stats_parsed = stats_parsed.take(rows)
         # Use the row counts from replay, whatever the text says.
-        parts = [num_records, *found.flatten()[1:]]
-        known = pc.or_(pc.is_valid(num_records), pc.is_valid(found))
-        return pa.StructArray.from_arrays(parts, fields=list(self.type), mask=pc.invert(known))
+        parts = [num_records, *stats_parsed.flatten()[1:]]
+        has_stats = pc.or_(pc.is_valid(num_records), pc.is_valid(stats_parsed))
+        return pa.StructArray.from_arrays(parts, fields=list(self.type), mask=pc.invert(has_stats))
 
     def _only_counts(self, num_records: pa.Array) -> pa.StructArray:
         parts = [num_records, *(pa.nulls(len(num_records), field.type) for field in list(self.type)[1:])]
@@ -186,18 +186,18 @@ def _one(column: Any) -> pa.Array:
     return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
 
 
-def _exact(found: pa.Array, kind: pa.DataType) -> pa.Array:
+def _exact(json_values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Cast JSON values to their type; inexact values become null."""
     if pa.types.is_struct(kind):
-        parts = [_exact(part, field.type) for part, field in zip(found.flatten(), kind, strict=True)]
-        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=pc.is_null(found))
+        parts = [_exact(part, field.type) for part, field in zip(json_values.flatten(), kind, strict=True)]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=pc.is_null(json_values))
     if pa.types.is_floating(kind):
-        return pc.if_else(pc.is_finite(found), found, pa.scalar(None, kind))
+        return pc.if_else(pc.is_finite(json_values), json_values, pa.scalar(None, kind))
     if pa.types.is_date(kind):
-        return _times(found, "date", kind)
+        return _times(json_values, "date", kind)
     if pa.types.is_timestamp(kind):
-        return _times(found, "timestamp" if kind.tz else "timestamp_ntz", kind)
-    return found
+        return _times(json_values, "timestamp" if kind.tz else "timestamp_ntz", kind)
+    return json_values
 
 
 def _times(texts: pa.Array, name: str, kind: pa.DataType) -> pa.Array:

@@ -92,21 +92,21 @@ class VersionChecksum:
         if len(data) > MAX_ACTION_BYTES:
             return None
         try:
-            found = json.loads(data)
-            protocol, metadata = read_object(found, "protocol"), read_object(found, "metadata")
+            json_object = json.loads(data)
+            protocol, metadata = read_object(json_object, "protocol"), read_object(json_object, "metadata")
             if protocol is None or metadata is None:
                 return None
             return cls(
-                table_size_bytes=required_integer(found, "tableSizeBytes"),
-                num_files=required_integer(found, "numFiles"),
+                table_size_bytes=required_integer(json_object, "tableSizeBytes"),
+                num_files=required_integer(json_object, "numFiles"),
                 metadata=Metadata.from_json(metadata),
                 protocol=Protocol.from_json(protocol),
-                txn_id=read_text(found, "txnId"),
-                num_deleted_records=read_integer(found, "numDeletedRecordsOpt"),
-                num_deletion_vectors=read_integer(found, "numDeletionVectorsOpt"),
-                in_commit_timestamp=read_integer(found, "inCommitTimestampOpt"),
-                set_transactions=_listed(found.get("setTransactions"), Txn),
-                domain_metadata=_listed(found.get("domainMetadata"), DomainMetadata),
+                txn_id=read_text(json_object, "txnId"),
+                num_deleted_records=read_integer(json_object, "numDeletedRecordsOpt"),
+                num_deletion_vectors=read_integer(json_object, "numDeletionVectorsOpt"),
+                in_commit_timestamp=read_integer(json_object, "inCommitTimestampOpt"),
+                set_transactions=_listed(json_object.get("setTransactions"), Txn),
+                domain_metadata=_listed(json_object.get("domainMetadata"), DomainMetadata),
             )
         except (ValueError, TypeError, AttributeError, RecursionError, MalformedActionError):
             return None

@@ -16,7 +16,7 @@ __all__ = ["Column", "ColumnKind", "Physical", "SchemaElement", "flat_columns", 
 
 _SCHEMA, _COLUMN_ORDERS = 2, 7
 _TRUE, _FALSE, _BYTE = 1, 2, 3
-_MOST: Final = 100_000
+_MAX_SCHEMA_ELEMENTS: Final = 100_000
 """Maximum elements of a schema."""
 
 Physical = Literal["boolean", "int32", "int64", "int96", "float", "double", "binary", "fixed", "other"]
@@ -185,7 +185,7 @@ def flat_columns(footer: Footer) -> tuple[list[Column], list[str]]:
         raise ValueError("the footer has no schema")
     elements = schema_elements(CompactReader(parts[_SCHEMA]))
     orders = _orders(parts.get(_COLUMN_ORDERS))
-    found: list[Column] = []
+    columns: list[Column] = []
     names: list[str] = []
     place, number = 1, 0
     for _ in range(elements[0].children):
@@ -195,11 +195,11 @@ def flat_columns(footer: Footer) -> tuple[list[Column], list[str]]:
         is_flat = not element.children and element.physical is not None and element.repetition != _REPEATED
         if is_flat:
             ordered = number < len(orders) and orders[number]
-            found.append(_column(element, number, is_ordered=ordered))
+            columns.append(_column(element, number, is_ordered=ordered))
         place, number = end, number + leaves
     if place != len(elements) or (orders and len(orders) != number):
         raise ValueError("the schema's groups do not add up")
-    return found, names
+    return columns, names
 
 
 def schema_elements(reader: CompactReader) -> list[SchemaElement]:
@@ -210,7 +210,7 @@ def schema_elements(reader: CompactReader) -> list[SchemaElement]:
         IndexError: it is truncated.
     """
     count, inner = reader.list_header()
-    if inner != STRUCT or not 0 < count <= _MOST:
+    if inner != STRUCT or not 0 < count <= _MAX_SCHEMA_ELEMENTS:
         raise ValueError("the schema is malformed")
     return [_element(reader) for _ in reader.items(count)]
 
@@ -241,27 +241,27 @@ def _column(element: SchemaElement, number: int, *, is_ordered: bool) -> Column:
 
 
 def _element(reader: CompactReader) -> SchemaElement:
-    found = SchemaElement()
+    element = SchemaElement()
     for number, kind in reader.fields():
         if number == 4 and kind == BINARY:  # noqa: PLR2004 - numbers of parquet.thrift
-            found.name = reader.take(reader.varint()).decode()
+            element.name = reader.take(reader.varint()).decode()
         elif number in _NUMBERS and kind in INTEGERS:
-            setattr(found, _NUMBERS[number], reader.integer())
+            setattr(element, _NUMBERS[number], reader.integer())
         elif number == 10 and kind == STRUCT:  # noqa: PLR2004
-            found.logical, found.logical_number = _logical(reader)
+            element.logical, element.logical_number = _logical(reader)
         else:
             reader.skip(kind)
-    return found
+    return element
 
 
 def _logical(reader: CompactReader) -> tuple[ColumnKind, int | None]:
-    found: list[tuple[ColumnKind, int]] = []
+    logical_types: list[tuple[ColumnKind, int]] = []
     for number, kind in reader.fields():
         if kind != STRUCT:
             raise ValueError("a logical type is malformed")
         facts = _facts(reader)
-        found.append((_annotated(number, facts), number))
-    return found[0] if len(found) == 1 else (_OTHER, None)
+        logical_types.append((_annotated(number, facts), number))
+    return logical_types[0] if len(logical_types) == 1 else (_OTHER, None)
 
 
 def _annotated(number: int, facts: dict[int, int]) -> ColumnKind:
@@ -280,21 +280,21 @@ def _annotated(number: int, facts: dict[int, int]) -> ColumnKind:
 
 def _facts(reader: CompactReader) -> dict[int, int]:
     """Read a logical type's parameters: numbers, Booleans as 0 or 1, and of a union the number of its member."""
-    found: dict[int, int] = {}
+    parameters: dict[int, int] = {}
     for number, kind in reader.fields():
         if kind in {_TRUE, _FALSE}:
-            found[number] = int(kind == _TRUE)
+            parameters[number] = int(kind == _TRUE)
         elif kind == _BYTE:
-            found[number] = reader.byte()
+            parameters[number] = reader.byte()
         elif kind in INTEGERS:
-            found[number] = reader.integer()
+            parameters[number] = reader.integer()
         elif kind == STRUCT:
             for member, inner in reader.fields():
-                found[number] = member
+                parameters[number] = member
                 reader.skip(inner)
         else:
             reader.skip(kind)
-    return found
+    return parameters
 
 
 def _orders(data: bytes | None) -> list[bool]:
@@ -305,11 +305,11 @@ def _orders(data: bytes | None) -> list[bool]:
     count, inner = reader.list_header()
     if inner != STRUCT and count:
         raise ValueError("the column orders are malformed")
-    found = []
+    has_type_order = []
     for _ in reader.items(count):
         members = []
         for number, kind in reader.fields():
             members.append(number)
             reader.skip(kind)
-        found.append(members == [1])
-    return found
+        has_type_order.append(members == [1])
+    return has_type_order

@@ -118,7 +118,7 @@ def schema_of_footer(data: bytes, *, ordered: bool = True) -> tuple[FileSchema, 
 
 
 def _fields(elements: Sequence[SchemaElement], *, ordered: bool) -> FileSchema:
-    tree = _Tree(elements, ordered)
+    tree = _SchemaReader(elements, ordered)
     found = tuple(tree.next(elements[0], 0) for _ in range(elements[0].children))
     if elements[0].children < 0 or tree.place != len(elements):
         raise ValueError("the schema's groups do not add up")
@@ -126,7 +126,7 @@ def _fields(elements: Sequence[SchemaElement], *, ordered: bool) -> FileSchema:
 
 
 @dataclass(slots=True)
-class _Tree:
+class _SchemaReader:
     """Reads fields from a list of elements."""
 
     elements: Sequence[SchemaElement]
@@ -142,13 +142,13 @@ class _Tree:
         if element.children < 0:
             raise ValueError("a group has a negative number of fields")
         inside = tuple(self.next(element, depth + 1) for _ in range(element.children))
-        found = replace(_field(element, inside, parent), ordered=self.ordered)
+        file_field = replace(_field(element, inside, parent), ordered=self.ordered)
         if element.repetition == _REPEATED and not _is_entries(element, parent):
-            inner = replace(found, field_id=None)
+            inner = replace(file_field, field_id=None)
             # Some readers take the only field of such a struct for the element.
-            is_known = found.inside is not inside or len(inside) != 1
+            is_known = file_field.inside is not inside or len(inside) != 1
             return FileField(element.name, "list", element.field_id, converted=is_known, inside=(inner,))
-        return found
+        return file_field
 
 
 def _field(element: SchemaElement, inside: tuple[FileField, ...], parent: SchemaElement) -> FileField:

@@ -33,7 +33,7 @@ _OLD_WRITERS: Final = (b"parquet-cpp version", b"impala version")
 """Writers known to record wrong column chunk sizes (PARQUET-816)."""
 
 
-class _Number(NamedTuple):
+class _MovedInteger(NamedTuple):
     """An integer in a row group's metadata that changes in the new file: byte range, value and name."""
 
     start: int
@@ -92,7 +92,7 @@ class RowGroup:
     chunks: list[ColumnChunk] = field(default_factory=list)
     start: int = 0
     end: int = 0
-    numbers: list[_Number] = field(default_factory=list)
+    numbers: list[_MovedInteger] = field(default_factory=list)
 
     @property
     def size(self) -> int:
@@ -190,7 +190,7 @@ def _check(groups: Sequence[RowGroup], end: int) -> None:
 
 def _row_group(reader: CompactReader) -> RowGroup:
     group = RowGroup(start=reader.at)
-    found: list[dict[str, int]] = []
+    raw_chunks: list[dict[str, int]] = []
     for number, kind in reader.fields():
         if number == 1 and kind in LISTS:
             count, _ = reader.list_header()
@@ -198,7 +198,7 @@ def _row_group(reader: CompactReader) -> RowGroup:
                 raise ValueError(
                     f"a row group lists {count:,} columns, more than the supported {_MAX_COLUMNS:,}"
                 )
-            found = [_chunk(reader, group, column) for column in reader.items(count)]
+            raw_chunks = [_chunk(reader, group, column) for column in reader.items(count)]
         elif number == 3 and kind in INTEGERS:  # noqa: PLR2004 - numbers of parquet.thrift
             group.num_rows = reader.integer()
         elif number in _OF_GROUP and kind in INTEGERS:
@@ -207,7 +207,7 @@ def _row_group(reader: CompactReader) -> RowGroup:
             reader.skip(kind)
     group.end = reader.at
     # Ignore columns of empty row groups, which writers describe in different ways.
-    group.chunks = [_column_chunk(each) for each in found] if group.num_rows else []
+    group.chunks = [_column_chunk(each) for each in raw_chunks] if group.num_rows else []
     return group
 
 
@@ -234,49 +234,49 @@ _CHUNK_PATH, _CHUNK_META, _CHUNK_ENCRYPTED = 1, 3, (8, 9)
 def _note(reader: CompactReader, group: RowGroup, name: str, column: int) -> int:
     start = reader.at
     value = reader.integer()
-    group.numbers.append(_Number(start, reader.at, value, name, column))
+    group.numbers.append(_MovedInteger(start, reader.at, value, name, column))
     return value
 
 
 def _chunk(reader: CompactReader, group: RowGroup, column: int) -> dict[str, int]:
     """Read a column's entry; return the integers in it."""
-    found: dict[str, int] = {}
+    raw_chunk: dict[str, int] = {}
     for number, kind in reader.fields():
         if number == _CHUNK_META and kind == STRUCT:
             for inner, inner_kind in reader.fields():
                 if inner in _OF_META and inner_kind in INTEGERS:
-                    found[_OF_META[inner]] = _note(reader, group, _OF_META[inner], column)
+                    raw_chunk[_OF_META[inner]] = _note(reader, group, _OF_META[inner], column)
                 else:
                     reader.skip(inner_kind)
         elif number in _OF_CHUNK and kind in INTEGERS:
-            found[_OF_CHUNK[number]] = _note(reader, group, _OF_CHUNK[number], column)
+            raw_chunk[_OF_CHUNK[number]] = _note(reader, group, _OF_CHUNK[number], column)
         elif (number == _CHUNK_PATH and kind == BINARY) or number in _CHUNK_ENCRYPTED:
             raise ValueError("a column chunk is encrypted or stored in another file")
         else:
             reader.skip(kind)
-    return found
+    return raw_chunk
 
 
-def _column_chunk(found: dict[str, int]) -> ColumnChunk:
-    if not {"num_values", "compressed_size", "data_page_offset"} <= found.keys() or found.get(
+def _column_chunk(raw_chunk: dict[str, int]) -> ColumnChunk:
+    if not {"num_values", "compressed_size", "data_page_offset"} <= raw_chunk.keys() or raw_chunk.get(
         "index_page_offset"
     ):
         raise ValueError(
             "a column chunk lacks its data page offset, size or number of values, or has an index page"
         )
-    data_start = found["data_page_offset"]
-    dictionary = found.get("dictionary_page_offset", 0)
+    data_start = raw_chunk["data_page_offset"]
+    dictionary = raw_chunk.get("dictionary_page_offset", 0)
     if dictionary > data_start:
         raise ValueError("a dictionary page lies after the data pages that use it")
     start = dictionary or data_start
     return ColumnChunk(
         start,
-        start + found["compressed_size"],
+        start + raw_chunk["compressed_size"],
         data_start,
-        found["num_values"],
-        _range(found, "column_index"),
-        _range(found, "offset_index"),
-        _bloom_filter(found),
+        raw_chunk["num_values"],
+        _range(raw_chunk, "column_index"),
+        _range(raw_chunk, "offset_index"),
+        _bloom_filter(raw_chunk),
     )
 
 
@@ -308,7 +308,7 @@ def column_names(footer: Footer) -> list[str]:
         raise ValueError("the footer has no schema")
     reader = CompactReader(data)
     count, _ = reader.list_header()
-    found: list[str] = []
+    names: list[str] = []
     # Schema elements still to come in each enclosing group, the root first.
     open_groups: list[int] = []
     for place in reader.items(count):
@@ -316,12 +316,12 @@ def column_names(footer: Footer) -> list[str]:
         while open_groups and not open_groups[-1]:
             open_groups.pop()
         if place and len(open_groups) == 1:
-            found.append(name)
+            names.append(name)
         if open_groups:
             open_groups[-1] -= 1
         if children:
             open_groups.append(children)
-    return found
+    return names
 
 
 def _schema_element(reader: CompactReader) -> tuple[str, int]:
@@ -392,7 +392,7 @@ def _moved(footer: Footer, group: RowGroup, places: Sequence[Place], ordinal: in
     return _spliced(footer._data, group.start, group.end, spans)  # noqa: SLF001
 
 
-def _new_value(number: _Number, group: RowGroup, places: Sequence[Place], ordinal: int) -> int:  # noqa: PLR0911
+def _new_value(number: _MovedInteger, group: RowGroup, places: Sequence[Place], ordinal: int) -> int:  # noqa: PLR0911
     if number.name == "ordinal":
         return ordinal
     if number.name == "group_offset":

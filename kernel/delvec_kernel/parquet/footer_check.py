@@ -236,7 +236,7 @@ def _read_struct(data: bytes, at: int, shape: _Shape) -> tuple[dict[int, Any], i
     Of values, only numbers are kept, and the lengths of binaries and of lists of values. Written out, without an object that
     holds the position: a footer has thousands of fields, and this takes a third of the time.
     """
-    found: dict[int, Any] = {}
+    field_values: dict[int, Any] = {}
     number = 0
     while header := data[at]:
         at += 1
@@ -249,7 +249,7 @@ def _read_struct(data: bytes, at: int, shape: _Shape) -> tuple[dict[int, Any], i
         if field is None:
             at = _after_unknown(data, at, kind, number)
             continue
-        if number in found:
+        if number in field_values:
             raise ValueError(f"field {number} occurs twice")
         if kind == _FALSE:
             kind = _BOOLEAN
@@ -259,21 +259,21 @@ def _read_struct(data: bytes, at: int, shape: _Shape) -> tuple[dict[int, Any], i
         if kind in _NUMBERS:
             byte = data[at]
             if byte < _LAST_OF_NUMBER:
-                found[number] = (byte >> 1) ^ -(byte & 1)
+                field_values[number] = (byte >> 1) ^ -(byte & 1)
                 at += 1
             else:
-                found[number], at = _number(data, at, kind)
+                field_values[number], at = _number(data, at, kind)
         elif kind == BINARY:
             start, at = _binary(data, at)
-            found[number] = at - start
+            field_values[number] = at - start
         elif kind == STRUCT:
-            found[number], at = _read_struct(data, at, shape_of_value or _EMPTY)
+            field_values[number], at = _read_struct(data, at, shape_of_value or _EMPTY)
         elif kind == _LIST:
-            found[number], at = _read_list(data, at, field)
+            field_values[number], at = _read_list(data, at, field)
         else:
-            found[number] = True
+            field_values[number] = True
             at += _WIDTHS[kind]
-    return found, at + 1
+    return field_values, at + 1
 
 
 def _read_list(data: bytes, at: int, field: _Field) -> tuple[Any, int]:

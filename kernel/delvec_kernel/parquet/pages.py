@@ -117,13 +117,13 @@ def _page(reader: CompactReader) -> tuple[int, int, int]:
 
 def _first_integer(reader: CompactReader) -> int:
     """Read a struct; return its field 1."""
-    found = -1
+    first_integer = -1
     for number, kind in reader.fields():
         if number == 1 and kind in INTEGERS:
-            found = reader.integer()
+            first_integer = reader.integer()
         else:
             reader.skip(kind)
-    return found
+    return first_integer
 
 
 def moved_offset_index(data: bytes, old: int, new: int, data_pages: list[int]) -> bytes:
@@ -141,7 +141,7 @@ def moved_offset_index(data: bytes, old: int, new: int, data_pages: list[int]) -
     """
     reader = CompactReader(data)
     parts: list[bytes] = []
-    found: list[int] = []
+    page_offsets: list[int] = []
     copied = 0
     for number, kind in reader.fields():
         if number != 1 or kind not in LISTS:
@@ -156,10 +156,10 @@ def moved_offset_index(data: bytes, old: int, new: int, data_pages: list[int]) -
                     reader.skip(field_kind)
                     continue
                 start = reader.at
-                found.append(reader.integer() - old)
-                parts += [data[copied:start], zigzag(found[-1] + new)]
+                page_offsets.append(reader.integer() - old)
+                parts += [data[copied:start], zigzag(page_offsets[-1] + new)]
                 copied = reader.at
-    if reader.at != len(data) or found != data_pages:
+    if reader.at != len(data) or page_offsets != data_pages:
         raise ValueError("an offset index does not match the pages of its column chunk")
     return b"".join([*parts, data[copied:]])
 

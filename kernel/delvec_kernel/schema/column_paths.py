@@ -75,14 +75,14 @@ def type_at(kind: DataType, path: Sequence[str]) -> DataType:
     Raises:
         UnknownColumn: no such column.
     """
-    found: list[DataType] = []
+    types_at_path: list[DataType] = []
 
     def keep(inner: DataType) -> DataType:
-        found.append(inner)
+        types_at_path.append(inner)
         return inner
 
     with_type(kind, path, keep)
-    return found[0]
+    return types_at_path[0]
 
 
 def with_type(kind: DataType, path: Sequence[str], change: Callable[[DataType], DataType]) -> DataType:
@@ -185,7 +185,7 @@ def physical_path(schema: StructType, path: Sequence[str]) -> ColumnPath:
         UnknownColumn: no such column, or it is inside an array or a map.
     """
     kind: DataType = schema
-    found: list[str] = []
+    physical_names: list[str] = []
     for name in path:
         if not isinstance(kind, StructType):
             raise UnknownColumn(
@@ -193,9 +193,9 @@ def physical_path(schema: StructType, path: Sequence[str]) -> ColumnPath:
                 column=path_text(path),
             )
         field = kind.field(name)
-        found.append(field.physical_name)
+        physical_names.append(field.physical_name)
         kind = field.type
-    return tuple(found)
+    return tuple(physical_names)
 
 
 def _replaced(struct: StructType, old: StructField, new: StructField) -> StructType:

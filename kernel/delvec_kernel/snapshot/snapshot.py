@@ -115,14 +115,14 @@ class Snapshot:
             self.domain_metadata,
             self.in_commit_timestamp,
         )
-        found = Snapshot.of(
+        snapshot = Snapshot.of(
             replay(before, commits),
             commits[-1].where,
             version=self.version + len(commits),
             file_time=max(file_time, self.timestamp + 1),
             checkpoint_version=self.checkpoint_version if checkpoint_version is None else checkpoint_version,
         )
-        return self._with_schema(found)
+        return self._with_schema(snapshot)
 
     def with_checkpoint(self, version: int) -> "Snapshot":
         """Return the snapshot with the version of a newer checkpoint."""

@@ -180,7 +180,7 @@ def parsed_bounds(
     parsed = _read(stats, explicit)
     count = len(stats)
     tight = _nested_column(parsed, (_TIGHT,), pa.bool_(), count)
-    found = {}
+    column_bounds = {}
     for names, data_type in columns.items():
         nulls = _nested_column(parsed, ("nullCount", *names), pa.int64(), count)
         kind = stored_type(data_type)
@@ -190,8 +190,8 @@ def parsed_bounds(
             else _comparable(_nested_column(parsed, (side, *names), kind, count), data_type)
             for side in ("minValues", "maxValues")
         )
-        found[names] = stated_bounds(low, high, data_type, nulls, num_records, tight)
-    return found
+        column_bounds[names] = stated_bounds(low, high, data_type, nulls, num_records, tight)
+    return column_bounds
 
 
 def stated_bounds(

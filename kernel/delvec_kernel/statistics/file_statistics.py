@@ -344,17 +344,17 @@ class StatisticsCollector:
         return item.physical_name if self._physical else item.name
 
     def _check_names(self, fields: Iterable[pa.Field], schema: StructType) -> None:
-        known = {self._name(item): item.type for item in schema.fields}
-        for found in fields:
-            if found.name not in known:
+        types_by_name = {self._name(item): item.type for item in schema.fields}
+        for arrow_field in fields:
+            if arrow_field.name not in types_by_name:
                 raise SchemaMismatch(
-                    f"the data has a column {found.name!r}, which the table does not have; it has "
-                    f"{', '.join(known)}",
-                    column=found.name,
+                    f"the data has a column {arrow_field.name!r}, which the table does not have; it has "
+                    f"{', '.join(types_by_name)}",
+                    column=arrow_field.name,
                 )
-            kind = known[found.name]
-            if isinstance(kind, StructType) and pa.types.is_struct(found.type):
-                self._check_names(found.type, kind)
+            kind = types_by_name[arrow_field.name]
+            if isinstance(kind, StructType) and pa.types.is_struct(arrow_field.type):
+                self._check_names(arrow_field.type, kind)
 
     def _values(self, data: pa.RecordBatch, path: Path) -> pa.Array | None:
         """Return a leaf's values, null where an enclosing struct is; None if the data lacks the column."""
@@ -448,8 +448,8 @@ def widen(stats: str | None, num_physical_records: int | None = None, *, deleted
         CorruptTable: the number of records is unknown.
         CorruptLog: the statistics are not a JSON object.
     """
-    found = load(stats) if stats else {}
-    physical = _count(found.get("numRecords"), stats or "")
+    parsed_statistics = load(stats) if stats else {}
+    physical = _count(parsed_statistics.get("numRecords"), stats or "")
     if physical is None:
         physical = num_physical_records
     if physical is None:
@@ -457,11 +457,16 @@ def widen(stats: str | None, num_physical_records: int | None = None, *, deleted
             "a file without numRecords in its statistics cannot get a deletion vector; read its footer first"
         )
     try:
-        if found.get("tightBounds") is not False and deleted_records:
+        if parsed_statistics.get("tightBounds") is not False and deleted_records:
             live = physical - deleted_records
-            found["nullCount"] = _raised(found.get("nullCount"), str(live), Number(physical))
-        found = {"numRecords": None, **found} | {"numRecords": Number(physical), "tightBounds": False}
-        return dump(found)
+            parsed_statistics["nullCount"] = _raised(
+                parsed_statistics.get("nullCount"), str(live), Number(physical)
+            )
+        parsed_statistics = {"numRecords": None, **parsed_statistics} | {
+            "numRecords": Number(physical),
+            "tightBounds": False,
+        }
+        return dump(parsed_statistics)
     except RecursionError:  # Python's C parser accepts deeper nesting than json.dumps
         raise CorruptLog("the log has statistics that are nested too deeply") from None
 

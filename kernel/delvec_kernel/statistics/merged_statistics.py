@@ -36,10 +36,12 @@ def merged(statistics: Sequence[str], num_rows: Sequence[int], schema: StructTyp
     Raises:
         CorruptLog: the statistics of a file are not a JSON object.
     """
-    found = [load(each) for each in statistics]
+    parsed_statistics = [load(each) for each in statistics]
     rows = sum(num_rows)
-    sides = [[each.get(side) for each in found] for side in ("minValues", "maxValues", "nullCount")]
-    merging = _Merging(num_rows)
+    sides = [
+        [each.get(side) for each in parsed_statistics] for side in ("minValues", "maxValues", "nullCount")
+    ]
+    merging = _StatisticsMerger(num_rows)
     low, high, nulls = merging.struct(sides, schema)
     return dump(
         {
@@ -47,12 +49,13 @@ def merged(statistics: Sequence[str], num_rows: Sequence[int], schema: StructTyp
             "minValues": low,
             "maxValues": high,
             "nullCount": nulls,
-            "tightBounds": merging.are_exact and all(each.get("tightBounds") is not False for each in found),
+            "tightBounds": merging.are_exact
+            and all(each.get("tightBounds") is not False for each in parsed_statistics),
         }
     )
 
 
-class _Merging:
+class _StatisticsMerger:
     """The bounds and null counts of one merged file.
 
     Attributes:
@@ -67,32 +70,35 @@ class _Merging:
         self, sides: Sequence[Sequence[Any]], schema: StructType
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         """Return minimums, maximums and null counts, given those of each file, at one level of the schema."""
-        found: tuple[dict[str, Any], dict[str, Any], dict[str, Any]] = ({}, {}, {})
+        merged_sides: tuple[dict[str, Any], dict[str, Any], dict[str, Any]] = ({}, {}, {})
         for item in schema.fields:
             name = item.physical_name
             below = [[_get(each, name) for each in side] for side in sides]
             if isinstance(item.type, StructType):
-                for side, inner in zip(found, self.struct(below, item.type), strict=True):
+                for side, inner in zip(merged_sides, self.struct(below, item.type), strict=True):
                     if inner:
                         side[name] = inner
                 continue
             counts = [_count(each) for each in below[2]]
-            known = [each for each in counts if each is not None]
-            if len(known) == len(counts):
-                found[2][name] = Number(sum(known))
+            null_counts = [each for each in counts if each is not None]
+            if len(null_counts) == len(counts):
+                merged_sides[2][name] = Number(sum(null_counts))
             # A file with only nulls has no bounds, and must not make the others' unknown.
             needed = [count != rows for count, rows in zip(counts, self._num_rows, strict=True)]
             if any(_are_reversed(low, high, item.type) for low, high in zip(*below[:2], strict=True)):
                 continue
-            for side, values, upper in ((found[0], below[0], False), (found[1], below[1], True)):
+            for side, values, upper in (
+                (merged_sides[0], below[0], False),
+                (merged_sides[1], below[1], True),
+            ):
                 outermost = self._outermost(
-                    [each for each, wanted in zip(values, needed, strict=True) if wanted],
+                    [each for each, is_needed in zip(values, needed, strict=True) if is_needed],
                     item.type,
                     upper=upper,
                 )
                 if outermost is not None:
                     side[name] = outermost
-        return found
+        return merged_sides
 
     def _outermost(self, values: Sequence[Any], kind: DataType, *, upper: bool) -> Any:
         """Return the least or greatest bound; None where one is missing or they cannot be compared."""

@@ -44,14 +44,14 @@ def footer_schema(footer: pq.FileMetaData) -> StructType:
         for path, number in numbers.items()
         if len(path) == 1 and footer.schema.column(number).physical_type == "INT96"
     }
-    found = StructType.from_arrow(arrow)
+    schema = StructType.from_arrow(arrow)
     return StructType(
         tuple(
             StructField(
                 field.name,
                 PrimitiveType("timestamp") if field.name in instants else _nullable(field.type),
             )
-            for field in found.fields
+            for field in schema.fields
         )
     )
 
@@ -128,7 +128,7 @@ def footer_statistics(
 
 def _column_numbers(schema: pa.Schema) -> dict[tuple[str, ...], int]:
     """Map the path of each primitive column outside lists and maps to its number; names may contain dots."""
-    found: dict[tuple[str, ...], int] = {}
+    numbers_by_path: dict[tuple[str, ...], int] = {}
     number = 0
 
     def walk(kind: pa.DataType, path: tuple[str, ...], *, is_plain: bool) -> None:
@@ -136,14 +136,14 @@ def _column_numbers(schema: pa.Schema) -> dict[tuple[str, ...], int]:
         children = [kind.field(place) for place in range(kind.num_fields)]
         if not children:
             if is_plain:
-                found[path] = number
+                numbers_by_path[path] = number
             number += 1
         for child in children:
             walk(child.type, (*path, child.name), is_plain=is_plain and pa.types.is_struct(kind))
 
     for field in schema:
         walk(field.type, (field.name,), is_plain=True)
-    return found
+    return numbers_by_path
 
 
 def _value(raw: Any, column: pq.ColumnSchema, kind: Any) -> Any:  # noqa: PLR0911 - one answer per type

@@ -54,18 +54,22 @@ def typed_bounds(
     if not pa.types.is_struct(sides["minValues"].type):
         return {}
     tight = _child(parsed, _TIGHT).cast(pa.bool_())
-    found: dict[Path, tuple[DataType, Bounds]] = {}
+    column_bounds: dict[Path, tuple[DataType, Bounds]] = {}
     for names, low in _leaves(sides["minValues"], ()):
         data_type = _delta_type(low.type)
         high, nulls = (_at(sides[side], names) for side in ("maxValues", "nullCount"))
-        if data_type is None or len(found) == _MAX_COLUMNS or (high is not None and high.type != low.type):
+        if (
+            data_type is None
+            or len(column_bounds) == _MAX_COLUMNS
+            or (high is not None and high.type != low.type)
+        ):
             continue
         if nulls is None or not pa.types.is_integer(nulls.type):
             nulls = pa.nulls(len(parsed), pa.int64())
         high = pa.nulls(len(parsed), low.type) if high is None else high
         bounds = stated_bounds(_comparable(low), _comparable(high), data_type, nulls, num_records, tight)
-        found[names] = (data_type, bounds)
-    return found
+        column_bounds[names] = (data_type, bounds)
+    return column_bounds
 
 
 def typed_columns(parsed: pa.StructType) -> Mapping[Path, DataType]:

@@ -410,7 +410,7 @@ def remove_directories(location: str, path: str, chosen: Callable[[str], bool]) 
 
 def read_deletion_vectors(
     location: str,
-    wanted: Sequence[tuple[str, Descriptor]],
+    descriptors: Sequence[tuple[str, Descriptor]],
     *,
     table: str,
     version: int | None,
@@ -423,7 +423,7 @@ def read_deletion_vectors(
 
     Args:
         location: the table's canonical location.
-        wanted: pairs of the data file's path as in the log and its descriptor.
+        descriptors: pairs of the data file's path as in the log and its descriptor.
         table: for errors.
         version: for errors.
         allowed: decides by URL whether a file outside ``location`` may be read; none may by default.
@@ -435,20 +435,20 @@ def read_deletion_vectors(
         LocationNotAllowed: a descriptor points outside ``location``.
         StorageError: storage did not answer.
     """
-    found = _read_vectors(
+    bitmaps = _read_vectors(
         location,
-        ((Where(table, version, path), descriptor) for path, descriptor in wanted),
+        ((Where(table, version, path), descriptor) for path, descriptor in descriptors),
         _Reader(decode_inline, unframe, allowed),
     )
     if num_records is not None:
-        for path, descriptor in wanted:
-            check_rows_exist(found[path], num_records.get(path), descriptor, Where(table, version, path))
-    return found
+        for path, descriptor in descriptors:
+            check_rows_exist(bitmaps[path], num_records.get(path), descriptor, Where(table, version, path))
+    return bitmaps
 
 
 def read_deletion_vector_records(
     location: str,
-    wanted: Sequence[tuple[str, Descriptor]],
+    descriptors: Sequence[tuple[str, Descriptor]],
     *,
     table: str,
     version: int | None,
@@ -460,7 +460,7 @@ def read_deletion_vector_records(
     """
     return _read_vectors(
         location,
-        ((Where(table, version, path), descriptor) for path, descriptor in wanted),
+        ((Where(table, version, path), descriptor) for path, descriptor in descriptors),
         _Reader(portable_record_inline, portable_record_in_file, allowed),
     )
 
@@ -475,13 +475,13 @@ class _Reader(Generic[_Vector]):
 
 
 def _read_vectors(
-    location: str, wanted: Iterable[tuple[Where, Descriptor]], reader: _Reader[_Vector]
+    location: str, descriptors: Iterable[tuple[Where, Descriptor]], reader: _Reader[_Vector]
 ) -> dict[str, _Vector]:
-    found: dict[str, _Vector] = {}
+    vectors_by_path: dict[str, _Vector] = {}
     by_file: dict[str, list[tuple[Where, Descriptor]]] = {}
-    for where, descriptor in wanted:
+    for where, descriptor in descriptors:
         if descriptor.is_inline:
-            found[where.file] = reader.in_log(descriptor, where)
+            vectors_by_path[where.file] = reader.in_log(descriptor, where)
             continue
         name = _file_of(descriptor, location, where)
         by_file.setdefault(name, []).append((where, descriptor))
@@ -492,12 +492,12 @@ def _read_vectors(
     if len(by_file) == 1 or location.startswith("file:"):
         # Local reads are faster than handing them to a thread.
         for item in by_file.items():
-            found.update(read_file(item))
+            vectors_by_path.update(read_file(item))
     elif by_file:
         with ThreadPoolExecutor(min(_CONCURRENT_FILES, len(by_file)), "delvec-dv") as pool:
             for vectors in pool.map(read_file, by_file.items()):
-                found.update(vectors)
-    return found
+                vectors_by_path.update(vectors)
+    return vectors_by_path
 
 
 def _file_of(descriptor: Descriptor, location: str, where: Where) -> str:

@@ -86,8 +86,8 @@ def opened_directory(
         os.close(descriptor)
 
 
-def _open_directory(path: Path, wanted: Path, check: Check, *, create: bool, durable: bool) -> int:
-    """Open a directory on the way to ``wanted``, if ``check`` allows."""
+def _open_directory(path: Path, target: Path, check: Check, *, create: bool, durable: bool) -> int:
+    """Open a directory on the way to ``target``, if ``check`` allows."""
     try:
         descriptor = os.open(path, _DIRECTORY)
     except FileNotFoundError:
@@ -97,12 +97,12 @@ def _open_directory(path: Path, wanted: Path, check: Check, *, create: bool, dur
         try:
             real = _path_of(descriptor, path)
             if real != str(path):
-                check(str(Path(real, wanted.relative_to(path))))
+                check(str(Path(real, target.relative_to(path))))
         except BaseException:
             os.close(descriptor)
             raise
         return descriptor
-    parent = _open_directory(path.parent, wanted, check, create=True, durable=durable)
+    parent = _open_directory(path.parent, target, check, create=True, durable=durable)
     try:
         with suppress(FileExistsError):
             os.mkdir(path.name, dir_fd=parent)
@@ -122,13 +122,13 @@ def _path_of(descriptor: int, path: Path) -> str:
     """Return the link-free path of an open file or directory, which was opened as ``path``."""
     if sys.platform == "linux":
         try:
-            found = os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - for every file
+            real_path = os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - for every file
         except FileNotFoundError:  # /proc is not mounted
             pass
         else:
-            if found.endswith(" (deleted)") and not os.path.lexists(found):
+            if real_path.endswith(" (deleted)") and not os.path.lexists(real_path):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-            return found
+            return real_path
     elif sys.platform == "darwin":
         import fcntl
 
@@ -193,16 +193,16 @@ def look_up(directory: int, path: Path, check: Check) -> os.stat_result:
         FileNotFoundError: it does not exist.
         OSError: it is not a regular file.
     """
-    found = os.stat(path.name, dir_fd=directory, follow_symlinks=False)
-    if stat.S_ISLNK(found.st_mode):
+    file_stat = os.stat(path.name, dir_fd=directory, follow_symlinks=False)
+    if stat.S_ISLNK(file_stat.st_mode):
         descriptor = open_file(path, check)
         try:
             return os.fstat(descriptor)
         finally:
             os.close(descriptor)
-    if not stat.S_ISREG(found.st_mode):
-        raise not_regular(found.st_mode, path)
-    return found
+    if not stat.S_ISREG(file_stat.st_mode):
+        raise not_regular(file_stat.st_mode, path)
+    return file_stat
 
 
 @contextmanager

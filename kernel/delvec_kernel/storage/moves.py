@@ -50,29 +50,34 @@ def move_files(
         ``deleted`` are the moved files; ``kept`` those that are missing, changed or not regular files, or whose new
         name is taken.
     """
-    done = Deletion()
+    deletion = Deletion()
     place = locate(location, "_", allowed=allowed, inside=True)
     if place.local is None:
-        _move_remote(location, paths, source, target, done, allowed)
-        return done
+        _move_remote(location, paths, source, target, deletion, allowed)
+        return deletion
     for parent, group in groupby(paths, lambda path: path.rpartition("/")[0]):
         names = list(group)
         try:
             with storage_errors("move files in", f"{place.url[:-1]}{_joined(source, parent)}", writing=True):
-                _move_local(place, _joined(source, parent), _joined(target, parent), names, before, done)
+                _move_local(place, _joined(source, parent), _joined(target, parent), names, before, deletion)
         except DelvecError as error:
-            known = {*done.deleted, *done.kept}
-            names = [name for name in names if name not in known]
+            handled_paths = {*deletion.deleted, *deletion.kept}
+            names = [name for name in names if name not in handled_paths]
             if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
-                done.kept += names  # missing, or a link replaced the directory
+                deletion.kept += names  # missing, or a link replaced the directory
             else:
-                done.failed += names
-                done.error = done.error or error
-    return done
+                deletion.failed += names
+                deletion.error = deletion.error or error
+    return deletion
 
 
 def _move_local(
-    place: FileLocation, source: str, target: str, paths: Sequence[str], before: int | None, done: Deletion
+    place: FileLocation,
+    source: str,
+    target: str,
+    paths: Sequence[str],
+    before: int | None,
+    deletion: Deletion,
 ) -> None:
     linked: list[tuple[str, str]] = []
     with (
@@ -82,48 +87,48 @@ def _move_local(
     ):
         for path in paths:
             name = unquote(path.rpartition("/")[2])
-            (linked.append((path, name)) if _link(old, new, name, before) else done.kept.append(path))
+            (linked.append((path, name)) if _link(old, new, name, before) else deletion.kept.append(path))
         # Before unlinking the old names, or a crash could lose both.
         _local_files.sync_directory(new)
         for path, name in linked:
             _local_files.remove(old, name)
-            done.deleted.append(path)
+            deletion.deleted.append(path)
 
 
 def _link(old: int, new: int, name: str, before: int | None) -> bool:
     """Link a regular file to its new name; False if missing, too new or not regular, or if the name is taken."""
     try:
-        known = os.stat(name, dir_fd=old, follow_symlinks=False)
-        if not stat.S_ISREG(known.st_mode):
+        file_stat = os.stat(name, dir_fd=old, follow_symlinks=False)
+        if not stat.S_ISREG(file_stat.st_mode):
             return False
-        if before is not None and known.st_mtime_ns // 1_000_000 >= before:
+        if before is not None and file_stat.st_mtime_ns // 1_000_000 >= before:
             return False
         os.link(name, name, src_dir_fd=old, dst_dir_fd=new, follow_symlinks=False)
     except FileNotFoundError:
         return False
     except FileExistsError:
         # After an interrupted move, both names refer to the same file.
-        return os.path.samestat(known, os.stat(name, dir_fd=new, follow_symlinks=False))
+        return os.path.samestat(file_stat, os.stat(name, dir_fd=new, follow_symlinks=False))
     return True
 
 
 def _move_remote(
-    location: str, paths: Sequence[str], source: str, target: str, done: Deletion, allowed: Allowed | None
+    location: str, paths: Sequence[str], source: str, target: str, deletion: Deletion, allowed: Allowed | None
 ) -> None:
     with ThreadPoolExecutor(_CONCURRENT_COPIES, "delvec-move") as pool:
         results = pool.map(partial(_copied, location, source, target, allowed), paths)
         copied: list[str] = []
         for path, outcome in zip(paths, results, strict=True):
             if isinstance(outcome, DelvecError):
-                done.failed.append(path)
-                done.error = done.error or outcome
+                deletion.failed.append(path)
+                deletion.error = deletion.error or outcome
             else:
-                (copied if outcome else done.kept).append(path)
-    gone = delete_files(location, [_joined(source, path) for path in copied], 0, allowed=allowed)
-    failed = {*gone.failed, *gone.kept}
-    done.deleted += [path for path in copied if _joined(source, path) not in failed]
-    done.failed += [path for path in copied if _joined(source, path) in failed]
-    done.error = done.error or gone.error
+                (copied if outcome else deletion.kept).append(path)
+    remote_deletion = delete_files(location, [_joined(source, path) for path in copied], 0, allowed=allowed)
+    failed = {*remote_deletion.failed, *remote_deletion.kept}
+    deletion.deleted += [path for path in copied if _joined(source, path) not in failed]
+    deletion.failed += [path for path in copied if _joined(source, path) in failed]
+    deletion.error = deletion.error or remote_deletion.error
 
 
 def _copied(

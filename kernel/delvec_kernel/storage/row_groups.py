@@ -247,7 +247,7 @@ class _NewFile:
         columns = self._copy_parts(read, groups, lambda chunk: chunk.column_index)
         self._places.append([])
         for group in groups:
-            found = []
+            chunk_places = []
             for chunk in group.chunks:
                 start = self._starts.pop(id(chunk))
                 offsets = (0, 0)
@@ -258,8 +258,8 @@ class _NewFile:
                     offsets = self.size, len(index)
                     self.write(index)
                 bloom = self._blooms.pop(id(chunk), 0)
-                found.append(Place(start, columns.get(id(chunk), 0), offsets, bloom))
-            self._places[-1].append(found)
+                chunk_places.append(Place(start, columns.get(id(chunk), 0), offsets, bloom))
+            self._places[-1].append(chunk_places)
 
     def _copy_parts(
         self,

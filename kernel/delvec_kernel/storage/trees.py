@@ -148,11 +148,11 @@ class TreeListing:
             pairs = compress(pairs, self.wanted(pa.array(paths, pa.string())).tolist())
         for path, entry in pairs:
             try:
-                known = entry.stat(follow_symlinks=False)
+                file_stat = entry.stat(follow_symlinks=False)
             except FileNotFoundError:
                 continue  # deleted meanwhile
-            if stat.S_ISREG(known.st_mode):
-                yield path, known.st_size, known.st_mtime_ns // 1_000_000
+            if stat.S_ISREG(file_stat.st_mode):
+                yield path, file_stat.st_size, file_stat.st_mtime_ns // 1_000_000
 
     def _walk_below(
         self, directory: int, prefix: str, path: Path, root: Path, depth: int, names: Sequence[str]
@@ -285,9 +285,9 @@ def _look_up(place: FileLocation, paths: Sequence[str]) -> Iterator[tuple[str, i
                     for path in group:
                         name = unquote(path.rpartition("/")[2])
                         with suppress(FileNotFoundError):
-                            known = os.stat(name, dir_fd=directory, follow_symlinks=False)
-                            if stat.S_ISREG(known.st_mode):
-                                yield path, known.st_size, _milliseconds(known)
+                            file_stat = os.stat(name, dir_fd=directory, follow_symlinks=False)
+                            if stat.S_ISREG(file_stat.st_mode):
+                                yield path, file_stat.st_size, _milliseconds(file_stat)
             except NotADirectoryError:
                 continue  # a link or a file, so not a directory of this table
 
@@ -367,14 +367,14 @@ def table_below(location: str, most: int | None = None) -> str | None:
     """
     place = locate(location, "_")
     with suppress(FileNotFoundError, NotADirectoryError), storage_errors("look into", location):
-        found = (
+        table_path = (
             _remote_table_below(place, most)
             if place.local is None
             else _local_table_below(str(place.local.parent), most)
         )
-        if found is not None:
+        if table_path is not None:
             # A name that is not UTF-8 is shown, too.
-            return f"{location}/{locations.canonical_relative(found.encode(errors='replace').decode())}"
+            return f"{location}/{locations.canonical_relative(table_path.encode(errors='replace').decode())}"
     return None
 
 
@@ -418,11 +418,11 @@ def delete_files(
         before: milliseconds since the epoch; local files modified later are kept.
         allowed: decides by URL whether the location itself may be a link.
     """
-    done = Deletion()
+    deletion = Deletion()
     place = locate(location, "_", allowed=allowed, inside=True)
     if place.local is None:
-        _delete_remote(place, paths, done)
-        return done
+        _delete_remote(place, paths, deletion)
+        return deletion
     for parent, group in groupby(paths, lambda path: path.rpartition("/")[0]):
         names = list(group)
         try:
@@ -431,34 +431,36 @@ def delete_files(
                 place.opened_directory() as root,
                 _local_files.descended(root, parent) as directory,
             ):
-                _delete_local(directory, names, before, location, done)
+                _delete_local(directory, names, before, location, deletion)
         except DelvecError as error:
             if isinstance(error.__cause__, FileNotFoundError):
-                done.deleted += names  # the directory was deleted
+                deletion.deleted += names  # the directory was deleted
             elif isinstance(error.__cause__, NotADirectoryError):
-                done.kept += names  # a link or a file replaced the directory
+                deletion.kept += names  # a link or a file replaced the directory
             else:
-                done.failed += names
-                done.error = done.error or error
-    return done
+                deletion.failed += names
+                deletion.error = deletion.error or error
+    return deletion
 
 
-def _delete_local(directory: int, paths: Sequence[str], before: int, location: str, done: Deletion) -> None:
+def _delete_local(
+    directory: int, paths: Sequence[str], before: int, location: str, deletion: Deletion
+) -> None:
     for path in paths:
         name = unquote(path.rpartition("/")[2])
         try:
-            known = os.stat(name, dir_fd=directory, follow_symlinks=False)
-            if not stat.S_ISREG(known.st_mode) or _milliseconds(known) >= before:
-                done.kept.append(path)
+            file_stat = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            if not stat.S_ISREG(file_stat.st_mode) or _milliseconds(file_stat) >= before:
+                deletion.kept.append(path)
                 continue
             _local_files.remove(directory, name)
         except FileNotFoundError:
             pass
         except (OSError, ValueError) as error:
-            done.failed.append(path)
-            done.error = done.error or _delete_error(error, f"{location}/{path}")
+            deletion.failed.append(path)
+            deletion.error = deletion.error or _delete_error(error, f"{location}/{path}")
             continue
-        done.deleted.append(path)
+        deletion.deleted.append(path)
 
 
 def _delete_error(error: Exception, path: str) -> DelvecError:
@@ -469,17 +471,17 @@ def _delete_error(error: Exception, path: str) -> DelvecError:
         return found
 
 
-def _delete_remote(place: FileLocation, paths: Sequence[str], done: Deletion) -> None:
+def _delete_remote(place: FileLocation, paths: Sequence[str], deletion: Deletion) -> None:
     try:
         obstore.delete(place.remote, [unquote(path) for path in paths])
     except (BaseError, OSError):
         pass  # delete one by one to find out which failed
     else:
-        done.deleted += paths
+        deletion.deleted += paths
         return
     for path in paths:
-        if len(done.failed) >= _MAX_FAILURES:
-            done.failed.append(path)
+        if len(deletion.failed) >= _MAX_FAILURES:
+            deletion.failed.append(path)
             continue
         try:
             with storage_errors("delete", f"{place.url[:-1]}{path}"):
@@ -487,10 +489,10 @@ def _delete_remote(place: FileLocation, paths: Sequence[str], done: Deletion) ->
         except FileNotFoundError:
             pass
         except DelvecError as error:
-            done.failed.append(path)
-            done.error = done.error or error
+            deletion.failed.append(path)
+            deletion.error = deletion.error or error
             continue
-        done.deleted.append(path)
+        deletion.deleted.append(path)
 
 
 def remove_empty_directories(
@@ -500,10 +502,10 @@ def remove_empty_directories(
 
     Errors are ignored, since empty directories are harmless.
     """
-    gone: list[str] = []
+    removed_directories: list[str] = []
     place = locate(location, "_", allowed=allowed, inside=True)
     if place.local is None:
-        return gone
+        return removed_directories
     for path in sorted(paths, reverse=True):
         parent, _, name = path.rpartition("/")
         with (
@@ -512,8 +514,8 @@ def remove_empty_directories(
             _local_files.descended(root, parent) as directory,
         ):
             os.rmdir(unquote(name), dir_fd=directory)
-            gone.append(path)
-    return gone
+            removed_directories.append(path)
+    return removed_directories
 
 
 @contextmanager
@@ -534,5 +536,5 @@ def _batched(rows: Iterable[tuple[str, int, int]]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays(columns, schema=LISTED)
 
 
-def _milliseconds(known: os.stat_result) -> int:
-    return known.st_mtime_ns // 1_000_000
+def _milliseconds(file_stat: os.stat_result) -> int:
+    return file_stat.st_mtime_ns // 1_000_000

@@ -82,9 +82,9 @@ def clone_of(source: Snapshot, target: Snapshot | None, properties: Mapping[str,
         set_properties(draft, SetProperties(change="set-properties", properties=dict(properties)))
     check_row_ids(draft)
     changed, upgraded, _ = draft.finish()
-    found = Clone(changed or metadata, upgraded or protocol, _domains(source, target))
-    _check_mapping(source, target, found.metadata)
-    return found
+    clone = Clone(changed or metadata, upgraded or protocol, _domains(source, target))
+    _check_mapping(source, target, clone.metadata)
+    return clone
 
 
 def cloned_files(source: Snapshot, target_location: str) -> Iterator[AddFile]:
@@ -169,15 +169,25 @@ def _absolute_vector(vector: Descriptor, location: str) -> Descriptor:
 
 
 def _configuration(source: Snapshot, target: Snapshot | None) -> dict[str, str]:
-    found = {name: value for name, value in source.configuration.items() if name not in _HISTORY_PROPERTIES}
-    kept = {} if target is None else target.configuration
-    both = is_true(found, _TIMESTAMPS) and is_true(kept, _TIMESTAMPS)
-    found |= {
-        name: kept[name] for name in _HISTORY_PROPERTIES if name in kept and (both or name not in _SINCE)
+    configuration = {
+        name: value for name, value in source.configuration.items() if name not in _HISTORY_PROPERTIES
     }
-    if is_mapped(found):
-        found[MAX_COLUMN_ID] = str(max(max_column_id(each) for each in (source.configuration, kept)))
-    return with_materialized_columns(found) if is_true(found, row_tracking.ENABLED) else found
+    target_configuration = {} if target is None else target.configuration
+    both = is_true(configuration, _TIMESTAMPS) and is_true(target_configuration, _TIMESTAMPS)
+    configuration |= {
+        name: target_configuration[name]
+        for name in _HISTORY_PROPERTIES
+        if name in target_configuration and (both or name not in _SINCE)
+    }
+    if is_mapped(configuration):
+        configuration[MAX_COLUMN_ID] = str(
+            max(max_column_id(each) for each in (source.configuration, target_configuration))
+        )
+    return (
+        with_materialized_columns(configuration)
+        if is_true(configuration, row_tracking.ENABLED)
+        else configuration
+    )
 
 
 def _check_mapping(source: Snapshot, target: Snapshot | None, metadata: Metadata) -> None:

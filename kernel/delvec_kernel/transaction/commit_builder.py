@@ -27,14 +27,14 @@ from delvec_kernel.transaction.group_commit import REQUEST_HASH_TAG, MemberInfo,
 from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_kernel.transaction.winning_commit import stale_files_tag
 
-__all__ = ["ROWS_ALREADY_GONE", "Marked", "Resolved", "build", "metrics", "resolve"]
+__all__ = ["ROWS_ALREADY_GONE", "FileWithNewVector", "Resolved", "build", "metrics", "resolve"]
 
 ROWS_ALREADY_GONE: Final = "numRowsAlreadyGone"
 """Metric, if not 0: rows that the commit meant to delete and that a concurrent commit had deleted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
+class FileWithNewVector:
     """A file that stays, with more rows deleted.
 
     Attributes:
@@ -68,15 +68,15 @@ class Resolved:
     """
 
     removed: Sequence[AddFile]
-    marked: Sequence[Marked]
-    added: Sequence[Marked]
+    marked: Sequence[FileWithNewVector]
+    added: Sequence[FileWithNewVector]
     rows_marked: int
     rows_removed: int | None
     again: Sequence[AddFile] = ()
-    repaired: Sequence[Marked] = ()
+    repaired: Sequence[FileWithNewVector] = ()
 
     @property
-    def with_vectors(self) -> Sequence[Marked]:
+    def with_vectors(self) -> Sequence[FileWithNewVector]:
         """All files that get a deletion vector."""
         return [*self.marked, *self.added, *self.repaired]
 
@@ -120,7 +120,7 @@ def resolve(
         CorruptTable: a deletion vector marks rows that its file does not have, or the number of rows is unknown.
     """
     removed: list[AddFile] = []
-    marked: list[Marked] = []
+    marked: list[FileWithNewVector] = []
     rows_marked = 0
     rows_removed: int | None = 0
     for path in changes.removes:
@@ -151,7 +151,7 @@ def resolve(
             same = vector is not None and vector.cardinality == len(union)
             # Do not keep rows that are already written, since they may be large.
             kept = BitMap64() if same else union
-            marked.append(Marked(file, kept, total, vector if same else None))
+            marked.append(FileWithNewVector(file, kept, total, vector if same else None))
             rows_marked += len(union) - len(old)
     added = _rows_added(changes)
     if (
@@ -167,7 +167,7 @@ def resolve(
             version=version,
         )
     marked += [
-        Marked(files[path], deleted[path], num_records[path] or 0, is_repacked=True)
+        FileWithNewVector(files[path], deleted[path], num_records[path] or 0, is_repacked=True)
         for path in changes.repacked
         if path in files and files[path].deletion_vector is not None
     ]
@@ -178,16 +178,16 @@ def resolve(
         if path in files and files[path].deletion_vector == new.deletion_vector
     ]
     repaired = [
-        Marked(repair.becomes, repair.rows, 0, is_repacked=True)
+        FileWithNewVector(repair.becomes, repair.rows, 0, is_repacked=True)
         for repair in changes.repairs
         if repair.becomes is not None and repair.rows is not None
     ]
     return Resolved(removed, marked, _marked_adds(changes, table), rows_marked, rows_removed, again, repaired)
 
 
-def _marked_adds(changes: Changes, table: str) -> list[Marked]:
+def _marked_adds(changes: Changes, table: str) -> list[FileWithNewVector]:
     """Return the new files in which some rows are deleted."""
-    found = []
+    adds_with_deletes = []
     for add in changes.adds:
         rows = changes.added_deletes.get(add.path)
         if rows:
@@ -198,8 +198,8 @@ def _marked_adds(changes: Changes, table: str) -> list[Marked]:
                     f"{where} has a deletion vector but no numRecords.", table=table, file=add.path
                 )
             _check_range(rows, total, where, {"table": table, "file": add.path})
-            found.append(Marked(add, rows, total, is_new=True))
-    return found
+            adds_with_deletes.append(FileWithNewVector(add, rows, total, is_new=True))
+    return adds_with_deletes
 
 
 def _check_range(rows: BitMap64, total: int, where: str, facts: Mapping[str, Any]) -> None:
@@ -284,8 +284,8 @@ def build(
         actions.append(mark)
     if changes.app_transaction is not None:
         actions.append(replace(changes.app_transaction, last_updated=now))
-    gone = [*resolved.removed, *(one.file for one in resolved.marked)]
-    actions.extend(RemoveFile.of(file, now, data_change=changes.data_change) for file in gone)
+    removed_files = [*resolved.removed, *(one.file for one in resolved.marked)]
+    actions.extend(RemoveFile.of(file, now, data_change=changes.data_change) for file in removed_files)
     actions.extend(RemoveFile(path, now, data_change=False) for path in changes.tombstones)
     actions.extend(
         RemoveFile.of(repair.removed, now, data_change=repair.loses_rows)
@@ -297,7 +297,7 @@ def build(
     return actions
 
 
-def _with_vector(marked: Marked, descriptor: Descriptor) -> AddFile:
+def _with_vector(marked: FileWithNewVector, descriptor: Descriptor) -> AddFile:
     """Return the file with its new deletion vector, otherwise unchanged."""
     file = marked.file
     if marked.is_repacked:

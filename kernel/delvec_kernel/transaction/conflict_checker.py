@@ -114,13 +114,13 @@ class RowsRead:
         self, winner: WinningCommit, keys: Sequence[str], what: str, overlaps: tuple[Overlap, ...] = ()
     ) -> Conflict:
         paths = tuple(sorted(keys))
-        named = f"file '{paths[0]}'" if len(paths) == 1 else f"{len(paths)} files"
+        files_text = f"file '{paths[0]}'" if len(paths) == 1 else f"{len(paths)} files"
         return Conflict(
             ConcurrentDeleteRead,
             self._ours.changes,
             winner,
             paths,
-            f"removed rows of {named} {what}",
+            f"removed rows of {files_text} {what}",
             overlaps,
         )
 
@@ -177,13 +177,13 @@ class AddedRows:
         if not added:
             return None
         paths = tuple(sorted(add.path for add in added))
-        named = f"file '{paths[0]}'" if len(paths) == 1 else f"{len(paths)} files"
+        files_text = f"file '{paths[0]}'" if len(paths) == 1 else f"{len(paths)} files"
         which = (
             "that may contain rows that match this commit's condition"
             if ours.reads_added == "matching" and ours.predicate is not None
             else "that this commit would have had to read"
         )
-        return Conflict(ConcurrentAppend, ours.changes, winner, paths, f"added {named} {which}")
+        return Conflict(ConcurrentAppend, ours.changes, winner, paths, f"added {files_text} {which}")
 
     def _may_have_shrunk(self, winner: WinningCommit, key: str) -> bool:
         before, after = winner.removes[key].deletion_vector, winner.adds[key].deletion_vector
@@ -215,8 +215,8 @@ class RepairedFiles:
         touched = self._keys & (winner.adds.keys() | winner.removes.keys() | winner.stale_removes)
         if not touched:
             return None
-        named = f"file '{min(touched)}'" if len(touched) == 1 else f"{len(touched)} files"
-        what = f"changed {named} that this commit repairs"
+        files_text = f"file '{min(touched)}'" if len(touched) == 1 else f"{len(touched)} files"
+        what = f"changed {files_text} that this commit repairs"
         return Conflict(ConcurrentDeleteRead, self._ours.changes, winner, tuple(sorted(touched)), what)
 
 

@@ -134,9 +134,9 @@ def request_size(changes: Changes) -> int:
     """Return the approximate size of a transaction's request in bytes."""
     # As array containers; run containers are smaller, and no container exceeds 8 KiB.
     rows = sum(
-        100 + 2 * min(len(gone), 4096 * (1 + (gone.max() >> 16)))
-        for gone in changes.row_deletes.values()
-        if gone
+        100 + 2 * min(len(deleted_rows), 4096 * (1 + (deleted_rows.max() >> 16)))
+        for deleted_rows in changes.row_deletes.values()
+        if deleted_rows
     )
     adds = sum(200 + len(add.path) + len(add.stats or "") for add in changes.adds)
     return 200 + rows + adds + sum(map(len, changes.removes))
@@ -156,17 +156,17 @@ def without(changes: Changes, earlier: Iterable[Changes], location: str) -> Chan
     rows: dict[str, BitMap64] = {}
     for other in earlier:
         files.update(canonical_log_path(path, location) for path in other.removes)
-        for path, gone in other.row_deletes.items():
+        for path, deleted_rows in other.row_deletes.items():
             key = canonical_log_path(path, location)
-            rows[key] = rows[key] | gone if key in rows else gone
+            rows[key] = rows[key] | deleted_rows if key in rows else deleted_rows
     if not files and not rows:
         return changes
     left: dict[str, BitMap64] = {}
     for path, ours in changes.row_deletes.items():
         key = canonical_log_path(path, location)
-        kept = BitMap64() if key in files else ours - rows[key] if key in rows else ours
-        if kept:
-            left[path] = kept
+        remaining_rows = BitMap64() if key in files else ours - rows[key] if key in rows else ours
+        if remaining_rows:
+            left[path] = remaining_rows
     removes = [path for path in changes.removes if canonical_log_path(path, location) not in files]
     vectors_hold = not any(canonical_log_path(path, location) in rows for path in changes.written_vectors)
     if len(removes) == len(changes.removes) and left == changes.row_deletes and vectors_hold:
@@ -189,9 +189,9 @@ def rows_removed_by(path: str, earlier: Iterable[Changes], location: str) -> Bit
     key = canonical_log_path(path, location)
     taken = BitMap64()
     for other in earlier:
-        for spelled, gone in other.row_deletes.items():
+        for spelled, deleted_rows in other.row_deletes.items():
             if canonical_log_path(spelled, location) == key:
-                taken |= gone
+                taken |= deleted_rows
     return taken
 
 
@@ -215,17 +215,17 @@ def combined(members: Sequence[Changes], transaction_id: str, location: str) -> 
     for member in members:
         for path in member.removes:
             removes.setdefault(canonical_log_path(path, location), path)
-        for path, gone in member.row_deletes.items():
+        for path, deleted_rows in member.row_deletes.items():
             key = canonical_log_path(path, location)
             if key in rows:
                 spelled, others = rows[key]
-                rows[key] = spelled, others | gone
+                rows[key] = spelled, others | deleted_rows
                 vectors.pop(spelled, None)  # it lacks this member's rows
             else:
-                rows[key] = path, gone
+                rows[key] = path, deleted_rows
                 if path in member.written_vectors:
                     vectors[path] = member.written_vectors[path]
-    left = {path: gone for key, (path, gone) in rows.items() if key not in removes}
+    left = {path: deleted_rows for key, (path, deleted_rows) in rows.items() if key not in removes}
     first = members[0]
     return Changes(
         operation=first.operation,

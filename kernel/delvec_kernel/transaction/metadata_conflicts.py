@@ -40,14 +40,16 @@ _FEATURES_OF_FILES: Final[Mapping[str, Callable[[AddFile], bool]]] = {
 
 def conflicting_changes(before: Metadata, after: Metadata, protocol: Protocol) -> list[str]:
     """Return the names of changes that conflict with a commit that read ``before``; ``protocol`` belongs to ``after``."""
-    found = _properties(before.configuration, after.configuration, writer_features(protocol))
-    named = _mode(before.configuration) == "none" and _mode(after.configuration) == "name"
-    if before.schema_string != after.schema_string and not _same_schema(before, after, named=named):
-        found.append("schema")
+    change_names = _properties(before.configuration, after.configuration, writer_features(protocol))
+    is_mapping_upgrade = _mode(before.configuration) == "none" and _mode(after.configuration) == "name"
+    if before.schema_string != after.schema_string and not _same_schema(
+        before, after, is_mapping_upgrade=is_mapping_upgrade
+    ):
+        change_names.append("schema")
     for name in ("id", "partition_columns", "name", "description", "format_provider", "format_options"):
         if getattr(before, name) != getattr(after, name):
-            found.append(name.replace("_", " "))
-    return found
+            change_names.append(name.replace("_", " "))
+    return change_names
 
 
 def enables_row_tracking(before: Metadata, after: Metadata) -> bool:
@@ -80,32 +82,33 @@ def _properties(before: Mapping[str, str], after: Mapping[str, str], features: f
     return [name for name in changed if name not in allowed or not allowed[name]()]
 
 
-def _same_schema(before: Metadata, after: Metadata, *, named: bool) -> bool:
-    """Whether schemas differ at most in identity columns' high-water marks and, if ``named``, in new column mapping."""
+def _same_schema(before: Metadata, after: Metadata, *, is_mapping_upgrade: bool) -> bool:
+    """Whether schemas differ at most in identity columns' high-water marks and, if ``is_mapping_upgrade``, in new column mapping."""
     try:
         return bool(
-            _bare(json.loads(before.schema_string), named) == _bare(json.loads(after.schema_string), named)
+            _bare(json.loads(before.schema_string), is_mapping_upgrade)
+            == _bare(json.loads(after.schema_string), is_mapping_upgrade)
         )
     except (ValueError, RecursionError):
         return False
 
 
-def _bare(node: Any, named: bool) -> Any:
+def _bare(node: Any, is_mapping_upgrade: bool) -> Any:
     if isinstance(node, list):
-        return [_bare(each, named) for each in node]
+        return [_bare(each, is_mapping_upgrade) for each in node]
     if not isinstance(node, dict):
         return node
-    kept = {key: _bare(value, named) for key, value in node.items() if key != "metadata"}
+    bare_node = {key: _bare(value, is_mapping_upgrade) for key, value in node.items() if key != "metadata"}
     if isinstance(node.get("metadata"), dict):
         physical = node["metadata"].get("delta.columnMapping.physicalName", node.get("name"))
         # A physical name other than the logical one would not match files written without mapping.
-        mapping = _COLUMN_MAPPING if named and physical == node.get("name") else frozenset[str]()
-        kept["metadata"] = {
+        mapping = _COLUMN_MAPPING if is_mapping_upgrade and physical == node.get("name") else frozenset[str]()
+        bare_node["metadata"] = {
             key: value
             for key, value in node["metadata"].items()
             if key != _HIGH_WATER_MARK and key not in mapping
         }
-    return kept
+    return bare_node
 
 
 def _mode(configuration: Mapping[str, str]) -> str:
@@ -205,9 +208,9 @@ class TableRules:
                 continue
             paths = tuple(sorted(add.path for add in winner.adds.values() if needs(add)))
             if paths:
-                named = f"file '{paths[0]}'" if len(paths) == 1 else f"{len(paths)} files"
+                files_text = f"file '{paths[0]}'" if len(paths) == 1 else f"{len(paths)} files"
                 what = (
-                    f"added {named} that need the table feature {feature}, which the table does not have "
+                    f"added {files_text} that need the table feature {feature}, which the table does not have "
                     "after this commit,"
                 )
                 return self._conflict(ConcurrentAppend, winner, what, paths)

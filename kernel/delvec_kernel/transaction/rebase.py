@@ -37,7 +37,7 @@ class DeletedRows:
 
 
 @dataclass
-class _Found:
+class _ConflictingFiles:
     """Files with conflicts in one winner, by kind of conflict."""
 
     overlaps: list[Overlap] = field(default_factory=list)
@@ -98,7 +98,7 @@ class Rebase:
         keys = self._targets.keys()
         if keys.isdisjoint(winner.removes) and keys.isdisjoint(winner.adds):
             return self._check_restored_files(winner) if winner.is_restore else None
-        found = _Found()
+        conflicts = _ConflictingFiles()
         rearranged: list[str] = []
         touched = [key for key in keys if key in winner.removes or key in winner.adds]
         self._compaction.prefetch(touched)
@@ -108,15 +108,15 @@ class Rebase:
             target, remove, add = self._targets[key], winner.removes.get(key), winner.adds.get(key)
             self._touched.add(key)
             if add is not None:
-                self._changed(key, target, remove, add, winner, found)
+                self._changed(key, target, remove, add, winner, conflicts)
             elif remove is not None and winner.changes_data:
-                self._removed(key, target, remove, winner, found)
+                self._removed(key, target, remove, winner, conflicts)
             elif remove is not None:
                 self._record_first_state(target, remove)
                 rearranged.append(key)
         if rearranged:
-            self._follow_compaction(rearranged, winner, found)
-        return self._report(found, winner) or (
+            self._follow_compaction(rearranged, winner, conflicts)
+        return self._report(conflicts, winner) or (
             self._check_restored_files(winner) if winner.is_restore else None
         )
 
@@ -153,7 +153,7 @@ class Rebase:
         remove: RemoveFile | None,
         add: AddFile,
         winner: WinningCommit,
-        found: _Found,
+        conflicts: _ConflictingFiles,
     ) -> None:
         """Handle a winner that changed the file's deletion vector or added the file again."""
         self.without_new_rows.add(key)
@@ -171,12 +171,17 @@ class Rebase:
             if not target.is_whole:
                 self.resurfaced.append(add)
             elif self._removal_kind != "rearrangement" or not self._drop_from_compaction(key):
-                found.returned.append(add.path)
+                conflicts.returned.append(add.path)
         if not came_back:
-            self._check_deleted_rows(key, target, before, winner, found)
+            self._check_deleted_rows(key, target, before, winner, conflicts)
 
     def _check_deleted_rows(
-        self, key: str, target: Target, before: AddFile | RemoveFile, winner: WinningCommit, found: _Found
+        self,
+        key: str,
+        target: Target,
+        before: AddFile | RemoveFile,
+        winner: WinningCommit,
+        conflicts: _ConflictingFiles,
     ) -> None:
         """Check the rows of a file that the winner deleted."""
         after = self._deleted.of(winner.adds[key])
@@ -184,12 +189,17 @@ class Rebase:
         if not went:
             return
         if self._removal_kind == "rearrangement" and target.is_whole:
-            self._check_deletable_in_outputs(key, target, before.path, found)
+            self._check_deletable_in_outputs(key, target, before.path, conflicts)
         elif self._removal_kind != "idempotent" or not _only_removes(winner):
-            found.overlaps.append(Overlap.of(before.path, went))
+            conflicts.overlaps.append(Overlap.of(before.path, went))
 
     def _removed(
-        self, key: str, target: Target, remove: RemoveFile, winner: WinningCommit, found: _Found
+        self,
+        key: str,
+        target: Target,
+        remove: RemoveFile,
+        winner: WinningCommit,
+        conflicts: _ConflictingFiles,
     ) -> None:
         """Handle a winner that removed the whole file."""
         self._record_first_state(target, remove)
@@ -199,18 +209,20 @@ class Rebase:
             return
         if self._removal_kind == "idempotent":
             if self._added.matching(winner.new_files.values()):
-                found.replaced.append(remove.path)
+                conflicts.replaced.append(remove.path)
         elif self._removal_kind == "exact" or left is not None:
             count = live_rows(remove)
-            found.overlaps.append(
+            conflicts.overlaps.append(
                 Overlap(remove.path, count or 0, ()) if left is None else Overlap.of(remove.path, left)
             )
         else:
-            self._check_deletable_in_outputs(key, target, remove.path, found)
+            self._check_deletable_in_outputs(key, target, remove.path, conflicts)
 
     # --- compactions ----------------------------------------------------------------------------------------
 
-    def _follow_compaction(self, keys: Sequence[str], winner: WinningCommit, found: _Found) -> None:
+    def _follow_compaction(
+        self, keys: Sequence[str], winner: WinningCommit, conflicts: _ConflictingFiles
+    ) -> None:
         """Handle a winner that moved the rows of files into other files."""
         if self._removes_all_sources(winner):
             for key in keys:
@@ -230,7 +242,7 @@ class Rebase:
                 continue
             placed = self._new_positions(key, self._targets[key], winner, moved.get(key))
             if placed is None:
-                found.rewritten.append(winner.removes[key].path)
+                conflicts.rewritten.append(winner.removes[key].path)
                 continue
             self._mark_moved(key)
             for output, rows in placed.items():
@@ -244,7 +256,7 @@ class Rebase:
             if len((target.rows or BitMap64()) | self._base(target)) == winner.rows_of(output):
                 target.rows = None
             elif not self._writes_vectors:
-                found.rewritten += sources[output]  # we removed whole files, which are now parts of one
+                conflicts.rewritten += sources[output]  # we removed whole files, which are now parts of one
         self._targets |= outputs
         self._touched |= outputs.keys()
 
@@ -286,12 +298,14 @@ class Rebase:
             return None
         return {output: rows for output, rows in placed.items() if outputs[output] is not None}
 
-    def _check_deletable_in_outputs(self, key: str, target: Target, path: str, found: _Found) -> None:
+    def _check_deletable_in_outputs(
+        self, key: str, target: Target, path: str, conflicts: _ConflictingFiles
+    ) -> None:
         """Check whether rows removed from a source of our compaction can be deleted in its outputs."""
         if not self._has_known_positions(key, target):
-            found.lost.append(path)
+            conflicts.lost.append(path)
         elif not self._writes_vectors and not self._drop_from_compaction(key):
-            found.undeletable.append(path)
+            conflicts.undeletable.append(path)
 
     def _has_known_positions(self, key: str, target: Target) -> bool:
         """Whether our compaction records where it put every row that was live when we read the file."""
@@ -307,39 +321,42 @@ class Rebase:
 
     # --- result ---------------------------------------------------------------------------------------------
 
-    def _report(self, found: _Found, winner: WinningCommit) -> Conflict | None:
+    def _report(self, conflicts: _ConflictingFiles, winner: WinningCommit) -> Conflict | None:
         operation = self._ours.changes.operation
-        if found.overlaps:
-            count = sum(each.count for each in found.overlaps)
-            paths = [each.path for each in found.overlaps]
+        if conflicts.overlaps:
+            count = sum(each.count for each in conflicts.overlaps)
+            paths = [each.path for each in conflicts.overlaps]
             rows = "rows" if not count else "a row" if count == 1 else f"{count:,} rows"
             what = f"removed or changed {rows} of {_files(paths)} that this commit also removes or changes,"
-            return self._conflict(winner, paths, what, overlaps=tuple(found.overlaps))
-        if found.rewritten:
+            return self._conflict(winner, paths, what, overlaps=tuple(conflicts.overlaps))
+        if conflicts.rewritten:
             both = (
                 "this commit also rewrites,"
                 if self._removal_kind == "rearrangement"
                 else "this commit removes rows of,"
             )
-            what = f"rewrote {_files(found.rewritten)} that {both}"
+            what = f"rewrote {_files(conflicts.rewritten)} that {both}"
             if self._removal_kind != "rearrangement":
                 what += " without recording where each row is now,"
-            return self._conflict(winner, found.rewritten, what)
+            return self._conflict(winner, conflicts.rewritten, what)
         for paths, how in (
-            (found.lost, " without recording where each row is,"),
-            (found.undeletable, ", and without deletion vectors they cannot be deleted in the new files,"),
+            (conflicts.lost, " without recording where each row is,"),
+            (
+                conflicts.undeletable,
+                ", and without deletion vectors they cannot be deleted in the new files,",
+            ),
         ):
             if paths:
                 what = f"removed rows of {_files(paths)} that this {operation} rewrote{how}"
                 return self._conflict(winner, paths, what)
-        if found.returned:
-            what = f"restored rows in {_files(found.returned)}, which this commit removes as a whole,"
-            return self._conflict(winner, found.returned, what, appended=True)
-        if found.replaced:
-            what = (
-                f"replaced {_files(found.replaced)} by files that may contain rows that this commit removes,"
+        if conflicts.returned:
+            what = f"restored rows in {_files(conflicts.returned)}, which this commit removes as a whole,"
+            return self._conflict(winner, conflicts.returned, what, appended=True)
+        if conflicts.replaced:
+            what = f"replaced {_files(conflicts.replaced)} by files that may contain rows that this commit removes,"
+            return self._conflict(
+                winner, conflicts.replaced, what, appended=self._ours.reads_added != "nothing"
             )
-            return self._conflict(winner, found.replaced, what, appended=self._ours.reads_added != "nothing")
         return None
 
     def _conflict(

@@ -74,7 +74,7 @@ def restoration(target: Snapshot, latest: Snapshot) -> Restoration:
     """
     adds, removed = _differences(target.live, latest.live)
     protocol = merged(latest.protocol, target.protocol)
-    found = Restoration(
+    restore_changes = Restoration(
         version=target.version,
         adds=adds,
         removes=[path for path, _ in removed],
@@ -90,8 +90,8 @@ def restoration(target: Snapshot, latest: Snapshot) -> Restoration:
             "restoredFilesSize": sum(add.size for add in adds),
         },
     )
-    _check_row_ids(found, latest)
-    return found
+    _check_row_ids(restore_changes, latest)
+    return restore_changes
 
 
 # --- files --------------------------------------------------------------------------------------------------
@@ -101,15 +101,15 @@ def _differences(target: LiveFiles, latest: LiveFiles) -> tuple[list[AddFile], l
     """Return the files that only ``target`` has, and path and size of those that only ``latest`` has."""
     before, now = _identities(target), _identities(latest)
     back = {_key(row, target.location): add_from_row(row) for row in _others(target, FILES_SCHEMA.names, now)}
-    gone = {
+    removed_files = {
         _key(row, latest.location): (row["path"], row["size"])
         for row in _others(latest, ("path", "size", "deletion_vector"), before)
     }
     # Skip files whose paths differ only in spelling.
-    same = back.keys() & gone.keys()
+    same = back.keys() & removed_files.keys()
     return (
         [add for key, add in back.items() if key not in same],
-        [file for key, file in gone.items() if key not in same],
+        [file for key, file in removed_files.items() if key not in same],
     )
 
 
@@ -214,22 +214,22 @@ def _set(domains: Mapping[str, DomainMetadata]) -> DomainMetadata | None:
     return None if found is None or found.removed else found
 
 
-def _check_row_ids(found: Restoration, latest: Snapshot) -> None:
+def _check_row_ids(restore_changes: Restoration, latest: Snapshot) -> None:
     """Reject restoring row ids of rows whose files have since lost them."""
-    if not is_true(found.metadata.configuration, row_tracking.ENABLED) or is_true(
+    if not is_true(restore_changes.metadata.configuration, row_tracking.ENABLED) or is_true(
         latest.configuration, row_tracking.ENABLED
     ):
         return
-    gone = set(found.removes)
+    removed_paths = set(restore_changes.removes)
     lost = [
         path
         for batch in latest.live.batches(("path", "base_row_id"))
         for path in batch.filter(pc.is_null(batch["base_row_id"]))["path"].to_pylist()
-        if path not in gone
+        if path not in removed_paths
     ]
     if lost:
         raise InvalidTableChange(
-            f"Version {found.version} cannot be restored: it has row tracking, and {len(lost)} of its "
+            f"Version {restore_changes.version} cannot be restored: it has row tracking, and {len(lost)} of its "
             f"files, such as '{lost[0]}', have lost their row ids since. Read that version, and write its "
             "rows to the table instead.",
             version=latest.version,

@@ -137,14 +137,14 @@ class SourceRows:
 
     def rows_at(self, ranks: Rows) -> dict[str, BitMap64]:
         """Return row indexes by output for these ranks below ``total``."""
-        found: dict[str, BitMap64] = {}
+        rows_by_output: dict[str, BitMap64] = {}
         positions = np.sort(self._positions[ranks])
         ends = np.searchsorted(positions, self._starts)
         for place, path in enumerate(self._paths):
             here = positions[ends[place] : ends[place + 1]]
             if len(here):
-                found[path] = BitMap64(here.astype(np.uint64) - np.uint64(self._starts[place]))
-        return found
+                rows_by_output[path] = BitMap64(here.astype(np.uint64) - np.uint64(self._starts[place]))
+        return rows_by_output
 
     def all_rows(self) -> dict[str, BitMap64]:
         """Return row indexes by output of all rows."""
@@ -152,7 +152,7 @@ class SourceRows:
 
     def ranks_of(self, deleted: Mapping[str, BitMap64 | None]) -> Rows:
         """Return the ascending ranks of rows deleted in the outputs; None means all rows of an output."""
-        gone = np.zeros(self.total, np.bool_)
+        is_deleted = np.zeros(self.total, np.bool_)
         order = np.argsort(self._positions)
         ends = np.searchsorted(self._positions[order], self._starts)
         for place, path in enumerate(self._paths):
@@ -161,11 +161,11 @@ class SourceRows:
                 continue
             rows = deleted[path]
             if rows is None:
-                gone[here] = True
+                is_deleted[here] = True
             elif rows:
                 indexes = self._positions[here].astype(np.int64) - self._starts[place]
-                gone[here] = np.isin(indexes, row_array(rows), assume_unique=True)
-        return np.flatnonzero(gone)
+                is_deleted[here] = np.isin(indexes, row_array(rows), assume_unique=True)
+        return np.flatnonzero(is_deleted)
 
     def moved(
         self, rows: BitMap64, deleted: BitMap64, deleted_outputs: Mapping[str, BitMap64 | None]
@@ -256,7 +256,7 @@ class RowMapReader:
         self._found = []
         by_source = np.argsort(codes, kind="stable")
         ends = np.searchsorted(codes, np.arange(len(self._sources) + 1), sorter=by_source)
-        found = {}
+        rows_by_source = {}
         for number, path in enumerate(self._sources):
             here = by_source[ends[number] : ends[number + 1]]
             if not len(here):
@@ -264,18 +264,18 @@ class RowMapReader:
             here = here[np.argsort(rows[here])]
             if (np.diff(rows[here]) == 0).any():
                 raise ValueError("a row in two places")
-            found[path] = SourceRows(rows[here], positions[here], self._outputs, self._starts)
-        return found
+            rows_by_source[path] = SourceRows(rows[here], positions[here], self._outputs, self._starts)
+        return rows_by_source
 
     def _number(self, path: str | None) -> int:
         """Return the number of a source by its path in the map, or -1 if it was not requested."""
         if path is None:
             raise ValueError("a source without a name")
-        known = self._spelled.get(path)
-        if known is None:
+        source_number = self._spelled.get(path)
+        if source_number is None:
             try:
-                known = self._numbers.get(locations.canonical_log_path(path, self._location), -1)
+                source_number = self._numbers.get(locations.canonical_log_path(path, self._location), -1)
             except DelvecError as error:
                 raise ValueError("a source that is not a path") from error
-            self._spelled[path] = known
-        return known
+            self._spelled[path] = source_number
+        return source_number

@@ -90,29 +90,29 @@ class SourceRuns:
 
     def rows_at(self, ranks: Rows) -> dict[str, BitMap64]:
         """Return row indexes by output for these ascending ranks below ``total``."""
-        found: dict[str, BitMap64] = {}
+        rows_by_output: dict[str, BitMap64] = {}
         if not len(ranks):
-            return found
+            return rows_by_output
         places = np.searchsorted(self._first_ranks, ranks, side="right") - 1
         rows = ranks - self._first_ranks[places] + self._first_rows[places]
         starts = [0, *(np.flatnonzero(np.diff(places)) + 1).tolist(), len(ranks)]
         for start, end in pairwise(starts):
             output = self._outputs[int(places[start])]
-            found.setdefault(output, BitMap64()).update(rows[start:end].tolist())
-        return found
+            rows_by_output.setdefault(output, BitMap64()).update(rows[start:end].tolist())
+        return rows_by_output
 
     def all_rows(self) -> dict[str, BitMap64]:
         """Return row indexes by output of all rows."""
-        found: dict[str, BitMap64] = {}
+        rows_by_output: dict[str, BitMap64] = {}
         for output, first, count in zip(
             self._outputs, self._first_rows.tolist(), self._counts.tolist(), strict=True
         ):
-            found.setdefault(output, BitMap64()).add_range(first, first + count)
-        return found
+            rows_by_output.setdefault(output, BitMap64()).add_range(first, first + count)
+        return rows_by_output
 
     def ranks_of(self, deleted: Mapping[str, BitMap64 | None]) -> Rows:
         """Return the ascending ranks of rows deleted in the outputs; None means all rows of an output."""
-        found: list[Rows] = []
+        deleted_ranks: list[Rows] = []
         for place, output in enumerate(self._outputs):
             rows = deleted[output]
             first, count = int(self._first_rows[place]), int(self._counts[place])
@@ -124,8 +124,8 @@ class SourceRuns:
                 run = BitMap64()
                 run.add_range(first, first + count)
                 here = row_array(rows & run) - first
-            found.append(here + self._first_ranks[place])
-        return np.concatenate(found) if found else np.zeros(0, np.int64)
+            deleted_ranks.append(here + self._first_ranks[place])
+        return np.concatenate(deleted_ranks) if deleted_ranks else np.zeros(0, np.int64)
 
     def moved(
         self, rows: BitMap64, deleted: BitMap64, deleted_outputs: Mapping[str, BitMap64 | None]
@@ -153,13 +153,13 @@ class SourceRuns:
 
 def by_source(rewritten: Mapping[str, Sequence[RowRun]]) -> dict[str, SourceRuns]:
     """Return the runs by source; empty if they contradict each other."""
-    found: dict[str, list[tuple[str, RowRun]]] = {}
+    runs_by_source: dict[str, list[tuple[str, RowRun]]] = {}
     for output, runs in rewritten.items():
         if not _is_tiled(runs):
             return {}
         for run in runs:
-            found.setdefault(run.source, []).append((output, run))
-    sources = {source: SourceRuns(runs) for source, runs in found.items()}
+            runs_by_source.setdefault(run.source, []).append((output, run))
+    sources = {source: SourceRuns(runs) for source, runs in runs_by_source.items()}
     return sources if all(each.is_complete for each in sources.values()) else {}
 
 

@@ -67,8 +67,8 @@ class Target:
 def live_rows(file: AddFile | RemoveFile) -> int | None:
     """Return the number of live rows of a file, None if unknown."""
     physical = num_records(file)
-    gone = file.deletion_vector.cardinality if file.deletion_vector else 0
-    return None if physical is None else physical - gone
+    num_deleted_rows = file.deletion_vector.cardinality if file.deletion_vector else 0
+    return None if physical is None else physical - num_deleted_rows
 
 
 def num_records(file: AddFile | RemoveFile) -> int | None:

@@ -21,19 +21,19 @@ _METADATA: Final = "metadata"
 
 
 def old_and_unreferenced(
-    batches: Iterable[pa.RecordBatch], kept: References, before: int
+    batches: Iterable[pa.RecordBatch], references: References, before: int
 ) -> Iterator[pa.RecordBatch]:
     """Yield unreferenced files written before a given time.
 
     Args:
         batches: with ``path``, canonical, and ``modified`` in milliseconds since the epoch.
-        kept: references of the table.
+        references: references of the table.
         before: milliseconds since the epoch, by the storage's clock.
     """
     for batch in batches:
         old = batch.filter(pc.less(batch.column("modified"), before))
         if old.num_rows:
-            yield old.filter(pa.array(~kept.has(old.column("path"))))
+            yield old.filter(pa.array(~references.has(old.column("path"))))
 
 
 def unreferenced(paths: pa.Array, kept: References) -> pa.Array:

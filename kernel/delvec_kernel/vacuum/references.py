@@ -111,16 +111,16 @@ class References:
     def has(self, paths: pa.Array) -> npt.NDArray[np.bool_]:
         """Return a mask of the canonical paths, relative to the table, that are referenced."""
         hashes = _hashed(paths)
-        known = self._sorted()
-        if not len(known):
-            found = np.zeros(len(hashes), np.bool_)
+        sorted_hashes = self._sorted()
+        if not len(sorted_hashes):
+            is_referenced = np.zeros(len(hashes), np.bool_)
         else:
-            at = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
-            found = known[at] == hashes
+            at = np.minimum(np.searchsorted(sorted_hashes, hashes), len(sorted_hashes) - 1)
+            is_referenced = sorted_hashes[at] == hashes
         if self._names:
             names = (path.rpartition("/")[2] in self._names for path in paths.to_pylist())
-            found |= np.fromiter(names, np.bool_, len(paths))
-        return found
+            is_referenced |= np.fromiter(names, np.bool_, len(paths))
+        return is_referenced
 
     def _sorted(self) -> _Hashes:
         if self._added:
@@ -143,16 +143,16 @@ def removed_files(actions: Iterable[Action], location: str) -> dict[str, int]:
         CorruptDeletionVector: a descriptor names no file.
         DelvecError: see :meth:`References.add_paths`.
     """
-    found: dict[str, int] = {}
+    sizes_by_path: dict[str, int] = {}
     for action in actions:
         if isinstance(action, RemoveFile | Cdc):
-            found[canonical_log_path(action.path, location)] = action.size or 0
+            sizes_by_path[canonical_log_path(action.path, location)] = action.size or 0
         vector = action.deletion_vector if isinstance(action, RemoveFile) else None
         if vector is not None and not vector.is_inline:
             path = vector.relative_path() or vector.path_or_inline_dv
             key = canonical_log_path(path, location)
-            found[key] = max(vector.size_in_bytes, found.get(key, 0))
-    return {path: size for path, size in found.items() if "://" not in path}
+            sizes_by_path[key] = max(vector.size_in_bytes, sizes_by_path.get(key, 0))
+    return {path: size for path, size in sizes_by_path.items() if "://" not in path}
 
 
 def _hashed(paths: pa.Array) -> _Hashes:

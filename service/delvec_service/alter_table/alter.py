@@ -131,7 +131,7 @@ def _earlier_answer(
         return None
     versions = range(request.read_version + 1, snapshot.version + 1)
     try:
-        found = loader.commits(table.objects, table.name, versions)
+        commits = loader.commits(table.objects, table.name, versions)
     except MissingLogFile as error:
         raise CommitOutcomeUnknown(
             f"The log of table '{table.name}' no longer has all the versions from {versions.start} on, so it is "
@@ -140,7 +140,7 @@ def _earlier_answer(
             version=request.read_version,
             transaction_id=transaction_id,
         ) from error
-    for version, commit in zip(versions, found, strict=True):
+    for version, commit in zip(versions, commits, strict=True):
         info = next((action for action in commit.actions if isinstance(action, CommitInfo)), None)
         if info is not None and info.txn_id == transaction_id:
             if (info.tags or {}).get(REQUEST_HASH_TAG, hashed) != hashed:

@@ -91,31 +91,31 @@ def repair(
         ServiceUnavailable: the log is repeatedly cleaned up while it is read.
     """
     hashed = request_hash("repair", table.record.id, request.model_dump(mode="json", by_alias=True))
-    done = Repaired(-1)
+    repair_result = Repaired(-1)
     conflict: Conflict | None = None
     for _ in range(_ATTEMPTS):
         plan = plan_repair(loader, table, drop_missing_files=request.drop_missing_files)
-        done.read_version, done.left = plan.version, plan.left
+        repair_result.read_version, repair_result.left = plan.version, plan.left
         if not plan.does_something:
-            return done
+            return repair_result
         latest = loader.load(table.objects, table.name, version=plan.version)
         check_writable(latest.protocol, latest.metadata, table.name)
         if request.dry_run:
-            done.take(plan)
-            return done
+            repair_result.take(plan)
+            return repair_result
         result = commits.commit(table, _changes(plan, request, transaction_id, hashed))
         if isinstance(result, Conflict):
             conflict = result
             continue
         conflict = None
         if isinstance(result, Committed):
-            done.versions.append(result.version)
-            done.metrics.update(result.metrics)
-            done.take(plan)
+            repair_result.versions.append(result.version)
+            repair_result.metrics.update(result.metrics)
+            repair_result.take(plan)
         if not plan.goes_on:
-            return done
+            return repair_result
         transaction_id = str(uuid.uuid4())
-    return conflict or done
+    return conflict or repair_result
 
 
 def _changes(plan: RepairPlan, request: RepairRequest, transaction_id: str, hashed: str) -> Changes:

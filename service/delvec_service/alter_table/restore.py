@@ -114,20 +114,20 @@ def restore(
             if target.version == latest.version:
                 return NotRestored(latest.version, target.version, None)
             try:
-                found = restoration(target, latest)
+                restore_plan = restoration(target, latest)
             except SegmentsLost as error:
                 loader.lost(target, error)
                 loader.lost(latest, error)
                 continue
-            _check_table(table, target, latest, found)
-            check_new_files(table, [add.path for add in found.adds])
+            _check_table(table, target, latest, restore_plan)
+            check_new_files(table, [add.path for add in restore_plan.adds])
             if not request.ignore_missing_files:
-                _check_files(table, loader, target, found.adds)
+                _check_files(table, loader, target, restore_plan.adds)
             if request.dry_run:
-                return NotRestored(latest.version, target.version, found)
+                return NotRestored(latest.version, target.version, restore_plan)
             for lease in leases:
                 lease.check()
-            result = commits.commit(table, _changes(found, latest, request, transaction_id, hashed))
+            result = commits.commit(table, _changes(restore_plan, latest, request, transaction_id, hashed))
             if isinstance(result, Committed):
                 return Restored(result, target.version)
     assert isinstance(result, Conflict)  # noqa: S101 - a RESTORE always does something
@@ -144,14 +144,14 @@ def _restoring(location: str, locks: DeletionLocks, clones: CloneStore) -> Itera
         ]
 
 
-def _check_table(table: OpenTable, target: Snapshot, latest: Snapshot, found: Restoration) -> None:
+def _check_table(table: OpenTable, target: Snapshot, latest: Snapshot, restore_plan: Restoration) -> None:
     """Refuse a restore after which Delvec could not write the table."""
     # Raises, where the metadata of that version cannot be read: the table could not be read afterwards.
     _ = target.schema
     try:
         # The features of the target on their own: merging them may hide that they are unknown.
         check_writable(target.protocol, target.metadata, table.name)
-        check_writable(found.protocol or latest.protocol, found.metadata, table.name)
+        check_writable(restore_plan.protocol or latest.protocol, restore_plan.metadata, table.name)
     except UnsupportedTable as error:
         raise InvalidTableChange(
             f"Delvec could no longer write table '{table.name}' if version {target.version} were restored: "
@@ -168,22 +168,22 @@ def _check_files(table: OpenTable, loader: SnapshotLoader, target: Snapshot, add
 
 
 def _changes(
-    found: Restoration, latest: Snapshot, request: RestoreRequest, transaction_id: str, hashed: str
+    restore_plan: Restoration, latest: Snapshot, request: RestoreRequest, transaction_id: str, hashed: str
 ) -> Changes:
     return Changes(
         operation="RESTORE",
         read_version=latest.version,
         transaction_id=transaction_id,
         engine_info=f"{request.engine_info} {ENGINE_INFO}" if request.engine_info else ENGINE_INFO,
-        restores=found.adds,
-        removes=found.removes,
+        restores=restore_plan.adds,
+        removes=restore_plan.removes,
         # As in delta-spark: the one that was requested, and null.
         parameters={"version": request.version, "timestamp": request.timestamp},
-        metrics=found.metrics,
+        metrics=restore_plan.metrics,
         # Always included, so that commits that change the metadata meanwhile are detected.
-        metadata=found.metadata,
-        protocol=found.protocol,
-        domains=found.domains,
+        metadata=restore_plan.metadata,
+        protocol=restore_plan.protocol,
+        domains=restore_plan.domains,
         makes_version=True,
         user_metadata=request.user_metadata,
         request_hash=hashed,

@@ -186,19 +186,19 @@ class TablePreparation:
                 changes = wanted(snapshot)
                 if not changes:
                     return
-                found = alteration_of(self._table, changes, snapshot)
+                alteration = alteration_of(self._table, changes, snapshot)
             except SegmentsLost as error:
                 self._loader.lost(snapshot, error)
                 continue
-            if found.is_empty:
+            if alteration.is_empty:
                 return
             result = self._send(
-                found.operation,
+                alteration.operation,
                 snapshot.version,
-                parameters=found.parameters,
-                metadata=found.metadata,
-                protocol=found.protocol,
-                domains=found.domains,
+                parameters=alteration.parameters,
+                metadata=alteration.metadata,
+                protocol=alteration.protocol,
+                domains=alteration.domains,
             )
             if not isinstance(result, Conflict):
                 return

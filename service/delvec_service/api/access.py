@@ -34,7 +34,7 @@ from delvec_service.api.problems import COMMON, responses
 from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
 from delvec_service.auth.access import Access
-from delvec_service.logs import note
+from delvec_service.logs import bind_log_context
 from delvec_service.store.access import GrantRecord, TokenRecord
 
 __all__ = ["routers"]
@@ -85,7 +85,7 @@ def create_token(body: TokenRequest, service: ServiceState, access: Caller) -> C
     Only this answer contains the token: the service stores a hash. If the service accepted requests without a token
     so far, it requires one from now on.
     """
-    note(change=f"token {body.name} of {body.principal or body.name}")
+    bind_log_context(change=f"token {body.name} of {body.principal or body.name}")
     made, secret = service.directory.create(body.name, body.principal, body.expires_at, access.name)
     return CreatedToken(**_token(made).model_dump(), token=secret)
 
@@ -101,7 +101,7 @@ def revoke_token(
     token: Annotated[str, Path(max_length=128, description="The token's name.")], service: ServiceState
 ) -> TokenResource:
     """Revoke a bearer token. It stops working at once here, and within two seconds on other replicas."""
-    note(change=f"token {token}")
+    bind_log_context(change=f"token {token}")
     return _token(service.directory.revoke_token(token))
 
 
@@ -114,7 +114,7 @@ def grant_role(body: GrantRequest, service: ServiceState, access: Caller) -> Rol
     It replaces the grantee's previous role there.
     """
     on = body.table or body.pattern or body.namespace or "everything"
-    note(change=f"{body.role} on {on} for {body.grantee}")
+    bind_log_context(change=f"{body.role} on {on} for {body.grantee}")
     scope, target, table = _scope(
         access, service, body.table, body.pattern, body.namespace, all_tables=body.all_tables
     )
@@ -164,7 +164,7 @@ def revoke_role(
     """Revoke a role where it was granted."""
     if sum(value is not None for value in (table, pattern, namespace)) + all_tables != 1:
         raise BadRequest("Give exactly one of table, pattern, namespace and all-tables.")
-    note(change=f"no role on {table or pattern or namespace or 'everything'} for {grantee}")
+    bind_log_context(change=f"no role on {table or pattern or namespace or 'everything'} for {grantee}")
     scope, target, _ = _scope(access, service, table, pattern, namespace, all_tables=all_tables)
     role: Role = "admin"
     service.directory.revoke(GrantRecord(grantee, role, scope, target, datetime.now(UTC), access.name))
@@ -181,9 +181,9 @@ def _scope(
 ) -> tuple[GrantScope, str, str | None]:
     """Return the scope and target of a grant, and the table's name. Only their admins may ask."""
     if table is not None:
-        note(table=table)
+        bind_log_context(table=table)
         record = service.tables.find(table, access)
-        note(table=record.name, table_id=record.id)
+        bind_log_context(table=record.name, table_id=record.id)
         access.require(record, "admin", table)
         return "table", record.id, record.name
     scope: GrantScope = "all" if all_tables else "namespace" if namespace is not None else "pattern"
@@ -198,28 +198,28 @@ def _administers(access: Access, grant: GrantRecord) -> bool:
     return access.rights.on_table(grant.target, grant.table or "") == "admin"
 
 
-def _grant(found: GrantRecord) -> RoleGrant:
+def _grant(grant_record: GrantRecord) -> RoleGrant:
     return RoleGrant(
-        grantee=found.grantee,
-        role=found.role,
-        scope=found.scope,
-        target=found.target,
-        table=found.table,
-        granted_at=found.granted_at.isoformat(),
-        granted_by=found.granted_by,
+        grantee=grant_record.grantee,
+        role=grant_record.role,
+        scope=grant_record.scope,
+        target=grant_record.target,
+        table=grant_record.table,
+        granted_at=grant_record.granted_at.isoformat(),
+        granted_by=grant_record.granted_by,
     )
 
 
-def _token(found: TokenRecord) -> TokenResource:
-    expired = found.expires_at is not None and found.expires_at <= datetime.now(UTC)
+def _token(token_record: TokenRecord) -> TokenResource:
+    expired = token_record.expires_at is not None and token_record.expires_at <= datetime.now(UTC)
     return TokenResource(
-        name=found.name,
-        principal=found.principal,
-        state="revoked" if found.revoked_at is not None else "expired" if expired else "active",
-        created_at=found.created_at.isoformat(),
-        created_by=found.created_by,
-        expires_at=None if found.expires_at is None else found.expires_at.isoformat(),
-        revoked_at=None if found.revoked_at is None else found.revoked_at.isoformat(),
+        name=token_record.name,
+        principal=token_record.principal,
+        state="revoked" if token_record.revoked_at is not None else "expired" if expired else "active",
+        created_at=token_record.created_at.isoformat(),
+        created_by=token_record.created_by,
+        expires_at=None if token_record.expires_at is None else token_record.expires_at.isoformat(),
+        revoked_at=None if token_record.revoked_at is None else token_record.revoked_at.isoformat(),
     )
 
 

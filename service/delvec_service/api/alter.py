@@ -28,7 +28,7 @@ from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Mutation
 from delvec_service.api.resource import resource_router
 from delvec_service.commits.commit import Rebased
-from delvec_service.logs import note
+from delvec_service.logs import bind_log_context
 
 __all__ = ["router"]
 
@@ -67,17 +67,17 @@ def alter_table(
         raise BadRequest(
             "Idempotency-Key and transaction-id differ; send only one of them, or the same value in both."
         )
-    note(change=", ".join(each.change for each in body.changes))
+    bind_log_context(change=", ".join(each.change for each in body.changes))
     transaction_id = body.transaction_id or idempotency_key or str(uuid.uuid4())
     result = alter(table, service.loader, service.commits, service.log_maintenance, body, transaction_id)
     if isinstance(result, Altered):
-        done = result.committed
+        commit = result.committed
         return AlterResponse(
-            result="rebased" if isinstance(done, Rebased) else "committed",
-            version=done.version,
-            read_version=done.read_version,
-            transaction_id=done.transaction_id,
-            winners_passed=list(done.winners_passed),
+            result="rebased" if isinstance(commit, Rebased) else "committed",
+            version=commit.version,
+            read_version=commit.read_version,
+            transaction_id=commit.transaction_id,
+            winners_passed=list(commit.winners_passed),
             operation=result.operation,
         )
     if isinstance(result, Unchanged):

@@ -88,19 +88,19 @@ def _about(access: Access, service: Service, table: str | None) -> dict[str, str
     return about if access.is_restricted else {**about, "table_name": record.name}
 
 
-def _entry(found: AuditRecord) -> AuditEntry:
+def _entry(audit_record: AuditRecord) -> AuditEntry:
     return AuditEntry(
-        id=found.id,
-        answered_at=found.answered_at.isoformat(),
-        principal=found.principal,
-        request_id=found.request_id,
-        operation=found.operation,
-        table=found.table_name,
-        table_id=found.table_id,
-        change=found.change,
-        transaction_id=found.transaction_id,
-        version=found.version,
-        outcome=found.outcome,
-        status=found.status,
-        error_code=found.error_code,
+        id=audit_record.id,
+        answered_at=audit_record.answered_at.isoformat(),
+        principal=audit_record.principal,
+        request_id=audit_record.request_id,
+        operation=audit_record.operation,
+        table=audit_record.table_name,
+        table_id=audit_record.table_id,
+        change=audit_record.change,
+        transaction_id=audit_record.transaction_id,
+        version=audit_record.version,
+        outcome=audit_record.outcome,
+        status=audit_record.status,
+        error_code=audit_record.error_code,
     )

@@ -27,7 +27,7 @@ from delvec_service.auth.access import Access
 from delvec_service.auth.directory import Directory
 from delvec_service.auth.principals import Principal
 from delvec_service.auth.rules import rule_of
-from delvec_service.logs import note
+from delvec_service.logs import bind_log_context
 from delvec_service.store.registry import TableRecord
 from delvec_service.tables.registry import Tables
 
@@ -91,29 +91,31 @@ class Authorizer:
         if self._directory is None:
             return access
         method, path = scope["method"], scope["path"]
-        found = rule_of(method, path)
-        if found is not None and found[0].on == "nothing":
+        rule_match = rule_of(method, path)
+        if rule_match is not None and rule_match[0].on == "nothing":
             return access
-        if found is not None and found[0].on == "table":
-            note(table=found[1]["table"])  # so that the log lines of requests denied here have it, too
+        if rule_match is not None and rule_match[0].on == "table":
+            bind_log_context(
+                table=rule_match[1]["table"]
+            )  # so that the log lines of requests denied here have it, too
         await self._refresh(self._directory)
         if not self._directory.is_required:
             return access
         principal = await self._principal(self._directory, headers)
-        note(principal=principal.name)
+        bind_log_context(principal=principal.name)
         access = scope[ACCESS] = Access(principal, self._directory.rights(principal))
-        if found is None:
+        if rule_match is None:
             access.is_decided = True
             if any(route.matches(scope)[0] is Match.FULL for route in self._routes()):
                 raise PermissionDenied(
                     f"{method} {path[:200]} has no access rule; this is a defect in Delvec."
                 )
             return access  # and such a path does not exist
-        rule, names = found
+        rule, names = rule_match
         if rule.on == "table":
             assert rule.role is not None  # noqa: S101 - as the table of rules has it
             record = await self._table(names["table"], access)
-            note(table=record.name, table_id=record.id)
+            bind_log_context(table=record.name, table_id=record.id)
             access.require(record, rule.role, names["table"])
             scope[TABLE] = record
             access.is_decided = not rule.names_another
@@ -126,20 +128,20 @@ class Authorizer:
 
     async def _principal(self, directory: Directory, headers: Headers) -> Principal:
         header = headers.get("authorization", "").strip()
-        scheme, _, given = header.partition(" ")
-        given = given.strip()
+        scheme, _, token = header.partition(" ")
+        token = token.strip()
         if not header:
             raise Unauthorized(
                 f"The request has no token; send the header {_BEARER} (token= of connect(), DELVEC_TOKEN)."
             )
-        if scheme.lower() != "bearer" or not given or len(given) > _LONGEST_TOKEN:
+        if scheme.lower() != "bearer" or not token or len(token) > _LONGEST_TOKEN:
             raise Unauthorized(f"The Authorization header must have the form {_BEARER}.")
-        if self._provider is None or not self._provider.reads(given):
-            return directory.principal(given)
-        known = self._provider.known(given)
+        if self._provider is None or not self._provider.reads(token):
+            return directory.principal(token)
+        known = self._provider.known(token)
         if known is None:  # its keys may have to be fetched
             known = await self._within(
-                self._in_thread(self._provider.principal, given), "the principal of the token"
+                self._in_thread(self._provider.principal, token), "the principal of the token"
             )
         return known
 

@@ -79,12 +79,12 @@ def _answer(
 
 
 def _files(files: pa.Table) -> list[ChangedFile]:
-    found = []
+    changed_files = []
     for row in files.to_pylist():
         row["partition_values"] = dict(row["partition_values"])
         row["deletion_vector"] = descriptor_answer(row["deletion_vector"])
         if row["deleted_rows"] is not None:
             # The field takes base64, as it returns it.
             row["deleted_rows"] = base64.b64encode(row["deleted_rows"])
-        found.append(ChangedFile(**row))
-    return found
+        changed_files.append(ChangedFile(**row))
+    return changed_files

@@ -1,4 +1,7 @@
-"""``…/check``: verify the consistency of a table."""
+"""``…/check``: verify the consistency of a table.
+
+Tested in `tests/integration/service/maintenance/test_check.py`.
+"""
 
 from typing import Annotated, Final
 
@@ -42,7 +45,7 @@ def check_table(
     ] = False,
 ) -> CheckResponse:
     """Check the log version by version, and the live files in storage. The check changes nothing."""
-    found = check(
+    check_result = check(
         service.loader,
         table.objects,
         table.name,
@@ -52,20 +55,22 @@ def check_table(
         overwritten=service.overwrite_watch.compare(table.objects, table.name),
     )
     published = check_published(service.loader, table) if iceberg else []
-    findings = [*found.findings, *(one for each in published for one in each.findings)]
+    findings = [*check_result.findings, *(one for each in published for one in each.findings)]
     errors = [finding for finding in findings if finding.severity == "error"]
     warnings = [finding for finding in findings if finding.severity == "warning"]
-    service.health.damage.checked(table.record.id, [one for one in found.findings if one.severity == "error"])
+    service.health.damage.checked(
+        table.record.id, [one for one in check_result.findings if one.severity == "error"]
+    )
     return CheckResponse(
         table=table.name,
-        version=found.version,
-        first_version=found.first_version,
-        num_commits=found.commits,
-        num_data_files=found.data_files,
-        num_deletion_vectors=found.vectors,
+        version=check_result.version,
+        first_version=check_result.first_version,
+        num_commits=check_result.commits,
+        num_data_files=check_result.data_files,
+        num_deletion_vectors=check_result.vectors,
         num_errors=len(errors),
         num_warnings=len(warnings),
-        num_orphans=len(found.orphans),
+        num_orphans=len(check_result.orphans),
         findings=[
             CheckFinding(
                 invariant=finding.invariant,
@@ -84,7 +89,7 @@ def check_table(
                 transaction_id=orphan.transaction_id,
                 state=orphan.state,
             )
-            for orphan in found.orphans[:_SHOWN]
+            for orphan in check_result.orphans[:_SHOWN]
         ],
         iceberg=[
             IcebergChecked(

@@ -22,7 +22,7 @@ from delvec_service.api.repeats import IdempotencyKey, Maintenance
 from delvec_service.api.resource import resource_router
 from delvec_service.api.tables import resource
 from delvec_service.cloning.clone import Cloned, NotCloned, clone
-from delvec_service.logs import note
+from delvec_service.logs import bind_log_context
 
 __all__ = ["router"]
 
@@ -58,10 +58,10 @@ def clone_table(
     idempotency_key: IdempotencyKey = None,
 ) -> CloneResponse:
     """Clone a version of the table: shallow, which refers to its files, or deep, which copies them."""
-    note(change=f"to {body.name or body.location}")
+    bind_log_context(change=f"to {body.name or body.location}")
     access.require_place(service.tables, body.location, body.name)
     transaction_id = idempotency_key or str(uuid.uuid4())
-    done = clone(
+    clone_result = clone(
         table,
         service.tables,
         service.loader,
@@ -71,24 +71,24 @@ def clone_table(
         transaction_id,
         access,
     )
-    if isinstance(done, Cloned):
-        if not done.replaced:
-            made = service.tables.open(done.record.id)
-            service.log_maintenance.committed(made, done.version, transaction_id)
+    if isinstance(clone_result, Cloned):
+        if not clone_result.replaced:
+            made = service.tables.open(clone_result.record.id)
+            service.log_maintenance.committed(made, clone_result.version, transaction_id)
             service.manifests.created(made)
         return CloneResponse(
-            result="replaced" if done.replaced else "created",
-            table=resource(done.record, done.version),
-            version=done.version,
-            source_version=done.source_version,
-            operation_metrics=done.metrics,
+            result="replaced" if clone_result.replaced else "created",
+            table=resource(clone_result.record, clone_result.version),
+            version=clone_result.version,
+            source_version=clone_result.source_version,
+            operation_metrics=clone_result.metrics,
         )
-    if isinstance(done, NotCloned):
+    if isinstance(clone_result, NotCloned):
         return CloneResponse(
             result="exists",
-            table=resource(done.record),
+            table=resource(clone_result.record),
             version=None,
             source_version=None,
             operation_metrics={},
         )
-    raise done.error(table.name)
+    raise clone_result.error(table.name)

@@ -44,7 +44,7 @@ from delvec_service.commits.allocation import begin
 from delvec_service.commits.commit import AlreadyApplied, CommitResult, Committed, NothingToDo
 from delvec_service.commits.commit_request import changes_of
 from delvec_service.commits.idempotency import is_final, request_hash
-from delvec_service.logs import note
+from delvec_service.logs import bind_log_context
 from delvec_service.store.open_table import OpenTable
 
 __all__ = ["routers"]
@@ -126,7 +126,7 @@ def commit(
         raise BadRequest(
             "Idempotency-Key and transaction-id differ; send only one of them, or the same value in both."
         )
-    note(change=body.operation)
+    bind_log_context(change=body.operation)
     key = body.transaction_id or idempotency_key
     if key is None:
         changes = changes_of(body, str(uuid.uuid4()), table)

@@ -64,22 +64,22 @@ def list_conflicts(
     )
 
 
-def _conflict(found: commit_record.CommitConflict, *, knows_principals: bool) -> CommitConflict:
+def _conflict(conflict: commit_record.CommitConflict, *, knows_principals: bool) -> CommitConflict:
     return CommitConflict(
-        id=found.id,
-        found_at=found.found_at,
-        type=found.type,
-        operation=found.operation,
-        read_version=found.read_version,
-        transaction_id=found.transaction_id,
-        principal=found.principal if knows_principals else None,
-        winning_version=found.winning_version,
-        winning_operation=found.winning_operation,
-        winning_engine=found.winning_engine,
-        winning_transaction_id=found.winning_transaction_id,
-        winning_principal=found.winning_principal if knows_principals else None,
-        num_files=found.num_files,
-        files=list(found.files),
-        overlapping_rows=found.overlapping_rows,
-        reason=found.reason,
+        id=conflict.id,
+        found_at=conflict.found_at,
+        type=conflict.type,
+        operation=conflict.operation,
+        read_version=conflict.read_version,
+        transaction_id=conflict.transaction_id,
+        principal=conflict.principal if knows_principals else None,
+        winning_version=conflict.winning_version,
+        winning_operation=conflict.winning_operation,
+        winning_engine=conflict.winning_engine,
+        winning_transaction_id=conflict.winning_transaction_id,
+        winning_principal=conflict.winning_principal if knows_principals else None,
+        num_files=conflict.num_files,
+        files=list(conflict.files),
+        overlapping_rows=conflict.overlapping_rows,
+        reason=conflict.reason,
     )

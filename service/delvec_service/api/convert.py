@@ -21,7 +21,7 @@ from delvec_service.api.repeats import IdempotencyKey, Maintenance
 from delvec_service.api.resource import resource_router
 from delvec_service.api.tables import resource
 from delvec_service.cloning.convert import convert
-from delvec_service.logs import note
+from delvec_service.logs import bind_log_context
 
 __all__ = ["router"]
 
@@ -50,20 +50,22 @@ def convert_to_delta(
     body: ConvertRequest, service: ServiceState, access: Caller, idempotency_key: IdempotencyKey = None
 ) -> ConvertResponse:
     """Create a Delta table from the Parquet files of a directory. The log is written; no data file changes."""
-    note(table=body.name, change=body.location)
+    bind_log_context(table=body.name, change=body.location)
     access.require_place(service.tables, body.location, body.name)
     if body.source_format == "iceberg":
         access.require_all("admin", "importing Iceberg tables, whose metadata may name any file,")
     transaction_id = idempotency_key or str(uuid.uuid4())
-    done = convert(service.tables, service.clone_store, body, transaction_id, access)
-    note(table=done.record.name, table_id=done.record.id, version=done.version)
-    if done.version is not None:
-        made = service.tables.open(done.record.id)
-        service.log_maintenance.committed(made, done.version, transaction_id)
+    convert_result = convert(service.tables, service.clone_store, body, transaction_id, access)
+    bind_log_context(
+        table=convert_result.record.name, table_id=convert_result.record.id, version=convert_result.version
+    )
+    if convert_result.version is not None:
+        made = service.tables.open(convert_result.record.id)
+        service.log_maintenance.committed(made, convert_result.version, transaction_id)
         service.manifests.created(made)
     return ConvertResponse(
-        result="exists" if done.version is None else "converted",
-        table=resource(done.record, done.version),
-        version=done.version,
-        operation_metrics=done.metrics,
+        result="exists" if convert_result.version is None else "converted",
+        table=resource(convert_result.record, convert_result.version),
+        version=convert_result.version,
+        operation_metrics=convert_result.metrics,
     )

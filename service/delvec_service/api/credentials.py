@@ -11,7 +11,7 @@ from delvec_service.api.dependencies import Caller, ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, responses
 from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
-from delvec_service.logs import note
+from delvec_service.logs import bind_log_context
 
 __all__ = ["router"]
 
@@ -38,18 +38,18 @@ def vend_credentials(
 
     Commits still go through the service: no credentials allow writing to the log.
     """
-    note(change=operation)
+    bind_log_context(change=operation)
     if operation == "READ_WRITE":
         access.require(table.record, "writer")
     service.tables.places.check_table(table.record, access)
-    found = service.credentials.vend(table.location, operation, access.name)
+    credentials = service.credentials.vend(table.location, operation, access.name)
     answer = CredentialsResponse(
         storage_credentials=[
             StorageCredential(
                 prefix=f"{table.location}/",
                 operation=operation,
-                expiration_time_ms=int(found.expires_at.timestamp() * 1000),
-                config=dict(found.config),
+                expiration_time_ms=int(credentials.expires_at.timestamp() * 1000),
+                config=dict(credentials.config),
             )
         ]
     )

@@ -23,11 +23,11 @@ from delvec_service.config import Settings
 from delvec_service.credentials.vending import CredentialVending
 from delvec_service.dml import RowCommands
 from delvec_service.iceberg.conversion import IcebergConversion
-from delvec_service.logs import note
+from delvec_service.logs import bind_log_context
 from delvec_service.maintenance.health_watch import HealthWatch
 from delvec_service.maintenance.log_maintenance import LogMaintenance
 from delvec_service.maintenance.symlink_manifests import SymlinkManifests
-from delvec_service.scans.plan_turns import PlanTurns
+from delvec_service.scans.plan_queue import PlanQueue
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.clones import CloneStore
 from delvec_service.store.commit_record import CommitRecordStore
@@ -52,7 +52,7 @@ class Service:
     database: Database
     ledger: Ledger
     loader: SnapshotLoader
-    plan_turns: PlanTurns
+    plan_queue: PlanQueue
     tables: Tables
     commits: Commits
     manifests: SymlinkManifests
@@ -107,13 +107,13 @@ _TableName: TypeAlias = Annotated[str, Path(description="The table's name or id.
 async def _table(request: Request, service: ServiceState, table: _TableName) -> OpenTable:
     # The record that the authorizer looked up, not what the name may refer to by now.
     record: TableRecord | None = request.scope.get(TABLE)
-    found = service.tables.opened(table if record is None else record.id)
-    if found is None and record is not None:
-        found = await in_thread(service.tables.opening, record)
-    elif found is None:
-        found = await in_thread(service.tables.open, table)
-    note(table=found.name, table_id=found.record.id)
-    return found
+    open_table = service.tables.opened(table if record is None else record.id)
+    if open_table is None and record is not None:
+        open_table = await in_thread(service.tables.opening, record)
+    elif open_table is None:
+        open_table = await in_thread(service.tables.open, table)
+    bind_log_context(table=open_table.name, table_id=open_table.record.id)
+    return open_table
 
 
 Table: TypeAlias = Annotated[OpenTable, Depends(_table)]
@@ -122,7 +122,7 @@ Table: TypeAlias = Annotated[OpenTable, Depends(_table)]
 async def _table_name(request: Request, table: _TableName) -> str:
     record: TableRecord | None = request.scope.get(TABLE)
     if record is None:
-        note(table=table)
+        bind_log_context(table=table)
     return table if record is None else record.id
 
 

@@ -32,7 +32,7 @@ from delvec_service.api.plan import DELETION_VECTOR_ERRORS
 from delvec_service.api.problems import CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Mutation
 from delvec_service.api.resource import resource_router
-from delvec_service.logs import note
+from delvec_service.logs import bind_log_context
 
 __all__ = ["router"]
 
@@ -99,7 +99,7 @@ def optimize_table(
     over to the new files. With `dry-run` nothing is written: the answer says which files would be rewritten, and why.
     """
     if body.dry_run:
-        note(change="dry run")
+        bind_log_context(change="dry run")
         return service.row_commands.plan_optimize(table, body)
     return _noted(service.row_commands.optimize(table, body, idempotency_key))
 
@@ -115,5 +115,5 @@ def plan_maintenance(table: Table, service: ServiceState) -> MaintenancePlanResp
 
 def _noted(done: CommitResponse) -> CommitResponse:
     """Record what the command's own requests committed: they have log lines of their own."""
-    note(transaction=done.transaction_id, version=done.version)
+    bind_log_context(transaction=done.transaction_id, version=done.version)
     return done

@@ -23,13 +23,13 @@ def generate_manifests(
 ) -> GenerateResponse:
     """Write manifests of the newest version's data files, for readers that cannot read the Delta log."""
     wanted = body or GenerateRequest()
-    done = service.manifests.generate(table)
+    generate_result = service.manifests.generate(table)
     return GenerateResponse(
         table=table.name,
         mode=wanted.mode,
-        version=done.version,
+        version=generate_result.version,
         path=f"{table.location}/{MANIFESTS}",
-        num_manifests=done.num_manifests,
-        num_files=done.num_files,
-        num_deleted_manifests=done.num_deleted,
+        num_manifests=generate_result.num_manifests,
+        num_files=generate_result.num_files,
+        num_deleted_manifests=generate_result.num_deleted,
     )

@@ -85,7 +85,7 @@ def get_health(
     columns = [parse_path(name) for name in column or ()]
 
     def look(snapshot: Snapshot) -> HealthResponse:
-        found = health(
+        table_health = health(
             snapshot,
             table.objects,
             table.name,
@@ -98,8 +98,8 @@ def get_health(
         lags = iceberg_lags(service.loader, table, snapshot) if is_newest else ()
         if is_newest:
             # Others may have committed since the last sample, or there is no sample yet.
-            service.health.keep(table.record.id, snapshot, found.report)
-        return found.response(overwritten, counts, lags)
+            service.health.keep(table.record.id, snapshot, table_health.report)
+        return table_health.response(overwritten, counts, lags)
 
     return service.loader.reading(
         table.objects, table.name, look, version=moment.version, timestamp=moment.timestamp
@@ -185,23 +185,23 @@ def list_health(
     )
 
 
-def _sample(found: health_samples.HealthSample) -> HealthSample:
+def _sample(sample: health_samples.HealthSample) -> HealthSample:
     return HealthSample(
-        version=found.version,
-        sampled_at=found.sampled_at,
-        score=found.score,
-        num_files=found.num_files,
-        size_in_bytes=found.size_in_bytes,
-        num_physical_rows=found.num_records,
-        num_deleted_rows=found.num_deleted_rows,
-        deleted_ratio=found.deleted_ratio,
-        deleted_bytes=found.deleted_bytes,
-        num_files_with_deletion_vectors=found.num_deletion_vectors,
-        small_files=found.small_files,
-        commits_since_checkpoint=found.commits_since_checkpoint,
-        gain_bytes=found.gain_bytes,
-        cost_bytes=found.cost_bytes,
-        actions=[action for action in found.actions.split(",") if action],
+        version=sample.version,
+        sampled_at=sample.sampled_at,
+        score=sample.score,
+        num_files=sample.num_files,
+        size_in_bytes=sample.size_in_bytes,
+        num_physical_rows=sample.num_records,
+        num_deleted_rows=sample.num_deleted_rows,
+        deleted_ratio=sample.deleted_ratio,
+        deleted_bytes=sample.deleted_bytes,
+        num_files_with_deletion_vectors=sample.num_deletion_vectors,
+        small_files=sample.small_files,
+        commits_since_checkpoint=sample.commits_since_checkpoint,
+        gain_bytes=sample.gain_bytes,
+        cost_bytes=sample.cost_bytes,
+        actions=[action for action in sample.actions.split(",") if action],
     )
 
 

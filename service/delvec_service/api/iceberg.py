@@ -38,20 +38,20 @@ def convert_to_iceberg(
     table: Table, service: ServiceState, access: Caller, body: IcebergRequest | None = None
 ) -> IcebergResponse:
     """Update the table's Iceberg metadata to its newest version. Deleted rows become Iceberg deletes."""
-    wanted = body or IcebergRequest()
-    done = service.iceberg.publish(
+    request = body or IcebergRequest()
+    iceberg_table = service.iceberg.publish(
         table,
-        format_version=wanted.format_version,
-        squash=wanted.squash,
-        catalog=wanted.catalog,
+        format_version=request.format_version,
+        squash=request.squash,
+        catalog=request.catalog,
         holder=access,
     )
     return IcebergResponse(
         table=table.name,
-        format_version=wanted.format_version,
-        metadata_location=done.metadata_location,
-        delta_version=done.delta_version,
-        snapshot_id=done.snapshot_id,
-        catalog=done.catalog,
-        warning=done.directory.warning,
+        format_version=request.format_version,
+        metadata_location=iceberg_table.metadata_location,
+        delta_version=iceberg_table.delta_version,
+        snapshot_id=iceberg_table.snapshot_id,
+        catalog=iceberg_table.catalog,
+        warning=iceberg_table.directory.warning,
     )

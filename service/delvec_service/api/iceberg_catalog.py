@@ -272,20 +272,20 @@ def _plan(
 ) -> dict[str, Any]:
     tasks = catalog.scan(namespace, table, format_version, snapshot_id)
     manifests = tasks.manifests()
-    found: dict[str, Any] = {"status": "completed"}
+    response: dict[str, Any] = {"status": "completed"}
     if tasks.snapshot_id is None:
-        return {**found, "plan-id": "none", **_files([], None)}
-    found["plan-id"] = str(tasks.snapshot_id)
+        return {**response, "plan-id": "none", **_files([], None)}
+    response["plan-id"] = str(tasks.snapshot_id)
     if len(manifests) == 1:
-        return {**found, **_files(tasks.of(manifests[0]), row_filter)}
+        return {**response, **_files(tasks.of(manifests[0]), row_filter)}
     _check_repeated(row_filter, len(manifests))
-    named = [
+    plan_tasks = [
         PlanTask(snapshot_id=tasks.snapshot_id, manifest=manifest, filter=row_filter)
         for manifest in manifests
     ]
     return {
-        **found,
-        "plan-tasks": [task.model_dump_json(by_alias=True, exclude_none=True) for task in named],
+        **response,
+        "plan-tasks": [task.model_dump_json(by_alias=True, exclude_none=True) for task in plan_tasks],
     }
 
 

@@ -111,7 +111,7 @@ class Lane:
             task = asyncio.ensure_future(work())
         finally:
             _LANE.reset(token)
-        place = _Place()
+        place = _Slot()
         task.add_done_callback(lambda done: self._done(done, place))
         finished, _ = await asyncio.wait((task,), timeout=self.seconds or None)
         if finished:
@@ -178,7 +178,7 @@ class Lane:
                 return
         self._running -= 1
 
-    def _done(self, task: "asyncio.Future[Any]", place: "_Place") -> None:
+    def _done(self, task: "asyncio.Future[Any]", place: "_Slot") -> None:
         if place.counted:
             self._late -= 1
         else:
@@ -200,7 +200,7 @@ class Lane:
 
 
 @dataclass
-class _Place:
+class _Slot:
     """A request's slot: whether it was released early because the request timed out."""
 
     late: bool = False

@@ -20,7 +20,7 @@ from delvec_service.auth.rules import rule_of
 from delvec_service.store.registry import TableRecord
 from delvec_service.telemetry.observer import NO_OBSERVER, Observer
 
-__all__ = ["Allowance", "Permit", "RequestLimits"]
+__all__ = ["Permit", "RateLimits", "RequestLimits"]
 
 Owner: TypeAlias = Literal["principal", "table"]
 Rate: TypeAlias = Literal["requests", "commits", "bytes"]
@@ -40,7 +40,7 @@ _WHAT: Final[dict[Rate, str]] = {
 
 
 @dataclass(frozen=True)
-class Allowance:
+class RateLimits:
     """The limits of one principal or one table; 0 is no limit.
 
     Attributes:
@@ -59,7 +59,7 @@ class Allowance:
         return any((self.requests, self.commits, self.bytes, self.plans))
 
 
-class _Meter:
+class _TokenBucket:
     """The remaining budget of a rate.
 
     The last caller may take more than is left; those after it wait for that.
@@ -83,10 +83,10 @@ class _Meter:
         self._left -= amount
 
 
-class _Owners:
+class _LimitedSubjects:
     """All principals, or all tables, and their usage."""
 
-    def __init__(self, of: Owner, allowance: Allowance) -> None:
+    def __init__(self, of: Owner, allowance: RateLimits) -> None:
         self.of = of
         self.allowance = allowance
         self.rates: dict[Rate, float] = {
@@ -95,18 +95,18 @@ class _Owners:
             "bytes": allowance.bytes,
         }
         self.plans: dict[str, int] = {}
-        self._meters: LRUCache[tuple[str, Rate], _Meter] = LRUCache(_MOST_KNOWN * len(_WHAT))
+        self._meters: LRUCache[tuple[str, Rate], _TokenBucket] = LRUCache(_MOST_KNOWN * len(_WHAT))
 
-    def meter(self, name: str, what: Rate, now: float) -> _Meter | None:
+    def meter(self, name: str, what: Rate, now: float) -> _TokenBucket | None:
         """Return the remaining budget of one of them, or None if it has no limit."""
         rate = self.rates[what]
         if not rate:
             return None
         key = name, what
-        found = self._meters.get(key)
-        if found is None:
-            found = self._meters[key] = _Meter(rate, now)
-        return found
+        meter = self._meters.get(key)
+        if meter is None:
+            meter = self._meters[key] = _TokenBucket(rate, now)
+        return meter
 
     def plan_ended(self, name: str) -> None:
         """Release the slot of a plan."""
@@ -120,7 +120,7 @@ class _Owners:
 class Permit:
     """An admitted request: counts what it uses and releases what it holds."""
 
-    def __init__(self, bodies: list[_Meter], plans: list[tuple[_Owners, str]]) -> None:
+    def __init__(self, bodies: list[_TokenBucket], plans: list[tuple[_LimitedSubjects, str]]) -> None:
         self._bodies = bodies
         self._plans = plans
 
@@ -148,13 +148,13 @@ class RequestLimits:
 
     def __init__(
         self,
-        principals: Allowance,
-        tables: Allowance,
+        principals: RateLimits,
+        tables: RateLimits,
         observer: Observer = NO_OBSERVER,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._principals = _Owners("principal", principals)
-        self._tables = _Owners("table", tables)
+        self._principals = _LimitedSubjects("principal", principals)
+        self._tables = _LimitedSubjects("table", tables)
         self._observer = observer
         self._clock = clock
 
@@ -164,17 +164,17 @@ class RequestLimits:
         Raises:
             TooManyRequests: it exceeds a limit; it was not counted.
         """
-        found = rule_of(scope["method"], scope["path"])
-        if found is not None and found[0].on == "nothing":
+        rule_match = rule_of(scope["method"], scope["path"])
+        if rule_match is not None and rule_match[0].on == "nothing":
             return Permit([], [])  # probes
-        counts = None if found is None else found[0].counts
+        counts = None if rule_match is None else rule_match[0].counts
         rates: list[Rate] = ["requests"]
         if counts == "commit":
             rates.append("commits")
         if scope["method"] not in _READING:
             rates.append("bytes")
         now = self._clock()
-        owners = list(self._owners(principal, scope, None if found is None else found[1]))
+        owners = list(self._owners(principal, scope, None if rule_match is None else rule_match[1]))
         meters = [
             (each, name, what, meter)
             for each, name in owners
@@ -205,7 +205,7 @@ class RequestLimits:
 
     def _owners(
         self, principal: str, scope: Scope, names: dict[str, str] | None
-    ) -> Iterator[tuple[_Owners, str]]:
+    ) -> Iterator[tuple[_LimitedSubjects, str]]:
         yield self._principals, principal
         if not self._tables.allowance or not names or "table" not in names:
             return
@@ -218,20 +218,20 @@ class RequestLimits:
             yield self._tables, names["table"]
 
 
-def _over(owners: _Owners, name: str, what: Rate, wait: float) -> TooManyRequests:
+def _over(owners: _LimitedSubjects, name: str, what: Rate, wait: float) -> TooManyRequests:
     most = owners.rates[what]
     setting = f"DELVEC_{owners.of.upper()}_{what.upper()}_PER_SECOND"
     return _refused(owners, name, what, most, f"{most:g} {_WHAT[what]}", setting, wait)
 
 
-def _too_many_plans(owners: _Owners, name: str) -> TooManyRequests:
+def _too_many_plans(owners: _LimitedSubjects, name: str) -> TooManyRequests:
     most = owners.allowance.plans
     setting = f"DELVEC_{owners.of.upper()}_PLANS_AT_ONCE"
     return _refused(owners, name, "plans", most, f"{most} concurrent plans", setting, _AT_ONCE_SECONDS)
 
 
 def _refused(
-    owners: _Owners, name: str, limit: str, most: float, said: str, setting: str, wait: float
+    owners: _LimitedSubjects, name: str, limit: str, most: float, said: str, setting: str, wait: float
 ) -> TooManyRequests:
     whose = (
         f"'{name[:200]}' is limited to" if owners.of == "principal" else f"Table '{name[:200]}' is limited to"

@@ -38,37 +38,37 @@ def find_commit(
     ] = None,
 ) -> CommitOutcome:
     """Return the outcome of a commit by its transaction id. An unknown outcome is also an answer."""
-    found = service.outcomes.find(table, transaction_id, read_version)
-    result, commit, error = _outcome_fields(found)
+    outcome = service.outcomes.find(table, transaction_id, read_version)
+    result, commit, error = _outcome_fields(outcome)
     return CommitOutcome(
         transaction_id=transaction_id,
         result=result,
         commit=commit,
         error=error,
-        searched_from=found.searched[0],
-        searched_to=found.searched[1],
+        searched_from=outcome.searched[0],
+        searched_to=outcome.searched[1],
     )
 
 
-def committed_response(done: Committed) -> CommitResponse:
+def committed_response(committed: Committed) -> CommitResponse:
     """Return a successful commit in the form of its original answer."""
     return CommitResponse(
-        result="rebased" if isinstance(done, Rebased) else "committed",
-        version=done.version,
-        read_version=done.read_version,
-        transaction_id=done.transaction_id,
-        winners_passed=list(done.winners_passed),
-        operation_metrics=dict(done.metrics),
+        result="rebased" if isinstance(committed, Rebased) else "committed",
+        version=committed.version,
+        read_version=committed.read_version,
+        transaction_id=committed.transaction_id,
+        winners_passed=list(committed.winners_passed),
+        operation_metrics=dict(committed.metrics),
     )
 
 
-def _outcome_fields(found: Outcome) -> tuple[_Result, CommitResponse | None, ErrorBody | None]:
-    done = found.committed
+def _outcome_fields(outcome: Outcome) -> tuple[_Result, CommitResponse | None, ErrorBody | None]:
+    done = outcome.committed
     if done is not None:
         return "committed", committed_response(done), None
-    if found.answer is None:
+    if outcome.answer is None:
         return "unknown", None, None
-    body = json.loads(found.answer.body)
+    body = json.loads(outcome.answer.body)
     if "error" in body:
         conflict = "conflict" in body["error"].get("details", {})
         return "conflict" if conflict else "refused", None, ErrorBody.model_validate(body["error"])

@@ -123,7 +123,7 @@ def plan_scan(
                 offset=offset,
                 limit=None if arrow else body.page_size,
                 allowed=table.roots.allows,
-                turns=service.plan_turns,
+                turns=service.plan_queue,
                 observer=service.observer,
             )
         if is_old:

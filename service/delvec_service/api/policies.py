@@ -26,7 +26,7 @@ from delvec_service.api.problems import COMMON, MUTATION, OPENING, responses
 from delvec_service.api.repeats import Mutation
 from delvec_service.api.resource import resource_router
 from delvec_service.auth.access import Access
-from delvec_service.logs import note
+from delvec_service.logs import bind_log_context
 from delvec_service.snapshots.time_travel import moment_of
 
 __all__ = ["router"]
@@ -39,10 +39,10 @@ _Name = Annotated[str, Path(description="The policy's name.", max_length=128)]
 @router.post("/policies", responses=responses(*MUTATION, *OPENING))
 def set_policy(body: PolicyRequest, service: ServiceState, access: Caller) -> Policy:
     """Create a maintenance policy, or replace the one with the same name."""
-    note(table=body.table, change=f"policy {body.name}")
+    bind_log_context(table=body.table, change=f"policy {body.name}")
     record = None if body.table is None else service.tables.open(body.table, access).record
     if record is not None:
-        note(table=record.name, table_id=record.id)
+        bind_log_context(table=record.name, table_id=record.id)
         access.require(record, "maintainer", body.table)
     else:
         access.require_scope(*_scope(body.pattern), "maintainer")
@@ -87,7 +87,7 @@ def get_policy(policy: _Name, service: ServiceState, access: Caller) -> Policy:
 )
 def drop_policy(policy: _Name, service: ServiceState, access: Caller) -> None:
     """Delete a maintenance policy."""
-    note(change=f"policy {policy}")
+    bind_log_context(change=f"policy {policy}")
     if not _may(access, service, _policy(access, service, policy), "maintainer"):
         raise PermissionDenied(
             f"'{access.name}' is not a maintainer of all the tables that policy '{policy[:128]}' applies to.",
@@ -185,7 +185,7 @@ def list_runs(
         record = service.tables.open(table, access).record
         access.require(record, "reader", table)
         identifier = record.id
-    found = service.maintenance.runs(
+    runs = service.maintenance.runs(
         service.tables.catalog,
         table_id=identifier,
         since=start,
@@ -195,7 +195,7 @@ def list_runs(
         visible=access.sees if access.is_restricted else None,
     )
     access.is_decided = True
-    return MaintenanceRunsResponse(runs=list(found))
+    return MaintenanceRunsResponse(runs=list(runs))
 
 
 def _scope(pattern: str | None) -> tuple[GrantScope, str]:

@@ -53,7 +53,7 @@ from delvec_kernel.errors import (
     VersionNotFound,
 )
 from delvec_kernel.wire import ErrorEnvelope
-from delvec_service.logs import note
+from delvec_service.logs import bind_log_context
 
 __all__ = [
     "COMMON",
@@ -172,7 +172,7 @@ class _Envelope(JSONResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the answer. Clients of Iceberg's catalog get Iceberg's error format."""
-        note(error_code=self._error.code)
+        bind_log_context(error_code=self._error.code)
         if scope["path"].startswith(_ICEBERG):
             self.body = self.render(self._in_icebergs_form())
             self.headers["content-length"] = str(len(self.body))

@@ -47,24 +47,26 @@ def repair_table(
     idempotency_key: IdempotencyKey = None,
 ) -> RepairResponse:
     """Repair the findings that have exactly one right fix, in one commit. Returns what is left to do, and why."""
-    wanted = body or RepairRequest()
-    done = repair(table, service.loader, service.commits, wanted, idempotency_key or str(uuid.uuid4()))
-    if not isinstance(done, Repaired):
-        raise done.error(table.name)
-    left = sorted(done.left, key=lambda each: each.finding.severity)
+    request = body or RepairRequest()
+    repair_result = repair(
+        table, service.loader, service.commits, request, idempotency_key or str(uuid.uuid4())
+    )
+    if not isinstance(repair_result, Repaired):
+        raise repair_result.error(table.name)
+    left = sorted(repair_result.left, key=lambda each: each.finding.severity)
     return RepairResponse(
         table=table.name,
         result="committed"
-        if done.versions
+        if repair_result.versions
         else "dry-run"
-        if wanted.dry_run and done.repairs
+        if request.dry_run and repair_result.repairs
         else "nothing-to-do",
-        version=done.versions[-1] if done.versions else None,
-        versions=done.versions,
-        read_version=done.read_version,
-        num_repaired=len(done.repairs),
+        version=repair_result.versions[-1] if repair_result.versions else None,
+        versions=repair_result.versions,
+        read_version=repair_result.read_version,
+        num_repaired=len(repair_result.repairs),
         num_unrepaired=len(left),
-        num_lost_rows=done.lost_rows,
+        num_lost_rows=repair_result.lost_rows,
         repaired=[
             RepairedFinding(
                 invariant=each.finding.invariant,
@@ -75,7 +77,7 @@ def repair_table(
                 repair=each.what,
                 reason=each.why,
             )
-            for each in done.repairs[:_SHOWN]
+            for each in repair_result.repairs[:_SHOWN]
         ],
         unrepaired=[
             UnrepairedFinding(
@@ -88,5 +90,5 @@ def repair_table(
             )
             for each in left[:_SHOWN]
         ],
-        operation_metrics=dict(done.metrics),
+        operation_metrics=dict(repair_result.metrics),
     )

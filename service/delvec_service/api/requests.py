@@ -18,7 +18,7 @@ from delvec_service.api.authorizer import ACCESS, Authorizer
 from delvec_service.api.limits import Permit, RequestLimits
 from delvec_service.auth.access import Access
 from delvec_service.auth.audit import AuditLog
-from delvec_service.logs import logger, note, of_request
+from delvec_service.logs import bind_log_context, logger, of_request
 from delvec_service.telemetry.observer import NO_OBSERVER, Observer, RequestObserver
 
 __all__ = ["RequestMiddleware"]
@@ -70,10 +70,10 @@ class RequestMiddleware:
         given = headers.get("x-request-id", "")
         request_id = given if _REQUEST_ID.fullmatch(given) else str(uuid.uuid4())
         with of_request(request_id), self._observer.request(scope) as observed:
-            answering = _Answering(scope, send, request_id, observed, self._audit)
+            answering = _RequestContext(scope, send, request_id, observed, self._audit)
             permit: Permit | None = None
             if observed.trace_id is not None:
-                note(trace_id=observed.trace_id)
+                bind_log_context(trace_id=observed.trace_id)
             try:
                 answering.access = await self._authorizer.admit(scope, headers)
                 if self._limits is not None:
@@ -130,7 +130,7 @@ class RequestMiddleware:
         )
 
 
-class _Answering:
+class _RequestContext:
     """The answer to one request. It carries the request's id and is reported once to the observer and the log.
 
     Attributes:

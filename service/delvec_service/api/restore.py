@@ -19,7 +19,7 @@ from delvec_service.api.problems import CONFLICTS, MUTATION, OPENING, SNAPSHOT, 
 from delvec_service.api.repeats import IdempotencyKey, Maintenance
 from delvec_service.api.resource import resource_router
 from delvec_service.commits.commit import Rebased
-from delvec_service.logs import note
+from delvec_service.logs import bind_log_context
 
 __all__ = ["router"]
 
@@ -49,7 +49,7 @@ def restore_table(
 ) -> RestoreResponse:
     """Restore the table to an earlier version, in one commit. The history stays."""
     transaction_id = idempotency_key or str(uuid.uuid4())
-    note(change=f"to {body.timestamp if body.version is None else f'version {body.version}'}")
+    bind_log_context(change=f"to {body.timestamp if body.version is None else f'version {body.version}'}")
     result = restore(
         table,
         service.loader,
@@ -60,24 +60,24 @@ def restore_table(
         transaction_id,
     )
     if isinstance(result, Restored):
-        done = result.committed
+        commit = result.committed
         return RestoreResponse(
-            result="rebased" if isinstance(done, Rebased) else "committed",
-            version=done.version,
-            read_version=done.read_version,
+            result="rebased" if isinstance(commit, Rebased) else "committed",
+            version=commit.version,
+            read_version=commit.read_version,
             restored_version=result.restored_version,
-            transaction_id=done.transaction_id,
-            winners_passed=list(done.winners_passed),
-            operation_metrics=dict(done.metrics),
+            transaction_id=commit.transaction_id,
+            winners_passed=list(commit.winners_passed),
+            operation_metrics=dict(commit.metrics),
         )
     if isinstance(result, NotRestored):
-        found = result.restoration
+        restore_plan = result.restoration
         return RestoreResponse(
-            result="nothing-to-do" if found is None else "dry-run",
+            result="nothing-to-do" if restore_plan is None else "dry-run",
             version=None,
             read_version=result.read_version,
             restored_version=result.restored_version,
             transaction_id=transaction_id,
-            operation_metrics={} if found is None else dict(found.metrics),
+            operation_metrics={} if restore_plan is None else dict(restore_plan.metrics),
         )
     raise result.error(table.name)

@@ -48,16 +48,16 @@ class Route(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return FastAPI's handler, wrapped in the checks that apply to every request."""
         handle = self.handler()
-        known = _query_parameters(self.dependant)
+        parameter_names = _query_parameters(self.dependant)
         field = self.body_field
         body: Any = None if field is None else field.field_info.annotation
         model: TypeAdapter[Any] | None = None if body is None else TypeAdapter(body)
         required = field is not None and field.field_info.is_required()
 
-        async def run(given: Request) -> Response:
-            service: Service = given.app.state.service
-            request = Checked(given.scope, given.receive)
-            _check_address(request, None if self.lenient else known)
+        async def run(raw_request: Request) -> Response:
+            service: Service = raw_request.app.state.service
+            request = Checked(raw_request.scope, raw_request.receive)
+            _check_address(request, None if self.lenient else parameter_names)
             if model is not None:
                 settings = service.settings
                 small = min(settings.max_document_bytes, settings.max_request_bytes)
@@ -67,7 +67,7 @@ class Route(APIRoute):
                     setting="DELVEC_MAX_REQUEST_BYTES" if self.large else "DELVEC_MAX_DOCUMENT_BYTES",
                     required=required,
                 )
-            access: Access | None = given.scope.get(ACCESS)
+            access: Access | None = raw_request.scope.get(ACCESS)
             whose = "" if access is None else access.name
             return await service.lanes.of(self.kind).run(lambda: handle(request), self.late, whose)
 
@@ -101,19 +101,19 @@ def _in_thread(endpoint: Callable[..., Any], status: int) -> Callable[..., Corou
 
 
 def _answered(endpoint: Callable[..., Any], values: dict[str, Any], status: int) -> Any:
-    found = endpoint(**values)
+    raw_response = endpoint(**values)
     response = values.get("response")
     if isinstance(response, Response) and response.status_code:
         status = response.status_code
-    if isinstance(found, BaseModel):
-        return Response(found.model_dump_json(by_alias=True), status, media_type="application/json")
-    if isinstance(found, dict):
+    if isinstance(raw_response, BaseModel):
+        return Response(raw_response.model_dump_json(by_alias=True), status, media_type="application/json")
+    if isinstance(raw_response, dict):
         # JSON in ASCII: a log may contain a lone surrogate, which UTF-8 cannot encode.
-        return Response(json.dumps(found), status, media_type="application/json")
-    return found
+        return Response(json.dumps(raw_response), status, media_type="application/json")
+    return raw_response
 
 
-def _check_address(request: Request, known: set[str] | None) -> None:
+def _check_address(request: Request, parameter_names: set[str] | None) -> None:
     """Reject characters that no address may have, and unknown parameters."""
     check_text(request.url.path, "path")
     for value in request.path_params.values():
@@ -126,15 +126,15 @@ def _check_address(request: Request, known: set[str] | None) -> None:
         check_text(name, "query: the name of a parameter")
         check_text(value, f"query field '{name[:100]}'")
     for name in given:
-        if known is None or name in known:
+        if parameter_names is None or name in parameter_names:
             continue
-        near = difflib.get_close_matches(name[:_LONGEST_QUERY], known, n=1, cutoff=0.6)
-        taken = ", ".join(sorted(known))
+        near = difflib.get_close_matches(name[:_LONGEST_QUERY], parameter_names, n=1, cutoff=0.6)
+        taken = ", ".join(sorted(parameter_names))
         hint = (
             f"did you mean '{near[0]}'?"
             if near
             else f"the parameters are {taken}."
-            if known
+            if parameter_names
             else "it has no parameters."
         )
         raise BadRequest(

@@ -26,7 +26,7 @@ from delvec_service.api.dependencies import Caller, ServiceState, Table, TableNa
 from delvec_service.api.problems import COMMON, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Mutation
 from delvec_service.api.resource import resource_router
-from delvec_service.logs import note
+from delvec_service.logs import bind_log_context
 from delvec_service.store.registry import TableRecord
 from delvec_service.tables.registry import NewTable
 
@@ -67,13 +67,13 @@ def register_table(
 
     Registering it again has no effect. If you pass a schema, the table is created there first.
     """
-    note(table=body.name, change=body.location)
+    bind_log_context(table=body.name, change=body.location)
     access.require_place(service.tables, body.location, body.name, creates=body.table_schema is not None)
     if body.table_schema is None:
         record, created = service.tables.register(body.location, body.name, access)
         if not created:
             response.status_code = status.HTTP_200_OK
-        note(table=record.name, table_id=record.id, change=record.location)
+        bind_log_context(table=record.name, table_id=record.id, change=record.location)
         return resource(record)
     new = NewTable(
         schema=body.table_schema,
@@ -85,7 +85,7 @@ def register_table(
         transaction_id=idempotency_key or str(uuid.uuid4()),
     )
     record, version = service.tables.create(body.location, body.name, new, access)
-    note(table=record.name, table_id=record.id, change=record.location, version=version)
+    bind_log_context(table=record.name, table_id=record.id, change=record.location, version=version)
     made = service.tables.open(record.id)
     service.log_maintenance.committed(made, version, new.transaction_id)
     if are_kept_fresh(new.properties):
@@ -147,7 +147,7 @@ def forget_table(service: ServiceState, table: TableName) -> None:
     again brings it back under the same id.
     """
     record = service.tables.forget(table)
-    note(table=record.name, table_id=record.id)
+    bind_log_context(table=record.name, table_id=record.id)
     service.health.forget(record.id)
     service.directory.expire()  # Its grants are gone.
 
@@ -160,10 +160,10 @@ def rename_table(
 
     Its id, its location and its files stay the same.
     """
-    note(change=f"to {body.name}")
+    bind_log_context(change=f"to {body.name}")
     access.require_name(body.name, "maintainer")
     record = service.tables.rename(table, body.name)
-    note(table_id=record.id)
+    bind_log_context(table_id=record.id)
     return resource(record)
 
 

@@ -33,9 +33,9 @@ from delvec_service.api.dependencies import Caller, ServiceState, Table
 from delvec_service.api.problems import COMMON, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import Maintenance
 from delvec_service.api.resource import resource_router
-from delvec_service.logs import note
+from delvec_service.logs import bind_log_context
 from delvec_service.vacuum.quarantine import purge_quarantine, quarantines, undo_quarantine
-from delvec_service.vacuum.vacuum import Vacuumed, vacuum
+from delvec_service.vacuum.vacuum import VacuumResult, vacuum
 
 __all__ = ["router"]
 
@@ -79,10 +79,12 @@ def vacuum_table(
     table: Table, service: ServiceState, access: Caller, body: VacuumRequest | None = None
 ) -> VacuumResponse:
     """Delete the files that no retained version, tombstone or running transaction needs."""
-    wanted = body or VacuumRequest()
-    note(change="dry run" if wanted.dry_run else "quarantine" if wanted.quarantine else "delete")
+    request = body or VacuumRequest()
+    bind_log_context(
+        change="dry run" if request.dry_run else "quarantine" if request.quarantine else "delete"
+    )
     service.tables.places.check_deletions(table.record, access)
-    done = vacuum(
+    vacuum_result = vacuum(
         table,
         service.loader,
         service.ledger,
@@ -90,36 +92,36 @@ def vacuum_table(
         service.tables.roots.everywhere,
         service.commits,
         service.deletion_locks,
-        wanted,
+        request,
         user_name=None if access.principal is None else access.principal.name,
         shows=lambda location: service.tables.places.shows(location, access),
     )
-    plan = done.plan
-    paths = [*done.files[: wanted.limit], *(f"{path}/" for path in done.directories)]
+    plan = vacuum_result.plan
+    paths = [*vacuum_result.files[: request.limit], *(f"{path}/" for path in vacuum_result.directories)]
     return VacuumResponse(
         table=table.name,
-        result=_result(wanted, done),
+        result=_result(request, vacuum_result),
         version=plan.version,
         retention_hours=plan.retention.milliseconds / 3_600_000,
-        num_files=len(done.files),
-        size_in_bytes=done.size_in_bytes,
-        num_empty_directories=len(done.directories),
+        num_files=len(vacuum_result.files),
+        size_in_bytes=vacuum_result.size_in_bytes,
+        num_empty_directories=len(vacuum_result.directories),
         num_directories=plan.num_directories,
-        files=paths[: wanted.limit],
-        start_version=done.start_version,
-        end_version=done.end_version,
-        quarantine=done.quarantine,
+        files=paths[: request.limit],
+        start_version=vacuum_result.start_version,
+        end_version=vacuum_result.end_version,
+        quarantine=vacuum_result.quarantine,
     )
 
 
 def _result(
-    wanted: VacuumRequest, done: Vacuumed
+    wanted: VacuumRequest, vacuum_result: VacuumResult
 ) -> Literal["deleted", "quarantined", "nothing-to-delete", "dry-run"]:
     if wanted.dry_run:
         return "dry-run"
-    if not done.deleted:
+    if not vacuum_result.deleted:
         return "nothing-to-delete"
-    return "deleted" if done.quarantine is None else "quarantined"
+    return "deleted" if vacuum_result.quarantine is None else "quarantined"
 
 
 @router.get("/tables/{table}/quarantines", responses=responses(*COMMON, *OPENING, CorruptTable))
@@ -134,14 +136,14 @@ def list_quarantines(table: Table) -> QuarantinesResponse:
 )
 def undo_vacuum(table: Table, quarantine: _Name, service: ServiceState) -> UndoResponse:
     """Move the files of a quarantine back."""
-    note(change=quarantine)
-    done = undo_quarantine(table, service.loader, quarantine)
+    bind_log_context(change=quarantine)
+    emptied_quarantine = undo_quarantine(table, service.loader, quarantine)
     return UndoResponse(
         table=table.name,
-        quarantine=done.record,
-        num_files=done.num_files,
-        size_in_bytes=done.size_in_bytes,
-        kept=done.kept[:_NAMED],
+        quarantine=emptied_quarantine.record,
+        num_files=emptied_quarantine.num_files,
+        size_in_bytes=emptied_quarantine.size_in_bytes,
+        kept=emptied_quarantine.kept[:_NAMED],
     )
 
 
@@ -151,7 +153,7 @@ def undo_vacuum(table: Table, quarantine: _Name, service: ServiceState) -> UndoR
 )
 def purge_vacuumed(table: Table, quarantine: _Name, service: ServiceState) -> PurgeResponse:
     """Delete the files of a quarantine permanently."""
-    note(change=quarantine)
+    bind_log_context(change=quarantine)
     done = purge_quarantine(table, service.loader, quarantine)
     return PurgeResponse(
         table=table.name,

@@ -34,15 +34,21 @@ def compact_deletion_vectors(
 
     No data file is touched and no row changes. Concurrent row changes do not conflict.
     """
-    wanted = body or RepackRequest()
-    done = service.vector_compaction.run(table, dry_run=wanted.dry_run, user_metadata=wanted.user_metadata)
+    repack_request = body or RepackRequest()
+    repack_result = service.vector_compaction.run(
+        table, dry_run=repack_request.dry_run, user_metadata=repack_request.user_metadata
+    )
     return RepackResponse(
         table=table.name,
-        result="dry-run" if wanted.dry_run else "nothing-to-do" if done.version is None else "committed",
-        version=done.version,
-        num_deletion_vectors=len(done.found.files),
-        size_in_bytes=done.found.size,
-        num_vector_files=done.found.num_vector_files,
-        new_vector_files=done.found.new_vector_files,
-        gain_bytes=done.found.gain_bytes,
+        result="dry-run"
+        if repack_request.dry_run
+        else "nothing-to-do"
+        if repack_result.version is None
+        else "committed",
+        version=repack_result.version,
+        num_deletion_vectors=len(repack_result.found.files),
+        size_in_bytes=repack_result.found.size,
+        num_vector_files=repack_result.found.num_vector_files,
+        new_vector_files=repack_result.found.new_vector_files,
+        gain_bytes=repack_result.found.gain_bytes,
     )

@@ -16,7 +16,7 @@ from delvec_kernel.errors import ServiceUnavailable
 from delvec_kernel.wire.access import AuditOutcome
 from delvec_service.auth.access import Access
 from delvec_service.auth.rules import only_reads, rule_of
-from delvec_service.logs import audit_logger, facts, logger
+from delvec_service.logs import audit_logger, log_context, logger
 from delvec_service.store.audit import AuditRecord, AuditStore
 
 __all__ = ["AuditLog"]
@@ -70,14 +70,14 @@ class AuditLog:
             access: what it was allowed to do; None if unknown.
             is_admitted: whether it was authorized.
         """
-        found = None if only_reads(method, path) else rule_of(method, path)
-        if found is None or found[0].operation is None or status == _LIMITED:
+        rule_match = None if only_reads(method, path) else rule_of(method, path)
+        if rule_match is None or rule_match[0].operation is None or status == _LIMITED:
             return  # a flood of rate-limited requests must not become one of rows
-        known = facts()
+        log_fields = log_context()
         outcome = _outcome(status, was_denied=access is not None and access.was_denied)
-        if found[0].only_denied and outcome != "denied":
+        if rule_match[0].only_denied and outcome != "denied":
             return
-        principal = known.get("principal")
+        principal = log_fields.get("principal")
         if principal is None and access is not None and is_admitted:
             principal = access.name
         if principal is None and not self._strangers.take():
@@ -85,16 +85,16 @@ class AuditLog:
         record = AuditRecord(
             answered_at=datetime.now(UTC),
             principal=_cut(principal, 256),
-            request_id=known.get("request_id", ""),
-            operation=found[0].operation,
-            table_id=known.get("table_id"),
-            table_name=_cut(known.get("table"), 200),
-            change=known.get("change"),
-            transaction_id=_cut(known.get("transaction"), 128),
-            version=known.get("version"),
+            request_id=log_fields.get("request_id", ""),
+            operation=rule_match[0].operation,
+            table_id=log_fields.get("table_id"),
+            table_name=_cut(log_fields.get("table"), 200),
+            change=log_fields.get("change"),
+            transaction_id=_cut(log_fields.get("transaction"), 128),
+            version=log_fields.get("version"),
             outcome=outcome,
             status=status,
-            error_code=known.get("error_code"),
+            error_code=log_fields.get("error_code"),
         )
         audit_logger.info(
             "audit",

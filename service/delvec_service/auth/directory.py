@@ -26,7 +26,7 @@ _RANDOM_BYTES: Final = 32
 
 
 @dataclass(frozen=True)
-class _Known:
+class _AccessState:
     generation: int = 0
     by_hash: dict[str, TokenRecord] = field(default_factory=dict)
     grants: dict[str, list[GrantRecord]] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Directory:
         self._configured = None if token is None else token.encode()
         self._required = required or token is not None
         self._lock = threading.Lock()
-        self._known: _Known | None = None
+        self._known: _AccessState | None = None
         self._checked = -float("inf")
         self._answered = -float("inf")
 
@@ -87,13 +87,13 @@ class Directory:
 
     def _load(self) -> None:
         generation, tokens, grants = self.store.load()
-        known = _Known(generation, {token.token_hash: token for token in tokens})
+        access_state = _AccessState(generation, {token.token_hash: token for token in tokens})
         for grant in grants:
-            known.grants.setdefault(grant.grantee, []).append(grant)
+            access_state.grants.setdefault(grant.grantee, []).append(grant)
         if generation or tokens or grants:
             # For good: emptying the database must not open the service.
             self._required = True
-        self._known = known
+        self._known = access_state
 
     @property
     def is_required(self) -> bool:
@@ -109,33 +109,33 @@ class Directory:
         if self._configured is not None and secrets.compare_digest(token.encode(), self._configured):
             return CONFIGURED
         known = self._known
-        found = None if known is None else known.by_hash.get(hash_of(token))
-        if found is None:
+        token_record = None if known is None else known.by_hash.get(hash_of(token))
+        if token_record is None:
             raise Unauthorized(
                 "The token is unknown. Ask the service's administrator for one (delvec token create)."
             )
-        if found.revoked_at is not None:
+        if token_record.revoked_at is not None:
             raise Unauthorized(
-                f"The token '{found.name}' was revoked; ask for another one.", token=found.name
+                f"The token '{token_record.name}' was revoked; ask for another one.", token=token_record.name
             )
-        if found.expires_at is not None and found.expires_at <= datetime.now(UTC):
+        if token_record.expires_at is not None and token_record.expires_at <= datetime.now(UTC):
             raise Unauthorized(
-                f"The token '{found.name}' expired at {found.expires_at.isoformat()}; ask for another one.",
-                token=found.name,
+                f"The token '{token_record.name}' expired at {token_record.expires_at.isoformat()}; ask for another one.",
+                token=token_record.name,
             )
-        return Principal(found.principal)
+        return Principal(token_record.principal)
 
     def rights(self, principal: Principal) -> Rights:
         """Return what a principal may do."""
-        known = self._known or _Known()
-        found = known.rights.get(principal)
-        if found is None:
+        access_state = self._known or _AccessState()
+        rights = access_state.rights.get(principal)
+        if rights is None:
             names = (principal.name, *principal.groups)
-            held = [grant for name in names for grant in known.grants.get(name, ())]
-            if len(known.rights) > 10_000:  # noqa: PLR2004 - enough for the principals at work
-                known.rights.clear()
-            found = known.rights[principal] = Rights(held, is_superuser=principal.is_superuser)
-        return found
+            held = [grant for name in names for grant in access_state.grants.get(name, ())]
+            if len(access_state.rights) > 10_000:  # noqa: PLR2004 - enough for the principals at work
+                access_state.rights.clear()
+            rights = access_state.rights[principal] = Rights(held, is_superuser=principal.is_superuser)
+        return rights
 
     def create(
         self, name: str, principal: str | None, expires_at: datetime | None, by: str

@@ -135,14 +135,14 @@ class IdentityProvider:
         except (jwt.PyJWTError, ValueError, TypeError):
             # Details of the failure would only help forgers.
             raise Unauthorized("The token was not signed by the identity provider.") from None
-        found = _principal(claims, settings.groups_claim)
+        principal = _principal(claims, settings.groups_claim)
         if len(self._verified) >= _MOST_VERIFIED:
             self._verified.clear()
         self._verified[_digest(token)] = (
-            found,
+            principal,
             min(time.time() + _VERIFIED_SECONDS, float(claims["exp"]) + _LEEWAY_SECONDS),
         )
-        return found
+        return principal
 
     def check(self) -> int:
         """Fetch the keys, and return how many there are.

@@ -195,12 +195,14 @@ def rule_of(method: str, path: str) -> tuple[Rule, dict[str, str]] | None:
     return None
 
 
-def _paths(node: _Node, parts: list[str], found: dict[str, str]) -> Iterator[tuple[_Node, dict[str, str]]]:
+def _paths(
+    node: _Node, parts: list[str], path_parameters: dict[str, str]
+) -> Iterator[tuple[_Node, dict[str, str]]]:
     if not parts:
-        yield node, found
+        yield node, path_parameters
         return
     if parts[0] in node.named:
-        yield from _paths(node.named[parts[0]], parts[1:], found)
+        yield from _paths(node.named[parts[0]], parts[1:], path_parameters)
     if node.any is not None and parts[0]:
         name, following = node.any
-        yield from _paths(following, parts[1:], {**found, name: parts[0]})
+        yield from _paths(following, parts[1:], {**path_parameters, name: parts[0]})

@@ -181,7 +181,7 @@ def _replace(
     result: CommitResult | None = None
     for _ in range(_ATTEMPTS):
         latest = loader.load(target.objects, target.name)
-        found = _checked(table, source, latest, request)
+        clone_definition = _checked(table, source, latest, request)
         live = loader.reading(target.objects, target.name, _live, version=latest.version)
         adds, removed = _differences(files, live, target.location)
         metrics = _metrics(source, request, removed=removed)
@@ -196,9 +196,9 @@ def _replace(
             metrics=metrics,
             reads=Reads(whole_table=True),
             # Always included, so that commits that change the metadata meanwhile are detected.
-            metadata=found.metadata,
-            protocol=None if found.protocol == latest.protocol else found.protocol,
-            domains=found.domains,
+            metadata=clone_definition.metadata,
+            protocol=None if clone_definition.protocol == latest.protocol else clone_definition.protocol,
+            domains=clone_definition.domains,
             makes_version=True,
             request_hash=hashed,
         )
@@ -211,15 +211,15 @@ def _replace(
 
 
 def _checked(table: OpenTable, source: Snapshot, latest: Snapshot | None, request: CloneRequest) -> Clone:
-    found = clone_of(source, latest, request.properties)
+    clone_definition = clone_of(source, latest, request.properties)
     try:
-        check_writable(found.protocol, found.metadata, table.name)
+        check_writable(clone_definition.protocol, clone_definition.metadata, table.name)
     except UnsupportedTable as error:
         raise InvalidTableChange(
             f"Delvec could not write a clone of table '{table.name}' (version {source.version}): {error.message}",
             **{"table": table.name, "version": source.version, **error.details},
         ) from error
-    return found
+    return clone_definition
 
 
 def _files(

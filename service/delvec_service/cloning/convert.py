@@ -96,10 +96,10 @@ def convert(
     if request.partition_schema is not None:
         given = StructType.from_json(request.partition_schema)
         partitions = StructType(tuple(StructField(field.name, field.type) for field in given.fields))
-    found = ParquetDirectory.read(canonical, partitions, roots.allows)
+    parquet_directory = ParquetDirectory.read(canonical, partitions, roots.allows)
     now = time.time_ns() // 1_000_000
     columns = [field.name for field in partitions.fields]
-    definition = Definition(found.schema, columns, _properties(request), request.description)
+    definition = Definition(parquet_directory.schema, columns, _properties(request), request.description)
     metadata_id = str(uuid.uuid4())
     empty = first_version(
         definition,
@@ -111,7 +111,9 @@ def convert(
     [protocol] = [action for action in empty if isinstance(action, Protocol)]
     [metadata] = [action for action in empty if isinstance(action, Metadata)]
     domains = tuple(action for action in empty if isinstance(action, DomainMetadata))
-    adds = found.adds(found.schema, columns, metadata.configuration if request.collect_statistics else None)
+    adds = parquet_directory.adds(
+        parquet_directory.schema, columns, metadata.configuration if request.collect_statistics else None
+    )
     metrics = {"numConvertedFiles": len(adds)}
     actions = first_version_of(
         Clone(replace(metadata, created_time=now), protocol, domains),
@@ -148,7 +150,7 @@ def _convert_iceberg(
     source = canonical if request.source is None else roots.canonical(request.source)
     home = iceberg_directory(source)
     roots = tables.roots_of_files(canonical, roots, [home])
-    found = import_iceberg(
+    iceberg_import = import_iceberg(
         canonical,
         source,
         request,
@@ -160,13 +162,15 @@ def _convert_iceberg(
     if not within(home, canonical):
         clones.record(canonical, home, 0)
     try:
-        record, version = tables.begin(canonical, request.name, transaction_id, found.actions, holder)
+        record, version = tables.begin(
+            canonical, request.name, transaction_id, iceberg_import.actions, holder
+        )
     except CommitOutcomeUnknown:
         raise
     except DelvecError:
-        remove_vectors(canonical, found.vectors, roots.allows)
+        remove_vectors(canonical, iceberg_import.vectors, roots.allows)
         raise
-    return Converted(record, version, found.metrics)
+    return Converted(record, version, iceberg_import.metrics)
 
 
 def _properties(request: ConvertRequest) -> dict[str, str]:

@@ -57,15 +57,15 @@ def delta_schema(table: IcebergSource) -> StructType:
         InvalidTableChange: the schema is damaged.
     """
     try:
-        found = _type(table, table.schema, "")
+        schema = _type(table, table.schema, "")
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise refusal(
             table.location,
             f"the schema in {table.metadata} is damaged ({error!r}). Use an older metadata file.",
             file=table.metadata,
         ) from error
-    assert isinstance(found, StructType)  # noqa: S101 - a schema is a struct
-    return found
+    assert isinstance(schema, StructType)  # noqa: S101 - a schema is a struct
+    return schema
 
 
 def _type(table: IcebergSource, kind: Any, column: str) -> DataType:
@@ -162,14 +162,14 @@ class ColumnsInFiles:
             raise refusal(
                 self.table.location, f"the columns of '{path}' cannot be read: {str(error)[:200]}", file=path
             ) from error
-        found: set[int] = set()
+        field_ids: set[int] = set()
         old_timestamps = any(
             footer.schema.column(number).physical_type == "INT96" for number in range(len(footer.schema))
         )
-        _Walk(self, path, found, old_timestamps=old_timestamps).struct(
+        _SchemaVisitor(self, path, field_ids, old_timestamps=old_timestamps).struct(
             self.schema, list(arrow), (), self.table.name_mapping
         )
-        return frozenset(found)
+        return frozenset(field_ids)
 
     def note(self, parent: _Parent, name: str, owner: int | None, path: str, *, has_id: bool) -> None:
         """Record the name that a file has for a column; ``owner`` is None if the table no longer has the column."""
@@ -241,15 +241,15 @@ class ColumnsInFiles:
             metadata[NESTED_IDS] = {
                 physical_name + path.removeprefix(each.name): nested_id for path, nested_id in nested.items()
             }
-        found = replace(each, type=self._named(each.type, (number,)), metadata=metadata)
+        struct_field = replace(each, type=self._named(each.type, (number,)), metadata=metadata)
         for inside, narrower in self._narrower.get(number, {}).items():
             kind = each.type
             for step in inside:
                 kind = getattr(kind, step)
             steps = [*_ascending(narrower), str(kind.to_json())]
             for before, after in pairwise(steps):
-                found = with_type_change(found, before, after, inside)
-        return found
+                struct_field = with_type_change(struct_field, before, after, inside)
+        return struct_field
 
 
 def _ascending(kinds: Iterable[str]) -> list[str]:
@@ -261,7 +261,7 @@ def _ascending(kinds: Iterable[str]) -> list[str]:
 
 
 @dataclass
-class _Walk:
+class _SchemaVisitor:
     """One file's columns compared with the table's."""
 
     columns: ColumnsInFiles
@@ -270,11 +270,17 @@ class _Walk:
     old_timestamps: bool
 
     def struct(self, kind: StructType, there: Sequence[pa.Field], parent: _Parent, mapping: _Mapping) -> None:
-        wanted = {each.metadata[FIELD_ID]: each for each in kind.fields}
+        fields_by_id = {each.metadata[FIELD_ID]: each for each in kind.fields}
         for item in there:
             text = (item.metadata or {}).get(PARQUET_FIELD_ID)
-            named = _mapped(mapping, item.name)
-            number = int(text) if text is not None else None if named is None else named.get("field-id")
+            field_mapping = _mapped(mapping, item.name)
+            number = (
+                int(text)
+                if text is not None
+                else None
+                if field_mapping is None
+                else field_mapping.get("field-id")
+            )
             if text is None and self.columns.table.name_mapping is None:
                 raise refusal(
                     self.columns.table.location,
@@ -282,14 +288,20 @@ class _Walk:
                     "columns cannot be identified. Set the mapping, or rewrite the file.",
                     file=self.path,
                 )
-            each = None if number is None else wanted.get(number)
+            each = None if number is None else fields_by_id.get(number)
             self.columns.note(
                 parent, item.name, None if each is None else number, self.path, has_id=text is not None
             )
             if each is not None and number is not None:
                 self.found.add(number)
-                self._compare(each, each.type, item.type, (), None if named is None else named.get("fields"))
-        for number, each in wanted.items():
+                self._compare(
+                    each,
+                    each.type,
+                    item.type,
+                    (),
+                    None if field_mapping is None else field_mapping.get("fields"),
+                )
+        for number, each in fields_by_id.items():
             if number not in self.found and not (each.nullable or number in self.columns.elsewhere):
                 raise refusal(
                     self.columns.table.location,

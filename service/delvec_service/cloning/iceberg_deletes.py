@@ -45,13 +45,13 @@ def deleted_rows(
         LocationNotAllowed: one is outside the roots.
         StorageError: storage did not answer.
     """
-    found: dict[str, _Deletes] = {}
+    deletes_by_path: dict[str, _Deletes] = {}
     for file in deletes:
         try:
             if file.extent is None:
-                _take_positions(source, file, found, allowed)
+                _take_positions(source, file, deletes_by_path, allowed)
             else:
-                _take_vector(source, file, file.extent, found, allowed)
+                _take_vector(source, file, file.extent, deletes_by_path, allowed)
         except FileNotFoundError as error:
             raise refusal(
                 source.location,
@@ -59,9 +59,13 @@ def deleted_rows(
                 "backup.",
                 file=file.path,
             ) from error
-    if not found:
+    if not deletes_by_path:
         return {}
-    rows = {file.url: _rows_of(source, file, found[file.path]) for file in data if file.path in found}
+    rows = {
+        file.url: _rows_of(source, file, deletes_by_path[file.path])
+        for file in data
+        if file.path in deletes_by_path
+    }
     return {url: bitmap for url, bitmap in rows.items() if bitmap}
 
 
@@ -100,7 +104,7 @@ def _take_vector(
     source: IcebergSource,
     file: DeleteFile,
     extent: tuple[int, int],
-    found: dict[str, _Deletes],
+    deletes_by_path: dict[str, _Deletes],
     allowed: Allowed,
 ) -> None:
     offset, length = extent
@@ -123,20 +127,20 @@ def _take_vector(
             f"the deletion vector of '{file.referenced}', at {offset} of '{file.path}', is damaged ({error.message}).",
             file=file.path,
         ) from error
-    deletes = found.setdefault(file.referenced, _Deletes())
+    deletes = deletes_by_path.setdefault(file.referenced, _Deletes())
     if deletes.vector is not None:
         raise refusal(source.location, f"'{file.referenced}' has two deletion vectors.", file=file.referenced)
     deletes.vector = file, rows
 
 
 def _take_positions(
-    source: IcebergSource, file: DeleteFile, found: dict[str, _Deletes], allowed: Allowed
+    source: IcebergSource, file: DeleteFile, deletes_by_path: dict[str, _Deletes], allowed: Allowed
 ) -> None:
     key = file.sequence, file.partition
     try:
         with open_input(source.location, file.url, allowed=allowed) as opened:
             for path, rows in read_position_deletes(opened, file.path):
-                deletes = found.setdefault(path, _Deletes())
+                deletes = deletes_by_path.setdefault(path, _Deletes())
                 deletes.positions.setdefault(key, BitMap64()).update(rows)
     except FileNotFoundError:
         raise

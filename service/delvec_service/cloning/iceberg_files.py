@@ -82,20 +82,20 @@ def partition_columns(
         [field.source_id for field in source.specs.get(number, ()) if field.transform == "identity"]
         for number in sorted(known)
     ]
-    wanted = (
+    identity_source_ids = (
         [number for number in identities[-1] if all(number in each for each in identities)]
         if identities
         else []
     )
     by_id = {field.field_id: field for field in schema.fields}
-    found: dict[str, dict[str, str | None]] = {}
-    for number in dict.fromkeys(wanted):
+    values_by_column: dict[str, dict[str, str | None]] = {}
+    for number in dict.fromkeys(identity_source_ids):
         field = by_id.get(number)
-        if field is not None and len(found) + 1 < len(schema.fields):
+        if field is not None and len(values_by_column) + 1 < len(schema.fields):
             texts = partition_texts(source, field, listed)
             if texts is not None:
-                found[field.name] = texts
-    return found
+                values_by_column[field.name] = texts
+    return values_by_column
 
 
 def partition_texts(
@@ -106,7 +106,7 @@ def partition_texts(
     Raises:
         InvalidTableChange: the number of a file's values differs from the fields of its partition spec.
     """
-    found: dict[str, str | None] = {}
+    values_by_url: dict[str, str | None] = {}
     for file in files:
         spec = source.specs.get(file.partition.spec_id, ())
         if len(spec) != len(file.partition.values):
@@ -129,8 +129,8 @@ def partition_texts(
             return None
         if text is None and value is not None:
             return None
-        found[file.url] = text
-    return found
+        values_by_url[file.url] = text
+    return values_by_url
 
 
 def _plain(value: Any, kind: DataType) -> Any:

@@ -94,9 +94,9 @@ def snapshot_files(source: IcebergSource, allowed: Allowed) -> SnapshotFiles:
         LocationNotAllowed: a file is outside the roots.
         StorageError: storage did not answer.
     """
-    found = SnapshotFiles([], [])
+    files = SnapshotFiles([], [])
     if source.manifest_list is None:
-        return found
+        return files
     manifests = _records(source, source.manifest_list, allowed, read_manifest_list)
     twice = len(manifests) - len({manifest["manifest_path"] for manifest in manifests})
     if twice:
@@ -108,17 +108,17 @@ def snapshot_files(source: IcebergSource, allowed: Allowed) -> SnapshotFiles:
             holds_deletes = manifest["content"] == DELETES
             for entry in entries:
                 if entry["status"] != DELETED:
-                    _take(source, manifest, entry, found, holds_deletes=holds_deletes)
+                    _take(source, manifest, entry, files, holds_deletes=holds_deletes)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise refusal(
                 source.location, f"its manifest {path} is damaged ({error!r}).", file=path
             ) from error
-        if len(found.data) + len(found.deletes) > _MOST_FILES:
+        if len(files.data) + len(files.deletes) > _MOST_FILES:
             raise refusal(source.location, f"its snapshot has more than {_MOST_FILES} files.")
-    twice = len(found.data) - len({file.url for file in found.data})
+    twice = len(files.data) - len({file.url for file in files.data})
     if twice:
         raise refusal(source.location, f"its snapshot lists {twice} data files twice.")
-    return found
+    return files
 
 
 def _records(
@@ -140,7 +140,7 @@ def _take(
     source: IcebergSource,
     manifest: Mapping[str, Any],
     entry: Mapping[str, Any],
-    found: SnapshotFiles,
+    files: SnapshotFiles,
     *,
     holds_deletes: bool,
 ) -> None:
@@ -171,12 +171,12 @@ def _take(
             file=path,
         )
     if holds_deletes:
-        found.deletes.append(
+        files.deletes.append(
             DeleteFile(path, url, int(file["record_count"]), sequence, partition, _referenced(file), extent)
         )
         return
     snapshot = int(entry.get("snapshot_id") or manifest.get("added_snapshot_id") or 0)
-    found.data.append(
+    files.data.append(
         DataFile(
             path=path,
             url=url,

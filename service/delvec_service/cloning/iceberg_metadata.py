@@ -174,16 +174,16 @@ def _newest(location: str, allowed: Allowed) -> str:
             location=location,
         )
     version = int(text)
-    found = _version_file(location, version, allowed)
-    if found is None:
+    metadata_file = _version_file(location, version, allowed)
+    if metadata_file is None:
         raise BadRequest(
             f"metadata/version-hint.text at {location} says {version}, but metadata/v{version}.metadata.json does "
             "not exist; give the metadata file.",
             location=location,
         )
     while (later := _version_file(location, version + 1, allowed)) is not None:
-        version, found = version + 1, later
-    return found
+        version, metadata_file = version + 1, later
+    return metadata_file
 
 
 def _version_file(location: str, version: int, allowed: Allowed) -> str | None:
@@ -203,36 +203,36 @@ def _plain(url: str, data: bytes) -> bytes:
     return unpacked
 
 
-def _parsed(location: str, url: str, found: Mapping[str, Any]) -> IcebergSource:
-    version = found["format-version"]
+def _parsed(location: str, url: str, metadata: Mapping[str, Any]) -> IcebergSource:
+    version = metadata["format-version"]
     if not isinstance(version, int) or not 1 <= version <= _NEWEST_FORMAT:
         raise unsupported(
             location,
             f"it has format version {str(version)[:20]}; Delvec reads versions 1 to {_NEWEST_FORMAT}.",
             file=url,
         )
-    if found.get("encryption-keys"):
+    if metadata.get("encryption-keys"):
         raise unsupported(location, "it is encrypted. Write its rows to a new table.", file=url)
-    current = found.get("current-snapshot-id")
-    snapshots = {int(each["snapshot-id"]): each for each in found.get("snapshots") or ()}
+    current = metadata.get("current-snapshot-id")
+    snapshots = {int(each["snapshot-id"]): each for each in metadata.get("snapshots") or ()}
     snapshot = None if current in (None, _NONE) else snapshots[int(str(current))]
     if snapshot is not None and not isinstance(snapshot.get("manifest-list"), str):
         raise unsupported(
             location, "its snapshot has no manifest list. Rewrite its manifests with Iceberg first.", file=url
         )
-    mapping = (found.get("properties") or {}).get("schema.name-mapping.default")
+    mapping = (metadata.get("properties") or {}).get("schema.name-mapping.default")
     return IcebergSource(
         location=location,
         metadata=url,
         format_version=version,
-        schema=_schema(found),
-        specs=_specs(found),
+        schema=_schema(metadata),
+        specs=_specs(metadata),
         snapshot_id=None if snapshot is None else int(snapshot["snapshot-id"]),
         manifest_list=None if snapshot is None else snapshot["manifest-list"],
         times={
             number: _within(each["timestamp-ms"], "timestamp-ms", 63) for number, each in snapshots.items()
         },
-        last_column_id=_within(found["last-column-id"], "last-column-id", 31),
+        last_column_id=_within(metadata["last-column-id"], "last-column-id", 31),
         name_mapping=None if mapping is None else json.loads(mapping),
     )
 

@@ -71,13 +71,13 @@ class ParquetDirectory:
         files = _listed(location, partitions, allowed)
 
         footers: list[pq.FileMetaData | None] = []
-        kept, merged = 0, StructType(())
+        footer_bytes, merged = 0, StructType(())
         for footer in _footers(location, files, allowed):
             file = files[len(footers)]
             schema = _schema(file.path, footer)
             merged = _merged((files[0].path, merged), (file.path, schema)) if footers else schema
-            kept += footer.serialized_size
-            footers.append(footer if kept <= _MAX_KEPT else None)
+            footer_bytes += footer.serialized_size
+            footers.append(footer if footer_bytes <= _MAX_KEPT else None)
         return cls(_with_partitions(merged, partitions), location, allowed, files, footers)
 
     def adds(
@@ -128,7 +128,7 @@ def _listed(location: str, partitions: StructType, allowed: Allowed) -> list[_Fi
         allowed,
         hides_metadata=False,
     )
-    found = [row for batch in listing.batches() for row in batch.to_pylist()]
+    file_rows = [row for batch in listing.batches() for row in batch.to_pylist()]
     if listing.links or listing.shielded:
         first = min(listing.links or listing.shielded)
         raise InvalidTableChange(
@@ -144,31 +144,33 @@ def _listed(location: str, partitions: StructType, allowed: Allowed) -> list[_Fi
             location=location,
             file=listing.left_out[0],
         )
-    if not found:
+    if not file_rows:
         raise BadRequest(
             f"{location} has no Parquet files to convert; give the directory that contains the files.",
             location=location,
         )
     return [
         _File(row["path"], row["size"], row["modified"], _values(row["path"], partitions))
-        for row in sorted(found, key=lambda row: row["path"])
+        for row in sorted(file_rows, key=lambda row: row["path"])
     ]
 
 
 def _values(path: str, partitions: StructType) -> dict[str, str | None]:
     """Return the partition values in the directories of a file, in the form of a log."""
     parts = [unquote(part) for part in path.split("/")[:-1]]
-    found = [(name, value) for name, separator, value in (part.partition("=") for part in parts) if separator]
+    directory_values = [
+        (name, value) for name, separator, value in (part.partition("=") for part in parts) if separator
+    ]
     wanted = [field.name for field in partitions.fields]
-    if [_unescaped(name).lower() for name, _ in found] != [name.lower() for name in wanted]:
-        named = ", ".join(_unescaped(name) for name, _ in found) or "none"
+    if [_unescaped(name).lower() for name, _ in directory_values] != [name.lower() for name in wanted]:
+        named = ", ".join(_unescaped(name) for name, _ in directory_values) or "none"
         raise BadRequest(
             f"The partition columns are {', '.join(wanted) or 'none'}, but the directories of file '{path}' have "
             f"{named}; give the partition columns with their types, in the order of the directories.",
             file=path,
         )
     values: dict[str, str | None] = {}
-    for field, (_, text) in zip(partitions.fields, found, strict=True):
+    for field, (_, text) in zip(partitions.fields, directory_values, strict=True):
         plain: str | None = _unescaped(text)
         if plain == partition_values.HIVE_DEFAULT_PARTITION:
             plain = None
@@ -222,19 +224,19 @@ def _schema(path: str, footer: pq.FileMetaData) -> StructType:
 def _merged(left: tuple[str, StructType], right: tuple[str, StructType]) -> StructType:
     """Return the columns of both; a column with different types is an error."""
     known = {field.name.lower(): field for field in left[1].fields}
-    found: dict[str, StructField] = dict(known)
+    merged_fields: dict[str, StructField] = dict(known)
     for field in right[1].fields:
         there = known.get(field.name.lower())
         if there is None:
-            found[field.name.lower()] = field
+            merged_fields[field.name.lower()] = field
         elif there.name != field.name:
             raise _contradiction(field.name, there.name, field.name, left[0], right[0])
         elif isinstance(there.type, StructType) and isinstance(field.type, StructType):
             inner = _merged((left[0], there.type), (right[0], field.type))
-            found[field.name.lower()] = StructField(field.name, inner)
+            merged_fields[field.name.lower()] = StructField(field.name, inner)
         elif there.type != field.type:
             raise _contradiction(field.name, there.type.to_json(), field.type.to_json(), left[0], right[0])
-    return StructType(tuple(found.values()))
+    return StructType(tuple(merged_fields.values()))
 
 
 def _contradiction(name: str, one: Any, other: Any, first: str, second: str) -> InvalidTableChange:

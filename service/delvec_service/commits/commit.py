@@ -19,16 +19,16 @@ from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.commits import fault_points
 from delvec_service.commits.commit_log import CommitLog
 from delvec_service.commits.commit_loop import CommitLoop, Run
-from delvec_service.commits.commit_member import Member
-from delvec_service.commits.commit_race import CommitRace
 from delvec_service.commits.commit_result import AlreadyApplied, CommitResult, Committed, NothingToDo, Rebased
+from delvec_service.commits.commit_validator import CommitValidator
 from delvec_service.commits.conflict_record import conflict_record
 from delvec_service.commits.dv_cache import DeletionVectorCache
 from delvec_service.commits.dv_writer import files_named
 from delvec_service.commits.group_commit import GroupCommit
 from delvec_service.commits.metadata_changes import resolved
 from delvec_service.commits.overwrite_watch import OverwriteWatch
-from delvec_service.logs import facts, logger, note
+from delvec_service.commits.pending_commit import PendingCommit
+from delvec_service.logs import bind_log_context, log_context, logger
 from delvec_service.maintenance.health_watch import HealthWatch, rows_changed
 from delvec_service.maintenance.log_maintenance import LogMaintenance
 from delvec_service.maintenance.symlink_manifests import SymlinkManifests
@@ -81,9 +81,9 @@ class Commits:
         self._observer = observer
         self._loader = loader
         self._vectors = DeletionVectorCache()
-        self._groups: GroupCommit[Member] = GroupCommit(self.run, self._properties)
+        self._groups: GroupCommit[PendingCommit] = GroupCommit(self.run, self._properties)
         self.log = CommitLog(loader)
-        self._race = CommitRace(loader, self.log, ledger, overwrite_watch, self._vectors)
+        self._race = CommitValidator(loader, self.log, ledger, overwrite_watch, self._vectors)
         self._loop = CommitLoop(
             loader,
             self.log,
@@ -115,10 +115,10 @@ class Commits:
             StorageError: storage does not answer; nothing was committed.
         """
         fault_points.reach("begin")
-        note(transaction=changes.transaction_id)
+        bind_log_context(transaction=changes.transaction_id)
         with self._observer.commit(table.name, changes.transaction_id):
             try:
-                member = Member(resolved(table, self._loader, changes), facts().get("principal"))
+                member = PendingCommit(resolved(table, self._loader, changes), log_context().get("principal"))
                 self._groups.submit(table, member)
             except Exception:
                 self._observer.committed("failed")
@@ -134,16 +134,16 @@ class Commits:
             raise gone or member.error
         return member.answer()
 
-    def _observe(self, table: OpenTable, member: Member) -> None:
+    def _observe(self, table: OpenTable, member: PendingCommit) -> None:
         """Report a commit's outcome to metrics and the log."""
         outcome, result = _observed_outcome(member), member.result
         rows = rows_changed(result.metrics) if isinstance(result, Rebased) and outcome == "rebased" else 0
         self._observer.committed(outcome, rows)
-        note(outcome=outcome)
+        bind_log_context(outcome=outcome)
         if isinstance(result, Conflict):
             self._observer.conflicted(result.error(table.name).type)
         elif isinstance(result, Committed):
-            note(version=result.version)
+            bind_log_context(version=result.version)
 
     def to_compact(self, table: OpenTable, changes: Changes) -> list[dict[str, str | None]] | None:
         """Return the partitions of a commit's new files if the table has auto compaction, else None."""
@@ -154,7 +154,7 @@ class Commits:
             return None
         return auto_compaction.touched_partitions(add.partition_values for add in changes.adds)
 
-    def run(self, table: OpenTable, members: list[Member]) -> None:
+    def run(self, table: OpenTable, members: list[PendingCommit]) -> None:
         """Give each member of a group its answer, and record the outcome in the ledger."""
         is_alone = len(members) == 1
         try:
@@ -189,10 +189,10 @@ class Commits:
             # Before the answer, so that a client with the answer finds the rows through the manifests, too.
             self._manifests.committed(table, run.version, self._configuration(run))
 
-    def _run_apart(self, table: OpenTable, members: list[Member]) -> None:
+    def _run_apart(self, table: OpenTable, members: list[PendingCommit]) -> None:
         """Answer each member separately: a defect that affects one must not affect the others."""
         for member in members:
-            alone = Member(
+            alone = PendingCommit(
                 member.changes, member.principal
             )  # The group's work on this member may be half done.
             try:
@@ -254,7 +254,7 @@ def _count(run: Run, health: HealthWatch) -> None:
             )
 
 
-def _files(run: Run, member: Member) -> tuple[str, ...]:
+def _files(run: Run, member: PendingCommit) -> tuple[str, ...]:
     """Return the files that a transaction's outcome covers; for a committed one, those that the log names.
 
     If the same request ran twice at once, both wrote deletion vectors and one was committed: the other's files stay
@@ -268,7 +268,7 @@ def _files(run: Run, member: Member) -> tuple[str, ...]:
     return tuple(run.writer.files)
 
 
-def _observed_outcome(member: Member) -> CommitOutcome:
+def _observed_outcome(member: PendingCommit) -> CommitOutcome:
     match member.result:
         case Committed(replayed=True):
             return "replayed"
@@ -279,7 +279,7 @@ def _observed_outcome(member: Member) -> CommitOutcome:
     return _outcome(member)
 
 
-def _outcome(member: Member) -> Outcome:
+def _outcome(member: PendingCommit) -> Outcome:
     match member.result:
         case Committed():
             return "committed"

@@ -195,17 +195,17 @@ def check_files(table: OpenTable, changes: Changes, max_age_seconds: float) -> N
     places = (vector.relative_path() for vector in changes.written_vectors.values())
     sizes |= dict.fromkeys(place for place in places if place is not None)
     check_new_files(table, sizes)
-    for (path, size), found in zip(sizes.items(), _metadata_of(table, list(sizes)), strict=True):
-        if found is None:
+    for (path, size), object_meta in zip(sizes.items(), _metadata_of(table, list(sizes)), strict=True):
+        if object_meta is None:
             what = f"does not exist in storage under {table.location}; write it, then commit"
             raise _refused(FileNotInStorage, table, path, what)
-        if size is not None and found.size != size:
-            what = f"has {found.size} bytes in storage, but {size} in the request"
+        if size is not None and object_meta.size != size:
+            what = f"has {object_meta.size} bytes in storage, but {size} in the request"
             raise _refused(FileSizeMismatch, table, path, what)
-        if found.last_modified_ms < oldest:
-            written, here = _utc_text(found.last_modified_ms), _utc_text(now)
+        if object_meta.last_modified_ms < oldest:
+            written, here = _utc_text(object_meta.last_modified_ms), _utc_text(now)
             raise FileTooOld(
-                f"File '{path}' was written {round((now - found.last_modified_ms) / 1000)} s ago (at {written} by "
+                f"File '{path}' was written {round((now - object_meta.last_modified_ms) / 1000)} s ago (at {written} by "
                 f"the storage's clock; this service's clock says {here}), but a commit only accepts files of the "
                 f"last {max_age_seconds:.0f} s, because VACUUM may remove older ones as orphans (table "
                 f"'{table.name}'). Write the file again, or raise DELVEC_MAX_FILE_AGE_SECONDS. If the file is new, "

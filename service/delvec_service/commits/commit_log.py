@@ -61,8 +61,8 @@ class Entry:
         info = self.winner.info
         if info is None:
             return {}
-        found = {member.key: member for member in members_of(info)}
-        if not found and info.txn_id is not None:
+        transactions = {member.key: member for member in members_of(info)}
+        if not transactions and info.txn_id is not None:
             metrics = {
                 name: int(value)
                 for name, value in (info.operation_metrics or {}).items()
@@ -70,10 +70,10 @@ class Entry:
             }
             read = self.winner.version - 1 if info.read_version is None else info.read_version
             hashed = (info.tags or {}).get(REQUEST_HASH_TAG)
-            found[info.txn_id] = MemberInfo(
+            transactions[info.txn_id] = MemberInfo(
                 info.txn_id, read, None, metrics, hashed if isinstance(hashed, str) else None
             )
-        return found
+        return transactions
 
 
 def _weight(entry: Entry) -> int:

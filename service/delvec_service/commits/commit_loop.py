@@ -30,12 +30,12 @@ from delvec_kernel.transaction.group_commit import MemberInfo, combined, is_enab
 from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.commits import commit_checks
 from delvec_service.commits.commit_log import AmbiguousPutError, CommitLog
-from delvec_service.commits.commit_member import Member
-from delvec_service.commits.commit_race import Candidate, CommitRace
 from delvec_service.commits.commit_result import NothingToDo
+from delvec_service.commits.commit_validator import Candidate, CommitValidator
 from delvec_service.commits.dv_cache import DeletionVectorCache, StoredRows
 from delvec_service.commits.dv_writer import VectorWriter, files_named
 from delvec_service.commits.metadata_changes import as_written
+from delvec_service.commits.pending_commit import PendingCommit
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.ledger import Ledger
 from delvec_service.store.open_table import OpenTable
@@ -44,7 +44,7 @@ from delvec_service.store.own_commits import OwnCommit
 __all__ = ["CommitLoop", "Run"]
 
 _PAUSE_SECONDS: Final = 0.005
-_LOOK_AGAIN_SECONDS: Final = 60.0
+_REVERIFY_FILES_SECONDS: Final = 60.0
 
 
 @dataclass(eq=False)
@@ -63,7 +63,7 @@ class Run:
     """
 
     table: OpenTable
-    members: Sequence[Member]
+    members: Sequence[PendingCommit]
     key: str
     writer: VectorWriter
     version: int | None = None
@@ -74,7 +74,7 @@ class Run:
     attempts: int = 0
 
     @property
-    def waiting(self) -> list[Member]:
+    def waiting(self) -> list[PendingCommit]:
         """Members without an answer."""
         return [member for member in self.members if not member.is_done]
 
@@ -92,7 +92,7 @@ class _Files:
 
 
 @dataclass(frozen=True)
-class _Ready:
+class _PreparedCommit:
     """A member that can be in the next version.
 
     Attributes:
@@ -101,7 +101,7 @@ class _Ready:
         metrics: of this member alone.
     """
 
-    member: Member
+    member: PendingCommit
     changes: Changes
     resolved: Resolved
     metrics: Mapping[str, int]
@@ -125,7 +125,7 @@ class CommitLoop:
         self,
         loader: SnapshotLoader,
         log: CommitLog,
-        race: CommitRace,
+        race: CommitValidator,
         ledger: Ledger,
         vectors: DeletionVectorCache,
         *,
@@ -142,7 +142,7 @@ class CommitLoop:
         self._target_bytes = target_bytes
         self._max_file_age = max_file_age_seconds
 
-    def run(self, table: OpenTable, members: Sequence[Member]) -> Run:
+    def run(self, table: OpenTable, members: Sequence[PendingCommit]) -> Run:
         """Give each member its result or its error, unless the run is refused; they must be of one group.
 
         Only defects are raised.
@@ -181,7 +181,7 @@ class CommitLoop:
                 run.is_refused = True
                 return
             try:
-                candidates = self._race.judge(table, run.waiting, snapshot)
+                candidates = self._race.check_conflicts(table, run.waiting, snapshot)
                 ready, files = self._ready(table, candidates, snapshot)
                 if ready:
                     self._attempt(run, ready, files, snapshot, is_first=number == 0)
@@ -194,7 +194,7 @@ class CommitLoop:
 
     def _ready(
         self, table: OpenTable, candidates: Sequence[Candidate], snapshot: Snapshot
-    ) -> tuple[list[_Ready], _Files]:
+    ) -> tuple[list[_PreparedCommit], _Files]:
         """Return the members that can be in the next version. Those that contradict the table get their errors."""
         paths = {
             path
@@ -208,7 +208,7 @@ class CommitLoop:
             )
         }
         files = _Files(snapshot.live.find_all(paths) if paths else {})
-        ready: list[_Ready] = []
+        ready: list[_PreparedCommit] = []
         for candidate in candidates:
             with candidate.member.own_errors():
                 one = self._checked(table, candidate, ready, files, snapshot)
@@ -217,7 +217,7 @@ class CommitLoop:
         return ready, files
 
     def _attempt(
-        self, run: Run, ready: Sequence[_Ready], files: _Files, snapshot: Snapshot, *, is_first: bool
+        self, run: Run, ready: Sequence[_PreparedCommit], files: _Files, snapshot: Snapshot, *, is_first: bool
     ) -> None:
         """Try to create the version after ``snapshot``. If another commit takes it, no member gets an answer."""
         changes = combined([one.changes for one in ready], run.key, run.table.location)
@@ -260,10 +260,10 @@ class CommitLoop:
         self,
         table: OpenTable,
         candidate: Candidate,
-        before: Sequence[_Ready],
+        before: Sequence[_PreparedCommit],
         files: _Files,
         snapshot: Snapshot,
-    ) -> _Ready | None:
+    ) -> _PreparedCommit | None:
         """Return what a member changes after those before it; None if nothing, whatever others commit.
 
         Raises:
@@ -275,7 +275,7 @@ class CommitLoop:
         commit_checks.check_statistics(table, whole, files.live)
         now = time.monotonic()
         new = whole.adds or whole.written_vectors or whole.change_files
-        if new and (member.looked_at is None or now - member.looked_at > _LOOK_AGAIN_SECONDS):
+        if new and (member.looked_at is None or now - member.looked_at > _REVERIFY_FILES_SECONDS):
             commit_checks.check_files(table, whole, self._max_file_age)
             member.looked_at = now
         earlier = [one.changes for one in before]
@@ -289,7 +289,7 @@ class CommitLoop:
         if changes is whole and not _does_something(changes, resolved):
             member.result = NothingToDo(changes.read_version, member.key, metrics)
             return None
-        return _Ready(member, changes, resolved, metrics)
+        return _PreparedCommit(member, changes, resolved, metrics)
 
     def _taken(
         self, table: OpenTable, path: str, earlier: Sequence[Changes], files: _Files, snapshot: Snapshot
@@ -308,14 +308,14 @@ class CommitLoop:
             CorruptTable: or a subclass: a deletion vector or a data file is damaged or missing.
             StorageError: storage did not answer.
         """
-        wanted = {}
+        deletion_vectors = {}
         for path in (*changes.removes, *changes.row_deletes):
             file = files.live.get(path)
             if file is None:
                 raise _not_live(table, path, snapshot.version)
             by_row = path in changes.row_deletes
             if by_row and file.deletion_vector is not None:
-                wanted[path] = file.deletion_vector
+                deletion_vectors[path] = file.deletion_vector
             if files.counts.get(path) is None:
                 files.counts[path] = commit_checks.num_records(
                     table, file, snapshot.version, from_footer=by_row
@@ -323,9 +323,9 @@ class CommitLoop:
         for path in changes.repacked:
             file = files.live.get(path)
             if file is not None and file.deletion_vector is not None:
-                wanted[path] = file.deletion_vector
+                deletion_vectors[path] = file.deletion_vector
                 files.counts.setdefault(path, None)
-        deleted = StoredRows(self._vectors, table, wanted, snapshot.version)
+        deleted = StoredRows(self._vectors, table, deletion_vectors, snapshot.version)
         return commit_builder.resolve(
             changes, files.live, deleted, files.counts, table=table.name, version=snapshot.version
         )
@@ -350,7 +350,7 @@ def _not_live(table: OpenTable, path: str, version: int) -> FileNotInSnapshot | 
     )
 
 
-def _overtaken(table: OpenTable, member: Member, attempts: int) -> ConcurrentWrite:
+def _overtaken(table: OpenTable, member: PendingCommit, attempts: int) -> ConcurrentWrite:
     return ConcurrentWrite(
         f"Table '{table.name}' is written so often that all {attempts} attempts to commit after version "
         f"{member.changes.read_version} lost the race. Try again.",
@@ -359,7 +359,7 @@ def _overtaken(table: OpenTable, member: Member, attempts: int) -> ConcurrentWri
     )
 
 
-def _unknown(table: OpenTable, member: Member, error: AmbiguousPutError) -> CommitOutcomeUnknown:
+def _unknown(table: OpenTable, member: PendingCommit, error: AmbiguousPutError) -> CommitOutcomeUnknown:
     return CommitOutcomeUnknown(
         f"Storage failed while version {error.version} of table '{table.name}' was being created: "
         f"{error.failure.message} Send the same request again, or look for transaction {member.key} in the table's "

@@ -152,7 +152,7 @@ def _check_text(request: CommitRequest) -> None:
 
 
 def _written_vectors(row_deletes: Iterable[RowDelete]) -> dict[str, Descriptor]:
-    found = {}
+    deletion_vectors = {}
     for entry in row_deletes:
         given = entry.deletion_vector
         if given is None:
@@ -168,29 +168,29 @@ def _written_vectors(row_deletes: Iterable[RowDelete]) -> dict[str, Descriptor]:
                 "allocated. Request one from deletion-vectors; it has storage type 'u' and an offset.",
                 file=entry.path[:300],
             )
-        found[entry.path] = vector
-    return found
+        deletion_vectors[entry.path] = vector
+    return deletion_vectors
 
 
 def _reads(request: CommitRequest, table: OpenTable) -> Reads | None:
-    given = request.reads
-    if given is None:
+    reads = request.reads
+    if reads is None:
         return None
-    for path in (*given.files, *(entry.path for entry in given.rows)):
+    for path in (*reads.files, *(entry.path for entry in reads.rows)):
         _key(path, table)
-    _distinct([entry.path for entry in given.rows], table, "has rows that were read")
+    _distinct([entry.path for entry in reads.rows], table, "has rows that were read")
     return Reads(
-        given.whole_table, given.files, {entry.path: _rows(entry.path, entry.rows) for entry in given.rows}
+        reads.whole_table, reads.files, {entry.path: _rows(entry.path, entry.rows) for entry in reads.rows}
     )
 
 
 def _rewritten(
-    given: Sequence[RewrittenFile], removed: Sequence[str], added: Sequence[str], table: OpenTable
+    rewritten_files: Sequence[RewrittenFile], removed: Sequence[str], added: Sequence[str], table: OpenTable
 ) -> dict[str, list[RowRun]]:
-    if not given:
+    if not rewritten_files:
         return {}
     sources = {_key(path, table) for path in removed}
-    for entry in given:
+    for entry in rewritten_files:
         if entry.path not in added:
             raise InvalidCommit(
                 f"`rewritten` lists '{entry.path[:300]}', but this commit does not add it.",
@@ -203,46 +203,46 @@ def _rewritten(
                     "does not remove that file.",
                     file=run.source[:300],
                 )
-    _distinct([entry.path for entry in given], table, "is listed in `rewritten`")
+    _distinct([entry.path for entry in rewritten_files], table, "is listed in `rewritten`")
     return {
         entry.path: [
             RowRun(run.source, run.first_rank, run.count, run.first_output_row) for run in entry.runs
         ]
-        for entry in given
+        for entry in rewritten_files
     }
 
 
 def _added_deletes(request: CommitRequest, table: OpenTable) -> dict[str, BitMap64]:
-    given = request.added_deletes
-    if not given:
+    added_deletes = request.added_deletes
+    if not added_deletes:
         return {}
     if request.data_change:
         raise InvalidCommit("`added-deletes` are for a commit with `data-change: false`.")
     listed = {entry.path for entry in request.rewritten}
-    for entry in given:
+    for entry in added_deletes:
         if entry.path not in listed:
             raise InvalidCommit(
                 f"`added-deletes` lists '{entry.path[:300]}', of which `rewritten` does not tell where its rows come from.",
                 file=entry.path[:300],
             )
-    _distinct([entry.path for entry in given], table, "is listed in `added-deletes`")
-    found = {entry.path: _rows(entry.path, entry.rows) for entry in given}
+    _distinct([entry.path for entry in added_deletes], table, "is listed in `added-deletes`")
+    found = {entry.path: _rows(entry.path, entry.rows) for entry in added_deletes}
     return {path: rows for path, rows in found.items() if rows}
 
 
 def _statistics(request: CommitRequest, table: OpenTable) -> dict[str, NewStatistics]:
-    given = request.statistics
-    if not given:
+    statistics = request.statistics
+    if not statistics:
         return {}
     others = request.adds or request.removes or request.row_deletes or request.table_changes
     if request.data_change or others:
         raise InvalidCommit("`statistics` require a commit with `data-change: false` and no other changes.")
-    _distinct([entry.path for entry in given], table, "gets statistics")
+    _distinct([entry.path for entry in statistics], table, "gets statistics")
     return {
         entry.path: NewStatistics(
             entry.stats, None if entry.deletion_vector is None else _descriptor(entry.deletion_vector)
         )
-        for entry in given
+        for entry in statistics
     }
 
 
@@ -253,27 +253,27 @@ def _descriptor(given: DeletionVectorDescriptor) -> Descriptor:
 
 
 def _row_map(request: CommitRequest) -> RowMap | None:
-    given = request.row_map
-    if given is None:
+    row_map = request.row_map
+    if row_map is None:
         return None
     if request.rewritten or request.data_change:
         raise InvalidCommit("`row-map` requires a commit with `data-change: false` and without `rewritten`.")
-    for file in given.files:
+    for file in row_map.files:
         if not is_row_map_path(file.path):
             raise InvalidCommit(
                 f"'{file.path}' is not a row map file; their paths have the form _delvec/row_maps/<uuid>.parquet.",
                 file=file.path,
             )
-    outputs = [each.path for each in given.outputs]
+    outputs = [each.path for each in row_map.outputs]
     if sorted(outputs) != sorted(add.path for add in request.adds):
         raise InvalidCommit(
             "`row-map` must list every file that the commit adds exactly once, and no others."
         )
-    if sum(each.num_rows for each in given.outputs) != sum(each.num_rows for each in given.files):
+    if sum(each.num_rows for each in row_map.outputs) != sum(each.num_rows for each in row_map.files):
         raise InvalidCommit("The number of rows in the files of `row-map` differs from that of its outputs.")
     return RowMap(
-        tuple(RowMapFile(file.path, file.size_in_bytes, file.num_rows) for file in given.files),
-        tuple((each.path, each.num_rows) for each in given.outputs),
+        tuple(RowMapFile(file.path, file.size_in_bytes, file.num_rows) for file in row_map.files),
+        tuple((each.path, each.num_rows) for each in row_map.outputs),
     )
 
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from delvec_kernel.transaction.conflict_checker import Conflict
-from delvec_service.commits.commit_member import Member
+from delvec_service.commits.pending_commit import PendingCommit
 from delvec_service.store.commit_record import CommitConflict
 
 __all__ = ["conflict_record"]
@@ -15,7 +15,7 @@ _LONGEST_REASON: Final = 2000
 _LONG: Final = 2**63 - 1
 
 
-def conflict_record(member: Member, conflict: Conflict) -> CommitConflict:
+def conflict_record(member: PendingCommit, conflict: Conflict) -> CommitConflict:
     """Return the record of a conflict. Texts come from requests and logs, and are cut to the size of their columns."""
     winner = conflict.winner
     engine = winner.info.engine_info if winner.info else None

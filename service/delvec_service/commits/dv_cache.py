@@ -48,13 +48,13 @@ class DeletionVectorCache:
         return None if found is None or len(found) != descriptor.cardinality else found
 
     def load(
-        self, table: OpenTable, wanted: Sequence[tuple[str, Descriptor]], version: int | None
+        self, table: OpenTable, descriptors: Sequence[tuple[str, Descriptor]], version: int | None
     ) -> dict[str, BitMap64]:
         """Return the deleted rows by data file path, reading those that are not cached.
 
         Args:
             table: the table.
-            wanted: the data file's path as in the log, and its descriptor.
+            descriptors: the data file's path as in the log, and its descriptor.
             version: for errors.
 
         Raises:
@@ -62,14 +62,14 @@ class DeletionVectorCache:
             LocationNotAllowed: a descriptor points outside the table.
             StorageError: storage did not answer.
         """
-        found: dict[str, BitMap64] = {}
+        deleted_rows: dict[str, BitMap64] = {}
         missing: dict[str, Descriptor] = {}
-        for path, descriptor in wanted:
+        for path, descriptor in descriptors:
             rows = self.find(table.location, descriptor)
             if rows is None:
                 missing[path] = descriptor
             else:
-                found[path] = rows
+                deleted_rows[path] = rows
         if missing:
             with table.observer.storage("read-deletion-vectors"):
                 read = storage.read_deletion_vectors(
@@ -81,9 +81,9 @@ class DeletionVectorCache:
                 )
             for path, rows in read.items():
                 self.keep(table.location, missing[path], rows)
-            found.update(read)
-        table.observer.vectors_found(len(wanted) - len(missing), len(missing))
-        return found
+            deleted_rows.update(read)
+        table.observer.vectors_found(len(descriptors) - len(missing), len(missing))
+        return deleted_rows
 
 
 class StoredRows(Mapping[str, BitMap64]):
@@ -154,10 +154,10 @@ def _parts(vectors: Mapping[str, Descriptor]) -> Iterator[tuple[str, ...]]:
 def _nbytes(rows: BitMap64) -> int:
     """Return the approximate memory that a bitmap takes, in bytes."""
     # Not the size in the file, where a run of rows takes a few bytes: in memory it may be containers of 8 KiB.
-    found = rows.get_statistics()
+    bitmap_statistics = rows.get_statistics()
     containers = (
-        found["n_bytes_array_containers"]
-        + found["n_bytes_run_containers"]
-        + found["n_bytes_bitset_containers"]
+        bitmap_statistics["n_bytes_array_containers"]
+        + bitmap_statistics["n_bytes_run_containers"]
+        + bitmap_statistics["n_bytes_bitset_containers"]
     )
-    return containers + found["n_containers"] * _CONTAINER + _OVERHEAD
+    return containers + bitmap_statistics["n_containers"] * _CONTAINER + _OVERHEAD

@@ -12,7 +12,7 @@ from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.deletion_vectors import dv_packing
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.errors import ServiceUnavailable
-from delvec_kernel.transaction.commit_builder import Marked
+from delvec_kernel.transaction.commit_builder import FileWithNewVector
 from delvec_service.commits import fault_points
 from delvec_service.commits.dv_cache import DeletionVectorCache
 from delvec_service.logs import logger
@@ -54,7 +54,7 @@ class VectorWriter:
         self.files: list[str] = []
 
     def write(
-        self, marked: Sequence[Marked], configuration: Mapping[str, str], *, may_fail: bool
+        self, marked: Sequence[FileWithNewVector], configuration: Mapping[str, str], *, may_fail: bool
     ) -> dict[str, Descriptor]:
         """Write the deletion vectors durably, and return their descriptors by the data file's path.
 
@@ -68,21 +68,21 @@ class VectorWriter:
             ServiceUnavailable: the database does not answer; nothing was written.
             StorageError: storage did not answer.
         """
-        found: dict[str, Descriptor] = {}
+        descriptors: dict[str, Descriptor] = {}
         new: list[tuple[str, BitMap64]] = []
         for one in marked:
             path = one.file.path
             if one.written is not None:
-                found[path] = one.written
+                descriptors[path] = one.written
                 continue
             rows, descriptor = self._written.get(path, (None, None))
             if descriptor is not None and rows == one.rows:
-                found[path] = descriptor
+                descriptors[path] = descriptor
             else:
                 new.append((path, one.rows))
         if new:
-            found.update(self._write_new(new, configuration, may_fail=may_fail))
-        return found
+            descriptors.update(self._write_new(new, configuration, may_fail=may_fail))
+        return descriptors
 
     def _write_new(
         self, new: list[tuple[str, BitMap64]], configuration: Mapping[str, str], *, may_fail: bool

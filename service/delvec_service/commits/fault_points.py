@@ -102,19 +102,19 @@ def arm(specification: str) -> None:
         BadRequest: it is not such a list, or names an unknown point.
     """
     for item in filter(None, (part.strip() for part in specification.split(","))):
-        found = _ITEM.fullmatch(item)
-        if found is None or found["point"] not in POINTS:
+        match = _ITEM.fullmatch(item)
+        if match is None or match["point"] not in POINTS:
             raise BadRequest(
                 f"'{item}' is not a fault: write point:fault, where the point is one of {', '.join(sorted(POINTS))} and "
                 "the fault is kill, error, lost or delay=seconds, with *times, @first-passage and %percent."
             )
         fault = _Fault(
-            _act(found["point"], found["fault"], found["seconds"]),
-            times=int(found["times"]) if found["times"] else None,
-            first=int(found["first"] or 1),
-            percent=float(found["percent"] or 100),
+            _act(match["point"], match["fault"], match["seconds"]),
+            times=int(match["times"]) if match["times"] else None,
+            first=int(match["first"] or 1),
+            percent=float(match["percent"] or 100),
         )
-        _add(found["point"], fault)
+        _add(match["point"], fault)
         logger.warning("fault point armed", fault=item)
 
 

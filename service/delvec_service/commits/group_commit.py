@@ -32,7 +32,7 @@ _Member = TypeVar("_Member", bound=_HasChanges)
 
 
 @dataclass(eq=False)
-class _Ticket(Generic[_Member]):
+class _QueuedCommit(Generic[_Member]):
     """A commit in the queue of its table.
 
     Attributes:
@@ -48,7 +48,7 @@ class _Ticket(Generic[_Member]):
 
 
 @dataclass(eq=False)
-class _Line(Generic[_Member]):
+class _CommitQueue(Generic[_Member]):
     """The queue of one table.
 
     Attributes:
@@ -56,8 +56,8 @@ class _Line(Generic[_Member]):
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    waiting: deque[_Ticket[_Member]] = field(default_factory=deque)
-    running: dict[_Ticket[_Member], float] = field(default_factory=dict)
+    waiting: deque[_QueuedCommit[_Member]] = field(default_factory=deque)
+    running: dict[_QueuedCommit[_Member], float] = field(default_factory=dict)
 
     def busy(self, since: float) -> bool:
         """Return whether a running commit began after ``since``."""
@@ -94,7 +94,7 @@ class GroupCommit(Generic[_Member]):
         self._max_bytes = max_bytes
         self._patience = patience
         self._lock = threading.Lock()
-        self._lines: dict[str, _Line[_Member]] = {}
+        self._lines: dict[str, _CommitQueue[_Member]] = {}
 
     def submit(self, table: OpenTable, member: _Member) -> None:
         """Return once ``member`` has been run, on this thread or on another.
@@ -102,7 +102,7 @@ class GroupCommit(Generic[_Member]):
         Raises:
             Exception: what ``run`` raised, which is raised for all the members of the call.
         """
-        ticket = _Ticket(member)
+        ticket = _QueuedCommit(member)
         line = self._enter(table.location, ticket)
         while not (group := self._turn(line, ticket, table)):
             if ticket.done:
@@ -120,16 +120,16 @@ class GroupCommit(Generic[_Member]):
         finally:
             self._leave(table.location, line, group, error)
 
-    def _enter(self, location: str, ticket: _Ticket[_Member]) -> _Line[_Member]:
+    def _enter(self, location: str, ticket: _QueuedCommit[_Member]) -> _CommitQueue[_Member]:
         with self._lock:
-            line = self._lines.setdefault(location, _Line())
+            line = self._lines.setdefault(location, _CommitQueue())
             with line.lock:
                 line.waiting.append(ticket)
             return line
 
     def _turn(
-        self, line: _Line[_Member], ticket: _Ticket[_Member], table: OpenTable
-    ) -> list[_Ticket[_Member]]:
+        self, line: _CommitQueue[_Member], ticket: _QueuedCommit[_Member], table: OpenTable
+    ) -> list[_QueuedCommit[_Member]]:
         """Return the group that ``ticket`` is to run, itself first; empty if it is not its turn."""
         with line.lock:
             ticket.called.clear()
@@ -140,10 +140,10 @@ class GroupCommit(Generic[_Member]):
             line.running[ticket] = now
             return group
 
-    def _gather(self, line: _Line[_Member], table: OpenTable) -> list[_Ticket[_Member]]:
+    def _gather(self, line: _CommitQueue[_Member], table: OpenTable) -> list[_QueuedCommit[_Member]]:
         """Take the first commit from a queue, and those behind it that may share a version with it."""
         first = line.waiting.popleft()
-        group, left = [first], deque[_Ticket[_Member]]()
+        group, left = [first], deque[_QueuedCommit[_Member]]()
         if line.waiting:
             together = Group(first.member.changes, self._configuration(table))
             size = request_size(first.member.changes)
@@ -165,8 +165,8 @@ class GroupCommit(Generic[_Member]):
     def _leave(
         self,
         location: str,
-        line: _Line[_Member],
-        group: Sequence[_Ticket[_Member]],
+        line: _CommitQueue[_Member],
+        group: Sequence[_QueuedCommit[_Member]],
         error: BaseException | None,
     ) -> None:
         with self._lock, line.lock:

@@ -82,24 +82,24 @@ class Answers:
             IdempotencyKeyReused: the key came with another request.
         """
         try:
-            found = self._store.find(key)
+            stored_answer = self._store.find(key)
         except ServiceUnavailable as error:
             logger.warning("answers not looked up", key=key, reason=error.message)
             return None
-        if found is not None:
-            _same(key, hashed, found.request_hash)
-        return found
+        if stored_answer is not None:
+            _same(key, hashed, stored_answer.request_hash)
+        return stored_answer
 
     def of_commit(self, key: str, table: str) -> StoredAnswer | None:
         """Return the answer to a commit with this key, whatever the rest of its request was."""
         try:
-            found = self._store.find(key)
+            stored_answer = self._store.find(key)
         except ServiceUnavailable:
             return None
-        if found is None:
+        if stored_answer is None:
             return None
         try:
-            body = json.loads(found.body)
+            body = json.loads(stored_answer.body)
         except ValueError:
             return None
         # The key may belong to another request.
@@ -107,7 +107,7 @@ class Answers:
             body.get("transaction-id") == key
             or body.get("error", {}).get("details", {}).get("table") == table
         )
-        return found if ours else None
+        return stored_answer if ours else None
 
     def claim(self, key: str, hashed: str) -> Claim | StoredAnswer | Taken:
         """Claim the key, or return its stored answer, or report that another request holds it; then ask again.

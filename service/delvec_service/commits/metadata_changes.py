@@ -58,7 +58,7 @@ def alteration_of(
     """
     check_writable(snapshot.protocol, snapshot.metadata, table.name)
     try:
-        found = altered(
+        alteration = altered(
             changes,
             metadata=snapshot.metadata,
             protocol=snapshot.protocol,
@@ -72,13 +72,15 @@ def alteration_of(
         error.details.setdefault("version", snapshot.version)
         raise
     try:
-        check_writable(found.protocol or snapshot.protocol, found.metadata or snapshot.metadata, table.name)
+        check_writable(
+            alteration.protocol or snapshot.protocol, alteration.metadata or snapshot.metadata, table.name
+        )
     except UnsupportedTable as error:
         raise InvalidTableChange(
             f"After this change Delvec could no longer write table '{table.name}': {error.message}",
             **{"table": table.name, "version": snapshot.version, **error.details},
         ) from error
-    return found
+    return alteration
 
 
 def draft_of(table: OpenTable, snapshot: Snapshot) -> TableUpdate:

@@ -1,4 +1,7 @@
-"""Outcomes of commits by their keys, for clients that lost the answer."""
+"""Outcomes of commits by their keys, for clients that lost the answer.
+
+Tested in `tests/integration/client/http/test_lost_answers.py`.
+"""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,7 +20,7 @@ from delvec_service.store.open_table import OpenTable
 __all__ = ["Outcome", "Outcomes"]
 
 _AT_ONCE: Final = 64
-_MOST: Final = 10_000
+_MAX_SEARCHED_VERSIONS: Final = 10_000
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,11 @@ class Outcomes:
             StorageError: storage did not answer.
         """
         newest = self._loader.load(table.objects, table.name).version
-        first = max(0, newest - _MOST + 1) if read_version is None else min(read_version, newest) + 1
+        first = (
+            max(0, newest - _MAX_SEARCHED_VERSIONS + 1)
+            if read_version is None
+            else min(read_version, newest) + 1
+        )
         searched = newest + 1
         for entry in self._entries(table, key, first, newest):
             version, said = entry.winner.version, entry.transaction(key)

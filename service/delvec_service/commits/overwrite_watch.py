@@ -138,14 +138,14 @@ class OverwriteWatch:
             CommitOverwritten: it was committed; another commit is in its place.
         """
         with self._lock:
-            found = self._lost.get((objects.location, key))
-        if found is None:
+            overwritten_commit = self._lost.get((objects.location, key))
+        if overwritten_commit is None:
             version = self.version_of(objects.location, key)
             if version is None or version > newest:
                 return
             self.suspect(objects, table)
-            found = Overwritten(version, key, None, None, None, newest, _now())
-        raise overwritten_error(replace(found, key=key), table)
+            overwritten_commit = Overwritten(version, key, None, None, None, newest, _now())
+        raise overwritten_error(replace(overwritten_commit, key=key), table)
 
     def suspect(self, objects: ObjectStore, table: str) -> None:
         """Schedule a comparison of all known commits of a table with its log. Returns at once."""
@@ -267,7 +267,7 @@ class OverwriteWatch:
             return
         reader = LogReader(objects, table)
         listing = reader.list_after(min(by_version))
-        gone: list[tuple[_Watched, Overwritten]] = []
+        overwritten_commits: list[tuple[_Watched, Overwritten]] = []
         for version, one in by_version.items():
             file = listing.commits.get(version)
             # A version that is not listed was cleaned up, or the table is gone: no other commit is in its place.
@@ -275,12 +275,18 @@ class OverwriteWatch:
                 continue
             if thoroughly or not _same(one, file):
                 found = self._replacement(reader, one, listing)
-                gone += [] if found is None else [(one, found)]
+                overwritten_commits += [] if found is None else [(one, found)]
             one.modified = file.last_modified_ms
-        reported = {(one.version, one.key) for one in self.overwritten(objects.location)} if gone else set()
-        gone = [one for one in gone if (one[1].version, one[1].key) not in reported]
-        if gone:
-            self._report(objects, table, gone)
+        reported = (
+            {(one.version, one.key) for one in self.overwritten(objects.location)}
+            if overwritten_commits
+            else set()
+        )
+        overwritten_commits = [
+            one for one in overwritten_commits if (one[1].version, one[1].key) not in reported
+        ]
+        if overwritten_commits:
+            self._report(objects, table, overwritten_commits)
 
     def _replacement(self, reader: LogReader, one: _Watched, listing: LogListing) -> Overwritten | None:
         """Return the commit that replaced a watched one, or None if it was not replaced."""
@@ -300,17 +306,19 @@ class OverwriteWatch:
             _now(),
         )
 
-    def _report(self, objects: ObjectStore, table: str, gone: Sequence[tuple[_Watched, Overwritten]]) -> None:
+    def _report(
+        self, objects: ObjectStore, table: str, overwritten_commits: Sequence[tuple[_Watched, Overwritten]]
+    ) -> None:
         # Memory and database were filled before: they contain rows of commits that no longer exist.
         self._loader.forget(objects.location)
-        self._drop_checksums(objects, table, min(found.version for _, found in gone))
+        self._drop_checksums(objects, table, min(found.version for _, found in overwritten_commits))
         metadata_id = storable(self._loader.load(objects, table).metadata.id)
-        for one, found in gone:
+        for one, found in overwritten_commits:
             if metadata_id.startswith(storable(one.commit.metadata_id)):  # not a different table in its place
                 self._keep(objects, table, found, one.keys)
         with self._lock:
             watch = self._watches.get(objects.location)
-            for one, _ in gone:
+            for one, _ in overwritten_commits:
                 if watch is not None and watch.commits.get(one.commit.version) is one:
                     watch.drop(one.commit.version)
 
@@ -326,30 +334,35 @@ class OverwriteWatch:
             if checksum is not None and checksum.txn_id == own[version]:
                 objects.delete(f"_delta_log/{file.name}")
 
-    def _keep(self, objects: ObjectStore, table: str, found: Overwritten, keys: Sequence[str]) -> None:
+    def _keep(
+        self, objects: ObjectStore, table: str, overwritten_commit: Overwritten, keys: Sequence[str]
+    ) -> None:
         id_ = table_id(objects.location)
         with suppress(ServiceUnavailable):
-            keys = keys or self._store.transactions(id_, found.version)
-        again = self._committed_again(objects, table, found)
-        keys = [key for key in keys or (found.key,) if key not in again]
+            keys = keys or self._store.transactions(id_, overwritten_commit.version)
+        again = self._committed_again(objects, table, overwritten_commit)
+        keys = [key for key in keys or (overwritten_commit.key,) if key not in again]
         with self._lock:
             events = self._found.setdefault(objects.location, LRUCache(_EVENTS))
-            news = events.setdefault((found.version, found.key), found) is found
-            self._lost.update({(objects.location, key): found for key in keys})
+            news = (
+                events.setdefault((overwritten_commit.version, overwritten_commit.key), overwritten_commit)
+                is overwritten_commit
+            )
+            self._lost.update({(objects.location, key): overwritten_commit for key in keys})
         with suppress(ServiceUnavailable):
-            news = self._store.note(id_, found)
+            news = self._store.note(id_, overwritten_commit)
             for key in keys if news else ():
-                error = overwritten_error(replace(found, key=key), table)
+                error = overwritten_error(replace(overwritten_commit, key=key), table)
                 self._answers.keep(key, ANY_REQUEST, error.status, json.dumps(error.to_wire()).encode())
         if news:
             logger.error(
                 "commit overwritten",
                 table=table,
-                version=found.version,
+                version=overwritten_commit.version,
                 transactions=list(keys),
-                by_operation=found.by_operation,
-                by_engine=found.by_engine,
-                by_transaction=found.by_key,
+                by_operation=overwritten_commit.by_operation,
+                by_engine=overwritten_commit.by_engine,
+                by_transaction=overwritten_commit.by_key,
             )
 
     def _committed_again(self, objects: ObjectStore, table: str, found: Overwritten) -> set[str]:
@@ -367,28 +380,34 @@ class OverwriteWatch:
         return again
 
 
-def overwritten_error(found: Overwritten, table: str, *, reader: int | None = None) -> CommitOverwritten:
+def overwritten_error(
+    overwritten_commit: Overwritten, table: str, *, reader: int | None = None
+) -> CommitOverwritten:
     """Return the error for the writer of a replaced commit, or for one whose version ``reader`` includes it."""
-    what = f"a commit '{found.by_operation}'" if found.by_operation else "another commit"
-    who = f" by {found.by_engine}" if found.by_engine else ""
+    what = (
+        f"a commit '{overwritten_commit.by_operation}'"
+        if overwritten_commit.by_operation
+        else "another commit"
+    )
+    who = f" by {overwritten_commit.by_engine}" if overwritten_commit.by_engine else ""
     loss = (
         "The transaction's changes are not in the table"
         if reader is None
         else f"Version {reader} of the table is not what it was when it was read"
     )
     return CommitOverwritten(
-        f"Version {found.version} of table '{table}' was committed by transaction {found.key}, and has been "
+        f"Version {overwritten_commit.version} of table '{table}' was committed by transaction {overwritten_commit.key}, and has been "
         f"replaced by {what}{who}: the other writer does not create versions atomically. {loss}. Run the command "
         "again, and do not let such writers run at the same time as Delvec.",
         table=table,
-        version=found.version,
-        transaction_id=found.key,
+        version=overwritten_commit.version,
+        transaction_id=overwritten_commit.key,
         **({} if reader is None else {"replaced": "read-version"}),
         conflict={
-            "winning-version": found.version,
-            "winning-operation": found.by_operation,
-            "winning-engine": found.by_engine,
-            "winning-transaction": found.by_key,
+            "winning-version": overwritten_commit.version,
+            "winning-operation": overwritten_commit.by_operation,
+            "winning-engine": overwritten_commit.by_engine,
+            "winning-transaction": overwritten_commit.by_key,
             "advice": "run the command again: it will read the current version.",
         },
     )

@@ -40,16 +40,16 @@ class RowMapCache:
             StorageError: storage did not answer.
         """
         held = {source: self._held.get((table.location, row_map, source)) for source in sources}
-        found = {source: rows for source, rows in held.items() if rows is not None}
-        missing = [source for source in sources if source not in found]
+        rows_by_source = {source: rows for source, rows in held.items() if rows is not None}
+        missing = [source for source in sources if source not in rows_by_source]
         if missing:
             read = _read(table, row_map, missing)
             for source, rows in read.items():
                 self._held.put((table.location, row_map, source), rows, rows.nbytes)
-            found |= read
-        if sum(each.total for each in found.values()) > MOST_FOLLOWED_ROWS:
+            rows_by_source |= read
+        if sum(each.total for each in rows_by_source.values()) > MOST_FOLLOWED_ROWS:
             return {}
-        return found
+        return rows_by_source
 
 
 def _read(table: OpenTable, row_map: RowMap, sources: Collection[str]) -> Mapping[str, SourceRows]:

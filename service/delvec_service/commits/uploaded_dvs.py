@@ -49,16 +49,16 @@ def read(
     """
     written = changes.written_vectors
     sent = {path: rows for path, rows in changes.row_deletes.items() if path not in written}
-    found = StoredRows(vectors, table, written, changes.read_version, sent)
+    row_deletes = StoredRows(vectors, table, written, changes.read_version, sent)
     earlier = StoredRows(vectors, table, before, changes.read_version)
     for path, vector in written.items():
         try:
-            rows = found[path]
+            rows = row_deletes[path]
         except CorruptDeletionVector:  # this one, or a neighbour
             rows = _read_one(table, path, vector, changes.read_version, vectors)
         if path in before:
             _check_holds(table, path, vector, rows, earlier[path])
-    return replace(changes, row_deletes=found)
+    return replace(changes, row_deletes=row_deletes)
 
 
 def _read_one(

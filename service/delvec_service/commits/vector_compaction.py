@@ -24,7 +24,7 @@ from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.open_table import OpenTable
 from delvec_service.tables.registry import ENGINE_INFO
 
-__all__ = ["Repacked", "VectorCompaction"]
+__all__ = ["RepackResult", "VectorCompaction"]
 
 _COMMIT_BYTES: Final = 64 << 20
 """Bytes of deletion vectors per commit; in memory they may take many times as much."""
@@ -32,7 +32,7 @@ _ATTEMPTS: Final = 5
 
 
 @dataclass(frozen=True)
-class Repacked:
+class RepackResult:
     """What was done, or would be done.
 
     Attributes:
@@ -58,7 +58,9 @@ class VectorCompaction:
         self._commits = commits
         self._target = target_bytes
 
-    def run(self, table: OpenTable, *, dry_run: bool = False, user_metadata: str | None = None) -> Repacked:
+    def run(
+        self, table: OpenTable, *, dry_run: bool = False, user_metadata: str | None = None
+    ) -> RepackResult:
         """Compact deletion vectors where it pays off, in several commits.
 
         Raises:
@@ -72,16 +74,16 @@ class VectorCompaction:
         snapshot = self._loader.load(table.objects, table.name)
         check_writable(snapshot.protocol, snapshot.metadata, table.name)
         files = snapshot.live.columns(["path", "deletion_vector"])
-        found = repack(files, self._target)
-        if not len(found.files):
-            return Repacked(found)
+        repack_plan = repack(files, self._target)
+        if not len(repack_plan.files):
+            return RepackResult(repack_plan)
         check_repacking(table, snapshot)
         if dry_run:
-            return Repacked(found)
+            return RepackResult(repack_plan)
         version = None
-        for paths in _batches(files.take(pa.array(found.files))):
+        for paths in _batches(files.take(pa.array(repack_plan.files))):
             version = self._commit(table, paths, snapshot.version, user_metadata) or version
-        return Repacked(found, version)
+        return RepackResult(repack_plan, version)
 
     def _commit(
         self, table: OpenTable, paths: Sequence[str], read_version: int, user_metadata: str | None

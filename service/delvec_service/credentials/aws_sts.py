@@ -74,7 +74,7 @@ class AwsSts:
         policy = session_policy(location, operation, self._role_arn)
         name = _NOT_IN_SESSION_NAMES.sub("-", f"delvec-{principal}")[:_LONGEST_SESSION_NAME]
         try:
-            found = self._sts().assume_role(
+            credentials = self._sts().assume_role(
                 RoleArn=self._role_arn,
                 RoleSessionName=name,
                 DurationSeconds=self._seconds,
@@ -95,15 +95,15 @@ class AwsSts:
                 location=location,
             ) from error
         config = {
-            "s3.access-key-id": found["AccessKeyId"],
-            "s3.secret-access-key": found["SecretAccessKey"],
-            "s3.session-token": found["SessionToken"],
-            "s3.session-token-expires-at-ms": str(int(found["Expiration"].timestamp() * 1000)),
+            "s3.access-key-id": credentials["AccessKeyId"],
+            "s3.secret-access-key": credentials["SecretAccessKey"],
+            "s3.session-token": credentials["SessionToken"],
+            "s3.session-token-expires-at-ms": str(int(credentials["Expiration"].timestamp() * 1000)),
         }
         for key, variable in (("client.region", "AWS_REGION"), ("s3.endpoint", "AWS_ENDPOINT_URL")):
             if value := os.environ.get(variable):
                 config[key] = value
-        return VendedCredentials(found["Expiration"], config)
+        return VendedCredentials(credentials["Expiration"], config)
 
     def _sts(self) -> Any:
         with self._lock:

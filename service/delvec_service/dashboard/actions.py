@@ -53,15 +53,15 @@ class Action:
         """Return the body to send, or None if the form lacks a required field."""
         path, body = self.path, dict((self.preview if preview else self.body) or {})
         if "{quarantine}" in path:
-            given = form.get("quarantine", "")
-            if not _QUARANTINE.fullmatch(given):
+            form_value = form.get("quarantine", "")
+            if not _QUARANTINE.fullmatch(form_value):
                 return None
-            path = path.format(quarantine=quote(given, safe=""))
+            path = path.format(quarantine=quote(form_value, safe=""))
         if self.takes_version:
-            given = form.get("version", "")
-            if not _VERSION.fullmatch(given):
+            form_value = form.get("version", "")
+            if not _VERSION.fullmatch(form_value):
                 return None
-            body["version"] = int(given)
+            body["version"] = int(form_value)
         return Request(path, body)
 
 

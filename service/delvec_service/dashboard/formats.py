@@ -142,9 +142,9 @@ def commit_charts(intervals: Sequence[Mapping[str, Any]]) -> list[dict[str, str]
     """Return the plots of commit outcomes, by hour or day; intervals without commits are zeros."""
     if not intervals:
         return []
-    found = {_time(one["since"]).timestamp(): one for one in intervals}
-    hours = [at for at, one in found.items() if one["seconds"] == _HOUR]
-    days = [at for at, one in found.items() if one["seconds"] != _HOUR]
+    intervals_by_time = {_time(one["since"]).timestamp(): one for one in intervals}
+    hours = [at for at, one in intervals_by_time.items() if one["seconds"] == _HOUR]
+    days = [at for at, one in intervals_by_time.items() if one["seconds"] != _HOUR]
     # By hour, if there is at least one hour; older intervals are by day, and a plot of their own would be empty.
     chosen, step = (hours, _HOUR) if hours else (days, 24 * _HOUR)
     first, last = min(chosen), max(chosen)
@@ -158,7 +158,7 @@ def commit_charts(intervals: Sequence[Mapping[str, Any]]) -> list[dict[str, str]
             "",
             names,
             times,
-            [[found.get(at, nothing)[field] for at in times] for field in fields],
+            [[intervals_by_time.get(at, nothing)[field] for at in times] for field in fields],
             bars=step,
         )
         for title, fields, names in _COMMIT_CHARTS
@@ -194,12 +194,14 @@ def columns(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def _add_columns(found: list[dict[str, Any]], fields: Sequence[Mapping[str, Any]], depth: int) -> None:
+def _add_columns(
+    table_columns: list[dict[str, Any]], fields: Sequence[Mapping[str, Any]], depth: int
+) -> None:
     for field in fields:
-        if len(found) >= _NESTED_COLUMNS:
+        if len(table_columns) >= _NESTED_COLUMNS:
             return
         comment = (field.get("metadata") or {}).get("comment")
-        found.append(
+        table_columns.append(
             {
                 "name": field["name"],
                 "type": _type_text(field["type"]),
@@ -212,7 +214,7 @@ def _add_columns(found: list[dict[str, Any]], fields: Sequence[Mapping[str, Any]
         while not isinstance(inner, str) and inner["type"] == "array":
             inner = inner["elementType"]
         if not isinstance(inner, str) and inner["type"] == "struct":
-            _add_columns(found, inner["fields"], depth + 1)
+            _add_columns(table_columns, inner["fields"], depth + 1)
 
 
 def _type_text(kind: Any) -> str:

@@ -199,15 +199,15 @@ class Dashboard:
         parameters = {"order-by": order if order in _ORDERS else "score", "page-size": str(_PAGE_SIZE)}
         parameters |= {"search": search} if search else {}
         token = request.query_params.get("page-token", "")[:200]
-        found = await self._get(
+        health_page = await self._get(
             session, "/v1/health", **parameters, **({"page-token": token} if token else {})
         )
-        after = found["next-page-token"]
+        after = health_page["next-page-token"]
         following = {"order-by": parameters["order-by"], "search": search, "page-token": after}
         return self._page(
             "tables.html",
             session,
-            tables=found["tables"],
+            tables=health_page["tables"],
             orders=_ORDERS,
             columns=_COLUMNS,
             order=parameters["order-by"],
@@ -280,8 +280,8 @@ class Dashboard:
 
     async def _run(self, request: Request, session: Session, name: str, form: Mapping[str, str]) -> Response:
         action = ACTIONS.get(form.get("action", ""))
-        wanted = None if action is None else action.request(form)
-        if action is None or wanted is None:
+        action_request = None if action is None else action.request(form)
+        if action is None or action_request is None:
             return self._page("error.html", session, 400, message="This task does not exist.")
         label = f"{action.label} to version {form['version']}" if action.takes_version else action.label
         if action.is_confirmed:
@@ -304,7 +304,7 @@ class Dashboard:
         with self._tasks.running(table["name"], label) as task:
             headers = {**session.headers, "X-Request-Id": task.id}
             answer = await self._service.post(
-                f"{_resource(name)}/{wanted.path}", json=wanted.body, headers=headers
+                f"{_resource(name)}/{action_request.path}", json=action_request.body, headers=headers
             )
             refused = _refusal(answer)
             task.state = "done" if refused is None else "failed"

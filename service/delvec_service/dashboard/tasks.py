@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 __all__ = ["Task", "Tasks"]
 
-_MOST: Final = 200
+_MAX_TASKS: Final = 200
 _SHOWN_SECONDS: Final = 600.0
 
 
@@ -48,7 +48,7 @@ class Tasks:
     """The tasks of a process; everything runs on the event loop."""
 
     def __init__(self) -> None:
-        self._tasks: deque[Task] = deque(maxlen=_MOST)
+        self._tasks: deque[Task] = deque(maxlen=_MAX_TASKS)
 
     @contextmanager
     def running(self, table: str, label: str) -> Iterator[Task]:
@@ -71,14 +71,14 @@ class Tasks:
             reports: what engines reported, as in ``…/maintenance-tasks``: of tasks of this process, and of others.
         """
         after = _now() - int(_SHOWN_SECONDS * 1000)
-        found = [task for task in self._tasks if task.table == table]
+        tasks = [task for task in self._tasks if task.table == table]
         for report in reports:
-            own = next((task for task in found if report["id"].startswith(f"{task.id}.")), None)
+            own = next((task for task in tasks if report["id"].startswith(f"{task.id}.")), None)
             if own is None:
-                found.append(_reported(table, report))
+                tasks.append(_reported(table, report))
             else:
                 own.progress = report
-        shown = [task for task in found if task.ended is None or task.ended >= after]
+        shown = [task for task in tasks if task.ended is None or task.ended >= after]
         return sorted(shown, key=lambda task: task.began, reverse=True)
 
 

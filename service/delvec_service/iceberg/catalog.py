@@ -52,14 +52,14 @@ class IcebergCatalog:
             NamespaceNotFound: it contains no table.
         """
         levels = len(parent)
-        found = {
+        namespaces = {
             above[: levels + 1]
             for above, _ in self._names(".".join(parent) or None)
             if len(above) > levels and above[:levels] == tuple(parent)
         }
-        if not found and parent:
+        if not namespaces and parent:
             self.check_namespace(parent)
-        return [list(each) for each in sorted(found)]
+        return [list(each) for each in sorted(namespaces)]
 
     def check_namespace(self, namespace: Sequence[str]) -> None:
         """Raise for a namespace without tables, at any level.
@@ -97,14 +97,14 @@ class IcebergCatalog:
             LocationNotAllowed: it is outside the roots.
         """
         full = ".".join((*namespace, name))
-        found = None
+        record = None
         if tuple(namespace) == (DEFAULT_NAMESPACE,) and "." not in name:
-            found, full = self._called(full), name
-        found = found or self._called(full)
-        if found is None:
+            record, full = self._called(full), name
+        record = record or self._called(full)
+        if record is None:
             raise not_found(full)
-        self._require(found, full)
-        return self._tables.opening(found)
+        self._require(record, full)
+        return self._tables.opening(record)
 
     def _called(self, name: str) -> TableRecord | None:
         """Return the table with a name; ids do not count as names here."""

@@ -51,7 +51,7 @@ from delvec_service.iceberg.directory import IcebergDirectory, Published
 from delvec_service.iceberg.external_catalogs import CATALOG, ExternalCatalogs
 from delvec_service.iceberg.lost_files import lost_files, passing_files
 from delvec_service.iceberg.manifest_files import ManifestFiles, ManifestIndex
-from delvec_service.iceberg.snapshot_writer import FilesNotFound, ShownVersion, SnapshotWriter
+from delvec_service.iceberg.snapshot_writer import DeltaVersion, FilesNotFound, SnapshotWriter
 from delvec_service.logs import logger
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.iceberg_conversions import IcebergConversionStore
@@ -93,7 +93,7 @@ class IcebergTable:
     catalog: str | None = None
 
 
-class _ConvertWhole(Exception):
+class _FullConversionNeeded(Exception):
     """An incremental conversion is impossible; ``from_scratch``: older snapshots must be dropped, too."""
 
     def __init__(self, reason: str, *, from_scratch: bool = False) -> None:
@@ -211,15 +211,17 @@ class IcebergConversion:
             DelvecError: see :meth:`convert` and :meth:`ExternalCatalogs.point`; by the time of the latter everything
                 is published.
         """
-        done = self.convert(table, format_version=format_version, squash=squash, holder=holder)
+        iceberg_table = self.convert(table, format_version=format_version, squash=squash, holder=holder)
         configuration = self._loader.load(table.objects, table.name).configuration
         asked = asked_formats(configuration)
         # With several format versions the property refers to the newest: a catalog name has a single one.
         if catalog is None and format_version == max(asked, default=format_version):
             catalog = configuration.get(CATALOG)
         if not catalog:
-            return done
-        return replace(done, catalog=self._catalogs.point(catalog, done.directory, table.name))
+            return iceberg_table
+        return replace(
+            iceberg_table, catalog=self._catalogs.point(catalog, iceberg_table.directory, table.name)
+        )
 
     def published(self, table: OpenTable, format_version: int) -> IcebergTable | None:
         """Return the published metadata without converting anything, or None.
@@ -275,9 +277,9 @@ class IcebergConversion:
         log = base["metadata-log"]
         try:
             self._check_same_table(base, snapshot, directory)
-            work = _Increment(self._loader, table, directory, manifests, snapshot)
+            work = _IncrementalConversion(self._loader, table, directory, manifests, snapshot)
             return work.after(base, squash=squash)
-        except (_ConvertWhole, CorruptIcebergMetadata) as error:
+        except (_FullConversionNeeded, CorruptIcebergMetadata) as error:
             from_scratch = isinstance(error, CorruptIcebergMetadata) or error.from_scratch
             logger.info(
                 "Iceberg metadata converted as a whole",
@@ -291,11 +293,11 @@ class IcebergConversion:
     @staticmethod
     def _check_same_table(base: Mapping[str, Any], snapshot: Snapshot, directory: IcebergDirectory) -> None:
         if base["properties"][DELTA_TABLE_ID] != snapshot.metadata.id:
-            raise _ConvertWhole("the location now has another table", from_scratch=True)
+            raise _FullConversionNeeded("the location now has another table", from_scratch=True)
         if base["location"] != directory.location:
-            raise _ConvertWhole("the table was moved", from_scratch=True)
+            raise _FullConversionNeeded("the table was moved", from_scratch=True)
         if delta_version(base) > snapshot.version:
-            raise _ConvertWhole("the log is older than the converted version", from_scratch=True)
+            raise _FullConversionNeeded("the log is older than the converted version", from_scratch=True)
 
     def _whole(
         self,
@@ -305,24 +307,32 @@ class IcebergConversion:
         base: Mapping[str, Any],
         snapshot: Snapshot,
     ) -> dict[str, Any]:
-        def work(found: Snapshot) -> dict[str, Any]:
-            definition = definition_of(found.metadata, base, directory.format_version, table, found.version)
+        def work(snapshot: Snapshot) -> dict[str, Any]:
+            definition = definition_of(
+                snapshot.metadata, base, directory.format_version, table, snapshot.version
+            )
             start = base
-            if base["schemas"] and not is_continued_by(base, definition.schema, found.configuration):
+            if base["schemas"] and not is_continued_by(base, definition.schema, snapshot.configuration):
                 log = base["metadata-log"]
                 start = new_metadata(
-                    found.metadata.id, table.location, directory.location, directory.format_version
+                    snapshot.metadata.id, table.location, directory.location, directory.format_version
                 )
                 start = {**start, "metadata-log": log}
                 definition = definition_of(
-                    found.metadata, start, directory.format_version, table, found.version
+                    snapshot.metadata, start, directory.format_version, table, snapshot.version
                 )
             start = with_table_definition(
-                start, definition.schema, definition.spec, found.configuration, retention_ms=_retention(found)
+                start,
+                definition.schema,
+                definition.spec,
+                snapshot.configuration,
+                retention_ms=_retention(snapshot),
             )
-            shown = ShownVersion(found.version, found.timestamp, self._operation(table, found.version))
-            if not found.num_files and current_snapshot(start) is None:
-                return with_version(start, found.version, found.timestamp)
+            shown = DeltaVersion(
+                snapshot.version, snapshot.timestamp, self._operation(table, snapshot.version)
+            )
+            if not snapshot.num_files and current_snapshot(start) is None:
+                return with_version(start, snapshot.version, snapshot.timestamp)
             writer = SnapshotWriter(
                 table,
                 directory,
@@ -330,9 +340,9 @@ class IcebergConversion:
                 start,
                 definition,
                 shown,
-                shared_deletes=_shares_deletes(found.configuration),
+                shared_deletes=_shares_deletes(snapshot.configuration),
             )
-            return _tagged(writer.whole(found.live.batches()), found.configuration)
+            return _tagged(writer.whole(snapshot.live.batches()), snapshot.configuration)
 
         return self._loader.reading(table.objects, table.name, work, version=snapshot.version)
 
@@ -344,7 +354,7 @@ class IcebergConversion:
         return operation_of(commits[0])
 
 
-class _Increment:
+class _IncrementalConversion:
     """The commits since the last conversion, as snapshots."""
 
     def __init__(
@@ -365,7 +375,7 @@ class _Increment:
         """Return the next metadata.
 
         Raises:
-            _ConvertWhole: the commits are not enough.
+            _FullConversionNeeded: the commits are not enough.
         """
         first, last = delta_version(base) + 1, self._snapshot.version
         if last - first >= _MOST_SNAPSHOTS and not squash:
@@ -373,7 +383,7 @@ class _Increment:
         try:
             commits = self._loader.commits(self._table.objects, self._table.name, range(first, last + 1))
         except MissingLogFile as error:
-            raise _ConvertWhole("commits since the last conversion are gone") from error
+            raise _FullConversionNeeded("commits since the last conversion are gone") from error
         # What VACUUM has deleted, and versions in between need, makes their snapshots unreadable.
         passing = set() if squash else passing_files(commits, self._table.location)
         squash = squash or any(True for _ in lost_files(self._table, sorted(passing)))
@@ -405,18 +415,18 @@ class _Increment:
                 self._table.objects, self._table.name, version=version - 1, checkpoints=False
             ).metadata
         except (VersionNotFound, MissingLogFile) as error:
-            raise _ConvertWhole("an earlier schema is gone") from error
+            raise _FullConversionNeeded("an earlier schema is gone") from error
 
     def _group(self, base: dict[str, Any], group: Sequence[Commit], metadata: Metadata) -> dict[str, Any]:
         version = group[-1].where.version
         assert version is not None  # noqa: S101 - it is a commit's
         definition = definition_of(metadata, base, self._directory.format_version, self._table, version)
         if not is_continued_by(base, definition.schema, metadata.configuration):
-            raise _ConvertWhole(
+            raise _FullConversionNeeded(
                 "columns changed in a way that older snapshots cannot be read with", from_scratch=True
             )
         if changes_types(base, definition.schema):
-            raise _ConvertWhole("a column's type was widened")
+            raise _FullConversionNeeded("a column's type was widened")
         base = with_table_definition(
             base,
             definition.schema,
@@ -427,13 +437,13 @@ class _Increment:
         timestamp = self._timestamp(group[-1], version)
         if any(_repairs(commit) for commit in group):
             # It removes logical files whose paths stay live, and adds others again: counts could match by accident.
-            raise _ConvertWhole("a repair changed which files are live")
+            raise _FullConversionNeeded("a repair changed which files are live")
         changes = file_changes(group, self._table.location)
         if definition.row_lineage and changes.renumbered:
-            raise _ConvertWhole("rows got other ids")
+            raise _FullConversionNeeded("rows got other ids")
         if not changes:
             return with_version(base, version, timestamp)
-        shown = ShownVersion(version, timestamp, operation_of(group[-1]))
+        shown = DeltaVersion(version, timestamp, operation_of(group[-1]))
         writer = SnapshotWriter(
             self._table,
             self._directory,
@@ -446,12 +456,12 @@ class _Increment:
         try:
             return writer.changed(changes)
         except FilesNotFound as error:
-            raise _ConvertWhole("files that changed are not in the Iceberg metadata") from error
+            raise _FullConversionNeeded("files that changed are not in the Iceberg metadata") from error
         except (CorruptDeletionVector, MissingDataFile) as error:
             if version == self._snapshot.version:
                 raise
             # VACUUM may have deleted what only this version needs; the newest needs all of its files.
-            raise _ConvertWhole("files of a version since the last conversion are gone") from error
+            raise _FullConversionNeeded("files of a version since the last conversion are gone") from error
 
     def _timestamp(self, commit: Commit, version: int) -> int:
         if version == self._snapshot.version:
@@ -470,7 +480,7 @@ class _Increment:
         }
         for name, count in expected.items():
             if int(summary.get(name, "0")) != count:
-                raise _ConvertWhole(f"{name} would be {summary.get(name)} instead of {count}")
+                raise _FullConversionNeeded(f"{name} would be {summary.get(name)} instead of {count}")
 
 
 def asked_formats(configuration: Mapping[str, str]) -> tuple[int, ...]:
@@ -532,13 +542,13 @@ def _retention(snapshot: Snapshot) -> int:
     return int(min(policy.log_retention, policy.deleted_file_retention).total_seconds() * 1000)
 
 
-def _table(found: Published, directory: IcebergDirectory) -> IcebergTable:
-    current = current_snapshot(found.metadata)
+def _table(published_metadata: Published, directory: IcebergDirectory) -> IcebergTable:
+    current = current_snapshot(published_metadata.metadata)
     return IcebergTable(
-        metadata=found.metadata,
-        metadata_location=directory.metadata_location(found.number),
+        metadata=published_metadata.metadata,
+        metadata_location=directory.metadata_location(published_metadata.number),
         format_version=directory.format_version,
-        delta_version=delta_version(found.metadata),
+        delta_version=delta_version(published_metadata.metadata),
         snapshot_id=None if current is None else int(current["snapshot-id"]),
         directory=directory,
     )

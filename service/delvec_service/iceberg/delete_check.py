@@ -92,22 +92,22 @@ class DeletesCheck:
     def _part(
         self, part: Sequence[tuple[str, list[dict[str, Any]]]], vectors: Mapping[str, DeltaVector] | None
     ) -> Iterator[Finding]:
-        known = {
+        delta_vectors = {
             row["referenced"]: vectors[row["referenced"]]
             for _, rows in part
             for row in rows
             if vectors and row["referenced"] in vectors
         }
         if self._of.format_version >= V3:
-            records = self._of_delta(known, storage.read_deletion_vector_records)
+            records = self._of_delta(delta_vectors, storage.read_deletion_vector_records)
             for path, rows in part:
-                yield from self._puffin(path, rows, known, records)
+                yield from self._puffin(path, rows, delta_vectors, records)
         else:
-            deleted = self._of_delta(known, storage.read_deletion_vectors)
+            deleted = self._of_delta(delta_vectors, storage.read_deletion_vectors)
             for path, rows in part:
                 yield from self._parquet(path, rows, deleted)
 
-    def _of_delta(self, known: Mapping[str, DeltaVector], read: Any) -> dict[str, Any]:
+    def _of_delta(self, delta_vectors: Mapping[str, DeltaVector], read: Any) -> dict[str, Any]:
         """Return Delta's deletion vectors by the data file's path in Iceberg.
 
         The check of the Delta table reports damaged ones.
@@ -115,25 +115,25 @@ class DeletesCheck:
 
         def rows_of(some: Mapping[str, DeltaVector]) -> dict[str, Any]:
             wanted = [(one.path, one.descriptor) for one in some.values()]
-            found = read(
+            vector_contents = read(
                 self._table.location,
                 wanted,
                 table=self._table.name,
                 version=self._of.version,
                 allowed=self._table.roots.allows,
             )
-            return {path: found[one.path] for path, one in some.items()}
+            return {path: vector_contents[one.path] for path, one in some.items()}
 
         try:
-            return rows_of(known)
+            return rows_of(delta_vectors)
         except (CorruptDeletionVector, LocationNotAllowed):
-            found: dict[str, Any] = {}
-            for path, one in known.items():
+            vector_contents: dict[str, Any] = {}
+            for path, one in delta_vectors.items():
                 try:
-                    found |= rows_of({path: one})
+                    vector_contents |= rows_of({path: one})
                 except (CorruptDeletionVector, LocationNotAllowed):
                     continue
-            return found
+            return vector_contents
 
     # --- Puffin -----------------------------------------------------------------------------------------
 
@@ -141,7 +141,7 @@ class DeletesCheck:
         self,
         path: str,
         rows: Sequence[dict[str, Any]],
-        known: Mapping[str, DeltaVector],
+        delta_vectors: Mapping[str, DeltaVector],
         records: Mapping[str, bytes | memoryview],
     ) -> Iterator[Finding]:
         try:
@@ -149,7 +149,7 @@ class DeletesCheck:
                 yield from self._wrong_size(path, rows, file.size())
                 blobs = {blob.offset: blob for blob in _footer(file, path)}
                 for row in sorted(rows, key=lambda row: row["offset"] or 0):
-                    yield from self._blob(file, row, blobs.get(row["offset"]), known, records)
+                    yield from self._blob(file, row, blobs.get(row["offset"]), delta_vectors, records)
         except CorruptIcebergMetadata as error:
             yield self._unusable(path, error.message)
         except FileNotFoundError:
@@ -162,7 +162,7 @@ class DeletesCheck:
         file: pa.NativeFile,
         row: dict[str, Any],
         blob: Blob | None,
-        known: Mapping[str, DeltaVector],
+        delta_vectors: Mapping[str, DeltaVector],
         records: Mapping[str, bytes | memoryview],
     ) -> Iterator[Finding]:
         path, referenced = row["path"], row["referenced"]
@@ -193,10 +193,12 @@ class DeletesCheck:
             return
         size = blob.length - FRAME_OVERHEAD
         where = Where(
-            self._table.name, self._of.version, known[referenced].path if referenced in known else referenced
+            self._table.name,
+            self._of.version,
+            delta_vectors[referenced].path if referenced in delta_vectors else referenced,
         )
         try:
-            found = unframe(data, Descriptor("p", path, blob.offset, size, blob.cardinality), where)
+            deleted_rows = unframe(data, Descriptor("p", path, blob.offset, size, blob.cardinality), where)
         except CorruptDeletionVector as error:
             yield self._of.finding(
                 "iceberg-delete-file",
@@ -205,20 +207,20 @@ class DeletesCheck:
             )
             return
         if theirs is not None:
-            expected = unframe(theirs, _as_record(known[referenced].descriptor, theirs), where)
-            yield from self._difference(path, referenced, found, expected)
+            expected = unframe(theirs, _as_record(delta_vectors[referenced].descriptor, theirs), where)
+            yield from self._difference(path, referenced, deleted_rows, expected)
 
     # --- Parquet ----------------------------------------------------------------------------------------
 
     def _parquet(
         self, path: str, rows: Sequence[dict[str, Any]], deleted: Mapping[str, BitMap64]
     ) -> Iterator[Finding]:
-        found: defaultdict[str, BitMap64] = defaultdict(BitMap64)
+        positions_by_file: defaultdict[str, BitMap64] = defaultdict(BitMap64)
         try:
             with self._directory.open(path) as file:
                 yield from self._wrong_size(path, rows, file.size())
                 for referenced, positions in read_position_deletes(file, path):
-                    found[referenced].update(positions)
+                    positions_by_file[referenced].update(positions)
         except CorruptIcebergMetadata as error:
             yield self._unusable(path, error.message)
             return
@@ -234,9 +236,9 @@ class DeletesCheck:
         stated = "manifest" if len(rows) == 1 else "footer"
         for row in rows:
             referenced = row["referenced"]
-            if found.keys() - listed or len(found[referenced]) != row["records"]:
+            if positions_by_file.keys() - listed or len(positions_by_file[referenced]) != row["records"]:
                 counted = ", ".join(
-                    f"{len(each)} of '{name}'" for name, each in list(found.items())[:3] if each
+                    f"{len(each)} of '{name}'" for name, each in list(positions_by_file.items())[:3] if each
                 )
                 yield self._of.finding(
                     "iceberg-delete-file",
@@ -245,19 +247,21 @@ class DeletesCheck:
                     f"{stated}, but contains {counted or 'none'}",
                 )
             elif referenced in deleted:
-                yield from self._difference(path, referenced, found[referenced], deleted[referenced])
+                yield from self._difference(
+                    path, referenced, positions_by_file[referenced], deleted[referenced]
+                )
 
     # --- what is wrong ----------------------------------------------------------------------------------
 
     def _difference(
-        self, path: str, referenced: str, found: BitMap64, expected: BitMap64
+        self, path: str, referenced: str, deleted_rows: BitMap64, expected: BitMap64
     ) -> Iterator[Finding]:
-        if found != expected:
+        if deleted_rows != expected:
             yield self._of.finding(
                 "iceberg-deleted-rows",
                 path,
-                f"'{path}' deletes {len(found - expected)} rows of '{referenced}' that Delta does not, and lacks "
-                f"{len(expected - found)} that Delta deletes",
+                f"'{path}' deletes {len(deleted_rows - expected)} rows of '{referenced}' that Delta does not, and lacks "
+                f"{len(expected - deleted_rows)} that Delta deletes",
             )
 
     def _wrong_size(self, path: str, rows: Sequence[dict[str, Any]], size: int) -> Iterator[Finding]:

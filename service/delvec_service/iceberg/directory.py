@@ -126,15 +126,15 @@ class IcebergDirectory:
             PermissionDenied: it is not the holder's.
             StorageError: storage did not answer.
         """
-        found = self._newest()
-        if found is not None and not self._is_ours(found):
+        published_metadata = self._newest()
+        if published_metadata is not None and not self._is_ours(published_metadata):
             raise IcebergUnsupported(
                 f"'{self.location}' has the Iceberg table of format version "
-                f"{found.metadata.get('format-version')} of table '{self._table.name}', so it cannot have one of format "
+                f"{published_metadata.metadata.get('format-version')} of table '{self._table.name}', so it cannot have one of format "
                 f"version {self.format_version}, too. Convert to that format version, or set {METADATA_LOCATION} to a "
                 "directory below the table, such as '_ice', which has one for each.",
                 table=self._table.name,
-                file=self.metadata_location(found.number),
+                file=self.metadata_location(published_metadata.number),
             )
         try:
             self._check_place(places, holder)
@@ -357,16 +357,16 @@ def _place(table: OpenTable, value: str) -> tuple[str, str | None]:
         CorruptTable: it is invalid.
         LocationNotAllowed: it is outside the roots.
     """
-    found = metadata_location(value, table.name)
-    if "://" not in found:
-        return found, None
+    location = metadata_location(value, table.name)
+    if "://" not in location:
+        return location, None
     try:
-        url = table.roots.canonical(found)
+        url = table.roots.canonical(location)
     except (InvalidLocation, LocationNotAllowed) as error:
         raise LocationNotAllowed(
             f"The property {METADATA_LOCATION} of table '{table.name}' is refused: {error.message}",
             table=table.name,
-            location=found,
+            location=location,
         ) from error
     if not within(url, table.location):
         return "", url

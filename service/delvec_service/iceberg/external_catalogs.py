@@ -47,11 +47,11 @@ class ExternalCatalogs:
         self._lock = threading.Lock()
         self._loaded: dict[str, _Catalog] = {}
 
-    def point(self, wanted: str, directory: IcebergDirectory, table: str) -> str:
+    def point(self, catalog_table: str, directory: IcebergDirectory, table: str) -> str:
         """Update a catalog to the newest metadata of a directory, and return the table's full name there.
 
         Args:
-            wanted: a catalog, or a table in it such as ``prod.sales.orders``; a missing namespace is created.
+            catalog_table: a catalog, or a table in it such as ``prod.sales.orders``; a missing namespace is created.
             directory: contains published metadata.
             table: the Delta table's name, used if ``wanted`` has none.
 
@@ -61,7 +61,7 @@ class ExternalCatalogs:
             IcebergCatalogError: the catalog rejected the update, failed, or has another table of that name; it is
                 unchanged.
         """
-        name, identifier = catalog_and_table(wanted, table)
+        name, identifier = catalog_and_table(catalog_table, table)
         full = ".".join((name, *identifier))
         try:
             catalog = self._catalog(name)
@@ -98,21 +98,21 @@ class ExternalCatalogs:
             return found
 
 
-def catalog_and_table(wanted: str, table: str) -> tuple[str, tuple[str, ...]]:
+def catalog_and_table(property_value: str, table: str) -> tuple[str, tuple[str, ...]]:
     """Return a catalog's name and a table's identifier in it, with a namespace.
 
     Args:
-        wanted: ``prod``, ``prod.orders`` or ``prod.sales.orders``.
+        property_value: ``prod``, ``prod.orders`` or ``prod.sales.orders``.
         table: the Delta table's name.
 
     Raises:
         BadRequest: a part of it is empty.
     """
-    name, *parts = wanted.split(".")
+    name, *parts = property_value.split(".")
     identifier = tuple(parts) or tuple(table.split("."))
     if not all((name, *identifier)):
         raise BadRequest(
-            f"'{wanted[:200]}' is not a table of an Iceberg catalog; use a name such as prod.sales.orders."
+            f"'{property_value[:200]}' is not a table of an Iceberg catalog; use a name such as prod.sales.orders."
         )
     return name, identifier if len(identifier) > 1 else ("default", *identifier)
 
@@ -221,7 +221,7 @@ class _RestCatalog:
             raise _another(self._name, identifier, f"is at '{table.metadata.location}'")
         if table.metadata.properties.get(DELTA_TABLE_ID) != metadata["properties"][DELTA_TABLE_ID]:
             raise _another(self._name, identifier, "is a conversion of a Delta table that was there before")
-        known = {one.snapshot_id for one in table.metadata.snapshots}
+        snapshot_ids = {one.snapshot_id for one in table.metadata.snapshots}
         shown = table.metadata.current_snapshot_id
         if shown is not None and shown not in {one["snapshot-id"] for one in metadata["snapshots"]}:
             newer = table.metadata.last_sequence_number > metadata["last-sequence-number"]
@@ -232,7 +232,7 @@ class _RestCatalog:
                 identifier,
                 "has snapshots that the conversion has replaced, for example by starting over",
             )
-        updates = _updates(metadata, table.metadata, known)
+        updates = _updates(metadata, table.metadata, snapshot_ids)
         if not updates:
             return True
         try:
@@ -253,57 +253,57 @@ def _requirements(metadata: Mapping[str, Any], shown: int | None) -> tuple[Any, 
     return tuple(TypeAdapter(list[TableRequirement]).validate_python(found))
 
 
-def _updates(metadata: Mapping[str, Any], before: Any, known: set[int]) -> tuple[Any, ...]:
+def _updates(metadata: Mapping[str, Any], before: Any, snapshot_ids: set[int]) -> tuple[Any, ...]:
     """Return the updates that make a catalog's metadata equal to ours; none if they already are.
 
     Args:
         metadata: our metadata.
         before: the catalog's metadata, as PyIceberg's model.
-        known: ids of the catalog's snapshots.
+        snapshot_ids: ids of the catalog's snapshots.
     """
     from pydantic import TypeAdapter
     from pyiceberg.table.update import TableUpdate
 
-    found: list[dict[str, Any]] = []
+    updates: list[dict[str, Any]] = []
     schemas = {one.schema_id for one in before.schemas}
-    found += [
+    updates += [
         {"action": "add-schema", "schema": one}
         for one in metadata["schemas"]
         if one["schema-id"] not in schemas
     ]
     schema_id, spec_id = metadata["current-schema-id"], metadata["default-spec-id"]
     if schema_id != before.current_schema_id:
-        found.append({"action": "set-current-schema", "schema-id": schema_id})
+        updates.append({"action": "set-current-schema", "schema-id": schema_id})
     specs = {one.spec_id for one in before.partition_specs}
-    found += [
+    updates += [
         {"action": "add-spec", "spec": one}
         for one in metadata["partition-specs"]
         if one["spec-id"] not in specs
     ]
     if spec_id != before.default_spec_id:
-        found.append({"action": "set-default-spec", "spec-id": spec_id})
-    found += [
+        updates.append({"action": "set-default-spec", "spec-id": spec_id})
+    updates += [
         {"action": "add-snapshot", "snapshot": one}
         for one in metadata["snapshots"]
-        if one["snapshot-id"] not in known and one["sequence-number"] > before.last_sequence_number
+        if one["snapshot-id"] not in snapshot_ids and one["sequence-number"] > before.last_sequence_number
     ]
     refs = {name: ref.snapshot_id for name, ref in before.refs.items()}
-    found += [
+    updates += [
         {"action": "set-snapshot-ref", "ref-name": name, **ref}
         for name, ref in metadata["refs"].items()
         if refs.get(name) != ref["snapshot-id"]
     ]
-    found += [
+    updates += [
         {"action": "remove-snapshot-ref", "ref-name": name}
         for name in sorted(refs.keys() - metadata["refs"].keys())
         if name.startswith(VERSION_TAG)
     ]
-    gone = known - {one["snapshot-id"] for one in metadata["snapshots"]}
+    gone = snapshot_ids - {one["snapshot-id"] for one in metadata["snapshots"]}
     if gone:
-        found.append({"action": "remove-snapshots", "snapshot-ids": sorted(gone)})
+        updates.append({"action": "remove-snapshots", "snapshot-ids": sorted(gone)})
     changed = {
         key: value for key, value in metadata["properties"].items() if before.properties.get(key) != value
     }
     if changed:
-        found.append({"action": "set-properties", "updates": changed})
-    return tuple(TypeAdapter(list[TableUpdate]).validate_python(found))
+        updates.append({"action": "set-properties", "updates": changed})
+    return tuple(TypeAdapter(list[TableUpdate]).validate_python(updates))

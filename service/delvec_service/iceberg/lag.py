@@ -50,7 +50,7 @@ def iceberg_lags(loader: SnapshotLoader, table: OpenTable, snapshot: Snapshot) -
         StorageError: storage did not answer.
     """
     asked = asked_formats(snapshot.configuration)
-    found = []
+    lags = []
     for format_version in FORMAT_VERSIONS:
         try:
             directory = IcebergDirectory(table, format_version, snapshot.configuration)
@@ -63,11 +63,11 @@ def iceberg_lags(loader: SnapshotLoader, table: OpenTable, snapshot: Snapshot) -
             behind = max(0, snapshot.version - version)
             seconds = _waiting(loader, table, snapshot, version + 1) if behind else 0
             location = directory.metadata_location(published.number)
-            found.append(IcebergLag(format_version, location, version, behind, seconds))
+            lags.append(IcebergLag(format_version, location, version, behind, seconds))
         elif format_version in asked:
             behind = snapshot.version + 1
-            found.append(IcebergLag(format_version, None, None, behind, _waiting(loader, table, snapshot, 0)))
-    return found
+            lags.append(IcebergLag(format_version, None, None, behind, _waiting(loader, table, snapshot, 0)))
+    return lags
 
 
 def _waiting(loader: SnapshotLoader, table: OpenTable, snapshot: Snapshot, version: int) -> int | None:

@@ -25,7 +25,7 @@ def passing_files(commits: Sequence[Commit], location: str) -> set[str]:
         commits: consecutive ones.
         location: the table's canonical location.
     """
-    found: set[str] = set()
+    removed_paths: set[str] = set()
     for commit in commits[1:]:
         removed, added = set(), set()
         for action in commit.actions:
@@ -33,8 +33,8 @@ def passing_files(commits: Sequence[Commit], location: str) -> set[str]:
                 removed.add(canonical_log_path(action.path, location))
             elif isinstance(action, AddFile):
                 added.add(canonical_log_path(action.path, location))
-        found |= removed - added
-    return {file_path(location, path) for path in found}
+        removed_paths |= removed - added
+    return {file_path(location, path) for path in removed_paths}
 
 
 def lost_files(table: OpenTable, paths: Sequence[str]) -> Iterator[str]:

@@ -55,7 +55,7 @@ def key_of(entry: ManifestEntry) -> str:
 
 
 @dataclass(frozen=True)
-class _Indexed:
+class _IndexEntry:
     """The data files of a manifest or a shared delete file.
 
     Attributes:
@@ -85,15 +85,15 @@ class ManifestIndex:
     """
 
     def __init__(self, max_bytes: int = _MOST_HELD) -> None:
-        self._held: LruCache[str, _Indexed] = LruCache(max_bytes)
+        self._held: LruCache[str, _IndexEntry] = LruCache(max_bytes)
 
-    def get(self, path: str) -> _Indexed | None:
+    def get(self, path: str) -> _IndexEntry | None:
         """Return what is known of a file, or None."""
         return self._held.get(path)
 
-    def put(self, path: str, hashes: _Hashes, shared: Sequence[str] = ()) -> _Indexed:
+    def put(self, path: str, hashes: _Hashes, shared: Sequence[str] = ()) -> _IndexEntry:
         """Cache and return the data files of a file, and the shared delete files of a manifest."""
-        found = _Indexed(np.sort(hashes), tuple(shared))
+        found = _IndexEntry(np.sort(hashes), tuple(shared))
         self._held.put(path, found, hashes.nbytes + sum(map(len, shared)))
         return found
 
@@ -235,38 +235,38 @@ class ManifestFiles:
             CorruptIcebergMetadata: a manifest or a delete file is missing or invalid.
             StorageError: storage did not answer.
         """
-        named = list(paths)
-        wanted = _hashes(named)
+        ordered_paths = list(paths)
+        path_hashes = _hashes(ordered_paths)
         for manifest in self.about(manifests, paths):
             shared = self._of_shared(self._of_manifest(manifest).shared)
             for entry in self.live(manifest):
                 known = shared.get(entry["data_file"]["file_path"])
                 if known is not None:
-                    its = [named[at] for at in np.flatnonzero(known.refers_to(wanted)).tolist()]
+                    its = [ordered_paths[at] for at in np.flatnonzero(known.refers_to(path_hashes)).tolist()]
                 else:
                     its = [key_of(entry)] if key_of(entry) in paths else []
                 if its:
                     yield manifest, entry, its
 
-    def _of_manifest(self, manifest: ManifestFile) -> _Indexed:
+    def _of_manifest(self, manifest: ManifestFile) -> _IndexEntry:
         path = manifest["manifest_path"]
         return self._index.get(path) or self._indexed(path, self.live(manifest))
 
-    def _indexed(self, path: str, entries: Iterable[ManifestEntry]) -> _Indexed:
+    def _indexed(self, path: str, entries: Iterable[ManifestEntry]) -> _IndexEntry:
         live = [entry for entry in entries if entry["status"] != DELETED]
         shared = [entry["data_file"]["file_path"] for entry in live if is_shared(entry)]
         hashes = [_hashes(key_of(entry) for entry in live if not is_shared(entry))]
         hashes += [known.hashes for known in self._of_shared(shared).values()]
         return self._index.put(path, np.concatenate(hashes), shared)
 
-    def _of_shared(self, paths: Sequence[str]) -> dict[str, _Indexed]:
-        found = {path: self._index.get(path) for path in paths}
-        unknown = [path for path, known in found.items() if known is None]
+    def _of_shared(self, paths: Sequence[str]) -> dict[str, _IndexEntry]:
+        index_entries = {path: self._index.get(path) for path in paths}
+        unknown = [path for path, known in index_entries.items() if known is None]
         if unknown:
             with ThreadPoolExecutor(_AT_ONCE, "delvec-iceberg") as pool:
                 for path, covered in zip(unknown, pool.map(self.covered, unknown), strict=True):
-                    found[path] = self._index.put(path, _hashes(one.file_path for one in covered))
-        return {path: known for path, known in found.items() if known is not None}
+                    index_entries[path] = self._index.put(path, _hashes(one.file_path for one in covered))
+        return {path: known for path, known in index_entries.items() if known is not None}
 
 
 def _hashes(paths: Iterable[str]) -> _Hashes:

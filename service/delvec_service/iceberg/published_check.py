@@ -95,7 +95,7 @@ def check_published(loader: SnapshotLoader, table: OpenTable) -> list[PublishedC
         StorageError: storage did not answer.
     """
     configuration = loader.load(table.objects, table.name).configuration
-    found = []
+    check_results = []
     for version in FORMAT_VERSIONS:
         try:
             directory = IcebergDirectory(table, version, configuration)
@@ -105,27 +105,27 @@ def check_published(loader: SnapshotLoader, table: OpenTable) -> list[PublishedC
             return [done]  # the other format version would have the same finding
         one = _checked(loader, table, directory)
         if one is not None:
-            found.append(one)
-    return found
+            check_results.append(one)
+    return check_results
 
 
 def _checked(loader: SnapshotLoader, table: OpenTable, directory: IcebergDirectory) -> PublishedCheck | None:
-    done = PublishedCheck(directory.format_version)
+    check_result = PublishedCheck(directory.format_version)
     try:
         published = directory.newest()
     except (CorruptIcebergMetadata, IcebergUnsupported) as error:
         file = error.details.get("file")
         severity: Severity = "warning" if isinstance(error, IcebergUnsupported) else "error"
-        done.findings.append(
+        check_result.findings.append(
             Finding("iceberg-metadata", severity, None, None if file is None else str(file), error.message)
         )
-        return done
+        return check_result
     if published is None:
         return None
-    done.metadata_location = directory.metadata_location(published.number)
-    done.delta_version = delta_version(published.metadata)
+    check_result.metadata_location = directory.metadata_location(published.number)
+    check_result.delta_version = delta_version(published.metadata)
     try:
-        _Check(loader, table, directory, published, done).run()
+        _Check(loader, table, directory, published, check_result).run()
     except StorageError:
         raise
     except (CorruptIcebergMetadata, *_JUNK) as error:
@@ -133,13 +133,19 @@ def _checked(loader: SnapshotLoader, table: OpenTable, directory: IcebergDirecto
             error.message if isinstance(error, DelvecError) else f"{type(error).__name__}: {str(error)[:200]}"
         )
         message = (
-            f"'{done.metadata_location}' violates Iceberg's specification ({said.rstrip('.')}): delete "
+            f"'{check_result.metadata_location}' violates Iceberg's specification ({said.rstrip('.')}): delete "
             f"'{directory.location}/metadata', and convert the table again."
         )
-        done.findings.append(
-            Finding("iceberg-metadata", "error", done.delta_version, done.metadata_location, message)
+        check_result.findings.append(
+            Finding(
+                "iceberg-metadata",
+                "error",
+                check_result.delta_version,
+                check_result.metadata_location,
+                message,
+            )
         )
-    return done
+    return check_result
 
 
 class _Check:
@@ -151,14 +157,14 @@ class _Check:
         table: OpenTable,
         directory: IcebergDirectory,
         published: Published,
-        done: PublishedCheck,
+        check_result: PublishedCheck,
     ) -> None:
         self._loader = loader
         self._table = table
         self._directory = directory
         self._metadata = published.metadata
         self._manifests = ManifestFiles(directory, ManifestIndex(0))
-        self._done = done
+        self._done = check_result
         self._version = delta_version(published.metadata)
         current = current_snapshot(published.metadata)
         self._of = IcebergSnapshot(
@@ -167,24 +173,24 @@ class _Check:
         self._has_snapshot = current is not None
 
     def run(self) -> None:
-        found = self._done.findings
-        found += self._metadata_findings()
+        findings = self._done.findings
+        findings += self._metadata_findings()
         data, deletes = self._entries()
         self._done.data_files, self._done.delete_files = data.num_rows, deletes.num_rows
         vectors: dict[str, DeltaVector] | None = None
         live = self._live()
         if live is not None:
             files, vectors, differences = live
-            found += differences
-            found += file_findings(data, files, self._metadata["default-spec-id"], self._of)
+            findings += differences
+            findings += file_findings(data, files, self._metadata["default-spec-id"], self._of)
         by_data_file = self._by_data_file(deletes)
-        found += delete_findings(data, by_data_file, None if live is None else live[0], self._of)
+        findings += delete_findings(data, by_data_file, None if live is None else live[0], self._of)
         if self._has_snapshot:
-            found += count_findings(data, deletes, self._of)
-            found += sequence_findings(data, deletes, self._of)
-            found += row_id_findings(data, self._of)
-        found += DeletesCheck(self._table, self._directory, self._of).findings(by_data_file, vectors)
-        found += self._history(data)
+            findings += count_findings(data, deletes, self._of)
+            findings += sequence_findings(data, deletes, self._of)
+            findings += row_id_findings(data, self._of)
+        findings += DeletesCheck(self._table, self._directory, self._of).findings(by_data_file, vectors)
+        findings += self._history(data)
 
     # --- the metadata -----------------------------------------------------------------------------------
 
@@ -353,11 +359,11 @@ class _Check:
             names = batch.column("path").to_pylist()
             paths = [file_path(self._table.location, name) for name in names]
             stored = batch.column("deletion_vector").to_pylist()
-            found = [None if one is None else Descriptor.from_json(one) for one in stored]
+            descriptors = [None if one is None else Descriptor.from_json(one) for one in stored]
             tuples = partition_tuples(
                 batch.column("partition_values"), definition.delta, definition.columns, definition.spec
             )
-            for path, name, vector in zip(paths, names, found, strict=True):
+            for path, name, vector in zip(paths, names, descriptors, strict=True):
                 if vector is not None and vector.cardinality:
                     vectors[path] = DeltaVector(name, vector)
             ids = batch.column("base_row_id") if lineage else pa.nulls(batch.num_rows, pa.int64())
@@ -367,7 +373,7 @@ class _Check:
                 batch.column("num_records"),
                 batch.column("size"),
                 ids,
-                pa.array([0 if one is None else one.cardinality for one in found], pa.int64()),
+                pa.array([0 if one is None else one.cardinality for one in descriptors], pa.int64()),
             ]
             tables.append(pa.Table.from_arrays(columns, schema=LIVE_SCHEMA))
         return pa.concat_tables(tables).combine_chunks(), vectors, list(self._differences(definition))

@@ -67,18 +67,20 @@ class ScanTasks:
             CorruptIcebergMetadata: a manifest is missing or invalid.
             StorageError: storage did not answer.
         """
-        found = [each for each in self._manifests if each["content"] == DATA and _name(each) == manifest]
-        if not found:
+        matching_manifests = [
+            each for each in self._manifests if each["content"] == DATA and _name(each) == manifest
+        ]
+        if not matching_manifests:
             raise NotFound(
                 f"Snapshot {self.snapshot_id} of table '{self._table.name}' has no plan task {manifest[:200]!r}; "
                 "plan the scan again.",
                 table=self._table.name,
             )
-        entries = self._files.live(found[0])
+        entries = self._files.live(matching_manifests[0])
         deletes = self._deletes({entry["data_file"]["file_path"] for entry in entries})
         return [
             (
-                self._data_file(entry, found[0]["partition_spec_id"]),
+                self._data_file(entry, matching_manifests[0]["partition_spec_id"]),
                 deletes.get(entry["data_file"]["file_path"], []),
             )
             for entry in entries
@@ -101,13 +103,13 @@ class ScanTasks:
         return [] if self._snapshot is None else self._files.of_snapshot(self._snapshot)
 
     def _deletes(self, paths: set[str]) -> dict[str, list[dict[str, Any]]]:
-        found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        deletes_by_path: dict[str, list[dict[str, Any]]] = defaultdict(list)
         of_deletes = [each for each in self._manifests if each["content"] == DELETES]
         for manifest, entry, its in self._files.deletes_of(of_deletes, paths):
             delete_file = self._delete_file(entry, manifest["partition_spec_id"])
             for path in its:
-                found[path].append(delete_file)
-        return found
+                deletes_by_path[path].append(delete_file)
+        return deletes_by_path
 
     def _data_file(self, entry: ManifestEntry, spec_id: int) -> dict[str, Any]:
         found = self._file(entry, spec_id, "data")
@@ -116,13 +118,13 @@ class ScanTasks:
 
     def _delete_file(self, entry: ManifestEntry, spec_id: int) -> dict[str, Any]:
         file = entry["data_file"]
-        found = self._file(entry, spec_id, "position-deletes")
+        delete_file = self._file(entry, spec_id, "position-deletes")
         if not is_shared(entry):
-            found["referenced-data-file"] = file["referenced_data_file"]
+            delete_file["referenced-data-file"] = file["referenced_data_file"]
         if file.get("content_offset") is not None:
-            found["content-offset"] = file["content_offset"]
-            found["content-size-in-bytes"] = file["content_size_in_bytes"]
-        return found
+            delete_file["content-offset"] = file["content_offset"]
+            delete_file["content-size-in-bytes"] = file["content_size_in_bytes"]
+        return delete_file
 
     def _file(self, entry: ManifestEntry, spec_id: int, content: str) -> dict[str, Any]:
         file = entry["data_file"]

@@ -45,7 +45,7 @@ from delvec_service.iceberg.directory import IcebergDirectory
 from delvec_service.iceberg.manifest_files import ENTRIES, ManifestFiles, is_shared, key_of
 from delvec_service.store.open_table import OpenTable
 
-__all__ = ["FilesNotFound", "ShownVersion", "SnapshotWriter"]
+__all__ = ["DeltaVersion", "FilesNotFound", "SnapshotWriter"]
 
 _SMALL: Final = ENTRIES // 4
 _MOST_SMALL: Final = 32
@@ -56,7 +56,7 @@ class FilesNotFound(Exception):
     """The Iceberg metadata lacks files that commits change: it has to be converted as a whole."""
 
 
-class ShownVersion:
+class DeltaVersion:
     """The Delta version that a snapshot shows.
 
     Attributes:
@@ -91,7 +91,7 @@ class SnapshotWriter:
         manifests: ManifestFiles,
         metadata: Mapping[str, Any],
         definition: Definition,
-        shown: ShownVersion,
+        shown: DeltaVersion,
         *,
         shared_deletes: bool = False,
     ) -> None:
@@ -213,15 +213,15 @@ class SnapshotWriter:
             described = list(data_files(batch, self._table.location, definition))
         vectors = batch.column("deletion_vector").to_pylist()
         paths = batch.column("path").to_pylist()
-        found: list[tuple[ManifestEntry, DeletedRows | None]] = []
+        entries: list[tuple[ManifestEntry, DeletedRows | None]] = []
         for (data_file, version), path, vector in zip(described, paths, vectors, strict=True):
             lineage = self._directory.format_version >= V3
             entry = added(data_file, self._snapshot_id, version if lineage else None)
             rows = None if vector is None else DeletedRows(path, data_file, Descriptor.from_json(vector))
-            if count is None or len(found) < count:
+            if count is None or len(entries) < count:
                 self._count("added", entry)
-            found.append((entry, rows))
-        return found
+            entries.append((entry, rows))
+        return entries
 
     def _deletes(self, files: Iterable[DeletedRows | None]) -> list[ManifestEntry]:
         self._written += 1
@@ -245,7 +245,7 @@ class SnapshotWriter:
         return entries
 
     def _superseded(
-        self, manifests: Sequence[ManifestFile], gone: set[str]
+        self, manifests: Sequence[ManifestFile], removed_paths: set[str]
     ) -> tuple[set[str], list[DeletedRows]]:
         """Return the shared delete files that cover one of these data files, and their other data files.
 
@@ -253,21 +253,21 @@ class SnapshotWriter:
             FilesNotFound: one has another partition spec than the snapshot.
         """
         superseded: set[str] = set()
-        kept: list[DeletedRows] = []
-        for manifest, entry in self._manifests.shared_about(manifests, gone):
+        remaining_deletes: list[DeletedRows] = []
+        for manifest, entry in self._manifests.shared_about(manifests, removed_paths):
             path, partition = entry["data_file"]["file_path"], entry["data_file"]["partition"]
             covered = self._manifests.covered(path)
-            rest = [one for one in covered if one.file_path not in gone]
+            rest = [one for one in covered if one.file_path not in removed_paths]
             if len(rest) == len(covered):
                 continue
             if manifest["partition_spec_id"] != self._metadata["default-spec-id"]:
                 raise FilesNotFound
             superseded.add(path)
-            kept += [
+            remaining_deletes += [
                 DeletedRows(one.path, {"file_path": one.file_path, "partition": partition}, one.descriptor)
                 for one in rest
             ]
-        return superseded, kept
+        return superseded, remaining_deletes
 
     def _check_roots(self, batch: pa.RecordBatch) -> None:
         keys = canonical_log_paths(batch.column("path"), self._table.location)
@@ -310,13 +310,13 @@ class SnapshotWriter:
     def _replaced(
         self,
         manifests: Sequence[ManifestFile],
-        gone: set[str],
+        removed_paths: set[str],
         superseded: set[str],
         new: list[ManifestEntry],
         content: int,
     ) -> Iterator[ManifestFile]:
         """Yield the manifests of a content without the entries of some data files and delete files, and with new ones."""
-        touched = {one["manifest_path"] for one in self._manifests.about(manifests, gone)}
+        touched = {one["manifest_path"] for one in self._manifests.about(manifests, removed_paths)}
         merged = self._to_merge([one for one in manifests if one["manifest_path"] not in touched])
         ours = self._metadata["default-spec-id"]
         for manifest in manifests:
@@ -327,7 +327,7 @@ class SnapshotWriter:
                         entry,
                         entry["data_file"]["file_path"] in superseded
                         if is_shared(entry)
-                        else key_of(entry) in gone,
+                        else key_of(entry) in removed_paths,
                     )
                     for entry in self._manifests.live(manifest)
                 ]

@@ -22,7 +22,7 @@ from delvec_kernel.file_index.live_files import LiveFiles
 from delvec_kernel.log.log_segment import commit_name
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.storage.files import Allowed
-from delvec_service.maintenance.live_file_check import FilesChecked, check_files
+from delvec_service.maintenance.live_file_check import FileCheckResult, check_files
 from delvec_service.maintenance.log_check import CleanedUpError, LogCheck
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
@@ -99,18 +99,18 @@ def check(
         StorageError: storage did not answer.
         ServiceUnavailable: the log is repeatedly cleaned up while it is read.
     """
-    wanted = frozenset(file.path for file in ledgered)
-    log = checked_log(LogReader(objects, table), wanted)
+    ledger_paths = frozenset(file.path for file in ledgered)
+    log = checked_log(LogReader(objects, table), ledger_paths)
     version = log.listing.latest
 
-    def look(snapshot: Snapshot) -> tuple[list[Finding], FilesChecked, set[str]]:
+    def look(snapshot: Snapshot) -> tuple[list[Finding], FileCheckResult, set[str]]:
         return (
             state_findings(log, snapshot),
             check_files(snapshot, objects, table, allowed, data_files=data_files),
-            _named_by(snapshot.live, wanted),
+            _named_by(snapshot.live, ledger_paths),
         )
 
-    findings, files, live = log.findings, FilesChecked(), set[str]()
+    findings, files, live = log.findings, FileCheckResult(), set[str]()
     try:
         state, files, live = loader.reading(objects, table, look, version=version)
         findings = [*findings, *state, *files.findings]
@@ -153,7 +153,7 @@ def state_findings(log: LogCheck, snapshot: Snapshot) -> list[Finding]:
     return [*differences, *row_id_findings(snapshot)]
 
 
-def checked_log(reader: LogReader, wanted: frozenset[str] = frozenset()) -> LogCheck:
+def checked_log(reader: LogReader, ledger_paths: frozenset[str] = frozenset()) -> LogCheck:
     """Follow a log; start again if it is cleaned up meanwhile.
 
     Raises:
@@ -163,7 +163,7 @@ def checked_log(reader: LogReader, wanted: frozenset[str] = frozenset()) -> LogC
     """
     for _ in range(_TRIES):
         try:
-            return LogCheck(reader, reader.list_all(), wanted)
+            return LogCheck(reader, reader.list_all(), ledger_paths)
         except CleanedUpError as error:
             name = error.name
     raise ServiceUnavailable(
@@ -173,19 +173,19 @@ def checked_log(reader: LogReader, wanted: frozenset[str] = frozenset()) -> LogC
     )
 
 
-def _named_by(live: LiveFiles, wanted: frozenset[str]) -> set[str]:
+def _named_by(live: LiveFiles, ledger_paths: frozenset[str]) -> set[str]:
     """Return which of these paths are live files, or files of live deletion vectors."""
-    if not wanted:
+    if not ledger_paths:
         return set()
-    named = set(live.find_all(wanted))
+    referenced_paths = set(live.find_all(ledger_paths))
     for batch in live.batches(["deletion_vector"]):
         vectors = batch.column("deletion_vector")
         for row in vectors.filter(pc.is_valid(vectors)).to_pylist():
             try:
-                named.add(Descriptor.from_json(row).relative_path() or "")
+                referenced_paths.add(Descriptor.from_json(row).relative_path() or "")
             except CorruptDeletionVector:
                 continue  # it has its own finding
-    return named & wanted
+    return referenced_paths & ledger_paths
 
 
 def _orphans(objects: ObjectStore, ledgered: Sequence[LedgerFile], named: set[str]) -> Iterator[Orphan]:

@@ -116,7 +116,7 @@ class Checkpoints:
             return self._existing_checkpoint(table.objects, snapshot, there)
         # The listing may contain a different commit than was read, if it was replaced in between.
         commit = self._loader.file_of(snapshot) or listing.commits.get(snapshot.version)
-        writing = _Writing.begin(reader, snapshot, policy, commit)
+        writing = _CheckpointWriter.begin(reader, snapshot, policy, commit)
         try:
             hint = self._written(writing, listing)
         except CorruptTable:
@@ -135,7 +135,7 @@ class Checkpoints:
         )
 
     def _written(
-        self, writing: "_Writing", listing: LogListing, *, before: LogCheckpoint | None = None
+        self, writing: "_CheckpointWriter", listing: LogListing, *, before: LogCheckpoint | None = None
     ) -> LastCheckpoint:
         """Write the checkpoint, with tombstones from the newest readable checkpoint before it."""
         end = writing.snapshot.version if before is None else before.version
@@ -163,7 +163,7 @@ class Checkpoints:
 
 
 @dataclass
-class _Writing:
+class _CheckpointWriter:
     """A checkpoint that is being written.
 
     Attributes:
@@ -186,7 +186,7 @@ class _Writing:
     @classmethod
     def begin(
         cls, reader: LogReader, snapshot: Snapshot, policy: LogPolicy, commit: ListedFile | None
-    ) -> "_Writing":
+    ) -> "_CheckpointWriter":
         if commit is None:
             raise MissingLogFile(
                 f"The log of table '{reader.table}' lacks the commit of its newest version {snapshot.version}, so "
@@ -227,10 +227,10 @@ class _Writing:
         with ExitStack() as stack:
             sidecar = _OpenSidecar(self, stack)
             for files in row_groups(_live(self.snapshot)):
-                sidecar = sidecar.with_room(sidecar_actions, total)
+                sidecar = sidecar.rolled_if_full(sidecar_actions, total)
                 sidecar.file.write_adds(files)
             for tombstones in self._tombstones():
-                sidecar = sidecar.with_room(sidecar_actions, total)
+                sidecar = sidecar.rolled_if_full(sidecar_actions, total)
                 sidecar.file.write_removes(tombstones)
             sidecar.finish(total)
         name = f"{version:020d}.checkpoint.{uuid.uuid4()}.parquet"
@@ -288,13 +288,13 @@ class _Total:
 class _OpenSidecar:
     """A sidecar being written."""
 
-    def __init__(self, writing: _Writing, stack: ExitStack) -> None:
+    def __init__(self, writing: _CheckpointWriter, stack: ExitStack) -> None:
         self._writing, self._stack = writing, stack
         self._name = f"{uuid.uuid4()}.parquet"
         self._staged = stack.enter_context(writing.objects.stage(f"{_SIDECARS}/{self._name}"))
         self.file = stack.enter_context(CheckpointFile(self._staged.file, writing.form))
 
-    def with_room(self, actions: int, total: _Total) -> "_OpenSidecar":
+    def rolled_if_full(self, actions: int, total: _Total) -> "_OpenSidecar":
         """Return this sidecar, or a new one if it is full."""
         if len(self.file) < actions:
             return self

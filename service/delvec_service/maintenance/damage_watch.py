@@ -59,10 +59,10 @@ class DamageWatch:
             snapshot: its newest version.
             failed: paths as in the log that could not be read; those that are not live are ignored.
         """
-        known = self._known(table.record.id)
-        suspects = list(dict.fromkeys([*(one.file for one in known.files if one.file), *failed]))
+        known_damage = self._known(table.record.id)
+        suspects = list(dict.fromkeys([*(one.file for one in known_damage.files if one.file), *failed]))
         try:
-            found = check_files(
+            findings = check_files(
                 snapshot,
                 table.objects,
                 table.name,
@@ -75,8 +75,10 @@ class DamageWatch:
             logger.warning("live files not looked up", table=table.name, error=error.message)
             return self.remembered(table.record.id, snapshot)
         # Only a check compares footers, so what it has found there stays while the file is live.
-        counts = [one for one in self._live(snapshot, known.files) if one.invariant == "physical-count"]
-        damage = _Damage(tuple([*found, *counts][:_MOST_KEPT]), known.others)
+        counts = [
+            one for one in self._live(snapshot, known_damage.files) if one.invariant == "physical-count"
+        ]
+        damage = _Damage(tuple([*findings, *counts][:_MOST_KEPT]), known_damage.others)
         self._put(table.record.id, damage)
         return [*damage.files, *damage.others]
 
@@ -98,14 +100,14 @@ class DamageWatch:
 
     @staticmethod
     def _live(snapshot: Snapshot, findings: Sequence[Finding]) -> list[Finding]:
-        found = []
+        live_findings = []
         for one in findings:
             try:
                 if one.file and snapshot.live.find(one.file) is not None:
-                    found.append(one)
+                    live_findings.append(one)
             except (CorruptLog, LocationNotAllowed):
-                found.append(one)  # its path is what is wrong
-        return found
+                live_findings.append(one)  # its path is what is wrong
+        return live_findings
 
     def _among(self, snapshot: Snapshot, suspects: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the suspects, and of a random sample of all live files."""

@@ -144,16 +144,16 @@ def _checkpoint_age(reader: LogReader, snapshot: Snapshot, now: int) -> int | No
 
 
 def _response(
-    found: TableHealth,
+    table_health: TableHealth,
     overwritten: Sequence[Overwritten],
     counts: CommitCounts | None,
     lags: Sequence[IcebergLag],
 ) -> HealthResponse:
-    report, table = found.report, found.table
+    report, table = table_health.report, table_health.table
     removed = report.removed
     return HealthResponse(
         table=table,
-        version=found.version,
+        version=table_health.version,
         score=report.score,
         num_files=report.num_files,
         size_in_bytes=report.size_in_bytes,
@@ -171,7 +171,7 @@ def _response(
         small_files=report.small_files,
         median_file_size=report.median_file_size,
         commits_since_checkpoint=report.commits_since_checkpoint,
-        checkpoint_age_seconds=found.checkpoint_age,
+        checkpoint_age_seconds=table_health.checkpoint_age,
         deleted_ratio_histogram=dict(report.deleted_ratio_histogram),
         file_size_histogram=dict(report.file_size_histogram),
         recommendations=[_recommendation(one, table) for one in report.findings],
@@ -222,18 +222,18 @@ def _response(
     )
 
 
-def _overlap(found: ColumnOverlap) -> wire.ColumnOverlap:
+def _overlap(overlap: ColumnOverlap) -> wire.ColumnOverlap:
     return wire.ColumnOverlap(
-        column=found.column,
-        average_depth=found.average_depth,
-        max_depth=found.max_depth,
-        average_overlaps=found.average_overlaps,
-        num_files=found.num_files,
-        unbounded_files=found.unbounded_files,
-        depth_histogram=found.histogram,
+        column=overlap.column,
+        average_depth=overlap.average_depth,
+        max_depth=overlap.max_depth,
+        average_overlaps=overlap.average_overlaps,
+        num_files=overlap.num_files,
+        unbounded_files=overlap.unbounded_files,
+        depth_histogram=overlap.histogram,
         files=[
             wire.OverlapFile(path=one.path, size_in_bytes=one.size, depth=one.depth, overlaps=one.overlaps)
-            for one in found.files
+            for one in overlap.files
         ],
     )
 

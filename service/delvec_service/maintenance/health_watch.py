@@ -37,7 +37,7 @@ _LONG: Final = 2**63 - 1
 
 
 @dataclass
-class _Waiting:
+class _PendingOutcomes:
     """What has not been written yet for a table."""
 
     counts: CommitCounts
@@ -61,7 +61,7 @@ class HealthWatch:
         self.damage = DamageWatch()
         self._vector_file_size = vector_file_size
         self._lock = threading.Lock()
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: dict[str, _PendingOutcomes] = {}
         self._principals: LruCache[tuple[str, int], str] = LruCache(_PRINCIPALS)
         # After a commit the next sample writes the counts; after a conflict there may be none for a long time.
         self._writer = BackgroundWorker("delvec-conflicts", self._write, rest=lambda _: _REST_SECONDS)
@@ -93,7 +93,7 @@ class HealthWatch:
             ServiceUnavailable: the database does not answer.
         """
         try:
-            found = report or examine(
+            health_report = report or examine(
                 snapshot,
                 vector_file_size=self._vector_file_size,
                 problems=self.damage.remembered(table_id, snapshot),
@@ -101,7 +101,7 @@ class HealthWatch:
         except SegmentsLost:
             return  # the next commit or request reads the log again
         self.flush(table_id)
-        self.store.record(table_id, _sample(snapshot, found))
+        self.store.record(table_id, _sample(snapshot, health_report))
 
     def keep(self, table_id: str, snapshot: Snapshot, report: HealthReport) -> None:
         """Store a sample of a version for a reader, whose answer does not depend on it: errors are only logged."""
@@ -125,13 +125,17 @@ class HealthWatch:
         """
         for one in [table_id] if table_id is not None else list(self._waiting):
             with self._lock:
-                found = self._waiting.pop(one, None)
-            if found is None:
+                pending_outcomes = self._waiting.pop(one, None)
+            if pending_outcomes is None:
                 continue
             try:
-                self.store.count(one, found.counts, [self._explained(one, each) for each in found.conflicts])
+                self.store.count(
+                    one,
+                    pending_outcomes.counts,
+                    [self._explained(one, each) for each in pending_outcomes.conflicts],
+                )
             except ServiceUnavailable:
-                self._add(one, found.counts, *found.conflicts)
+                self._add(one, pending_outcomes.counts, *pending_outcomes.conflicts)
                 raise
 
     def close(self) -> None:
@@ -154,18 +158,20 @@ class HealthWatch:
         """Add who won, if known by now."""
         return replace(conflict, winning_principal=self._principals.get((table_id, conflict.winning_version)))
 
-    def _add(self, table_id: str, found: CommitCounts, *conflicts: CommitConflict | None) -> None:
+    def _add(self, table_id: str, counts: CommitCounts, *conflicts: CommitConflict | None) -> None:
         with self._lock:
             if len(self._waiting) >= _MOST_TABLES and table_id not in self._waiting:
                 return
-            waiting = self._waiting.setdefault(table_id, _Waiting(CommitCounts(since=datetime.now(UTC))))
-            known = waiting.counts
+            waiting = self._waiting.setdefault(
+                table_id, _PendingOutcomes(CommitCounts(since=datetime.now(UTC)))
+            )
+            previous_counts = waiting.counts
             waiting.counts = replace(
-                known,
-                commits=known.commits + found.commits,
-                rebased=known.rebased + found.rebased,
-                conflicts=known.conflicts + found.conflicts,
-                rows_saved=_long(known.rows_saved + found.rows_saved),
+                previous_counts,
+                commits=previous_counts.commits + counts.commits,
+                rebased=previous_counts.rebased + counts.rebased,
+                conflicts=previous_counts.conflicts + counts.conflicts,
+                rows_saved=_long(previous_counts.rows_saved + counts.rows_saved),
             )
             waiting.conflicts.extend(one for one in conflicts if one is not None)
 
@@ -177,9 +183,9 @@ def rows_changed(metrics: Mapping[str, int]) -> int:
 
 def _sample(snapshot: Snapshot, report: HealthReport) -> HealthSample:
     # Samples do not read tombstones. The bytes that OPTIMIZE and PURGE would free may be the same.
-    found = [one for one in report.findings if one.action != "VACUUM"]
+    findings = [one for one in report.findings if one.action != "VACUUM"]
     # Compaction of deletion vectors frees storage, like VACUUM; a scan reads no less.
-    of_scans = [one for one in found if one.action != "DV COMPACTION"]
+    of_scans = [one for one in findings if one.action != "DV COMPACTION"]
     best = max(of_scans, key=lambda one: one.gain_bytes or 0, default=None)
     return HealthSample(
         version=snapshot.version,
@@ -197,7 +203,7 @@ def _sample(snapshot: Snapshot, report: HealthReport) -> HealthSample:
         commits_since_checkpoint=_long(report.commits_since_checkpoint),
         gain_bytes=0 if best is None else _long(best.gain_bytes or 0),
         cost_bytes=0 if best is None else _long(best.cost_bytes or 0),
-        actions=",".join(dict.fromkeys(one.action for one in found)),
+        actions=",".join(dict.fromkeys(one.action for one in findings)),
     )
 
 

@@ -21,7 +21,7 @@ from delvec_kernel.storage import files as storage
 from delvec_kernel.storage.files import Allowed
 from delvec_service.store.objects import ObjectStore
 
-__all__ = ["FilesChecked", "check_files"]
+__all__ = ["FileCheckResult", "check_files"]
 
 _CONCURRENT: Final = 32
 _T = TypeVar("_T")
@@ -29,7 +29,7 @@ _COLUMNS: Final = ("path", "size", "num_records", "deletion_vector")
 
 
 @dataclass
-class FilesChecked:
+class FileCheckResult:
     """What was checked, and what is wrong with it.
 
     Attributes:
@@ -62,7 +62,7 @@ def check_files(
     data_files: bool,
     footers: bool = True,
     among: Iterable[pa.RecordBatch] | None = None,
-) -> FilesChecked:
+) -> FileCheckResult:
     """Read live deletion vectors and look up live data files, several at once in an object store.
 
     Args:
@@ -77,20 +77,22 @@ def check_files(
     Raises:
         StorageError: storage did not answer.
     """
-    done = FilesChecked()
+    check_result = FileCheckResult()
     for batch in snapshot.live.batches(_COLUMNS) if among is None else among:
         rows = batch.select(_COLUMNS).to_pylist()
         marked = [row for row in rows if row["deletion_vector"] is not None]
-        done.vectors += len(marked)
-        found = []
+        check_result.vectors += len(marked)
+        findings = []
         if data_files:
-            done.data_files += len(rows)
-            found = list(_data_files(rows, snapshot, objects, done))
+            check_result.data_files += len(rows)
+            findings = list(_data_files(rows, snapshot, objects, check_result))
             if footers:
-                whole = {row["path"] for row in marked} - {finding.file for finding in found}
-                found += _counts([row for row in marked if row["path"] in whole], snapshot, allowed, done)
-        done.findings += [*_vectors(marked, snapshot, table, allowed, done.counts), *found]
-    return done
+                whole = {row["path"] for row in marked} - {finding.file for finding in findings}
+                findings += _counts(
+                    [row for row in marked if row["path"] in whole], snapshot, allowed, check_result
+                )
+        check_result.findings += [*_vectors(marked, snapshot, table, allowed, check_result.counts), *findings]
+    return check_result
 
 
 def _vectors(
@@ -100,7 +102,7 @@ def _vectors(
     allowed: Allowed,
     physical: Mapping[str, int],
 ) -> Iterator[Finding]:
-    wanted = [(row["path"], Descriptor.from_json(row["deletion_vector"])) for row in marked]
+    deletion_vectors = [(row["path"], Descriptor.from_json(row["deletion_vector"])) for row in marked]
     counts = {row["path"]: physical.get(row["path"], row["num_records"]) for row in marked}
 
     def read(some: list[tuple[str, Descriptor]]) -> dict[str, BitMap64]:
@@ -108,16 +110,16 @@ def _vectors(
             snapshot.location, some, table=table, version=snapshot.version, allowed=allowed
         )
 
-    found: dict[str, BitMap64] = {}
+    deleted_rows: dict[str, BitMap64] = {}
     try:
-        found = read(wanted)
+        deleted_rows = read(deletion_vectors)
     except (CorruptDeletionVector, LocationNotAllowed):
-        for path, descriptor in wanted:  # one by one, to report what is wrong with each
+        for path, descriptor in deletion_vectors:  # one by one, to report what is wrong with each
             try:
-                found |= read([(path, descriptor)])
+                deleted_rows |= read([(path, descriptor)])
             except (CorruptDeletionVector, LocationNotAllowed) as error:
                 yield Finding("readable-vector", "error", snapshot.version, path, error.message)
-    for path, rows in found.items():
+    for path, rows in deleted_rows.items():
         count = counts[path]
         if rows and count is not None and rows.max() >= count:
             yield Finding(
@@ -131,7 +133,7 @@ def _vectors(
 
 
 def _counts(
-    rows: Sequence[dict[str, Any]], snapshot: Snapshot, allowed: Allowed, done: FilesChecked
+    rows: Sequence[dict[str, Any]], snapshot: Snapshot, allowed: Allowed, check_result: FileCheckResult
 ) -> Iterator[Finding]:
     """Compare numRecords with footers: some writers record the number of remaining rows instead."""
 
@@ -147,19 +149,19 @@ def _counts(
         except (LocationNotAllowed, InvalidLocation, UnusableFile) as error:
             return f"cannot be checked: {error.message}"
 
-    for row, found in zip(rows, _each(look, rows, snapshot), strict=True):
+    for row, count_or_problem in zip(rows, _each(look, rows, snapshot), strict=True):
         where = f"File '{row['path']}' of version {snapshot.version}"
-        if isinstance(found, str):
-            yield Finding("data-file", "error", snapshot.version, row["path"], f"{where} {found}")
-        elif found is not None and found != row["num_records"]:
-            done.counts[row["path"]] = found
+        if isinstance(count_or_problem, str):
+            yield Finding("data-file", "error", snapshot.version, row["path"], f"{where} {count_or_problem}")
+        elif count_or_problem is not None and count_or_problem != row["num_records"]:
+            check_result.counts[row["path"]] = count_or_problem
             if row["num_records"] is not None:
                 yield Finding(
                     "physical-count",
                     "error",
                     snapshot.version,
                     row["path"],
-                    f"{where} has {found} rows including deleted ones, but numRecords is {row['num_records']}: "
+                    f"{where} has {count_or_problem} rows including deleted ones, but numRecords is {row['num_records']}: "
                     "counts from statistics are wrong, and writers may consider rows deleted. Repair the table.",
                 )
 
@@ -175,22 +177,22 @@ def _each(
 
 
 def _data_files(
-    rows: Sequence[dict[str, Any]], snapshot: Snapshot, objects: ObjectStore, done: FilesChecked
+    rows: Sequence[dict[str, Any]], snapshot: Snapshot, objects: ObjectStore, check_result: FileCheckResult
 ) -> Iterator[Finding]:
     def look(row: dict[str, Any]) -> str | None:
         try:
-            found = objects.head(row["path"])
+            object_meta = objects.head(row["path"])
         except (LocationNotAllowed, InvalidLocation) as error:
             return f"cannot be checked: {error.message}"
-        if found is None:
-            done.missing.add(row["path"])
+        if object_meta is None:
+            check_result.missing.add(row["path"])
             return (
                 "does not exist in storage; restore it from a backup, or remove it from the table: repair "
                 "--drop-missing-files."
             )
-        if found.size != row["size"]:
+        if object_meta.size != row["size"]:
             return (
-                f"has {found.size} bytes in storage but {row['size']} in the log: it was replaced or truncated; "
+                f"has {object_meta.size} bytes in storage but {row['size']} in the log: it was replaced or truncated; "
                 "restore it from a backup."
             )
         return None

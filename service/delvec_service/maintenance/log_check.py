@@ -46,14 +46,14 @@ class LogCheck:
         StorageError: storage did not answer.
     """
 
-    def __init__(self, reader: LogReader, listing: LogListing, wanted: frozenset[str]) -> None:
+    def __init__(self, reader: LogReader, listing: LogListing, ledger_paths: frozenset[str]) -> None:
         self.listing = listing
         self.commits = 0
         self.findings: list[Finding] = []
         self.walk: LogWalk | None = None
         self.referenced: set[str] = set()
         self._reader = reader
-        self._wanted = wanted
+        self._wanted = ledger_paths
         self._newest_checkpoint = max(listing.checkpoints, default=None)
         self._fixed: dict[Finding, int] = {}
         self._run()

@@ -71,11 +71,11 @@ def clean_up(
     reader = LogReader(table.objects, table.name)
     listing = LogListing(files)
     paths: list[str] = []
-    kept = expired.reason if isinstance(expired, Kept) else None
+    reason = expired.reason if isinstance(expired, Kept) else None
     oldest = None
     if not isinstance(expired, Kept):
-        kept = _incomplete(reader, listing.checkpoints[expired.oldest])
-        if kept is None:
+        reason = _incomplete(reader, listing.checkpoints[expired.oldest])
+        if reason is None:
             oldest = expired.oldest
             paths = [f"{_LOG}/{name}" for name in expired.names]
     if policy.clean_up:
@@ -84,7 +84,9 @@ def clean_up(
     if not dry_run:
         for path in paths:
             table.objects.delete(path)
-    return CleanUpResult(paths, oldest if paths else None, None if paths else kept or "nothing is old enough")
+    return CleanUpResult(
+        paths, oldest if paths else None, None if paths else reason or "nothing is old enough"
+    )
 
 
 def _incomplete(reader: LogReader, checkpoint: LogCheckpoint) -> str | None:
@@ -140,7 +142,7 @@ def _unused_sidecars(reader: LogReader, files: Sequence[ObjectMeta], now: int) -
     present = reader.objects.list_from(_SIDECARS)
     if not present:
         return []
-    named: set[str] = set()
+    referenced_sidecars: set[str] = set()
     for file in files:
         if ".checkpoint." not in file.name:
             continue
@@ -149,9 +151,10 @@ def _unused_sidecars(reader: LogReader, files: Sequence[ObjectMeta], now: int) -
             for path in _named(reader.objects, f"{_LOG}/{file.name}", where):
                 # In any spelling: by name, relative to the table, or absolute.
                 last = path.rpartition("/")[2]
-                named |= {last, unquote(last)}
+                referenced_sidecars |= {last, unquote(last)}
         except (CorruptLog, FileNotFoundError):
             return []
     return [
-        f"{_SIDECARS}/{canonical_relative(name)}" for name in expired_sidecars(present, frozenset(named), now)
+        f"{_SIDECARS}/{canonical_relative(name)}"
+        for name in expired_sidecars(present, frozenset(referenced_sidecars), now)
     ]

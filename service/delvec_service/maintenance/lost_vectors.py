@@ -156,9 +156,9 @@ class LostVectors:
     def _grown(self, step: _Step, before: BitMap64) -> Recovered | str:  # noqa: PLR0911 - one answer per reason
         """Return the rows that a version deleted from the file, or why they are unknown."""
         assert step.add.deletion_vector is not None  # noqa: S101 - it cannot be read
-        wanted = step.add.deletion_vector.cardinality
+        cardinality = step.add.deletion_vector.cardinality
         if not step.changes_data:
-            if len(before) == wanted:
+            if len(before) == cardinality:
                 return Recovered(before, f"version {step.version} rewrote the rows of an older vector")
             return (
                 f"version {step.version} claims that it changed no row, but marks a different number of rows than "
@@ -170,18 +170,18 @@ class LostVectors:
         if size > _MOST_BYTES:
             return f"the files to compare have {size} bytes"
         try:
-            found = self._among_changed(step)
+            deleted_rows = self._among_changed(step)
         except StorageError:
             raise
         except FileNotFoundError:
             return f"the data file, or a change file of version {step.version}, does not exist in storage"
         except (DelvecError, pa.ArrowException, OSError):
             return f"the data file, or a change file of version {step.version}, cannot be read"
-        rows = before | found
-        if len(rows) != wanted:
+        rows = before | deleted_rows
+        if len(rows) != cardinality:
             return (
                 f"{len(rows)} rows of the file match those that the change data feed of version {step.version} "
-                f"lists, but the deletion vector marked {wanted}"
+                f"lists, but the deletion vector marked {cardinality}"
             )
         return Recovered(
             rows, f"the change data feed of version {step.version} lists exactly as many rows of the file"
@@ -190,17 +190,17 @@ class LostVectors:
     def _among_changed(self, step: _Step) -> BitMap64:
         """Return the rows of the file that match a row of the version's change files."""
         rows = self._read(step.add.path)
-        gone = []
+        preimages = []
         for file in step.change_files:
             if dict(file.partition_values) == dict(step.add.partition_values):
                 changed = self._read(file.path)
                 if changed.column_names.count(_CHANGE_TYPE) != 1:
                     raise pa.ArrowInvalid(f"'{file.path}' is not a change file")
                 kinds = pc.is_in(changed[_CHANGE_TYPE], value_set=pa.array(_BEFORE))
-                gone.append(changed.filter(kinds).drop_columns([_CHANGE_TYPE]))
-        if not gone:
+                preimages.append(changed.filter(kinds).drop_columns([_CHANGE_TYPE]))
+        if not preimages:
             return BitMap64()
-        like = _alike(rows, pa.concat_tables(gone, promote_options="default"))
+        like = _alike(rows, pa.concat_tables(preimages, promote_options="default"))
         return BitMap64(np.flatnonzero(like).astype(np.uint64).tolist())
 
     def _read(self, path: str) -> pa.Table:
@@ -225,7 +225,7 @@ def _alike(rows: pa.Table, others: pa.Table) -> npt.NDArray[np.bool_]:
 
 def _common(rows: pa.Table, others: pa.Table) -> list[tuple[str, pa.ChunkedArray, pa.ChunkedArray]]:
     """Return columns of both that have comparable values; fewer columns never match fewer rows."""
-    found = []
+    common_columns = []
     names: Mapping[str, None] = dict.fromkeys(others.column_names)
     for name in rows.column_names:
         if name not in names or rows.column_names.count(name) > 1 or others.column_names.count(name) > 1:
@@ -238,5 +238,5 @@ def _common(rows: pa.Table, others: pa.Table) -> list[tuple[str, pa.ChunkedArray
                 theirs = theirs.cast(ours.type)
             except pa.ArrowException:
                 continue
-        found.append((name, ours, theirs))
-    return found
+        common_columns.append((name, ours, theirs))
+    return common_columns

@@ -32,7 +32,7 @@ from delvec_kernel.storage import files as storage
 from delvec_kernel.transaction.transaction_changes import FileRepair
 from delvec_kernel.wire.maintenance import RepairAction
 from delvec_service.maintenance.check import checked_log, state_findings
-from delvec_service.maintenance.live_file_check import FilesChecked, check_files
+from delvec_service.maintenance.live_file_check import FileCheckResult, check_files
 from delvec_service.maintenance.log_check import LogCheck
 from delvec_service.maintenance.lost_vectors import LostVectors
 from delvec_service.snapshots.loader import SnapshotLoader
@@ -42,7 +42,7 @@ from delvec_service.store.open_table import OpenTable
 __all__ = ["Repair", "RepairPlan", "Unrepaired", "plan_repair"]
 
 _ROW_WISE: Final = frozenset({"DELETE", "UPDATE", "MERGE"})
-_BROUGHT_BACK: Final = frozenset({"RESTORE", "CLONE"})
+_RESTORING_OPERATIONS: Final = frozenset({"RESTORE", "CLONE"})
 _STRAY: Final = ("remove-with-its-vector", "one-live-file-per-path")
 _OF_STATISTICS: Final = (
     "physical-count",
@@ -157,9 +157,9 @@ def plan_repair(loader: SnapshotLoader, table: OpenTable, *, drop_missing_files:
     except (CorruptTable, NotFound) as error:
         findings = [*log.findings, Finding("readable-table", "error", version, None, error.message)]
         left = [
-            Unrepaired(found, _sentence(_BY_HAND.get(found.invariant, _BY_HAND["readable-table"])))
-            for found in findings
-            if found.fixed_in is None
+            Unrepaired(finding, _sentence(_BY_HAND.get(finding.invariant, _BY_HAND["readable-table"])))
+            for finding in findings
+            if finding.fixed_in is None
         ]
         return RepairPlan(version, left=left)
 
@@ -210,7 +210,7 @@ class _Planner:
         reader: LogReader,
         log: LogCheck,
         snapshot: Snapshot,
-        files: FilesChecked,
+        files: FileCheckResult,
         *,
         drops: bool,
     ) -> None:
@@ -256,7 +256,7 @@ class _Planner:
 
     # --- one file -------------------------------------------------------------------------------------------
 
-    def _decide(self, file: _File, found: set[str]) -> None:
+    def _decide(self, file: _File, invariants: set[str]) -> None:
         is_missing = file.live is not None and file.live.path in self._checked.missing
         if is_missing:
             self._missing(file)
@@ -267,15 +267,15 @@ class _Planner:
         if file.is_gone:
             # Another version handles the rest of this path.
             self._plan.goes_on |= bool(strays)
-            for invariant in found - file.done.keys():
+            for invariant in invariants - file.done.keys():
                 file.done[invariant] = next(iter(file.done.values()))
             return
-        if "readable-vector" in found:
+        if "readable-vector" in invariants:
             self._vector(file, is_missing=is_missing)
         if strays:
             self._superseded(file, list(strays.values()))
-        self._statistics(file, found)
-        if "row-ids" in found:
+        self._statistics(file, invariants)
+        if "row-ids" in invariants:
             self._row_ids(file)
 
     def _missing(self, file: _File) -> None:
@@ -341,15 +341,15 @@ class _Planner:
                 "true for the repair"
             )
             return
-        found = self._lost.recover(file.key, live)
-        if isinstance(found, str):
-            file.left["readable-vector"] = f"the rows of the deletion vector cannot be recovered: {found}"
+        recovery = self._lost.recover(file.key, live)
+        if isinstance(recovery, str):
+            file.left["readable-vector"] = f"the rows of the deletion vector cannot be recovered: {recovery}"
             return
-        file.rows = found.rows
+        file.rows = recovery.rows
         file.done["readable-vector"] = (
             "rewrite-deletion-vector",
-            f"Rewrites the deletion vector with the same {len(found.rows)} rows.",
-            f"{found.how[:1].upper()}{found.how[1:]}.",
+            f"Rewrites the deletion vector with the same {len(recovery.rows)} rows.",
+            f"{recovery.how[:1].upper()}{recovery.how[1:]}.",
         )
 
     @cached_property
@@ -385,62 +385,62 @@ class _Planner:
         if file.rows is not None and file.stale is not None:
             file.stale, self._plan.goes_on = None, True
 
-    def _judge(self, file: _File, stray: SupersededFile) -> "_Verdict":  # noqa: PLR0911 - one answer per case
+    def _judge(self, file: _File, stray: SupersededFile) -> "_Resolution":  # noqa: PLR0911 - one answer per case
         at, by = stray.at.version, stray.at.operation or "unknown operation"
         what = f"Removes the file with {_named(stray.add)}, which version {at} left live."
-        if stray.at.operation in _BROUGHT_BACK:
-            return _Verdict(what, f"Version {at} ({by}) specifies the deletion vector of the file.")
-        gone = self._rows(stray.add)
-        if gone is None:
-            return _Verdict(
+        if stray.at.operation in _RESTORING_OPERATIONS:
+            return _Resolution(what, f"Version {at} ({by}) specifies the deletion vector of the file.")
+        stray_rows = self._rows(stray.add)
+        if stray_rows is None:
+            return _Resolution(
                 f"{_named(stray.add)} cannot be read, so it cannot be compared with the other one"
             )
         if file.live is None:
             after = self._rows(stray.by)
-            if after is not None and gone <= after:
-                return _Verdict(
+            if after is not None and stray_rows <= after:
+                return _Resolution(
                     what,
                     f"Version {at} ({by}) replaced it with one that marks the same rows and more, and that has been "
                     "removed since.",
                 )
-            return _Verdict(
+            return _Resolution(
                 "the file that replaced it has been removed, and it is unknown whether its rows are elsewhere"
             )
         now = file.rows if file.rows is not None else self._rows(file.live)
         if now is None:
-            return _Verdict(
+            return _Resolution(
                 "the deletion vector of the other file cannot be read, so the two cannot be compared"
             )
-        if gone <= now:
-            return _Verdict(
+        if stray_rows <= now:
+            return _Resolution(
                 what,
                 f"Version {at} ({by}) added the file again, and its deletion vector now marks the same rows and more.",
             )
-        return self._merged(stray, gone, now)
+        return self._merged(stray, stray_rows, now)
 
-    def _merged(self, stray: SupersededFile, gone: BitMap64, now: BitMap64) -> "_Verdict":
+    def _merged(self, stray: SupersededFile, stray_rows: BitMap64, now: BitMap64) -> "_Resolution":
         """Compare two deletion vectors that do not contain each other: two commits that did not know of each other."""
         at, first = stray.at, stray.origin
         after = self._rows(stray.by)
         base = BitMap64() if stray.remove is None else self._rows(stray.remove)
         if after is None or base is None:
-            return _Verdict("a deletion vector needed to trace the origin of the two cannot be read")
+            return _Resolution("a deletion vector needed to trace the origin of the two cannot be read")
         operations = {None if first is None else first.operation, at.operation}
-        overlap = (after - base) & (gone - base)
+        overlap = (after - base) & (stray_rows - base)
         if not operations <= _ROW_WISE or (overlap and operations != {"DELETE"}):
-            return _Verdict(
-                f"neither of the deletion vectors, of {len(gone)} and {len(now)} rows, contains the other, and the "
+            return _Resolution(
+                f"neither of the deletion vectors, of {len(stray_rows)} and {len(now)} rows, contains the other, and the "
                 f"commits that wrote them ({', '.join(sorted(each or 'unknown' for each in operations))}) do not "
                 "show that the rows of both are deleted"
             )
         if not self._snapshot.dv_enabled:
-            return _Verdict(
+            return _Resolution(
                 "the table has delta.enableDeletionVectors=false, so no deletion vector may be written; set it to "
                 "true for the repair"
             )
         assert first is not None  # noqa: S101 - it has an operation
-        merged = now | gone
-        return _Verdict(
+        merged = now | stray_rows
+        return _Resolution(
             f"Gives the file a deletion vector of {len(merged)} rows: those of both.",
             f"Versions {first.version} ({first.operation}) and {at.version} ({at.operation}) deleted rows of the "
             "file without knowing of each other, and both were committed.",
@@ -515,14 +515,14 @@ class _Planner:
         name = (file.path, vector.unique_id)
         if name not in self._read:
             try:
-                found = storage.read_deletion_vectors(
+                deleted_rows = storage.read_deletion_vectors(
                     self._snapshot.location,
                     [(file.path, vector)],
                     table=self._table.name,
                     version=self._snapshot.version,
                     allowed=self._table.roots.allows,
                 )
-                self._read[name] = found[file.path]
+                self._read[name] = deleted_rows[file.path]
             except (CorruptDeletionVector, LocationNotAllowed):
                 self._read[name] = None
         return self._read[name]
@@ -553,7 +553,7 @@ _OF_FILES: Final = frozenset({*_STRAY, *_OF_STATISTICS, "readable-vector", "data
 
 
 @dataclass(frozen=True, slots=True)
-class _Verdict:
+class _Resolution:
     """The decision about a path that is live twice.
 
     Attributes:

@@ -114,13 +114,17 @@ class SymlinkManifests:
         self.committed(table, known.version, known.configuration)
 
     def _refresh(self, table: OpenTable) -> None:
-        known = self._fresh.get(table.location)
+        manifest_state = self._fresh.get(table.location)
         snapshot = self._loader.load(table.objects, table.name)
-        if known is None or known[0] != snapshot.metadata.id or snapshot.version < known[1]:
+        if (
+            manifest_state is None
+            or manifest_state[0] != snapshot.metadata.id
+            or snapshot.version < manifest_state[1]
+        ):
             # They lack what others have committed, if there are any; or another table is here by now.
             self._generate(table)
             return
-        _, seen = known
+        _, seen = manifest_state
         for _ in range(_ROUNDS):
             if snapshot.version <= seen:
                 break
@@ -140,15 +144,15 @@ class SymlinkManifests:
         self._know(table, snapshot.metadata.id, seen)
 
     def _generate(self, table: OpenTable) -> Generated:
-        seen, done = -1, Generated(-1, 0, 0, 0)
+        seen, generate_result = -1, Generated(-1, 0, 0, 0)
         for _ in range(_ROUNDS):
             snapshot = self._loader.load(table.objects, table.name)
             if snapshot.version == seen:
                 break
-            seen, done = snapshot.version, self._write(table, snapshot.version, None)
+            seen, generate_result = snapshot.version, self._write(table, snapshot.version, None)
             # Commits after this one update their own directories.
             self._know(table, snapshot.metadata.id, seen)
-        return done
+        return generate_result
 
     def _know(self, table: OpenTable, metadata_id: str, version: int) -> None:
         if len(self._fresh) >= _MOST_KNOWN:
@@ -157,25 +161,29 @@ class SymlinkManifests:
 
     def _write(self, table: OpenTable, version: int, changed: Collection[str] | None) -> Generated:
         """Write the manifests of a version, for all or some directories; delete those of empty ones."""
-        found = self._loader.reading(table.objects, table.name, _of(table, changed), version=version)
+        symlink_manifests = self._loader.reading(
+            table.objects, table.name, _of(table, changed), version=version
+        )
         with ThreadPoolExecutor(_AT_ONCE, "delvec-manifests") as pool:
-            list(pool.map(lambda one: _put(table, one), found))
-        written = {one.directory for one in found}
+            list(pool.map(lambda one: _put(table, one), symlink_manifests))
+        written = {one.directory for one in symlink_manifests}
         stale = _stale(table, written) if changed is None else set(changed) - written
         _remove(table, stale)
-        return Generated(version, len(found), sum(len(one.paths) for one in found), len(stale))
+        return Generated(
+            version, len(symlink_manifests), sum(len(one.paths) for one in symlink_manifests), len(stale)
+        )
 
 
 def _of(table: OpenTable, changed: Collection[str] | None) -> Callable[[Snapshot], list[Manifest]]:
     def of(snapshot: Snapshot) -> list[Manifest]:
-        found = list(manifests(snapshot, table.name, among=changed))
-        for one in found:
+        symlink_manifests = list(manifests(snapshot, table.name, among=changed))
+        for one in symlink_manifests:
             keys = canonical_log_paths(one.paths, table.location)
             outside = one.paths.filter(pc.match_substring(keys, "://"))
             table.roots.check_files(
                 table.location, outside.to_pylist(), table=table.name, version=snapshot.version
             )
-        return found
+        return symlink_manifests
 
     return of
 
@@ -190,13 +198,13 @@ def _put(table: OpenTable, manifest: Manifest) -> None:
 def _stale(table: OpenTable, written: Collection[str]) -> set[str]:
     """Return the directories that have manifests and should not."""
     listing = TreeListing(_path("", table.location), lambda _name: False, table.roots.allows)
-    known = {
+    manifest_directories = {
         path.rpartition("/")[0]
         for batch in listing.batches()
         for path in batch.column("path").to_pylist()
         if path.rpartition("/")[2] in (_NAME, _CHECKSUM)
     }
-    return known.difference(written)
+    return manifest_directories.difference(written)
 
 
 def _remove(table: OpenTable, directories: Collection[str]) -> None:

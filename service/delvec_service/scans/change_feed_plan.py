@@ -148,13 +148,17 @@ def first_since(timestamp: str, reader: LogReader, times: dict[int, int], latest
         BadRequest: it is not a timestamp.
     """
     try:
-        found = version_at(reader, timestamp, latest)
+        matching_version = version_at(reader, timestamp, latest)
     except VersionNotFound as error:
         if "earliest" not in error.details:
             raise
         return int(error.details["earliest"])
-    ((_, actions),) = _commits(reader, found, found)
-    return found if _timestamp(actions, found, times) >= milliseconds(timestamp) else found + 1
+    ((_, actions),) = _commits(reader, matching_version, matching_version)
+    return (
+        matching_version
+        if _timestamp(actions, matching_version, times) >= milliseconds(timestamp)
+        else matching_version + 1
+    )
 
 
 def _commits(reader: LogReader, start: int, end: int) -> Iterator[tuple[int, Sequence[Action]]]:

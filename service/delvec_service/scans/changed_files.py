@@ -66,14 +66,14 @@ def files_of(table: OpenTable, changed: Sequence[ChangedRows], partition_columns
         StorageError: storage did not answer.
     """
     differences = _differences(table, changed)
-    kept, rows = [], []
+    stats, rows = [], []
     for one in changed:
         file = one.file
         difference = differences[id(one)] if file.less is not None else None
         if file.less is not None and not difference:
             continue
         vector = file.without if file.only is None else file.only
-        kept.append(file.stats)
+        stats.append(file.stats)
         rows.append(
             {
                 "commit_version": one.version,
@@ -87,7 +87,7 @@ def files_of(table: OpenTable, changed: Sequence[ChangedRows], partition_columns
                 "deleted_rows": serialize_bitmap(difference) if difference else None,
             }
         )
-    counts = num_records_from_stats(pa.array(kept, pa.string())).to_pylist()
+    counts = num_records_from_stats(pa.array(stats, pa.string())).to_pylist()
     for row, count in zip(rows, counts, strict=True):
         row["num_records"] = count
     return pa.Table.from_pylist(rows, CHANGES_SCHEMA)
@@ -99,7 +99,7 @@ def _differences(table: OpenTable, changed: Sequence[ChangedRows]) -> dict[int, 
     for one in changed:
         if one.file.less is not None:
             by_version.setdefault(one.version, []).append(one)
-    found = {}
+    differences = {}
     for version, group in by_version.items():
         # The same two vectors give the deleted rows of a file and the restored ones.
         first: dict[str, Descriptor] = {}
@@ -123,8 +123,8 @@ def _differences(table: OpenTable, changed: Sequence[ChangedRows]) -> dict[int, 
             path = one.file.path
             same = first[path] == one.file.only
             only, less = (one_side, other_side) if same else (other_side, one_side)
-            found[id(one)] = only[path] - less[path]
-    return found
+            differences[id(one)] = only[path] - less[path]
+    return differences
 
 
 def _partition_values(
@@ -143,8 +143,8 @@ def _partition_values(
 
 def _size(table: OpenTable, one: ChangedRows) -> int:
     """Return a file's size if the log does not have it: engines need sizes to read files."""
-    found = table.objects.head(one.file.path)
-    if found is None:
+    object_meta = table.objects.head(one.file.path)
+    if object_meta is None:
         raise MissingDataFile(
             f"File '{one.file.path}', which version {one.version} of table '{table.name}' removed, no longer exists "
             "in storage; VACUUM deletes such files. Start after that version.",
@@ -152,4 +152,4 @@ def _size(table: OpenTable, one: ChangedRows) -> int:
             version=one.version,
             file=one.file.path,
         )
-    return found.size
+    return object_meta.size

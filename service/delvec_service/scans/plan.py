@@ -21,7 +21,7 @@ from delvec_kernel.file_index.segment import rows_of
 from delvec_kernel.schema.partition_values import naming_files
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.storage.files import Allowed, read_deletion_vectors
-from delvec_service.scans.plan_turns import PlanTurns
+from delvec_service.scans.plan_queue import PlanQueue
 from delvec_service.telemetry.observer import NO_OBSERVER, Observer
 
 __all__ = [
@@ -89,7 +89,7 @@ def plan(
     offset: int = 0,
     limit: int | None = None,
     allowed: Allowed | None = None,
-    turns: PlanTurns | None = None,
+    turns: PlanQueue | None = None,
     observer: Observer = NO_OBSERVER,
 ) -> PlannedScan:
     """Plan a scan of a version.
@@ -148,15 +148,15 @@ def plan(
         files = _files(selected, order, [*(["stats"] if stats else ()), *more])
         check_paths(files["path"], snapshot.location, table, allowed)
         check_vector_paths(files["deletion_vector"], snapshot.location, table, allowed)
-    found = {name: files[name] for name in files.column_names}
+    plan_columns = {name: files[name] for name in files.column_names}
     if not stats:
-        found["stats"] = pa.chunked_array([pa.nulls(files.num_rows, pa.string())])
-    found["deleted_rows"] = pa.chunked_array([pa.nulls(files.num_rows, pa.binary())])
-    if inline_deletion_vectors and found["deletion_vector"].null_count < files.num_rows:
+        plan_columns["stats"] = pa.chunked_array([pa.nulls(files.num_rows, pa.string())])
+    plan_columns["deleted_rows"] = pa.chunked_array([pa.nulls(files.num_rows, pa.binary())])
+    if inline_deletion_vectors and plan_columns["deletion_vector"].null_count < files.num_rows:
         with observer.storage("read-deletion-vectors"):
-            found["deleted_rows"] = inlined_vectors(files, snapshot, table, allowed)
+            plan_columns["deleted_rows"] = inlined_vectors(files, snapshot, table, allowed)
     schema_of_plan = pa.schema([*PLAN_SCHEMA, *(FILES_SCHEMA.field(name) for name in more)])
-    wanted = pa.table([found[name] for name in schema_of_plan.names], schema=schema_of_plan)
+    wanted = pa.table([plan_columns[name] for name in schema_of_plan.names], schema=schema_of_plan)
     if not offset:  # not once per page
         observer.planned(num_files, snapshot.num_files)
     return PlannedScan(snapshot, wanted, num_files)
@@ -218,15 +218,15 @@ def inlined_vectors(
     small = sizes <= _MAX_INLINED  # nan, for files without one, is not
     small &= np.cumsum(np.where(small, sizes, 0)) <= _MAX_INLINED_TOTAL
     chosen = files.select(["path", "deletion_vector", "num_records"]).filter(pa.array(small)).to_pylist()
-    wanted = [(row["path"], Descriptor.from_json(row["deletion_vector"])) for row in chosen]
+    descriptors = [(row["path"], Descriptor.from_json(row["deletion_vector"])) for row in chosen]
     bitmaps = read_deletion_vectors(
         snapshot.location,
-        wanted,
+        descriptors,
         table=table,
         version=snapshot.version,
         allowed=allowed,
         num_records={row["path"]: row["num_records"] for row in chosen},
     )
-    values = pa.array([serialize_bitmap(bitmaps[path]) for path, _ in wanted], pa.binary())
+    values = pa.array([serialize_bitmap(bitmaps[path]) for path, _ in descriptors], pa.binary())
     empty = pa.nulls(files.num_rows, pa.binary())
     return pa.chunked_array([pc.replace_with_mask(empty, pa.array(small), values)])

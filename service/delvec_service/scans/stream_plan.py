@@ -99,7 +99,7 @@ def plan_additions(loader: SnapshotLoader, table: OpenTable, request: AdditionsR
             table=table.name,
             latest=latest.version,
         )
-    step = _Step(loader, table, request, latest, last, end)
+    step = _StreamBatch(loader, table, request, latest, last, end)
     try:
         at = step.begin(start)
     except VersionNotFound as error:
@@ -112,7 +112,7 @@ def plan_additions(loader: SnapshotLoader, table: OpenTable, request: AdditionsR
             # Nothing is left of a batch that was planned before.
             return PlannedAdditions(last, end, end, None, PLAN_SCHEMA.empty_table(), 0)
         start = Position(earliest)
-        step = _Step(loader, table, request, latest, last, end)
+        step = _StreamBatch(loader, table, request, latest, last, end)
         at = step.begin(start)
     files = pa.concat_tables(step.tables) if step.tables else PLAN_SCHEMA.empty_table()
     check_paths(files["path"], table.location, table.name, table.roots.allows)
@@ -156,7 +156,7 @@ def _check_same_table(request: AdditionsRequest, table: OpenTable, latest: Snaps
 
 
 @dataclass
-class _Step:
+class _StreamBatch:
     """The files taken so far, and the limits."""
 
     loader: SnapshotLoader
@@ -220,13 +220,15 @@ class _Step:
         With ``snapshot`` as their version, small deletion vectors are included.
         """
         count = files.num_rows
-        found = {name: files[name] for name in files.column_names if name in PLAN_SCHEMA.names}
-        found["matches_all"] = pa.array(np.zeros(count, np.bool_))
-        found["stats"] = pa.nulls(count, pa.string())
-        found["deleted_rows"] = pa.nulls(count, pa.binary())
+        plan_columns = {name: files[name] for name in files.column_names if name in PLAN_SCHEMA.names}
+        plan_columns["matches_all"] = pa.array(np.zeros(count, np.bool_))
+        plan_columns["stats"] = pa.nulls(count, pa.string())
+        plan_columns["deleted_rows"] = pa.nulls(count, pa.binary())
         if snapshot is not None and files["deletion_vector"].null_count < count:
-            found["deleted_rows"] = inlined_vectors(files, snapshot, self.table.name, self.table.roots.allows)
-        return pa.table([found[name] for name in PLAN_SCHEMA.names], schema=PLAN_SCHEMA)
+            plan_columns["deleted_rows"] = inlined_vectors(
+                files, snapshot, self.table.name, self.table.roots.allows
+            )
+        return pa.table([plan_columns[name] for name in PLAN_SCHEMA.names], schema=PLAN_SCHEMA)
 
     def _take(self, count: int, nbytes: int, files: pa.Table | None) -> None:
         self._limits.spend(count, nbytes)
@@ -360,13 +362,13 @@ def _commits(loader: SnapshotLoader, table: OpenTable, versions: range) -> Itera
     for start in range(0, len(versions), _AT_ONCE):
         some = versions[start : start + _AT_ONCE]
         try:
-            found = loader.commits(table.objects, table.name, some)
+            commits = loader.commits(table.objects, table.name, some)
         except MissingLogFile as error:
             earliest = min(LogReader(table.objects, table.name).list_all().commits, default=None)
             if earliest is None or earliest <= some[0]:
                 raise
             raise _lost(table.name, some[0], earliest) from error
-        yield from zip(some, found, strict=True)
+        yield from zip(some, commits, strict=True)
 
 
 def _lost(table: str, version: int, earliest: int) -> VersionNotFound:

@@ -270,15 +270,17 @@ def vacuumed_version(
     return None
 
 
-def _vacuumed_changes(table: OpenTable, latest: Snapshot, gone: ChangedRows) -> VacuumedVersion | None:
+def _vacuumed_changes(
+    table: OpenTable, latest: Snapshot, lost_changes: ChangedRows
+) -> VacuumedVersion | None:
     """Return why a file of a feed is gone; None if it is not because of a VACUUM."""
     oldest: int | None = None
     vacuums: list[_Vacuum] = []
     # No commit removes change data files: VACUUM goes by their age.
-    unneeded = gone.timestamp if gone.file.change_type is None else None
-    path = gone.file.path
+    unneeded = lost_changes.timestamp if lost_changes.file.change_type is None else None
+    path = lost_changes.file.path
     try:
-        for number, actions in _backwards(table, latest.version, gone.version - 1):
+        for number, actions in _backwards(table, latest.version, lost_changes.version - 1):
             vacuums += _vacuums(number, actions)
             removes = (action for action in actions if isinstance(action, RemoveFile) and action.path == path)
             unneeded = next((each.deletion_timestamp or 0 for each in removes), unneeded)
@@ -290,7 +292,7 @@ def _vacuumed_changes(table: OpenTable, latest: Snapshot, gone: ChangedRows) -> 
         return None  # a damaged log has errors of its own
     if unneeded is None:
         return None
-    return VacuumedVersion(path, oldest or gone.version + 1, _due(vacuums, unneeded))
+    return VacuumedVersion(path, oldest or lost_changes.version + 1, _due(vacuums, unneeded))
 
 
 def _gone_changes(

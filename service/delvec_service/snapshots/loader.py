@@ -28,7 +28,7 @@ from delvec_service.snapshots.log_replay import file_of, followed, replayed
 from delvec_service.snapshots.snapshot_writer import SnapshotWriter
 from delvec_service.snapshots.time_travel import version_at
 from delvec_service.store.objects import ObjectStore
-from delvec_service.store.snapshot_state import LogMark
+from delvec_service.store.snapshot_state import LogFileId
 from delvec_service.store.snapshots import SnapshotStore
 from delvec_service.telemetry.observer import NO_OBSERVER, Observer
 
@@ -56,7 +56,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class _Held:
+class _CachedSnapshot:
     """A snapshot, and the file that shows whether the log is still the one it was read from.
 
     Attributes:
@@ -70,11 +70,11 @@ class _Held:
     commits: Sequence[Commit] = ()
     files: Mapping[int, ListedFile] = field(default_factory=dict)
 
-    def still(self, found: ListedFile | None) -> bool:
+    def is_current(self, found: ListedFile | None) -> bool:
         return found is not None and found.name == self.file.name and _same(found, self.file)
 
 
-class _Young:
+class _UnsettledCommits:
     """Recently changed commits that may change again, of a table on local disk; guarded by the table's lock."""
 
     def __init__(self) -> None:
@@ -139,32 +139,32 @@ class _Table:
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    latest: _Held | None = None
+    latest: _CachedSnapshot | None = None
     asked_at: float = 0.0
     listed_at: float = 0.0
-    old: OrderedDict[int, _Held] = field(default_factory=OrderedDict)
+    old: OrderedDict[int, _CachedSnapshot] = field(default_factory=OrderedDict)
     commits: OrderedDict[int, Commit] = field(default_factory=OrderedDict)
     actions: int = 0
     nbytes: int = 0
-    young: _Young = field(default_factory=_Young)
-    measured: _Held | None = None
+    young: _UnsettledCommits = field(default_factory=_UnsettledCommits)
+    measured: _CachedSnapshot | None = None
     measured_at: float = 0.0
 
     @property
-    def versions(self) -> list[_Held]:
+    def versions(self) -> list[_CachedSnapshot]:
         return [held for held in (self.latest, *self.old.values()) if held is not None]
 
-    def keep(self, held: _Held) -> None:
+    def keep(self, held: _CachedSnapshot) -> None:
         self.old[held.snapshot.version] = held
         self.old.move_to_end(held.snapshot.version)
         while len(self.old) > _OLD_VERSIONS:
             self.old.popitem(last=False)
 
-    def follow(self, newest: _Held) -> None:
+    def follow(self, newest: _CachedSnapshot) -> None:
         """Make a version the latest."""
         if self.latest is None or newest.base is not self.latest.snapshot:
             self.commits, self.actions = OrderedDict(), 0  # they may belong to another log
-        self.latest = _Held(newest.snapshot, newest.file)
+        self.latest = _CachedSnapshot(newest.snapshot, newest.file)
         self.young.add(newest.files, newest.commits)
         for commit in newest.commits:
             assert commit.where.version is not None  # noqa: S101 - it is a commit's
@@ -315,26 +315,30 @@ class SnapshotLoader:
             CorruptLog: one cannot be read.
         """
         held = self._tables.get(objects.location)
-        known: Mapping[int, Commit] = {} if held is None else held.commits
-        found = {version: commit for version in versions if (commit := known.get(version)) is not None}
-        missing = [version for version in versions if version not in found]
+        cached_commits: Mapping[int, Commit] = {} if held is None else held.commits
+        commits_by_version = {
+            version: commit for version in versions if (commit := cached_commits.get(version)) is not None
+        }
+        missing = [version for version in versions if version not in commits_by_version]
         if missing:
             read = LogReader(objects, table).commits(missing)
-            found.update(zip(missing, read, strict=True))
+            commits_by_version.update(zip(missing, read, strict=True))
             if held is not None:
-                held.remember(read, known)
-        return [found[version] for version in versions]
+                held.remember(read, cached_commits)
+        return [commits_by_version[version] for version in versions]
 
     def lost(self, snapshot: Snapshot, error: SegmentsLost) -> None:
         """Drop a snapshot whose files the database has lost; the next :meth:`load` does without them."""
-        gone = _gone(snapshot, error)
+        lost_segment_ids = _lost_segments(snapshot, error)
         self._read_at_once(snapshot)
         with self._lock:
             table = self._tables.get(snapshot.location)
             held = [] if table is None else [one.snapshot for one in table.versions]
-            if not error.args or any(segment.id in gone for one in held for segment in one.live.segments):
+            if not error.args or any(
+                segment.id in lost_segment_ids for one in held for segment in one.live.segments
+            ):
                 self._tables.pop(snapshot.location, None)
-        self._forget_stored(snapshot, gone)
+        self._forget_stored(snapshot, lost_segment_ids)
 
     def file_of(self, snapshot: Snapshot) -> ListedFile | None:
         """Return the log file that identified a version when it was loaded; None if it is not cached."""
@@ -386,7 +390,7 @@ class SnapshotLoader:
                 held is not None
                 and (held.snapshot.checkpoint_version or 0) < version <= held.snapshot.version
             ):
-                table.latest = _Held(held.snapshot.with_checkpoint(version), held.file)
+                table.latest = _CachedSnapshot(held.snapshot.with_checkpoint(version), held.file)
 
     def known(self, location: str) -> Snapshot | None:
         """Return the newest known version of a table, if it is in memory. Does not access storage."""
@@ -430,9 +434,9 @@ class SnapshotLoader:
             if held is not None:
                 self._note(held)
 
-    def _note(self, held: _Held) -> None:
+    def _note(self, held: _CachedSnapshot) -> None:
         if self._writer is not None:
-            self._writer.note(held.snapshot, LogMark.of(held.file))
+            self._writer.note(held.snapshot, LogFileId.of(held.file))
 
     def _forget_stored(self, snapshot: Snapshot, gone: frozenset[str]) -> None:
         if self._writer is not None:
@@ -448,7 +452,7 @@ class SnapshotLoader:
                 if held.latest is not None and held.young.changed(reader, held.latest.snapshot.version):
                     # Everything since contains what was read from its first lines.
                     first = held.young.first
-                    held.latest, held.young = None, _Young()
+                    held.latest, held.young = None, _UnsettledCommits()
                     held.old.clear()
                     if self._writer is not None:
                         self._writer.forget(reader.objects.location)
@@ -468,7 +472,9 @@ class SnapshotLoader:
         self._evict(reader.objects.location)
         return snapshot
 
-    def _newest(self, reader: LogReader, before: _Held | None, checkpoints: bool) -> _Held:
+    def _newest(
+        self, reader: LogReader, before: _CachedSnapshot | None, checkpoints: bool
+    ) -> _CachedSnapshot:
         for in_memory in (True, False):
             start = before if in_memory else self._stored(reader)
             if start is not None:
@@ -476,7 +482,7 @@ class SnapshotLoader:
                     after = self._advanced(reader, start, checkpoints or not in_memory)
                 except SegmentsLost as error:
                     self._read_at_once(start.snapshot)
-                    self._forget_stored(start.snapshot, _gone(start.snapshot, error))
+                    self._forget_stored(start.snapshot, _lost_segments(start.snapshot, error))
                     continue
                 if after is not None:
                     self._observer.loaded("memory" if in_memory else "database")
@@ -498,33 +504,39 @@ class SnapshotLoader:
             with self._lock:
                 self._unread[snapshot.location] = True
 
-    def _replayed(self, reader: LogReader, listing: LogListing, version: int | None = None) -> _Held:
+    def _replayed(
+        self, reader: LogReader, listing: LogListing, version: int | None = None
+    ) -> _CachedSnapshot:
         try:
             return _held(reader, listing, version)
         except SegmentsLost:  # of a checkpoint whose statistics were left for later
             return _held(replace(reader, backlog=None), listing, version)
 
-    def _stored(self, reader: LogReader) -> _Held | None:
+    def _stored(self, reader: LogReader) -> _CachedSnapshot | None:
         """Return the database's snapshot, which has not been compared with the log yet."""
-        found = None if self._writer is None else self._writer.find(reader.objects.location)
-        if found is None:
+        stored_snapshot = None if self._writer is None else self._writer.find(reader.objects.location)
+        if stored_snapshot is None:
             return None
-        changed = reader.changed_after(found.snapshot.version, found.file)
+        changed = reader.changed_after(stored_snapshot.snapshot.version, stored_snapshot.file)
         if changed is not None:
             self._grown(reader.objects, reader.table, changed)
             return None
-        return _Held(found.snapshot, found.file)
+        return _CachedSnapshot(stored_snapshot.snapshot, stored_snapshot.file)
 
-    def _advanced(self, reader: LogReader, before: _Held, checkpoints: bool) -> _Held | None:
+    def _advanced(
+        self, reader: LogReader, before: _CachedSnapshot, checkpoints: bool
+    ) -> _CachedSnapshot | None:
         """Return the newest version derived from an older one, or None if that is impossible or not faster."""
         version = before.snapshot.version
         listing = (None if checkpoints else reader.list_next(version)) or reader.list_after(version)
         return self._advanced_over(reader, before, listing)
 
-    def _advanced_over(self, reader: LogReader, before: _Held, listing: LogListing) -> _Held | None:
+    def _advanced_over(
+        self, reader: LogReader, before: _CachedSnapshot, listing: LogListing
+    ) -> _CachedSnapshot | None:
         snapshot = before.snapshot
         file = file_of(listing, snapshot.version)
-        if not listing or not before.still(file):
+        if not listing or not before.is_current(file):
             # Cleaned up, deleted and created again, or replaced by a writer that does not create atomically.
             if file is not None:
                 self._replaced(reader.objects, reader.table)
@@ -537,12 +549,12 @@ class SnapshotLoader:
         if not new:
             if checkpoint is None or checkpoint == snapshot.checkpoint_version:
                 return before
-            return _Held(snapshot.with_checkpoint(checkpoint), before.file, snapshot)
+            return _CachedSnapshot(snapshot.with_checkpoint(checkpoint), before.file, snapshot)
         return self._followed(reader, before, listing, new)
 
     def _followed(
-        self, reader: LogReader, before: _Held, listing: LogListing, new: Sequence[int]
-    ) -> _Held | None:
+        self, reader: LogReader, before: _CachedSnapshot, listing: LogListing, new: Sequence[int]
+    ) -> _CachedSnapshot | None:
         """Return the version that new commits lead to, without those that are still being written."""
         snapshot = before.snapshot
         files = {version: listing.commits[version] for version in new}
@@ -559,7 +571,7 @@ class SnapshotLoader:
             if end is None or end == new[0]:
                 return None if end is None else before
             return self._advanced_over(reader, before, listing.before(end))
-        return _Held(after, files[new[-1]], snapshot, commits, young)
+        return _CachedSnapshot(after, files[new[-1]], snapshot, commits, young)
 
     def _version(self, reader: LogReader, version: int) -> Snapshot:
         held = self._table(reader)
@@ -567,7 +579,7 @@ class SnapshotLoader:
             newest = self._stored(reader) if held.latest is None else held.latest
             known = [item for item in (newest, held.old.get(version)) if item is not None]
             for item in known:
-                if item.snapshot.version == version and item.still(reader.head(version)):
+                if item.snapshot.version == version and item.is_current(reader.head(version)):
                     if item is not held.latest:
                         held.keep(item)
                     return item.snapshot
@@ -593,16 +605,16 @@ class SnapshotLoader:
                 total -= self._tables.pop(name).nbytes
 
 
-def _gone(snapshot: Snapshot, error: SegmentsLost) -> frozenset[str]:
+def _lost_segments(snapshot: Snapshot, error: SegmentsLost) -> frozenset[str]:
     """Return the segments that were lost; all of the snapshot's if unknown."""
     named = frozenset(map(str, error.args))
     return named or frozenset(segment.id for segment in snapshot.live.segments)
 
 
-def _held(reader: LogReader, listing: LogListing, version: int | None = None) -> _Held:
+def _held(reader: LogReader, listing: LogListing, version: int | None = None) -> _CachedSnapshot:
     young = _young(listing.commits) if reader.is_local else {}
     try:
-        found = replayed(reader, listing, version)
+        replay_result = replayed(reader, listing, version)
     except CorruptLog:
         end = reader.first_incomplete(young)
         if end is None and _any_changed(reader, young):
@@ -611,7 +623,7 @@ def _held(reader: LogReader, listing: LogListing, version: int | None = None) ->
         if whole is listing or not whole:
             raise
         return _held(reader, whole)
-    return _Held(found.snapshot, found.file, files=young)
+    return _CachedSnapshot(replay_result.snapshot, replay_result.file, files=young)
 
 
 def _is_by_delvec(commit: Commit) -> bool:

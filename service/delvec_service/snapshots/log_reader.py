@@ -246,8 +246,8 @@ class LogReader:
             CorruptLog: one cannot be read.
         """
         where = LogFile(self.table, checkpoint.version, checkpoint.files[0].name)
-        kept = ExitStack()
-        deferred = None if self.backlog is None else self.backlog.begin(kept.close, self.is_local)
+        deferred_files = ExitStack()
+        deferred = None if self.backlog is None else self.backlog.begin(deferred_files.close, self.is_local)
         with ExitStack() as opened:
             deferred = deferred if len(checkpoint.files) <= _MOST_OPEN else None
             parts = [
@@ -275,7 +275,7 @@ class LogReader:
                 batches, actions, where, self.objects.location, FILE_INDEX_ENGINE, deferred
             )
             if self.backlog is not None and deferred is not None and len(deferred):
-                kept.push(opened.pop_all())
+                deferred_files.push(opened.pop_all())
                 self.backlog.add(deferred, is_read=not self.is_saved)
         return state
 

@@ -31,7 +31,7 @@ from delvec_service.snapshots.log_reader import LogReader
 __all__ = ["Replayed", "file_of", "followed", "replayed"]
 
 _LOGGER = logging.getLogger(__name__)
-_WITNESSES = 3
+_MAX_CHECKSUMS = 3
 """How many earlier checksums are compared to find out whether this log's checksums can be trusted."""
 
 
@@ -59,7 +59,7 @@ def replayed(reader: LogReader, listing: LogListing, version: int | None = None)
             version contradicts its checksum.
         UnsupportedReaderFeature: Delvec might read the table incorrectly.
     """
-    way = _Way(reader, listing, version)
+    way = _LogReplay(reader, listing, version)
     try:
         return way.checked()
     except CorruptLog as error:
@@ -114,7 +114,7 @@ def _newest_first(listing: LogListing, version: int | None) -> Iterator[str]:
             yield from [file.name for file in checkpoints[number].files] if number in checkpoints else []
 
 
-class _Way:
+class _LogReplay:
     """The search for files that lead to a version.
 
     Attributes:
@@ -132,22 +132,22 @@ class _Way:
 
     def checked(self) -> Replayed:
         """Return the version, after comparing it with its checksum."""
-        segment, found = self._found()
-        problem = self._contradiction(found.snapshot)
+        segment, replay_result = self._found()
+        problem = self._contradiction(replay_result.snapshot)
         while problem is not None and self._reader.checksums == "check" and (used := _derived(segment)):
             # The checkpoint may be wrong: the files before it would then lead to another result.
             self._without.update(used)
             self._list_again()
             try:
-                segment, found = self._found()
+                segment, replay_result = self._found()
             except (CorruptTable, VersionNotFound):
                 break
-            problem = self._contradiction(found.snapshot)
+            problem = self._contradiction(replay_result.snapshot)
             if problem is None:
                 self._log("The log of table '%s' contradicts itself; skipping %s.", ", ".join(used))
         if problem is not None:
             self._refuse_or_log(problem, segment)
-        return found
+        return replay_result
 
     def _found(self) -> tuple[LogSegment, Replayed]:
         while True:
@@ -163,7 +163,7 @@ class _Way:
             try:
                 return segment, self._replayed(segment)
             except _DamagedError as damaged:
-                self._pass_over(damaged)
+                self._skip_file(damaged)
             except MissingLogFile as error:
                 if self._listed_again:
                     raise self._damage or error from error
@@ -172,7 +172,7 @@ class _Way:
             except CorruptLog as error:
                 raise self._damage or error from error
 
-    def _pass_over(self, damaged: "_DamagedError") -> None:
+    def _skip_file(self, damaged: "_DamagedError") -> None:
         if damaged.is_checkpoint:
             self._damage = self._damage or damaged.error
         self._without.add(damaged.name)
@@ -229,15 +229,15 @@ class _Way:
         return self._bases[name]
 
     def _commits(self, segment: LogSegment) -> list[Commit]:
-        found = []
+        versioned_commits = []
         for one in segment.compactions:
             try:
-                found.append((one.last, self._reader.compaction(one)))
+                versioned_commits.append((one.last, self._reader.compaction(one)))
             except (CorruptLog, MissingLogFile) as error:
                 raise _DamagedError(one.file.name, error, is_checkpoint=False) from error
         versions = segment.uncompacted
-        found += zip(versions, self._reader.commits(versions), strict=True)
-        return [commit for _, commit in sorted(found, key=lambda item: item[0])]
+        versioned_commits += zip(versions, self._reader.commits(versions), strict=True)
+        return [commit for _, commit in sorted(versioned_commits, key=lambda item: item[0])]
 
     def _contradiction(self, snapshot: Snapshot) -> Contradiction | None:
         file = self.listing.checksums.get(snapshot.version)
@@ -300,7 +300,7 @@ class _Way:
         earlier = sorted(
             (version for version in self.listing.checksums if version < segment.version), reverse=True
         )
-        for version in earlier[:_WITNESSES]:
+        for version in earlier[:_MAX_CHECKSUMS]:
             checksum = self._reader.checksum(self.listing.checksums[version])
             try:
                 commits = self._reader.commits(range(version + 1))

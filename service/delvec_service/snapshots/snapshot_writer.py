@@ -21,7 +21,7 @@ from delvec_kernel.file_index.segment import Segment, SegmentsLost
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_service.background_worker import BackgroundWorker
 from delvec_service.logs import logger
-from delvec_service.store.snapshot_state import LogMark
+from delvec_service.store.snapshot_state import LogFileId
 from delvec_service.store.snapshots import Head, SnapshotStore, StoredSnapshot
 
 __all__ = ["SnapshotWriter", "give_back"]
@@ -48,7 +48,7 @@ _MUCH_MEMORY: Final = 32 * 1024 * 1024
 
 
 @dataclass
-class _Known:
+class _SavedState:
     """The known state of a table's saved snapshot.
 
     Attributes:
@@ -94,7 +94,7 @@ class SnapshotWriter:
         self._delay = delay
         self._worker = BackgroundWorker("delvec-snapshots", self._run, share=_SHARE)
         self._lock = threading.Lock()
-        self._known: LRUCache[str, _Known] = LRUCache(_TABLES)
+        self._known: LRUCache[str, _SavedState] = LRUCache(_TABLES)
         self._deadline: float | None = None
         self._quiet_until = 0.0
         self._complained = False
@@ -107,16 +107,16 @@ class SnapshotWriter:
         if time.monotonic() < self._quiet_until:
             return None
         try:
-            found = self._store.find(location)
+            stored_snapshot = self._store.find(location)
         except ServiceUnavailable as error:
             self._failed(error)
             self._quiet_until = time.monotonic() + _QUIET_SECONDS
             return None
         with self._lock:
-            self._of(location).generation = None if found is None else found.generation
-        return found
+            self._of(location).generation = None if stored_snapshot is None else stored_snapshot.generation
+        return stored_snapshot
 
-    def note(self, snapshot: Snapshot, file: LogMark) -> None:
+    def note(self, snapshot: Snapshot, file: LogFileId) -> None:
         """Schedule saving a table's newest version, or new summaries of its segments."""
         # The time of the first notification counts, or a busy table would never be saved.
         self._worker.schedule(snapshot.location, (snapshot, file), after=self._delay)
@@ -146,7 +146,7 @@ class SnapshotWriter:
 
     # --- on its own thread --------------------------------------------------------------------------------
 
-    def _run(self, noted: tuple[Snapshot, LogMark]) -> None:
+    def _run(self, noted: tuple[Snapshot, LogFileId]) -> None:
         snapshot, file = noted
         try:
             is_dropped = self._write(snapshot, file)
@@ -168,23 +168,23 @@ class SnapshotWriter:
         except SegmentsLost as error:
             self._lost(snapshot, error)
 
-    def _write(self, snapshot: Snapshot, file: LogMark) -> bool:
+    def _write(self, snapshot: Snapshot, file: LogFileId) -> bool:
         """Save a snapshot, if it should be; return whether it was dropped from memory instead."""
         location = snapshot.location
         with self._lock:
-            known = self._of(location)
+            saved_state = self._of(location)
         segments = [member.segment for member in snapshot.live.members]
-        unchanged = known.done() is snapshot
+        unchanged = saved_state.done() is snapshot
         if unchanged and not any(segment.unsaved() for segment in segments):
-            if time.monotonic() - known.touched_at > _TOUCH_SECONDS:
+            if time.monotonic() - saved_state.touched_at > _TOUCH_SECONDS:
                 self._store.touch(location)
-                known.touched_at = time.monotonic()
+                saved_state.touched_at = time.monotonic()
             return False
         head = self._store.head(location)
         mine = frozenset(segment.id for segment in segments)
-        if mine & known.lost:
+        if mine & saved_state.lost:
             return False
-        if head is not None and _is_foreign(head, known.generation):
+        if head is not None and _is_foreign(head, saved_state.generation):
             if mine and not head.segments & mine:
                 self._discard(location)
                 return True
@@ -193,13 +193,17 @@ class SnapshotWriter:
         generation = self._save(snapshot, file, head)
         if generation is None:
             return False
-        if mine & known.lost:  # found out just now
+        if mine & saved_state.lost:  # found out just now
             self._store.forget(location, generation)
-        known.generation, known.done, known.touched_at = generation, weakref.ref(snapshot), time.monotonic()
+        saved_state.generation, saved_state.done, saved_state.touched_at = (
+            generation,
+            weakref.ref(snapshot),
+            time.monotonic(),
+        )
         self._make_room()
         return False
 
-    def _save(self, snapshot: Snapshot, file: LogMark, head: Head | None) -> str | None:
+    def _save(self, snapshot: Snapshot, file: LogFileId, head: Head | None) -> str | None:
         """Return the generation of the saved snapshot, or None if there is none."""
         segments = [member.segment for member in snapshot.live.members]
         there = frozenset() if head is None else head.segments
@@ -246,8 +250,8 @@ class SnapshotWriter:
 
     # --- both ---------------------------------------------------------------------------------------------
 
-    def _of(self, location: str) -> _Known:
-        return self._known.setdefault(location, _Known())
+    def _of(self, location: str) -> _SavedState:
+        return self._known.setdefault(location, _SavedState())
 
     def _failed(self, error: ServiceUnavailable) -> None:
         if not self._complained:

@@ -114,37 +114,39 @@ def version_at(reader: LogReader, timestamp: str, latest: Snapshot) -> int:
         BadRequest: it is not a timestamp.
         VersionNotFound: it is before the oldest readable version, or after the newest.
     """
-    wanted = milliseconds(timestamp)
+    timestamp_ms = milliseconds(timestamp)
     listing = reader.list_all()
     # A commit after the latest snapshot is ignored: the caller cannot know of it.
     versions = [version for version in listing.retained() if version <= latest.version] or [latest.version]
     times = _Times(reader, listing.times, latest)
     newest = times[versions[-1]]
-    if wanted > newest:
+    if timestamp_ms > newest:
         raise VersionNotFound(
-            f"Table '{reader.table}' has no version as late as {iso(wanted)}: its newest version, {versions[-1]}, "
+            f"Table '{reader.table}' has no version as late as {iso(timestamp_ms)}: its newest version, {versions[-1]}, "
             f"was committed at {iso(newest)}.",
             table=reader.table,
-            timestamp=iso(wanted),
+            timestamp=iso(timestamp_ms),
             latest=versions[-1],
             latest_timestamp=iso(newest),
         )
-    found = _last_not_after(wanted, [version for version in versions if version >= times.stamped_from], times)
-    if found is None:
-        found = _last_not_after(
-            wanted, [version for version in versions if version < times.stamped_from], times
+    matching_version = _last_not_after(
+        timestamp_ms, [version for version in versions if version >= times.stamped_from], times
+    )
+    if matching_version is None:
+        matching_version = _last_not_after(
+            timestamp_ms, [version for version in versions if version < times.stamped_from], times
         )
-    if found is None:
+    if matching_version is None:
         oldest = times[versions[0]]
         raise VersionNotFound(
-            f"Table '{reader.table}' has no version as early as {iso(wanted)}: its oldest readable version, "
+            f"Table '{reader.table}' has no version as early as {iso(timestamp_ms)}: its oldest readable version, "
             f"{versions[0]}, was committed at {iso(oldest)}.",
             table=reader.table,
-            timestamp=iso(wanted),
+            timestamp=iso(timestamp_ms),
             earliest=versions[0],
             earliest_timestamp=iso(oldest),
         )
-    return found
+    return matching_version
 
 
 class _Times:

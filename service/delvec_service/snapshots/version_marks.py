@@ -58,14 +58,14 @@ class VersionMarks:
         Raises:
             StorageError: storage did not answer.
         """
-        found: dict[int, str] = {}
+        marks: dict[int, str] = {}
         newest = read_mark(self._loader, snapshot)
         if newest is not None:
-            found[snapshot.version] = newest
+            marks[snapshot.version] = newest
         # Detecting a replaced commit drops the table's snapshot at that moment; its mark is then looked up, too.
-        missing = sorted({version for version in versions if version <= snapshot.version} - found.keys())
+        missing = sorted({version for version in versions if version <= snapshot.version} - marks.keys())
         files = LogReader(table.objects, table.name).commit_files(missing)
-        return found | {version: _mark(file) for version, file in files.items()}
+        return marks | {version: _mark(file) for version, file in files.items()}
 
     def replaced(self, table: OpenTable, version: int, mark: str) -> CommitOverwritten:
         """Return the error for a version that is not the one that was read; ``mark`` is its current mark."""

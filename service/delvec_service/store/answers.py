@@ -32,7 +32,7 @@ _COLUMNS: Final = (
     AnswerRow.claimed_at,
     AnswerRow.created_at,
 )
-_IS_THERE: Final = select(AnswerRow.key).where(AnswerRow.key == bindparam("named"))
+_SELECT_KEY: Final = select(AnswerRow.key).where(AnswerRow.key == bindparam("named"))
 """Every commit asks it, and there hardly ever is."""
 
 
@@ -82,7 +82,7 @@ class AnswerStore:
             ServiceUnavailable: the database does not answer.
         """
         with self._database.connection() as connection:
-            if connection.execute(_IS_THERE, {"named": key}).first() is None:
+            if connection.execute(_SELECT_KEY, {"named": key}).first() is None:
                 return None
         with self._database.read() as session:
             row = session.execute(select(*_COLUMNS).where(AnswerRow.key == key)).first()

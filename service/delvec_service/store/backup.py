@@ -109,7 +109,7 @@ def restore(database: Database, lines: Iterable[str], *, replace: bool = False) 
         ServiceUnavailable: the database does not answer; nothing was changed.
     """
     database.migrate()
-    found = Restored()
+    restore_result = Restored()
     tables = {table.name: table for table in _kept()}
     with database.write() as session:
         if replace:
@@ -120,20 +120,20 @@ def restore(database: Database, lines: Iterable[str], *, replace: bool = False) 
         for name, row in _rows(lines):
             table_of = tables.get(name)
             if table_of is None:
-                _note(found.unknown, name)
+                _note(restore_result.unknown, name)
                 continue
-            found.rows[name] = found.rows.get(name, 0) + 1
-            _queue(session, table_of, _values(table_of, row, found.unknown), waiting)
+            restore_result.rows[name] = restore_result.rows.get(name, 0) + 1
+            _queue(session, table_of, _values(table_of, row, restore_result.unknown), waiting)
         for name, rows in waiting.items():
             _insert(session, tables[name], rows)
-        if {"tokens", "grants"} & found.rows.keys() or (
+        if {"tokens", "grants"} & restore_result.rows.keys() or (
             replace and session.scalar(select(AccessStateRow.generation))
         ):
             changed(session)  # running services notice the restore by it
-        found.added = {
+        restore_result.added = {
             name: added for name, table in tables.items() if (added := _count(session, table) - before[name])
         }
-    return found
+    return restore_result
 
 
 def _kept() -> Sequence[Table]:

@@ -52,11 +52,11 @@ def read_clone_records(source: ObjectStore, table: str) -> Sequence[tuple[str, C
         CorruptTable: a record cannot be read, so what its clone needs is unknown.
         StorageError: storage did not answer.
     """
-    found = []
+    clone_records = []
     for meta in source.list_from(_FOLDER):
         path = f"{_FOLDER}/{meta.name}"
         try:
-            found.append((path, _parsed(source.get_start(path, _MAX_BYTES))))
+            clone_records.append((path, _parsed(source.get_start(path, _MAX_BYTES))))
         except FileNotFoundError:
             continue  # deleted in the meantime
         except (ValueError, KeyError, TypeError, RecursionError, DelvecError) as error:
@@ -67,7 +67,7 @@ def read_clone_records(source: ObjectStore, table: str) -> Sequence[tuple[str, C
                 table=table,
                 file=path,
             ) from error
-    return found
+    return clone_records
 
 
 def _parsed(content: bytes) -> CloneRecord:

@@ -107,17 +107,17 @@ class CloneStore:
             ServiceUnavailable: the database does not answer.
         """
         row, pending = CloneRow, [location]
-        found: list[str] = []
+        source_locations: list[str] = []
         with self._database.read() as session:
             while pending:
                 clone = row.clone_id == table_id(pending.pop())
                 # A clone between them may be gone and forgotten, but its source has a record of its own.
                 registered = select(TableRow.location).join(row, row.table_id == TableRow.id).where(clone)
                 query = select(row.source_location).where(clone).union_all(registered)
-                new = [each for each in session.scalars(query) if each not in found]
-                found += dict.fromkeys(new)
+                new = [each for each in session.scalars(query) if each not in source_locations]
+                source_locations += dict.fromkeys(new)
                 pending += dict.fromkeys(new)
-        return found
+        return source_locations
 
     def forget(self, record: CloneRecord) -> None:
         """Delete the record of a clone that is gone, but not of one that has replaced it.

@@ -33,7 +33,7 @@ _DAYS_FROM: Final = timedelta(days=31)
 """From this age on, intervals are days instead of hours."""
 _KEPT: Final = timedelta(days=366)
 _SLOTS: Final = ((timedelta(days=31), _DAY), (timedelta(days=1), _HOUR))
-_MOST: Final = 1000
+_MAX_CONFLICTS: Final = 1000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LONG: Final = 2**63 - 1
 _COUNTED: Final = ("commits", "rebased", "conflicts", "rows_saved")
@@ -109,36 +109,36 @@ class CommitRecordStore:
             return [CommitInterval(*values) for values in session.execute(query.order_by(row.since.desc()))]
 
 
-def add_conflicts(session: Session, table_id: str, found: Sequence[CommitConflict]) -> None:
+def add_conflicts(session: Session, table_id: str, conflicts: Sequence[CommitConflict]) -> None:
     """Store conflicts of a table, and delete some old ones."""
     row = CommitConflictRow
-    values = [{**asdict(one), "files": json.dumps(one.files), "table_id": table_id} for one in found]
+    values = [{**asdict(one), "files": json.dumps(one.files), "table_id": table_id} for one in conflicts]
     session.execute(insert_into(session, row).on_conflict_do_nothing(), values)
     kept = select(row.id, row.found_at, row.type, row.operation, row.winning_operation)
     rows = session.execute(kept.where(row.table_id == table_id).order_by(row.id.desc())).all()
-    gone = superfluous([(id_, at, kind) for id_, at, *kind in rows], max(one.found_at for one in found))
+    gone = superfluous([(id_, at, kind) for id_, at, *kind in rows], max(one.found_at for one in conflicts))
     if gone:
         session.execute(delete(row).where(row.table_id == table_id, row.id.in_(gone)))
 
 
-def superfluous(found: Sequence[tuple[str, datetime, Any]], now: datetime) -> list[str]:
+def superfluous(num_conflicts: Sequence[tuple[str, datetime, Any]], now: datetime) -> list[str]:
     """Return the ids of conflicts to delete: all but 1,000, and all that are older than a year.
 
     Of those older than a day, one of each kind per hour stays; of those older than a month, one per day.
 
     Args:
-        found: id, time and kind of each, newest first.
+        num_conflicts: id, time and kind of each, newest first.
         now: the time.
     """
-    gone, kept = [], set()
-    for number, (id_, at, kind) in enumerate(found):
+    ids_to_delete, kept_slots = [], set()
+    for number, (id_, at, kind) in enumerate(num_conflicts):
         age = now - at
         slot = next((seconds for old, seconds in _SLOTS if age >= old), None)
         name = None if slot is None else (slot, int(at.timestamp() // slot), tuple(kind))
-        if number >= _MOST or age >= _KEPT or (name is not None and name in kept):
-            gone.append(id_)
-        kept.add(name)
-    return gone
+        if number >= _MAX_CONFLICTS or age >= _KEPT or (name is not None and name in kept_slots):
+            ids_to_delete.append(id_)
+        kept_slots.add(name)
+    return ids_to_delete
 
 
 def add_interval(session: Session, table_id: str, at: datetime, counted: dict[str, int]) -> None:

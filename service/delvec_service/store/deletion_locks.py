@@ -147,7 +147,7 @@ class DeletionLocks:
         Raises:
             ServiceUnavailable: the database does not answer.
         """
-        pause = _Pause()
+        pause = _Backoff()
         with _lock(location).deleting():
             while True:
                 with self._lease(location, "deleting") as lease:
@@ -163,7 +163,7 @@ class DeletionLocks:
         Raises:
             ServiceUnavailable: the database does not answer.
         """
-        pause = _Pause()
+        pause = _Backoff()
         with _lock(location).restoring(), self._lease(location, "restoring") as lease:
             while lease.is_opposed():
                 pause()
@@ -179,7 +179,7 @@ class DeletionLocks:
             lease.take_down()
 
 
-class _Pause:
+class _Backoff:
     """Waits longer each time."""
 
     def __init__(self) -> None:

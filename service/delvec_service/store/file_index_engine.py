@@ -61,15 +61,17 @@ class PartCache:
         self._forget(wait=False)
 
     def _forget(self, *, wait: bool = True) -> None:
-        gone = set()
+        dropped_segments = set()
         with suppress(IndexError):  # another thread may have taken the last one
             while self._dropped:
-                gone.add(self._dropped.popleft())
-        keys = [(segment, part) for segment in gone for part in tuple(self._names.get(segment, ()))]
+                dropped_segments.add(self._dropped.popleft())
+        keys = [
+            (segment, part) for segment in dropped_segments for part in tuple(self._names.get(segment, ()))
+        ]
         if not self._parts.discard(keys, wait=wait):
-            self._dropped.extend(gone)
+            self._dropped.extend(dropped_segments)
             return
-        for segment in gone:
+        for segment in dropped_segments:
             self._names.pop(segment, None)
 
 

@@ -134,15 +134,17 @@ class HealthSampleStore:
             if sample.version % _THINNED_EVERY == 0:
                 _thin(session, table_id, sample.sampled_at)
 
-    def count(self, table_id: str, found: CommitCounts, conflicts: Sequence[CommitConflict] = ()) -> None:
+    def count(self, table_id: str, outcomes: CommitCounts, conflicts: Sequence[CommitConflict] = ()) -> None:
         """Add to a table's commit counts, and store its conflicts.
 
         Raises:
             ServiceUnavailable: the database does not answer.
         """
         row = CommitCountsRow
-        counted = {name: getattr(found, name) for name in ("commits", "rebased", "conflicts", "rows_saved")}
-        since = found.since or datetime.now(UTC)
+        counted = {
+            name: getattr(outcomes, name) for name in ("commits", "rebased", "conflicts", "rows_saved")
+        }
+        since = outcomes.since or datetime.now(UTC)
         with self._database.write() as session:
             statement = insert_into(session, row).values(table_id=table_id, since=since, **counted)
             sums = {name: added(getattr(row, name), statement.excluded[name]) for name in counted}
@@ -297,19 +299,19 @@ def superfluous(times: Mapping[int, datetime], now: datetime) -> list[int]:
         times: when the samples were recorded, by version.
         now: the time.
     """
-    kept: set[tuple[timedelta | None, int]] = set()
-    gone = []
+    kept_slots: set[tuple[timedelta | None, int]] = set()
+    versions_to_delete = []
     for version in sorted(times, reverse=True):
         age = now - times[version]
         spacing = next((apart for old, apart in _SPACING if age >= old), timedelta(0))
         if spacing is None:
-            gone.append(version)
+            versions_to_delete.append(version)
         elif spacing:
             slot = (spacing, int(times[version].timestamp() // spacing.total_seconds()))
-            if slot in kept:
-                gone.append(version)
-            kept.add(slot)
-    return gone
+            if slot in kept_slots:
+                versions_to_delete.append(version)
+            kept_slots.add(slot)
+    return versions_to_delete
 
 
 def _thin(session: Session, table_id: str, now: datetime) -> None:

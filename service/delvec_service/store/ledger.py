@@ -139,13 +139,13 @@ class Ledger:
 
     def transactions(self, table_id: str, ids: Sequence[str]) -> dict[str, TransactionRecord]:
         """Return what is recorded of some transactions, by their ids."""
-        found = {}
+        transaction_records = {}
         with self._database.connection() as connection:
             for id_ in ids:
                 row = connection.execute(_FIND, {"in_table": table_id, "named": id_}).first()
                 if row is not None:
-                    found[id_] = TransactionRecord(*row)
-        return found
+                    transaction_records[id_] = TransactionRecord(*row)
+        return transaction_records
 
     def files(self, table_id: str, transaction_id: str | None = None) -> Sequence[LedgerFile]:
         """Return the files of a table, or of one of its transactions, ordered by path."""

@@ -117,16 +117,16 @@ class MaintenanceStore:
                     where=or_(row.owner == owner, row.expires_at <= now),
                 )
             )
-            found = session.execute(select(row.owner, row.expires_at).where(row.table_id == table_id)).one()
-        if found.owner != owner:
+            lease = session.execute(select(row.owner, row.expires_at).where(row.table_id == table_id)).one()
+        if lease.owner != owner:
             raise MaintenanceUnderWay(
-                f"Maintenance of table '{name}' is already running elsewhere, until {found.expires_at:%H:%M:%S} UTC "
+                f"Maintenance of table '{name}' is already running elsewhere, until {lease.expires_at:%H:%M:%S} UTC "
                 "at the latest.",
                 table=name,
-                owner=found.owner,
-                expires_at=found.expires_at.isoformat(),
+                owner=lease.owner,
+                expires_at=lease.expires_at.isoformat(),
             )
-        return LeaseResponse(owner=owner, expires_at=found.expires_at)
+        return LeaseResponse(owner=owner, expires_at=lease.expires_at)
 
     def release(self, table_id: str, owner: str) -> None:
         """Release a lease; another holder's lease stays."""

@@ -150,7 +150,7 @@ class ObjectStore:
             with suppress(FileNotFoundError), storage_errors("look up", place.url):
                 directory = stack.enter_context(place.opened_directory())
             for name in names:
-                found = None
+                file_stat = None
                 if directory is not None:
                     url = f"{place.url[:-1]}{name}"
                     with (
@@ -158,11 +158,11 @@ class ObjectStore:
                         self._observer.storage("head"),
                         storage_errors("look up", url),
                     ):
-                        found = _local_files.look_up(directory, place.local.with_name(name), place.check)
-                if found is None:
+                        file_stat = _local_files.look_up(directory, place.local.with_name(name), place.check)
+                if file_stat is None:
                     yield None
                 else:
-                    yield ObjectMeta(name, found.st_size, found.st_mtime_ns // 1_000_000)
+                    yield ObjectMeta(name, file_stat.st_size, file_stat.st_mtime_ns // 1_000_000)
 
     def put_if_absent(self, path: str, data: bytes, *, directories: bool = True) -> bool:
         """Create a file atomically: the commit point. It is durable when this returns True.
@@ -231,7 +231,7 @@ def _list_local(place: FileLocation, start_after: str) -> Iterator[ObjectMeta]:
                 is_link = entry.is_symlink()
                 if not is_link and entry.is_dir():
                     continue
-                found = (
+                file_stat = (
                     _local_files.look_up(directory, place.path.with_name(entry.name), place.check)
                     if is_link
                     else entry.stat()
@@ -239,8 +239,8 @@ def _list_local(place: FileLocation, start_after: str) -> Iterator[ObjectMeta]:
             except FileNotFoundError:  # removed in the meantime: log cleanup runs alongside readers
                 continue
             except (LocationNotAllowed, OSError):
-                found = entry.stat(follow_symlinks=False)
-            yield ObjectMeta(entry.name, found.st_size, found.st_mtime_ns // 1_000_000)
+                file_stat = entry.stat(follow_symlinks=False)
+            yield ObjectMeta(entry.name, file_stat.st_size, file_stat.st_mtime_ns // 1_000_000)
 
 
 def _list_remote(place: FileLocation, start_after: str) -> Iterator[ObjectMeta]:

@@ -110,7 +110,7 @@ class OwnCommitStore:
         with self._database.read() as session:
             return list(session.scalars(query))
 
-    def note(self, table_id: str, found: Overwritten) -> bool:
+    def note(self, table_id: str, overwritten_commits: Overwritten) -> bool:
         """Store a replaced commit; return whether it is new.
 
         Raises:
@@ -119,13 +119,13 @@ class OwnCommitStore:
         row = OverwrittenCommitRow
         values = {
             "table_id": table_id,
-            "version": found.version,
-            "key": found.key,
-            "by_operation": _short(found.by_operation, 64),
-            "by_engine": _short(found.by_engine, 256),
-            "by_key": _short(found.by_key, 128),
-            "newest_version": found.newest_version,
-            "found_at": found.found_at,
+            "version": overwritten_commits.version,
+            "key": overwritten_commits.key,
+            "by_operation": _short(overwritten_commits.by_operation, 64),
+            "by_engine": _short(overwritten_commits.by_engine, 256),
+            "by_key": _short(overwritten_commits.by_key, 128),
+            "newest_version": overwritten_commits.newest_version,
+            "found_at": overwritten_commits.found_at,
         }
         with self._database.write() as session:
             done = session.execute(

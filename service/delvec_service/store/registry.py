@@ -121,7 +121,7 @@ class Registry:
         return self.only(name_or_id, found)
 
     @staticmethod
-    def only(name: str, found: Sequence[TableRecord], visible: Visible = _all_visible) -> TableRecord:
+    def only(name: str, records: Sequence[TableRecord], visible: Visible = _all_visible) -> TableRecord:
         """Return the only table that a name can refer to; of several, those that the caller sees.
 
         If the caller sees none of several, one of them is returned: callers check it, as they check the only one.
@@ -130,12 +130,12 @@ class Registry:
             AmbiguousTable: the caller sees several.
             TableNotFound: there is none.
         """
-        if not found:
+        if not records:
             raise not_found(name)
-        found = [record for record in found if visible(record)] or found[:1]
-        if len(found) == 1:
-            return found[0]
-        places = [record.location for record in found]
+        records = [record for record in records if visible(record)] or records[:1]
+        if len(records) == 1:
+            return records[0]
+        places = [record.location for record in records]
         shown = ", ".join(places[:_SHOWN]) + (", ..." if len(places) > _SHOWN else "")
         raise AmbiguousTable(
             f"'{name}' is ambiguous: {len(places)} tables have folders of that name: {shown}. Use the location, or "
@@ -227,8 +227,8 @@ class Registry:
             TableAlreadyExists: ``name`` belongs to another table, or the table already has a different name.
             LocationNotAllowed: the table there is not the caller's.
         """
-        found = self.at(location)
-        if found is None:
+        record = self.at(location)
+        if record is None:
             if name is not None:
                 self._check_free(name, location)
             row = TableRow(
@@ -243,28 +243,28 @@ class Registry:
                 with self._database.write() as session:
                     session.add(row)
             except IntegrityError:
-                found = self.at(location)  # another caller has just taken the location or the name
+                record = self.at(location)  # another caller has just taken the location or the name
             else:
                 return _record(row), True
-        if found is None:
+        if record is None:
             assert name is not None  # noqa: S101 - nothing else is unique
             self._check_free(name, location)
             return self.add(location, name, folder_name, visible=visible, may_name=may_name)
-        if not visible(found) or not (name in (None, found.name) or may_name(found)):
+        if not visible(record) or not (name in (None, record.name) or may_name(record)):
             raise LocationNotAllowed(
                 f"The location {location} belongs to a table that is not yours to name. Use another location.",
                 location=location,
             )
-        if name is None or (name == found.name and (found.is_named or not may_name(found))):
-            return found, False
-        if found.is_named and name != found.name:
+        if name is None or (name == record.name and (record.is_named or not may_name(record))):
+            return record, False
+        if record.is_named and name != record.name:
             raise TableAlreadyExists(
-                f"The table at {location} is already registered as '{found.name}'; use that name, or rename the "
+                f"The table at {location} is already registered as '{record.name}'; use that name, or rename the "
                 "table.",
-                table=found.name,
+                table=record.name,
                 location=location,
             )
-        return self.rename(found, name), False
+        return self.rename(record, name), False
 
     def rename(self, record: TableRecord, name: str) -> TableRecord:
         """Name a table, or rename it.

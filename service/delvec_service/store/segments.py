@@ -49,13 +49,13 @@ class SegmentStore:
                 not answer.
         """
         try:
-            found = self._blobs(ids, name)
+            blobs = self._blobs(ids, name)
         except (ServiceUnavailable, SQLAlchemyError) as error:
             raise SegmentsLost from error
-        lost = [id_ for id_ in ids if id_ not in found]
+        lost = [id_ for id_ in ids if id_ not in blobs]
         if lost:
             raise SegmentsLost(*lost)
-        return found
+        return blobs
 
     def optional_blobs(self, ids: Sequence[str], name: str) -> Mapping[str, bytes]:
         """Return one part of those segments that have it; damaged parts count as missing."""
@@ -67,7 +67,7 @@ class SegmentStore:
     def summaries(self, ids: Sequence[str], column: str) -> Mapping[str, Summary]:
         """Return the existing summaries of one column, by segment."""
         row = SegmentSummaryRow
-        found: dict[str, Summary] = {}
+        summaries: dict[str, Summary] = {}
         try:
             with self._database.read() as session:
                 for some in _slices(ids):
@@ -75,25 +75,25 @@ class SegmentStore:
                     for values in session.execute(query).mappings():
                         summary = from_columns(dict(values))
                         if summary is not None:
-                            found[values["segment_id"]] = summary
+                            summaries[values["segment_id"]] = summary
         except (ServiceUnavailable, SQLAlchemyError):
             return {}
-        return found
+        return summaries
 
     def _blobs(self, ids: Sequence[str], name: str) -> dict[str, bytes]:
         row = SegmentBlobRow
-        found: dict[str, bytes] = {}
+        blobs: dict[str, bytes] = {}
         with self._database.read() as session:
             for some in _slices(ids):
                 query = select(row.segment_id, row.checksum, row.data).where(
                     row.name == name, row.segment_id.in_(some)
                 )
-                found |= {
+                blobs |= {
                     segment_id: data
                     for segment_id, expected, data in session.execute(query)
                     if checksum(data, segment_id, name) == expected
                 }
-        return found
+        return blobs
 
     # --- writing ------------------------------------------------------------------------------------------
 

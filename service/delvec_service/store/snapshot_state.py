@@ -18,7 +18,7 @@ from delvec_kernel.log.log_segment import ListedFile
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_service.store.file_index_engine import FILE_INDEX_ENGINE
 
-__all__ = ["FORMAT", "LogMark", "StoredSegment", "checksum", "decode_state", "digest", "encode_state"]
+__all__ = ["FORMAT", "LogFileId", "StoredSegment", "checksum", "decode_state", "digest", "encode_state"]
 
 FORMAT: Final = 2
 """The format of states and of segments; increase it when the encoding of either changes."""
@@ -28,7 +28,7 @@ _LEVEL: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class LogMark:
+class LogFileId:
     """The log file that identifies a version: a different size or time means another log."""
 
     name: str
@@ -36,7 +36,7 @@ class LogMark:
     last_modified_ms: int
 
     @classmethod
-    def of(cls, file: ListedFile) -> "LogMark":
+    def of(cls, file: ListedFile) -> "LogFileId":
         """Return the mark of a file in a listing."""
         return cls(file.name, file.size, file.last_modified_ms)
 
@@ -105,7 +105,9 @@ def checksum(data: bytes, *owner: str) -> int:
     return xxhash.xxh3_64_intdigest(data, seed) - _SIGNED
 
 
-def digest(table_id: str, version: int, mark: LogMark, state: bytes, members: Iterable[StoredSegment]) -> int:
+def digest(
+    table_id: str, version: int, mark: LogFileId, state: bytes, members: Iterable[StoredSegment]
+) -> int:
     """Return one checksum over everything that the database stores of a snapshot in several rows."""
     found = xxhash.xxh3_64(f"{FORMAT}/{table_id}/{version}/{mark}/{len(state)}/".encode())
     found.update(state)

@@ -25,7 +25,7 @@ from delvec_service.store.registry import table_id
 from delvec_service.store.segments import SegmentStore, unused
 from delvec_service.store.snapshot_state import (
     FORMAT,
-    LogMark,
+    LogFileId,
     StoredSegment,
     decode_state,
     digest,
@@ -51,7 +51,7 @@ class StoredSnapshot:
     """
 
     snapshot: Snapshot
-    file: LogMark
+    file: LogFileId
     generation: str
 
 
@@ -61,7 +61,7 @@ class Head:
 
     generation: str
     version: int
-    file: LogMark
+    file: LogFileId
     segments: frozenset[str]
 
 
@@ -118,7 +118,7 @@ class SnapshotStore:
     def save(
         self,
         snapshot: Snapshot,
-        file: LogMark,
+        file: LogFileId,
         replacing: str | None,
         stopping: Callable[[], bool] = lambda: False,
     ) -> str | None:
@@ -151,7 +151,7 @@ class SnapshotStore:
             try:
                 with self._database.write() as session:
                     _point(session, id_, snapshot, file, replacing, generation)
-            except (_Overtaken, IntegrityError):
+            except (_ConcurrentSave, IntegrityError):
                 return None
         for segment, record in records:
             segment.saved(record, self.segments)
@@ -271,7 +271,7 @@ class SnapshotStore:
         return row, None
 
 
-class _Overtaken(Exception):
+class _ConcurrentSave(Exception):
     """Another replica has saved in the meantime."""
 
 
@@ -298,8 +298,8 @@ def _members(session: Session, row: SnapshotRow) -> list[StoredSegment] | None:
     return found if digest(row.table_id, row.version, _mark(row), row.state, found) == row.digest else None
 
 
-def _mark(row: SnapshotRow) -> LogMark:
-    return LogMark(row.file_name, row.file_size, row.file_time)
+def _mark(row: SnapshotRow) -> LogFileId:
+    return LogFileId(row.file_name, row.file_size, row.file_time)
 
 
 def _to_save(segment: Segment, known: frozenset[str], source: SegmentStore) -> SegmentRecord | None:
@@ -317,7 +317,7 @@ def _point(
     session: Session,
     id_: str,
     snapshot: Snapshot,
-    file: LogMark,
+    file: LogFileId,
     replacing: str | None,
     generation: str,
 ) -> None:
@@ -341,7 +341,7 @@ def _point(
         mine = (SnapshotRow.table_id == id_, SnapshotRow.generation == replacing)
         changed = session.execute(update(SnapshotRow).where(*mine).values(**values), execution_options=_PLAIN)
         if changed.rowcount != 1:  # type: ignore[attr-defined]
-            raise _Overtaken
+            raise _ConcurrentSave
     ids = [member.segment_id for member in members]
     used = update(SegmentRow).where(SegmentRow.table_id == id_, SegmentRow.id.in_(ids))
     found = session.execute(used.values(unused_since=None), execution_options=_PLAIN)

@@ -50,23 +50,33 @@ class NamespaceRoots:
         *,
         by_folder: bool = False,
     ) -> None:
-        given = {_SERVICE: tuple(roots), **{each: tuple(found) for each, found in namespaces.items()}}
+        roots_by_owner = {
+            _SERVICE: tuple(roots),
+            **{each: tuple(owner_roots) for each, owner_roots in namespaces.items()},
+        }
         self._roots = {
             owner: Roots(
                 own,
-                [root for other, found in given.items() if other != owner for root in found],
+                [
+                    root
+                    for other, owner_roots in roots_by_owner.items()
+                    if other != owner
+                    for root in owner_roots
+                ],
                 owner if namespaces else None,
             )
-            for owner, own in given.items()
+            for owner, own in roots_by_owner.items()
         }
         _check_apart(self._roots)
-        self._homes = {owner: found.first for owner, found in self._roots.items()}
+        self._homes = {owner: owner_roots.first for owner, owner_roots in self._roots.items()}
         if warehouse is not None:
             self._homes[_SERVICE] = Roots([warehouse]).first
             if not by_folder:
                 self._check_warehouse()
         self._by_folder = by_folder
-        self.everywhere = Roots([root for found in given.values() for root in found] if roots else ())
+        self.everywhere = Roots(
+            [root for owner_roots in roots_by_owner.values() for root in owner_roots] if roots else ()
+        )
         """All roots, for checks that apply to a location of any owner."""
 
     def _check_warehouse(self) -> None:
@@ -127,7 +137,7 @@ class NamespaceRoots:
         Every root of a namespace counts as its folder.
         """
         owner = self._owner(name)
-        found = []
+        namespaces = []
         above = name.rpartition(".")[0]
         while above:
             if above == owner:
@@ -137,9 +147,9 @@ class NamespaceRoots:
             else:
                 folders = list(Roots([self.folder(f"{above}.x").rpartition("/")[0]]))
             if any(place != folder and within(place, folder) for folder in folders):
-                found.append(above)
+                namespaces.append(above)
             above = "" if above == owner else above.rpartition(".")[0]
-        return found
+        return namespaces
 
     def called_by(self, location: str) -> str:
         """Return what the table at a canonical location is called without a name of its own.

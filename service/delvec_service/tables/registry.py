@@ -122,13 +122,13 @@ class Tables:
         check_reserved(record.location)
         roots = self.roots.of(record.name)
         roots.check(record.location)
-        found = OpenTable(
+        open_table = OpenTable(
             record, self.roots_of_files(record.location, roots), self._max_commit_bytes, self._observer
         )
         if len(self._opened) >= _MOST_OPENED:
             self._opened.clear()
-        self._opened[record.id] = (found, time.monotonic())
-        return found
+        self._opened[record.id] = (open_table, time.monotonic())
+        return open_table
 
     def opened(self, identifier: str) -> OpenTable | None:
         """Return the table of an id if :meth:`open` returned it in the last second, without I/O.
@@ -220,14 +220,14 @@ class Tables:
             TableNotFound: no table has that name or id.
             AmbiguousTable: several tables match the name.
         """
-        found = self._registry.called(name_or_id)
-        if any(record.is_named or record.id == name_or_id for record in found):
-            return found[0]
+        records = self._registry.called(name_or_id)
+        if any(record.is_named or record.id == name_or_id for record in records):
+            return records[0]
         place = self._place(name_or_id)
-        if place is not None and all(record.location != place for record in found):
+        if place is not None and all(record.location != place for record in records):
             # By the spelling of the name, not the folder's: file systems may treat different spellings as the same.
-            found = [*found, self._registry.add(place, None, name_or_id)[0]]
-        return self._registry.only(name_or_id, found, _seen_by(holder))
+            records = [*records, self._registry.add(place, None, name_or_id)[0]]
+        return self._registry.only(name_or_id, records, _seen_by(holder))
 
     def _place(self, name: str) -> str | None:
         """Return the location of a named table in the warehouse; None if missing, or if it must not be used."""

@@ -131,7 +131,7 @@ def tracing() -> Tracing | None:
 def _exporters() -> list[Any]:
     """Return the exporters that OTEL_TRACES_EXPORTER names, from the entry points of OpenTelemetry's packages."""
     names = [name.strip() for name in os.environ.get("OTEL_TRACES_EXPORTER", "otlp").split(",")]
-    found = []
+    exporters = []
     for name in names:
         if name in ("", "none"):
             continue
@@ -142,7 +142,7 @@ def _exporters() -> list[Any]:
             name = "otlp_proto_grpc" if protocol == "grpc" else "otlp_proto_http"  # noqa: PLW2901
         try:
             (entry,) = entry_points(group="opentelemetry_traces_exporter", name=name)
-            found.append(entry.load()())
+            exporters.append(entry.load()())
         except (ImportError, ValueError) as error:
             logger.warning(
                 "traces are not exported",
@@ -150,4 +150,4 @@ def _exporters() -> list[Any]:
                 reason=str(error)[:300],
                 hint="install opentelemetry-sdk and the exporter's package: pip install 'delvec[traces]'",
             )
-    return found
+    return exporters

@@ -25,13 +25,13 @@ from delvec_service.store.clones import CloneRecord, CloneStore
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.open_table import OpenTable
 
-__all__ = ["ClonesKept"]
+__all__ = ["CloneReferences"]
 
 _BEING_MADE: Final = timedelta(hours=24)
 
 
 @dataclass
-class ClonesKept:
+class CloneReferences:
     """Keeps the files that clones of a table need, each version of a clone once.
 
     Args:
@@ -52,7 +52,7 @@ class ClonesKept:
     _seen: dict[CloneRecord, int | None] = field(default_factory=dict)
     _files: dict[str, list[tuple[ObjectStore, str, CloneRecord]]] = field(default_factory=dict)
 
-    def keep(self, kept: References) -> None:
+    def keep(self, references: References) -> None:
         """Keep what clones need that were created, or got another version, since the last call: RESTORE brings files back.
 
         Raises:
@@ -62,7 +62,7 @@ class ClonesKept:
         """
         for record in self._records():
             try:
-                self._seen[record] = self._keep(record, kept)
+                self._seen[record] = self._keep(record, references)
             except DelvecError as error:
                 if self.shows(record.location) and self.shows(record.source_location):
                     raise
@@ -74,19 +74,19 @@ class ClonesKept:
 
     def _records(self) -> Iterable[CloneRecord]:
         """Return the clones known to the database, and those named by folders: the table's, and those of its clones."""
-        found = {record.location: record for record in self.store.of(self.table.location)}
+        records_by_location = {record.location: record for record in self.store.of(self.table.location)}
         folders, looked_at = [self.table.objects], {self.table.location}
         while folders:
             objects = folders.pop()
             for path, record in read_clone_records(objects, self.table.name):
                 self._files.setdefault(record.location, []).append((objects, path, record))
-                known = found.get(record.location)
+                known = records_by_location.get(record.location)
                 if known is None or known.created_at < record.created_at:
-                    found[record.location] = record
+                    records_by_location[record.location] = record
                 if record.location not in looked_at and self.roots.allows(record.location):
                     looked_at.add(record.location)
                     folders.append(self._objects(record.location))
-        return found.values()
+        return records_by_location.values()
 
     def _forget(self, record: CloneRecord) -> None:
         self.store.forget(record)
@@ -94,7 +94,7 @@ class ClonesKept:
             if found.created_at <= record.created_at:
                 objects.delete(path)
 
-    def _keep(self, record: CloneRecord, kept: References) -> int | None:
+    def _keep(self, record: CloneRecord, references: References) -> int | None:
         """Keep what a clone needs; return its version, or None if it has no log."""
         for location in (record.location, record.source_location):
             if not self.roots.allows(location):
@@ -108,7 +108,7 @@ class ClonesKept:
                 )
         is_young = abs(datetime.now(UTC) - record.created_at) < _BEING_MADE
         if is_young and record not in self._seen:
-            self._keep_source(record, kept)
+            self._keep_source(record, references)
         objects = self._objects(record.location)
         try:
             snapshot = self.loader.load(objects, record.location)
@@ -118,24 +118,24 @@ class ClonesKept:
             return None
         if snapshot.version == self._seen.get(record):
             return snapshot.version
-        self.loader.reading(objects, record.location, lambda found: self._keep_live(found, kept))
+        self.loader.reading(objects, record.location, lambda found: self._keep_live(found, references))
         retention = LogPolicy.of(snapshot.configuration, snapshot.protocol).deleted_file_retention
         since = self.now - int(retention / timedelta(milliseconds=1))
         with_tombstones(
             LogReader(objects, record.location),
             snapshot.version,
             since - 1,
-            lambda tombstones: self._keep_files(tombstones, "deletionVector", record.location, kept),
+            lambda tombstones: self._keep_files(tombstones, "deletionVector", record.location, references),
         )
         return snapshot.version
 
-    def _keep_source(self, record: CloneRecord, kept: References) -> None:
+    def _keep_source(self, record: CloneRecord, references: References) -> None:
         """Keep the version that is being cloned: the clone may not have a log yet."""
         try:
             self.loader.reading(
                 self._objects(record.source_location),
                 record.source_location,
-                lambda found: self._keep_live(found, kept),
+                lambda found: self._keep_live(found, references),
                 version=record.source_version,
             )
         except (VersionNotFound, NotADeltaTable):
@@ -147,7 +147,7 @@ class ClonesKept:
         )
 
     def _keep_files(
-        self, batches: Iterable[pa.RecordBatch], vector: str, location: str, kept: References
+        self, batches: Iterable[pa.RecordBatch], vector: str, location: str, references: References
     ) -> None:
         """Keep the files that a log names by absolute path; for the table itself, all of them."""
         own = location == self.table.location
@@ -155,12 +155,12 @@ class ClonesKept:
             vectors = batch.column(vector)
             if not own:
                 vectors = vectors.filter(pc.equal(pc.struct_field(vectors, "storageType"), "p"))
-            kept.add_vectors(vectors)
+            references.add_vectors(vectors)
             paths = batch.column("path")
             if not own:
                 keys = canonical_log_paths(paths, location)
                 paths = keys.filter(pc.match_substring(keys, "://"))
-            kept.add_paths(paths)
+            references.add_paths(paths)
 
     def _objects(self, location: str) -> ObjectStore:
         return ObjectStore(

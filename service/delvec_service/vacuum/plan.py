@@ -37,7 +37,7 @@ from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.snapshots.tombstones import with_tombstones
 from delvec_service.store.ledger import Ledger
 from delvec_service.store.open_table import OpenTable
-from delvec_service.vacuum.clones import ClonesKept
+from delvec_service.vacuum.clones import CloneReferences
 
 __all__ = ["VacuumPlan", "keep_tombstones", "make_plan", "write_reach"]
 
@@ -81,7 +81,7 @@ def make_plan(
     table: OpenTable,
     loader: SnapshotLoader,
     ledger: Ledger,
-    clones: ClonesKept,
+    clones: CloneReferences,
     request: VacuumRequest,
     now: int,
 ) -> VacuumPlan:
@@ -113,35 +113,41 @@ def make_plan(
         enforce=request.enforce_retention_duration,
         table=table.name,
     )
-    kept = References(table.location)
-    _keep_version(table, loader, snapshot.version, kept)
-    keep_tombstones(table, snapshot, retention, now, kept)
+    references = References(table.location)
+    _keep_version(table, loader, snapshot.version, references)
+    keep_tombstones(table, snapshot, retention, now, references)
     for version in request.keep_versions:
-        _keep_version(table, loader, version, kept)
-        _keep_change_files(table, loader, version, kept)
-    clones.keep(kept)
+        _keep_version(table, loader, version, references)
+        _keep_change_files(table, loader, version, references)
+    clones.keep(references)
     iceberg = IcebergFiles(table, snapshot.configuration, now)
-    iceberg.keep(kept)
+    iceberg.keep(references)
     announced = ledger.in_flight(table.record.id, datetime.now(UTC) - _IN_FLIGHT)
-    kept.add_paths(pa.array(announced, pa.string()))
+    references.add_paths(pa.array(announced, pa.string()))
     before = retention.written_before(now)
     physical = {snapshot.schema.field(name).physical_name for name in snapshot.partition_columns}
     hidden = hidden_names({*snapshot.partition_columns, *physical})
     if request.files is not None:
         given = iceberg.without_elsewhere(request.files)
-        plan = _given_plan(table, snapshot, retention, before, given, kept, hidden)
+        plan = _given_plan(table, snapshot, retention, before, given, references, hidden)
         return _without_iceberg(plan, iceberg)
     if request.mode == "lite":
-        return _without_iceberg(_lite_plan(table, snapshot, retention, now, kept, hidden), iceberg)
-    listing = TreeListing(table.location, hidden, table.roots.allows, wanted=lambda paths: ~kept.has(paths))
-    found = pa.Table.from_batches(old_and_unreferenced(listing.batches(), kept, before), LISTED)
-    superseded = pa.Table.from_batches(old_and_unreferenced(iceberg.unneeded(), kept, before), LISTED)
-    found = pa.concat_tables([outside(found, iceberg.paths), _old_row_maps(table, before), superseded])
+        return _without_iceberg(_lite_plan(table, snapshot, retention, now, references, hidden), iceberg)
+    listing = TreeListing(
+        table.location, hidden, table.roots.allows, wanted=lambda paths: ~references.has(paths)
+    )
+    unreferenced_files = pa.Table.from_batches(
+        old_and_unreferenced(listing.batches(), references, before), LISTED
+    )
+    superseded = pa.Table.from_batches(old_and_unreferenced(iceberg.unneeded(), references, before), LISTED)
+    unreferenced_files = pa.concat_tables(
+        [outside(unreferenced_files, iceberg.paths), _old_row_maps(table, before), superseded]
+    )
     return VacuumPlan(
         version=snapshot.version,
         retention=retention,
         before=before,
-        files=outside(found, listing.shielded).sort_by("path"),
+        files=outside(unreferenced_files, listing.shielded).sort_by("path"),
         directories=[path for path, changed in listing.empty if changed < before],
         num_directories=listing.directories,
         elsewhere={} if request.quarantine else _old_elsewhere(iceberg, before),
@@ -177,7 +183,7 @@ def _lite_plan(
     snapshot: Snapshot,
     retention: Retention,
     now: int,
-    kept: References,
+    references: References,
     is_hidden: Callable[[str], bool],
 ) -> VacuumPlan:
     """Return the files that versions beyond the retention removed, by reading the log, without a listing."""
@@ -198,7 +204,7 @@ def _lite_plan(
     sizes: dict[str, int] = {}
     for commit in reader.each(range(start, -1 if last is None else last + 1)):
         sizes |= removed_files(commit.actions, table.location)
-    doomed = unreferenced(pa.array(visible(sizes, is_hidden), pa.string()), kept)
+    doomed = unreferenced(pa.array(visible(sizes, is_hidden), pa.string()), references)
     columns = [doomed, [sizes[path] for path in doomed.to_pylist()], [0] * len(doomed)]
     return VacuumPlan(
         version=snapshot.version,
@@ -241,7 +247,7 @@ def _keep_change_files(table: OpenTable, loader: SnapshotLoader, version: int, k
 
 
 def keep_tombstones(
-    table: OpenTable, snapshot: Snapshot, retention: Retention, now: int, kept: References
+    table: OpenTable, snapshot: Snapshot, retention: Retention, now: int, references: References
 ) -> None:
     """Keep the files removed within the retention, with their deletion vectors.
 
@@ -250,7 +256,7 @@ def keep_tombstones(
         snapshot: its newest version.
         retention: how long removed files are kept.
         now: milliseconds since the epoch.
-        kept: collects the files.
+        references: collects the files.
 
     Raises:
         CorruptTable: or a subclass: the log does not have the information.
@@ -265,7 +271,7 @@ def keep_tombstones(
         reader,
         snapshot.version,
         since - 1,  # files removed at exactly that time are kept
-        lambda tombstones: kept.add_files(tombstones, "deletionVector"),
+        lambda tombstones: references.add_files(tombstones, "deletionVector"),
         before=before,
         readded=True,  # live files are kept anyway
     )

@@ -32,7 +32,7 @@ from delvec_kernel.wire import Quarantine
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.open_table import OpenTable
 
-__all__ = ["Emptied", "NewQuarantine", "purge_quarantine", "quarantines", "undo_quarantine"]
+__all__ = ["EmptiedQuarantine", "NewQuarantine", "purge_quarantine", "quarantines", "undo_quarantine"]
 
 _RECORDS: Final = "_delvec/quarantines"
 _FILES: Final = "_delvec/quarantined"
@@ -84,7 +84,7 @@ class NewQuarantine:
 
 
 @dataclass
-class Emptied:
+class EmptiedQuarantine:
     """The result of an undo or a purge.
 
     Attributes:
@@ -107,18 +107,18 @@ def quarantines(table: OpenTable) -> list[Quarantine]:
         CorruptTable: a record cannot be read.
         StorageError: storage did not answer.
     """
-    found = []
+    quarantine_records = []
     for meta in table.objects.list_from(_RECORDS):
         name, _, kind = meta.name.rpartition(".")
         if kind == "json":
             try:
-                found.append(_read(table, name))
+                quarantine_records.append(_read(table, name))
             except QuarantineNotFound:
                 continue  # purged in the meantime
-    return sorted(found, key=lambda one: one.id, reverse=True)
+    return sorted(quarantine_records, key=lambda one: one.id, reverse=True)
 
 
-def undo_quarantine(table: OpenTable, loader: SnapshotLoader, identifier: str) -> Emptied:
+def undo_quarantine(table: OpenTable, loader: SnapshotLoader, identifier: str) -> EmptiedQuarantine:
     """Put the files of a quarantine back under their old paths; existing files are not replaced.
 
     If it is interrupted, the next call continues.
@@ -131,7 +131,7 @@ def undo_quarantine(table: OpenTable, loader: SnapshotLoader, identifier: str) -
     """
     snapshot = loader.load(table.objects, table.name)
     check_writable(snapshot.protocol, snapshot.metadata, table.name, writes_rows=False)
-    done = Emptied(_read(table, identifier))
+    emptied_quarantine = EmptiedQuarantine(_read(table, identifier))
 
     def put_back(paths: Sequence[str]) -> Deletion:
         files = [path for path in paths if _may_return(path)]
@@ -140,15 +140,17 @@ def undo_quarantine(table: OpenTable, loader: SnapshotLoader, identifier: str) -
         moved.kept += sorted({*paths} - {*files})
         return moved
 
-    _empty(table, done, put_back)
-    if not done.kept:
+    _empty(table, emptied_quarantine, put_back)
+    if not emptied_quarantine.kept:
         now = datetime.now(UTC).isoformat()
-        done.record = done.record.model_copy(update={"state": "undone", "undone_at": now})
-        _write(table, done.record)
-    return done
+        emptied_quarantine.record = emptied_quarantine.record.model_copy(
+            update={"state": "undone", "undone_at": now}
+        )
+        _write(table, emptied_quarantine.record)
+    return emptied_quarantine
 
 
-def purge_quarantine(table: OpenTable, loader: SnapshotLoader, identifier: str) -> Emptied:
+def purge_quarantine(table: OpenTable, loader: SnapshotLoader, identifier: str) -> EmptiedQuarantine:
     """Delete the files of a quarantine, and then its record.
 
     Raises:
@@ -156,15 +158,15 @@ def purge_quarantine(table: OpenTable, loader: SnapshotLoader, identifier: str) 
     """
     snapshot = loader.load(table.objects, table.name)
     check_writable(snapshot.protocol, snapshot.metadata, table.name, writes_rows=False)
-    done = Emptied(_read(table, identifier))
+    emptied_quarantine = EmptiedQuarantine(_read(table, identifier))
     inside = f"{table.location}/{_FILES}/{identifier}"
 
     def delete(paths: Sequence[str]) -> Deletion:
         return delete_files(inside, paths, 2**62, allowed=table.roots.allows)
 
-    _empty(table, done, delete)
+    _empty(table, emptied_quarantine, delete)
     table.objects.delete(_record(identifier))
-    return done
+    return emptied_quarantine
 
 
 def _may_return(path: str) -> bool:
@@ -173,20 +175,22 @@ def _may_return(path: str) -> bool:
     return row_maps.is_row_map_path(path) or (names[0] != "_delvec" and "_delta_log" not in names)
 
 
-def _empty(table: OpenTable, done: Emptied, leave: Callable[[Sequence[str]], Deletion]) -> None:
+def _empty(
+    table: OpenTable, emptied_quarantine: EmptiedQuarantine, leave: Callable[[Sequence[str]], Deletion]
+) -> None:
     """Move or delete all files, in batches; directories that become empty are removed, too."""
-    inside = f"{table.location}/{_FILES}/{done.record.id}"
+    inside = f"{table.location}/{_FILES}/{emptied_quarantine.record.id}"
     listing = TreeListing(inside, lambda _: False, table.roots.allows, hides_metadata=False)
     listed = pa.Table.from_batches(listing.batches(), LISTED).sort_by("path")
     with ThreadPoolExecutor(_AT_ONCE, "delvec-quarantine") as pool:
         for result in pool.map(leave, _slices(listed["path"])):
-            done.num_files += len(result.deleted)
+            emptied_quarantine.num_files += len(result.deleted)
             gone = pc.is_in(listed["path"], value_set=pa.array(result.deleted, pa.string()))
-            done.size_in_bytes += pc.sum(listed["size"].filter(gone), min_count=0).as_py()
-            done.kept += result.kept
+            emptied_quarantine.size_in_bytes += pc.sum(listed["size"].filter(gone), min_count=0).as_py()
+            emptied_quarantine.kept += result.kept
             if result.error is not None:
                 raise result.error
-    _remove_directories(table, done.record.id)
+    _remove_directories(table, emptied_quarantine.record.id)
 
 
 def _remove_directories(table: OpenTable, identifier: str) -> None:
@@ -216,7 +220,7 @@ def _write(table: OpenTable, record: Quarantine) -> None:
 def _read(table: OpenTable, identifier: str) -> Quarantine:
     path = _record(identifier)
     try:
-        found = Quarantine.model_validate(json.loads(table.objects.get_start(path, _MAX_RECORD)))
+        quarantine_record = Quarantine.model_validate(json.loads(table.objects.get_start(path, _MAX_RECORD)))
     except FileNotFoundError:
         raise QuarantineNotFound(
             f"Table '{table.name}' has no quarantine '{identifier}'; list them with `delvec quarantine list`.",
@@ -231,4 +235,4 @@ def _read(table: OpenTable, identifier: str) -> Quarantine:
             file=path,
         ) from error
     # The name of the file counts, not its content: it becomes part of paths.
-    return found.model_copy(update={"id": identifier})
+    return quarantine_record.model_copy(update={"id": identifier})

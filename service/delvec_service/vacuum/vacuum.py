@@ -34,11 +34,11 @@ from delvec_service.store.deletion_locks import DeletionLocks, FileLease
 from delvec_service.store.ledger import Ledger
 from delvec_service.store.open_table import OpenTable
 from delvec_service.tables.registry import ENGINE_INFO
-from delvec_service.vacuum.clones import ClonesKept
+from delvec_service.vacuum.clones import CloneReferences
 from delvec_service.vacuum.plan import VacuumPlan, keep_tombstones, make_plan, write_reach
 from delvec_service.vacuum.quarantine import NewQuarantine
 
-__all__ = ["Vacuumed", "vacuum"]
+__all__ = ["VacuumResult", "vacuum"]
 
 _BATCH_FILES: Final = 1000
 """The maximum of one S3 delete request."""
@@ -50,7 +50,7 @@ _SKEW_MS: Final = 60_000
 
 
 @dataclass(frozen=True)
-class Vacuumed:
+class VacuumResult:
     """What was deleted, or would be deleted.
 
     Attributes:
@@ -86,7 +86,7 @@ def vacuum(
     user_name: str | None = None,
     shows: Callable[[str], bool] = lambda _location: True,
     clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-) -> Vacuumed:
+) -> VacuumResult:
     """Delete what nothing refers to.
 
     Args:
@@ -110,36 +110,38 @@ def vacuum(
     lost: Conflict | None = None
     for _ in range(_ATTEMPTS):
         now = clock()
-        clones = ClonesKept(table, roots, loader, clone_store, now, shows)
+        clones = CloneReferences(table, roots, loader, clone_store, now, shows)
         plan = make_plan(table, loader, ledger, clones, request, now)
-        done = Vacuumed(plan, False, plan.files["path"].to_pylist(), plan.size_in_bytes, plan.directories)
+        vacuum_result = VacuumResult(
+            plan, False, plan.files["path"].to_pylist(), plan.size_in_bytes, plan.directories
+        )
         if request.dry_run:
-            return _with_elsewhere(done, plan.elsewhere)
+            return _with_elsewhere(vacuum_result, plan.elsewhere)
         if not plan.files.num_rows and not plan.directories:
             break
         run = _Run(table, loader, commits, locks, clones, plan, now, request.quarantine, user_name)
         started = run.start()
         if not isinstance(started, Conflict):
-            done = run.execute(started)
+            vacuum_result = run.execute(started)
             break
         lost = started  # the table's properties or columns have changed, and with them what may be deleted
     else:
         assert lost is not None  # noqa: S101 - the loop ran
         raise lost.error(table.name)
     if plan.elsewhere:
-        done = _delete_elsewhere(table, done)
+        vacuum_result = _delete_elsewhere(table, vacuum_result)
     if plan.reaches is not None and not request.keep_versions:
         write_reach(table, plan.reaches)
-    return done
+    return vacuum_result
 
 
-def _delete_elsewhere(table: OpenTable, done: Vacuumed) -> Vacuumed:
+def _delete_elsewhere(table: OpenTable, vacuum_result: VacuumResult) -> VacuumResult:
     """Delete superseded Iceberg files outside the table; no Delta log refers to them.
 
     Raises:
         VacuumIncomplete: storage did not delete all of them.
     """
-    plan, gone = done.plan, {}
+    plan, deleted_files = vacuum_result.plan, {}
     for url, files in plan.elsewhere.items():
         paths = files["path"].to_pylist()
         outcome = delete_files(url, paths, plan.before, allowed=table.roots.allows)
@@ -149,18 +151,23 @@ def _delete_elsewhere(table: OpenTable, done: Vacuumed) -> Vacuumed:
                 f"Iceberg metadata at '{url}': {outcome.error.message} Nothing refers to them. Remove the cause and "
                 "run VACUUM again.",
                 table=table.name,
-                version=done.end_version or plan.version,
-                deleted=len(done.files) + len(outcome.deleted),
+                version=vacuum_result.end_version or plan.version,
+                deleted=len(vacuum_result.files) + len(outcome.deleted),
                 remaining=len(outcome.failed),
                 failed=[f"{url}/{path}" for path in outcome.failed[:_NAMED]],
                 cause=outcome.error.type,
             ) from outcome.error
-        gone[url] = files.filter(pc.is_in(files["path"], value_set=pa.array(outcome.deleted, pa.string())))
-    done = _with_elsewhere(done, gone)
-    return replace(done, deleted=done.deleted or any(files.num_rows for files in gone.values()))
+        deleted_files[url] = files.filter(
+            pc.is_in(files["path"], value_set=pa.array(outcome.deleted, pa.string()))
+        )
+    vacuum_result = _with_elsewhere(vacuum_result, deleted_files)
+    return replace(
+        vacuum_result,
+        deleted=vacuum_result.deleted or any(files.num_rows for files in deleted_files.values()),
+    )
 
 
-def _with_elsewhere(done: Vacuumed, elsewhere: Mapping[str, pa.Table]) -> Vacuumed:
+def _with_elsewhere(done: VacuumResult, elsewhere: Mapping[str, pa.Table]) -> VacuumResult:
     """Return a result that includes files outside the table, by URL."""
     paths = [f"{url}/{path}" for url, files in elsewhere.items() for path in files["path"].to_pylist()]
     size = sum(pc.sum(files["size"], min_count=0).as_py() or 0 for files in elsewhere.values())
@@ -175,7 +182,7 @@ class _Run:
     loader: SnapshotLoader
     commits: Commits
     locks: DeletionLocks
-    clones: ClonesKept
+    clones: CloneReferences
     plan: VacuumPlan
     now: int
     moves: bool
@@ -198,7 +205,7 @@ class _Run:
         metrics = {"numFilesToDelete": number, "sizeOfDataToDelete": plan.size_in_bytes}
         return self._commit("VACUUM START", plan.version, parameters, metrics)
 
-    def execute(self, started: int) -> Vacuumed:
+    def execute(self, started: int) -> VacuumResult:
         """Delete the files, after VACUUM START."""
         plan = self.plan
         try:
@@ -227,7 +234,7 @@ class _Run:
             # The files are gone whether or not the log says so.
             logger.warning("VACUUM END not committed", table=self.table.name, error=error.message)
         name = None if self.quarantine is None else self.quarantine.id
-        return Vacuumed(plan, True, self.deleted, self._size(), directories, started, ended, name)
+        return VacuumResult(plan, True, self.deleted, self._size(), directories, started, ended, name)
 
     def _end(self, status: str, metrics: Mapping[str, int]) -> int:
         """Commit VACUUM END, whatever was committed since VACUUM START; return its version."""
@@ -319,16 +326,16 @@ class _Run:
         return pc.sum(files["size"], min_count=0).as_py() or 0
 
     def _incomplete(self, error: DelvecError, started: int) -> VacuumIncomplete:
-        total, done = self.plan.files.num_rows, len(self.deleted)
+        total, num_deleted = self.plan.files.num_rows, len(self.deleted)
         verb = "deleted" if self.quarantine is None else f"moved into quarantine {self.quarantine.id}"
         return VacuumIncomplete(
-            f"VACUUM of table '{self.table.name}' {verb} {done} of {total} files and stopped: {error.message} "
-            f"Nothing refers to the remaining {total - done} files. Remove the cause and run VACUUM again.",
+            f"VACUUM of table '{self.table.name}' {verb} {num_deleted} of {total} files and stopped: {error.message} "
+            f"Nothing refers to the remaining {total - num_deleted} files. Remove the cause and run VACUUM again.",
             table=self.table.name,
             version=started,
-            deleted=done,
+            deleted=num_deleted,
             deleted_bytes=self._size(),
-            remaining=total - done,
+            remaining=total - num_deleted,
             failed=self.failed[:_NAMED],
             cause=error.type,
             quarantine=None if self.quarantine is None else self.quarantine.id,

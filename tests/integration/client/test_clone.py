@@ -15,7 +15,7 @@ import delvec
 import delvec_service.vacuum.vacuum as vacuuming
 from delvec.cli import main
 from delvec_service.store.clones import CloneStore
-from delvec_service.vacuum.clones import ClonesKept
+from delvec_service.vacuum.clones import CloneReferences
 
 ID = "id long, name string, country string"
 
@@ -325,13 +325,13 @@ def test_a_clone_that_is_made_again_is_not_forgotten_with_the_one_before(lake, m
     while (tmp_path / "clone").exists():  # the service may be writing there, after the commit
         shutil.rmtree(tmp_path / "clone", ignore_errors=True)
     monkeypatch.setattr("delvec_service.vacuum.clones._BEING_MADE", delvec_service_zero())
-    forget = ClonesKept._forget
+    forget = CloneReferences._forget
 
     def late(self, record):
         marked.clone(tmp_path / "clone", shallow=True)
         forget(self, record)
 
-    monkeypatch.setattr(ClonesKept, "_forget", late)
+    monkeypatch.setattr(CloneReferences, "_forget", late)
     marked.vacuum(0, enforce_retention_duration=False)
     monkeypatch.undo()
     before = ids(lake.table(tmp_path / "clone"))

@@ -26,7 +26,7 @@ from delvec_service.store.database import Database
 from delvec_service.store.file_index_engine import FILE_INDEX_ENGINE
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.segments import SegmentStore
-from delvec_service.store.snapshot_state import LogMark
+from delvec_service.store.snapshot_state import LogFileId
 from delvec_service.store.snapshots import SnapshotStore
 
 SCHEMA = json.dumps(
@@ -155,7 +155,7 @@ def test_a_saved_version_round_trips(replica, people):
     stored = replica.store.find(people.location)
 
     after = stored.snapshot
-    assert stored.file == LogMark.of(people.head(f"_delta_log/{2:020d}.json"))
+    assert stored.file == LogFileId.of(people.head(f"_delta_log/{2:020d}.json"))
     for name in ("version", "timestamp", "protocol", "metadata", "txns", "domain_metadata", "num_files"):
         assert getattr(after, name) == getattr(before, name), name
     assert after.live.counts == before.live.counts
@@ -250,7 +250,7 @@ def test_replicas_that_read_the_log_at_once_agree_on_one_version_in_the_store(re
 def test_a_save_does_not_replace_a_later_one(replica, people):
     replica.loader._writer._delay = 3600.0  # on a busy machine its own save could come first
     snapshot = replica.loader.load(people, "people")
-    mark = LogMark.of(people.head(f"_delta_log/{1:020d}.json"))
+    mark = LogFileId.of(people.head(f"_delta_log/{1:020d}.json"))
     first = replica.store.save(snapshot, mark, None)
 
     assert replica.store.save(snapshot, mark, None) is None
@@ -613,7 +613,7 @@ def test_a_damaged_snapshot_is_not_saved_again_from_memory(replica, people):
     replica.saved(people)
     replica.restart()
     damaged = replica.loader.load(people, "people")
-    mark = LogMark.of(people.head(f"_delta_log/{1:020d}.json"))
+    mark = LogFileId.of(people.head(f"_delta_log/{1:020d}.json"))
     replica.execute("DELETE FROM segment_blobs")
     for segment in damaged.live.segments:  # the caches of the process outlive a restart of the loader
         FILE_INDEX_ENGINE.decoded.drop(segment.id)

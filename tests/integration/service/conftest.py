@@ -26,7 +26,7 @@ SCHEMA = {
     ],
 }
 
-COMMITTING = ("test_alter", "test_commit", "test_commit_race", "test_repeats")
+COMMITTING = ("test_alter", "test_commit", "test_commit_validator", "test_repeats")
 DAMAGING = (
     "test_a_commit_whose_winners_are_cleaned_up_is_not_made",
     "test_a_transaction_whose_own_version_was_cleaned_up_is_not_done_again",

@@ -20,7 +20,7 @@ from delvec_kernel.storage.roots import Roots
 from delvec_kernel.transaction.group_commit import Group
 from delvec_kernel.transaction.verdict import Conflict
 from delvec_service.app import create_app
-from delvec_service.commits.commit_member import Member
+from delvec_service.commits.pending_commit import PendingCommit
 from delvec_service.config import Settings
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.open_table import OpenTable
@@ -217,7 +217,7 @@ class World:
     def _answers(self, commits, table, members):
         if len(members) == 1:
             return [commits.commit(table, members[0].changes)]
-        requests = [Member(member.changes) for member in members]
+        requests = [PendingCommit(member.changes) for member in members]
         configuration = self.reader.newest.metadata["configuration"]
         waiting = list(requests)
         while waiting:

@@ -41,36 +41,36 @@ _NUMBER: Final = r"[^_]*"
 _DAY: Final = r"\s*-?\d{4,6}-\d{1,2}-\d{1,2}(?:[ T][^(]*)?\s*"
 
 
-def assigned(value: str, found: Any, kind: DataType, column: str) -> str:
+def assigned(value: str, value_type: Any, kind: DataType, column: str) -> str:
     """Return the SQL of ``value`` as a column's type.
 
     Args:
         value: SQL, without side effects, as it may be evaluated twice.
-        found: its DuckDB type; None if it is always NULL.
+        value_type: its DuckDB type; None if it is always NULL.
         kind: the column's type.
         column: its name, for errors.
 
     Raises:
         InvalidPredicate: DuckDB cannot convert between these types as Spark does.
     """
-    return _converted(value, found, kind, column, 0)
+    return _converted(value, value_type, kind, column, 0)
 
 
-def _converted(value: str, found: Any, kind: DataType, column: str, depth: int) -> str:  # noqa: PLR0911 - one per family
-    if found is None or found.id == "null" or kind == PrimitiveType("void"):
+def _converted(value: str, value_type: Any, kind: DataType, column: str, depth: int) -> str:  # noqa: PLR0911 - one per family
+    if value_type is None or value_type.id == "null" or kind == PrimitiveType("void"):
         return f"CAST(NULL AS {sql_type(kind, mapped=False)})"
     if isinstance(kind, StructType):
-        return _struct(value, found, kind, column, depth)
+        return _struct(value, value_type, kind, column, depth)
     if isinstance(kind, ArrayType):
-        return _list(value, found, kind, column, depth)
+        return _list(value, value_type, kind, column, depth)
     if isinstance(kind, MapType):
-        return _map(value, found, kind, column, depth)
+        return _map(value, value_type, kind, column, depth)
     target = sql_type(kind, mapped=False)
-    if _is_same(found, kind):
+    if _is_same(value_type, kind):
         return value
-    attempt = _attempt(value, found.id, kind, target)
+    attempt = _attempt(value, value_type.id, kind, target)
     if attempt is None:
-        raise _refused(found, kind, column)
+        raise _refused(value_type, kind, column)
     if attempt.startswith("CAST("):
         return attempt
     message = string_literal(f"{FAILED}'{column}' ({target}): ")
@@ -78,52 +78,52 @@ def _converted(value: str, found: Any, kind: DataType, column: str, depth: int) 
     return f"coalesce({attempt}, CASE WHEN {value} IS NOT NULL THEN {failure} END)"
 
 
-def _attempt(value: str, found: str, kind: DataType, target: str) -> str | None:  # noqa: PLR0911 - one per family
+def _attempt(value: str, value_type: str, kind: DataType, target: str) -> str | None:  # noqa: PLR0911 - one per family
     """Return a CAST that gives NULL for values that do not fit; None if the types cannot be converted."""
     if isinstance(kind, DecimalType):
-        return _decimal(value, found, target)
+        return _decimal(value, value_type, target)
     name = kind.name if isinstance(kind, PrimitiveType) else ""
     rank = _RANKS.get(TYPES.get(name, "").lower(), 0)
     if rank:
-        return _whole_number(value, found, target, rank)
+        return _whole_number(value, value_type, target, rank)
     if name in {"float", "double"}:
-        return _floating(value, found, target)
+        return _floating(value, value_type, target)
     if name == "boolean":
-        if found in {*_RANKS, *_FRACTIONS}:
+        if value_type in {*_RANKS, *_FRACTIONS}:
             return f"CAST({value} AS BOOLEAN)"
-        return f"TRY_CAST({value} AS BOOLEAN)" if found == "varchar" else None
+        return f"TRY_CAST({value} AS BOOLEAN)" if value_type == "varchar" else None
     if name == "string":
-        return f"CAST({value} AS VARCHAR)" if found in _AS_TEXT else None
+        return f"CAST({value} AS VARCHAR)" if value_type in _AS_TEXT else None
     if name == "binary":
-        return f"CAST(encode({value}) AS BLOB)" if found == "varchar" else None
-    return _time(value, found, target) if target.lower() in _TIMES else None
+        return f"CAST(encode({value}) AS BLOB)" if value_type == "varchar" else None
+    return _time(value, value_type, target) if target.lower() in _TIMES else None
 
 
-def _decimal(value: str, found: str, target: str) -> str | None:
-    if found in {"float", "double"}:
+def _decimal(value: str, value_type: str, target: str) -> str | None:
+    if value_type in {"float", "double"}:
         # Spark rounds the decimal digits, so 1.005 becomes 1.01; DuckDB rounds the binary value.
         value = f"CAST(CAST({value} AS DOUBLE) AS VARCHAR)"
-    elif found == "varchar":
+    elif value_type == "varchar":
         value = _text(value, _NUMBER)
-    elif found == "boolean":
+    elif value_type == "boolean":
         value = f"CAST({value} AS INTEGER)"
-    return f"TRY_CAST({value} AS {target})" if found in {*_RANKS, *_FRACTIONS, "varchar"} else None
+    return f"TRY_CAST({value} AS {target})" if value_type in {*_RANKS, *_FRACTIONS, "varchar"} else None
 
 
-def _floating(value: str, found: str, target: str) -> str | None:
-    if found in _RANKS or (target == "DOUBLE" and found in _FRACTIONS):
+def _floating(value: str, value_type: str, target: str) -> str | None:
+    if value_type in _RANKS or (target == "DOUBLE" and value_type in _FRACTIONS):
         return f"CAST({value} AS {target})"
-    if found == "varchar":
+    if value_type == "varchar":
         return f"TRY_CAST({_text(value, _NUMBER)} AS {target})"
-    if found == "double":
+    if value_type == "double":
         return to_real(value)
-    return f"TRY_CAST({value} AS {target})" if found in _FRACTIONS else None
+    return f"TRY_CAST({value} AS {target})" if value_type in _FRACTIONS else None
 
 
-def _time(value: str, found: str, target: str) -> str | None:
-    if found == "varchar":
+def _time(value: str, value_type: str, target: str) -> str | None:
+    if value_type == "varchar":
         return f"TRY_CAST({_text(value, _DAY)} AS {target})"
-    return f"CAST({value} AS {target})" if found in _TIMES else None
+    return f"CAST({value} AS {target})" if value_type in _TIMES else None
 
 
 def _text(value: str, pattern: str) -> str:
@@ -131,29 +131,29 @@ def _text(value: str, pattern: str) -> str:
     return f"CASE WHEN regexp_full_match({value}, {string_literal(pattern)}) THEN {value} END"
 
 
-def _whole_number(value: str, found: str, target: str, rank: int) -> str | None:
-    if found in _RANKS:
-        return f"{'CAST' if _RANKS[found] <= rank else 'TRY_CAST'}({value} AS {target})"
-    if found in _FRACTIONS:
+def _whole_number(value: str, value_type: str, target: str, rank: int) -> str | None:
+    if value_type in _RANKS:
+        return f"{'CAST' if _RANKS[value_type] <= rank else 'TRY_CAST'}({value} AS {target})"
+    if value_type in _FRACTIONS:
         return f"TRY_CAST(trunc({value}) AS {target})"
-    if found == "varchar":
+    if value_type == "varchar":
         # DuckDB would cast '5.7' to 6.
         return f"TRY_CAST({_text(value, _WHOLE)} AS {target})"
     return None
 
 
-def _struct(value: str, found: Any, kind: StructType, column: str, depth: int) -> str:
-    if found.id != "struct":
-        raise _refused(found, kind, column)
-    inner = {name.lower(): (name, each) for name, each in found.children}
-    for name, _ in found.children:
+def _struct(value: str, value_type: Any, kind: StructType, column: str, depth: int) -> str:
+    if value_type.id != "struct":
+        raise _refused(value_type, kind, column)
+    inner = {name.lower(): (name, each) for name, each in value_type.children}
+    for name, _ in value_type.children:
         if name not in kind:
             raise SchemaMismatch(
                 f"The value for column '{column}' has a field '{name}' that the table does not have; leave it out, or merge "
                 "with merge_schema=True.",
                 column=f"{column}.{name}",
             )
-    if _is_same(found, kind):
+    if _is_same(value_type, kind):
         return value
     fields = []
     for item in kind.fields:
@@ -165,22 +165,24 @@ def _struct(value: str, found: Any, kind: StructType, column: str, depth: int) -
     return f"CASE WHEN {value} IS NULL THEN NULL ELSE struct_pack({', '.join(fields)}) END"
 
 
-def _list(value: str, found: Any, kind: ArrayType, column: str, depth: int) -> str:
-    if found.id != "list":
-        raise _refused(found, kind, column)
-    if _is_same(found, kind):
+def _list(value: str, value_type: Any, kind: ArrayType, column: str, depth: int) -> str:
+    if value_type.id != "list":
+        raise _refused(value_type, kind, column)
+    if _is_same(value_type, kind):
         return value
     element = f"a{depth}"
-    inner = _converted(element, dict(found.children)["child"], kind.element, f"{column}.element", depth + 1)
+    inner = _converted(
+        element, dict(value_type.children)["child"], kind.element, f"{column}.element", depth + 1
+    )
     return f"list_transform({value}, lambda {element}: {inner})"
 
 
-def _map(value: str, found: Any, kind: MapType, column: str, depth: int) -> str:
-    if found.id != "map":
-        raise _refused(found, kind, column)
-    if _is_same(found, kind):
+def _map(value: str, value_type: Any, kind: MapType, column: str, depth: int) -> str:
+    if value_type.id != "map":
+        raise _refused(value_type, kind, column)
+    if _is_same(value_type, kind):
         return value
-    children, entry = dict(found.children), f"a{depth}"
+    children, entry = dict(value_type.children), f"a{depth}"
     key = _converted(f"{entry}.key", children["key"], kind.key, f"{column}.key", depth + 1)
     item = _converted(f"{entry}.value", children["value"], kind.value, f"{column}.value", depth + 1)
     pairs = (
@@ -189,30 +191,33 @@ def _map(value: str, found: Any, kind: MapType, column: str, depth: int) -> str:
     return f"CASE WHEN {value} IS NULL THEN NULL ELSE map_from_entries({pairs}) END"
 
 
-def _is_same(found: Any, kind: DataType) -> bool:
+def _is_same(value_type: Any, kind: DataType) -> bool:
     """Whether a DuckDB type equals the column's type, field by field; false for void columns."""
     if isinstance(kind, StructType):
-        if found.id != "struct" or [name for name, _ in found.children] != kind.names:
+        if value_type.id != "struct" or [name for name, _ in value_type.children] != kind.names:
             return False
         return all(
-            _is_same(each, item.type) for (_, each), item in zip(found.children, kind.fields, strict=True)
+            _is_same(each, item.type)
+            for (_, each), item in zip(value_type.children, kind.fields, strict=True)
         )
-    children = dict(found.children) if found.id in {"list", "map"} else {}
+    children = dict(value_type.children) if value_type.id in {"list", "map"} else {}
     if isinstance(kind, ArrayType):
-        return found.id == "list" and _is_same(children["child"], kind.element)
+        return value_type.id == "list" and _is_same(children["child"], kind.element)
     if isinstance(kind, MapType):
         return (
-            found.id == "map"
+            value_type.id == "map"
             and _is_same(children["key"], kind.key)
             and _is_same(children["value"], kind.value)
         )
-    return str(found) == sql_type(kind, mapped=False).replace(", ", ",") and kind != PrimitiveType("void")
+    return str(value_type) == sql_type(kind, mapped=False).replace(", ", ",") and kind != PrimitiveType(
+        "void"
+    )
 
 
-def _refused(found: Any, kind: DataType, column: str) -> InvalidPredicate:
+def _refused(value_type: Any, kind: DataType, column: str) -> InvalidPredicate:
     spelled = kind.to_json()
     return InvalidPredicate(
-        f"A value of type {found} cannot be assigned to column '{column}', which is "
+        f"A value of type {value_type} cannot be assigned to column '{column}', which is "
         f"{spelled if isinstance(spelled, str) else spelled['type']}, by the DuckDB engine; cast it, or run the command "
         "on Spark.",
         column=column,

@@ -79,10 +79,10 @@ def _cluster_bin(
         # DuckDB sorts the stream: a temporary table would be held beside the sorted rows.
         cursor.register(_ROWS, pa.RecordBatchReader.from_batches(first.schema, rows))
         del first
-        found = iter(
+        sorted_batches = iter(
             cursor.sql(f"SELECT * EXCLUDE (key) FROM {_ROWS} ORDER BY key").to_arrow_reader(batch_rows)  # noqa: S608
         )
-        head = next(found)
+        head = next(sorted_batches)
         # By now all rows have been read.
         read, by_file = rows_read.finish()
         check_rows(scan, read, by_file)
@@ -91,7 +91,7 @@ def _cluster_bin(
             DataFileWriter(target, task=number, file_rows=-(-read // files), file_size=sys.maxsize) as writer,
             RowMapWriter(target.location, scan.files["path"].to_pylist()) as row_map,
         ):
-            for batch in chain([head], found):
+            for batch in chain([head], sorted_batches):
                 origins = batch.column(batch.num_columns - 1).to_numpy()
                 row_map.write(origins >> _ROW_BITS, origins & ((1 << _ROW_BITS) - 1))
                 columns_only = batch.select(range(batch.num_columns - 1))

@@ -174,7 +174,7 @@ class Operands:
         return f"CAST('{year}-{int(month or 1):02d}-{int(day or 1):02d}' AS DATE)"
 
 
-_MOST: Final = 38
+_MAX_PRECISION: Final = 38
 _FEWEST_PLACES: Final = 6
 _OF_TYPES: Final = {"byte": 3, "short": 5, "integer": 10, "long": 20}
 _OF_CASTS: Final = {exp.DType.TINYINT: 3, exp.DType.SMALLINT: 5, exp.DType.INT: 10, exp.DType.BIGINT: 20}
@@ -185,13 +185,13 @@ def rounded(node: exp.Expr, schema: StructType) -> DecimalType | None:
     if not isinstance(node, (exp.Add, exp.Sub, exp.Mul)) or kind_of(node, schema) != "decimal":
         return None
     digits = _exact(node, schema)
-    return _with_room(*digits) if digits and digits[0] > _MOST else None
+    return _widened_decimal(*digits) if digits and digits[0] > _MAX_PRECISION else None
 
 
-def _with_room(precision: int, scale: int) -> DecimalType:
-    if precision <= _MOST:
+def _widened_decimal(precision: int, scale: int) -> DecimalType:
+    if precision <= _MAX_PRECISION:
         return DecimalType(precision, scale)
-    return DecimalType(_MOST, max(_MOST - (precision - scale), min(scale, _FEWEST_PLACES)))
+    return DecimalType(_MAX_PRECISION, max(_MAX_PRECISION - (precision - scale), min(scale, _FEWEST_PLACES)))
 
 
 def _exact(node: exp.Binary, schema: StructType) -> tuple[int, int] | None:
@@ -221,7 +221,7 @@ def _digits(node: exp.Expr, schema: StructType) -> DecimalType | None:  # noqa: 
         return _of_cast(node.to)
     if isinstance(node, (exp.Add, exp.Sub, exp.Mul)) and kind_of(node, schema) == "decimal":
         digits = _exact(node, schema)
-        return None if digits is None else _with_room(*digits)
+        return None if digits is None else _widened_decimal(*digits)
     return None
 
 

@@ -160,14 +160,16 @@ class DuckDBEngine:
         """Do the rest of it; see :func:`delvec.engines.duckdb.row_changes.insert_rows`."""
         return insert_rows(self._session, scan, change, target, matched, into)
 
-    def copy_rows(self, scan: Scan, gone: Mapping[str, BitMap64], target: WriteTarget) -> Sequence[AddFile]:
+    def copy_rows(
+        self, scan: Scan, deleted_rows: Mapping[str, BitMap64], target: WriteTarget
+    ) -> Sequence[AddFile]:
         """Write the live rows of the scan's files again, without those in ``gone``.
 
         Raises:
             CorruptTable: a file cannot be read, or lacks rows.
             StorageError: storage did not answer.
         """
-        return copy_rows(self._session, scan, gone, target)
+        return copy_rows(self._session, scan, deleted_rows, target)
 
     def compact(self, scan: Scan, bins: Sequence[Sequence[str]], target: WriteTarget) -> Compacted:
         """Write the live rows of each bin's files together.

@@ -194,7 +194,7 @@ lambda functions around it."""
 
 
 @dataclass(frozen=True)
-class _Part:
+class _ReadExpression:
     """How a column, or something inside of it, is read.
 
     Attributes:
@@ -215,7 +215,7 @@ class _Reader:
     column: str
     by: Naming
 
-    def part(self, kind: DataType, stored: FileField | None, path: str) -> _Part:
+    def part(self, kind: DataType, stored: FileField | None, path: str) -> _ReadExpression:
         """Return how to read a type from a field of the file; None where the file has none, or is unknown."""
         if stored is not None and stored.shape == "value" and stored.kind.name == "null":
             stored = None
@@ -232,14 +232,14 @@ class _Reader:
                 return _map(self.part(key, keys, f"{path}.key"), self.part(value, values, f"{path}.value"))
             case PrimitiveType("variant"):
                 column = self.column
-                return _Part(
+                return _ReadExpression(
                     VARIANT_IN_FILE, lambda value, copy, _: variant_value(value, copy, column), "VARIANT"
                 )
             case _:
                 return _leaf(kind, stored, path)
 
-    def _struct(self, kind: StructType, stored: FileField | None, path: str) -> _Part:
-        fields: list[tuple[StructField, str, _Part]] = []
+    def _struct(self, kind: StructType, stored: FileField | None, path: str) -> _ReadExpression:
+        fields: list[tuple[StructField, str, _ReadExpression]] = []
         inside = () if stored is None else stored.inside
         by_column = StoredFields(inside, self.by)
         is_shared = stored is None
@@ -257,18 +257,20 @@ class _Reader:
         if not is_shared and inside:
             # DuckDB reads no struct without any of its fields, and another one tells which structs are NULL.
             fields = [(item, "", part) for item, _, part in fields]
-            return _Part(_row([(_simplest(inside).name, "VARCHAR")]), _packed(fields))
+            return _ReadExpression(_row([(_simplest(inside).name, "VARCHAR")]), _packed(fields))
         read = [(name, part.read) for _, name, part in fields if name]
         copied = [(name, part.copied) for _, name, part in fields if name and part.copied is not None]
         differs = any(name != item.name or part.convert is not None for item, name, part in fields)
-        return _Part(_row(read), _packed(fields) if differs else None, _row(copied) if copied else None)
+        return _ReadExpression(
+            _row(read), _packed(fields) if differs else None, _row(copied) if copied else None
+        )
 
 
 def _simplest(fields: Sequence[FileField]) -> FileField:
     return next((each for each in fields if each.shape == "value"), fields[0])
 
 
-def _packed(fields: Sequence[tuple[StructField, str, _Part]]) -> _Convert:
+def _packed(fields: Sequence[tuple[StructField, str, _ReadExpression]]) -> _Convert:
     """Return what makes the table's struct; of each field it takes the name in the file, empty if it is NULL."""
 
     def convert(value: str, copy: str, depth: int) -> str:
@@ -286,7 +288,7 @@ def _packed(fields: Sequence[tuple[StructField, str, _Part]]) -> _Convert:
     return convert
 
 
-def _list(element: _Part) -> _Part:
+def _list(element: _ReadExpression) -> _ReadExpression:
     inner = element.convert
 
     def convert(value: str, copy: str, depth: int) -> str:
@@ -296,10 +298,10 @@ def _list(element: _Part) -> _Part:
         return f"list_transform({value}, lambda {item}, {place}: {inner(item, below, depth + 1)})"
 
     copied = None if element.copied is None else f"{element.copied}[]"
-    return _Part(f"{element.read}[]", None if inner is None else convert, copied)
+    return _ReadExpression(f"{element.read}[]", None if inner is None else convert, copied)
 
 
-def _map(key: _Part, value: _Part) -> _Part:
+def _map(key: _ReadExpression, value: _ReadExpression) -> _ReadExpression:
     def convert(whole_map: str, copy: str, depth: int) -> str:
         item, place = f"e{depth}", f"i{depth}"
         keys, values = f"{item}.key", f"{item}.value"
@@ -314,16 +316,16 @@ def _map(key: _Part, value: _Part) -> _Part:
 
     copied = None if value.copied is None else f"MAP({key.read}, {value.copied})"
     is_plain = key.convert is None and value.convert is None
-    return _Part(f"MAP({key.read}, {value.read})", None if is_plain else convert, copied)
+    return _ReadExpression(f"MAP({key.read}, {value.read})", None if is_plain else convert, copied)
 
 
 # --- values ---------------------------------------------------------------------------------------------------
 
 
-def _leaf(kind: DataType, stored: FileField | None, path: str) -> _Part:
+def _leaf(kind: DataType, stored: FileField | None, path: str) -> _ReadExpression:
     read = sql_type(kind, mapped=False)
     if stored is None or isinstance(kind, GeospatialType):
-        return _Part(read)
+        return _ReadExpression(read)
     name = kind.name if isinstance(kind, PrimitiveType) else ""
     annotation = stored.kind.name
     if not stored.converted and (
@@ -332,32 +334,32 @@ def _leaf(kind: DataType, stored: FileField | None, path: str) -> _Part:
         raise UnsupportedFileType(path, f"its {stored} is annotated in a form that DuckDB does not know")
     if may_exceed(stored, kind):
         wide = "BIGINT" if stored.physical == "int32" else "UBIGINT"
-        return _Part(wide, _narrowed(kind, stored, path))
+        return _ReadExpression(wide, _narrowed(kind, stored, path))
     if name == "void":
-        return _Part("VARCHAR", lambda *_: f"CAST(NULL AS {read})")
+        return _ReadExpression("VARCHAR", lambda *_: f"CAST(NULL AS {read})")
     if name in {"string", "binary"}:
         return _text(name, stored, path)
     return _number_or_time(name, read, stored)
 
 
-def _number_or_time(name: str, read: str, stored: FileField) -> _Part:
+def _number_or_time(name: str, read: str, stored: FileField) -> _ReadExpression:
     if name in {"date", "timestamp_ntz"} and stored.physical == "int32" and not stored.converted:
-        return _Part("INTEGER", lambda value, *_: f"CAST(make_date({value}) AS {read})")
+        return _ReadExpression("INTEGER", lambda value, *_: f"CAST(make_date({value}) AS {read})")
     if name in {"timestamp", "timestamp_ntz"} and stored.physical != "int32":
         return _moment(read, stored)
-    return _Part(read)
+    return _ReadExpression(read)
 
 
-def _text(name: str, stored: FileField, path: str) -> _Part:
+def _text(name: str, stored: FileField, path: str) -> _ReadExpression:
     """Return how to read text or bytes, either of which a file may have as the other."""
     is_text = stored.kind.name in {"string", "enum", "json"} and stored.converted
     if name == "string":
-        return _Part("VARCHAR") if is_text else _Part("BLOB", _decoded(path))
+        return _ReadExpression("VARCHAR") if is_text else _ReadExpression("BLOB", _decoded(path))
     if is_text:
-        return _Part("VARCHAR", lambda value, *_: f"encode({value})")
+        return _ReadExpression("VARCHAR", lambda value, *_: f"encode({value})")
     if stored.kind.name == "uuid":
-        return _Part("UUID", lambda value, *_: f"CAST({value} AS BLOB)")
-    return _Part("BLOB")
+        return _ReadExpression("UUID", lambda value, *_: f"CAST({value} AS BLOB)")
+    return _ReadExpression("BLOB")
 
 
 def _decoded(path: str) -> _Convert:
@@ -384,12 +386,12 @@ def _narrowed(kind: DataType, stored: FileField, path: str) -> _Convert:
     return convert
 
 
-def _moment(wanted: str, stored: FileField) -> _Part:
+def _moment(timestamp_type: str, stored: FileField) -> _ReadExpression:
     """Return how to read a timestamp.
 
     Infinity, for which DuckDB takes the greatest and least numbers, has no epoch.
     """
-    make = "make_timestamptz" if wanted == _ZONED else "make_timestamp"
+    make = "make_timestamptz" if timestamp_type == _ZONED else "make_timestamp"
     # DuckDB does not know the zone of INT96 and of the older annotation.
     is_zoned = stored.logical and stored.kind.is_utc
     if stored.kind.unit == "ns":
@@ -399,8 +401,10 @@ def _moment(wanted: str, stored: FileField) -> _Part:
             # Division rounds towards zero.
             return f"{make}({number} // 1000 - CAST({number} % 1000 < 0 AS BIGINT))"
 
-        return _Part(_NANOSECONDS[is_zoned], cut)
+        return _ReadExpression(_NANOSECONDS[is_zoned], cut)
     read = _ZONED if is_zoned else _UNZONED
-    if read == wanted:
-        return _Part(read)
-    return _Part(read, lambda value, *_: f"coalesce({make}(epoch_us({value})), CAST({value} AS {wanted}))")
+    if read == timestamp_type:
+        return _ReadExpression(read)
+    return _ReadExpression(
+        read, lambda value, *_: f"coalesce({make}(epoch_us({value})), CAST({value} AS {timestamp_type}))"
+    )

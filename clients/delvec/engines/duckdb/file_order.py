@@ -56,7 +56,7 @@ def in_file_order(session: Session, scan: Scan) -> Iterator[LiveRows]:
     decoded = _decoded(scan, partition, defaults)
     names = decoded.schema.names
     selected = ", ".join([*map(quoted, names), FILE_INDEX, FILE_HASH, ROW_INDEX])
-    deleted = _DeletedRows(scan)
+    deleted = _DeletedRowFilter(scan)
     for source in sources(decoded, names, deletion_vectors=False, positions=True):
         hashes = session.hashes(source.names).to_numpy()
         in_scan = pc.index_in(source.files["path"], scan.files["path"]).to_numpy().astype(np.int64)
@@ -67,17 +67,17 @@ def in_file_order(session: Session, scan: Scan) -> Iterator[LiveRows]:
             live, is_live = batch, deleted.leave(files, rows)
             if not is_live.all():
                 live, files, rows = batch.filter(pa.array(is_live)), files[is_live], rows[is_live]
-            found = dict(zip(names, live.columns, strict=False))
+            columns_by_name = dict(zip(names, live.columns, strict=False))
             places = pa.array(files)
-            found |= {name: values.take(places) for name, values in partition.items()}
+            columns_by_name |= {name: values.take(places) for name, values in partition.items()}
             for name, values in defaults.items():
                 default = values.default.take(places)
                 if values.adds_row:
                     default = pc.add(default, pa.array(rows))
-                found[name] = pc.coalesce(found[name], default)
+                columns_by_name[name] = pc.coalesce(columns_by_name[name], default)
             yield LiveRows(
                 pa.RecordBatch.from_arrays(
-                    [found[name] for name in scan.schema.names], names=scan.schema.names
+                    [columns_by_name[name] for name in scan.schema.names], names=scan.schema.names
                 ),
                 files,
                 rows,
@@ -124,7 +124,7 @@ def _defaults(scan: Scan) -> dict[str, _Default]:
     }
 
 
-class _DeletedRows:
+class _DeletedRowFilter:
     """Finds the deleted rows of batches, which are mostly of one file."""
 
     def __init__(self, scan: Scan) -> None:

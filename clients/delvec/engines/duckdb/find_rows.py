@@ -65,7 +65,7 @@ def _find_rows(
     *,
     strictly: bool,
 ) -> FoundRows:
-    found = RowCollector(scan, dv_files)
+    row_collector = RowCollector(scan, dv_files)
     condition = filter_sql(predicate)
     for source in sources(scan, (), predicate, deletion_vectors=strictly, positions=True, within=within):
         paths = source.files["path"].to_pylist()
@@ -75,8 +75,8 @@ def _find_rows(
             files, names, rows = (column.to_numpy() for column in batch.columns)
             check_positions(scan, source, hashes, files, names)
             for file, part in _by_file(files, rows):
-                found.add(paths[file], BitMap64(array("Q", part.tobytes())))
-    return found.found()
+                row_collector.add(paths[file], BitMap64(array("Q", part.tobytes())))
+    return row_collector.found()
 
 
 def _by_file(files: np.ndarray, rows: np.ndarray) -> list[tuple[int, np.ndarray]]:

@@ -83,15 +83,15 @@ def merge_source(data: Any) -> MergeSource:
 
 def _bounds(rows: pa.Table, schema: StructType, columns: Sequence[str]) -> dict[str, tuple[Any, Any]]:
     """Return the least and greatest value of each column that has usable ones."""
-    found = {}
+    bounds = {}
     for item in schema.select(columns).fields:
         try:
             ends = pc.min_max(rows[item.name].cast(item.type.to_arrow())).as_py()
         except pa.ArrowException:
             continue
         if ends["min"] is not None:
-            found[item.name] = (ends["min"], ends["max"])
-    return found
+            bounds[item.name] = (ends["min"], ends["max"])
+    return bounds
 
 
 def _from_table(table: _Table) -> MergeSource:

@@ -177,38 +177,38 @@ class _Run:
 
     def part(self, into: RowSinks) -> PartOfChange:
         """Read the rows of the table, and give the new ones away."""
-        found = self._nothing()
+        row_changes = self._nothing()
         with _one_timestamp(self.connection), self._new_rows(into) as rows:
             if self._touches_rows:
-                self._read_all(found, rows, strictly=False)
-        _optimized(found.changed)
-        _optimized(found.matched)
-        return found
+                self._read_all(row_changes, rows, strictly=False)
+        _optimized(row_changes.changed)
+        _optimized(row_changes.matched)
+        return row_changes
 
     def rest(self, matched: np.ndarray, into: RowSinks) -> int:
         """Insert rows of the source, and return how many."""
-        found = replace(self._nothing(), is_matched=matched)
+        row_changes = replace(self._nothing(), is_matched=matched)
         with _one_timestamp(self.connection), self._new_rows(into) as rows:
-            self._insert(found, rows)
-        return self._count(found, "insert")
+            self._insert(row_changes, rows)
+        return self._count(row_changes, "insert")
 
     def once(self, *, strictly: bool) -> ChangedRows:
         """Read the table and write new files."""
-        found = self._nothing()
+        row_changes = self._nothing()
         with _one_timestamp(self.connection), self._new_rows() as rows:
             if self._touches_rows:
-                self._read_all(found, rows, strictly=strictly)
+                self._read_all(row_changes, rows, strictly=strictly)
             if self.change.inserts:
-                self._insert(found, rows)
+                self._insert(row_changes, rows)
             adds, change_files = rows.finish()
         return ChangedRows(
-            row_deletes=_optimized(found.changed),
+            row_deletes=_optimized(row_changes.changed),
             adds=adds,
             change_files=change_files,
-            matched=_optimized(found.matched) if self.change.inserts else {},
-            rows_updated=self._count(found, "update"),
-            rows_deleted=self._count(found, "delete"),
-            rows_inserted=self._count(found, "insert"),
+            matched=_optimized(row_changes.matched) if self.change.inserts else {},
+            rows_updated=self._count(row_changes, "update"),
+            rows_deleted=self._count(row_changes, "delete"),
+            rows_inserted=self._count(row_changes, "insert"),
             source_rows=self.source.rows,
         )
 
@@ -237,21 +237,21 @@ class _Run:
             return True
         return any(clause.match == "not-matched-by-source" for clause in self.change.clauses)
 
-    def _count(self, found: PartOfChange, action: str) -> int:
+    def _count(self, row_changes: PartOfChange, action: str) -> int:
         return sum(
-            int(found.counts[number])
+            int(row_changes.counts[number])
             for number, clause in enumerate(self.change.clauses)
             if clause.action == action
         )
 
     # --- rows of the table ------------------------------------------------------------------------------------
 
-    def _read_all(self, found: PartOfChange, rows: NewRows, *, strictly: bool) -> None:
+    def _read_all(self, row_changes: PartOfChange, rows: NewRows, *, strictly: bool) -> None:
         columns, filtered = self.statements.columns, self.statements.filtered
         for part in sources(self.scan, columns, filtered=filtered, positions=True, within=self.within):
-            self._read(part, found, rows, strictly=strictly)
+            self._read(part, row_changes, rows, strictly=strictly)
 
-    def _read(self, part: ScanSource, found: PartOfChange, rows: NewRows, *, strictly: bool) -> None:
+    def _read(self, part: ScanSource, row_changes: PartOfChange, rows: NewRows, *, strictly: bool) -> None:
         paths = part.files["path"].to_pylist()
         hashes = self.session.hashes(part.names).to_numpy()
         sql = self.statements.changes(part, strictly=strictly)
@@ -260,11 +260,11 @@ class _Run:
             check_positions(self.scan, part, hashes, files, names)
             clauses = batch[CLAUSE].to_numpy()
             if self.change.marks:
-                self._mark(part, batch, files, indexes, found)
+                self._mark(part, batch, files, indexes, row_changes)
             touched = np.flatnonzero(clauses >= 0)
-            touched = self._note(part, paths, files, indexes, touched, found)
+            touched = self._note(part, paths, files, indexes, touched, row_changes)
             if len(touched):
-                self._write(batch, clauses, touched, found, rows)
+                self._write(batch, clauses, touched, row_changes, rows)
 
     def _mark(
         self,
@@ -272,15 +272,15 @@ class _Run:
         batch: pa.RecordBatch,
         files: np.ndarray,
         indexes: np.ndarray,
-        found: PartOfChange,
+        row_changes: PartOfChange,
     ) -> None:
         paths = part.files["path"]
         numbers = batch[SOURCE_ROW]
         places = np.flatnonzero(numbers.is_valid().to_numpy(zero_copy_only=False))
-        found.is_matched[numbers.drop_null().to_numpy()] = True
+        row_changes.is_matched[numbers.drop_null().to_numpy()] = True
         for file, inside in _by_file(files, places):
             path, rows = paths[file].as_py(), indexes[inside]
-            bitmap, fresh = found.matched.setdefault(path, BitMap64()), _bitmap(rows)
+            bitmap, fresh = row_changes.matched.setdefault(path, BitMap64()), _bitmap(rows)
             if self.change.refuses_several and (len(fresh) < len(rows) or bitmap.intersect(fresh)):
                 raise self._multiple(part, file, path, _first_duplicate(rows, bitmap & fresh))
             bitmap |= fresh
@@ -292,13 +292,13 @@ class _Run:
         files: np.ndarray,
         indexes: np.ndarray,
         touched: np.ndarray,
-        found: PartOfChange,
+        row_changes: PartOfChange,
     ) -> np.ndarray:
         """Record which rows change; return the batch positions of rows not recorded before."""
-        kept = []
+        new_positions = []
         for file, inside in _by_file(files, touched):
             rows = indexes[inside]
-            bitmap = found.changed.setdefault(paths[file], BitMap64())
+            bitmap = row_changes.changed.setdefault(paths[file], BitMap64())
             fresh = _bitmap(rows)
             if len(fresh) < len(rows) or bitmap.intersect(fresh):
                 if not self.change.may_match_twice:
@@ -306,23 +306,23 @@ class _Run:
                 _, first = np.unique(rows, return_index=True)
                 first.sort()
                 again = np.isin(rows, _numbers(bitmap & fresh))
-                kept.append(inside[first[~again[first]]])
+                new_positions.append(inside[first[~again[first]]])
             else:
-                kept.append(inside)
+                new_positions.append(inside)
             bitmap |= fresh
-        return np.concatenate(kept) if kept else touched
+        return np.concatenate(new_positions) if new_positions else touched
 
     def _write(
         self,
         batch: pa.RecordBatch,
         clauses: np.ndarray,
         touched: np.ndarray,
-        found: PartOfChange,
+        row_changes: PartOfChange,
         rows: NewRows,
     ) -> None:
         for number in np.unique(clauses[touched]).tolist():
             chosen = touched[clauses[touched] == number]
-            found.counts[number] += len(chosen)
+            row_changes.counts[number] += len(chosen)
             is_update = self.change.clauses[number].action == "update"
             if not is_update and not self.change.change_feed:
                 continue
@@ -362,8 +362,8 @@ class _Run:
 
     # --- rows of the source -----------------------------------------------------------------------------------
 
-    def _insert(self, found: PartOfChange, rows: NewRows) -> None:
-        missing = np.flatnonzero(~found.is_matched)
+    def _insert(self, row_changes: PartOfChange, rows: NewRows) -> None:
+        missing = np.flatnonzero(~row_changes.is_matched)
         if not len(missing):
             return
         self.connection.register(UNMATCHED, pa.table({SOURCE_ROW: pa.array(missing, pa.int64())}))
@@ -372,7 +372,7 @@ class _Run:
                 clauses = batch[CLAUSE].to_numpy()
                 for number in np.unique(clauses).tolist():
                     chosen = np.flatnonzero(clauses == number)
-                    found.counts[number] += len(chosen)
+                    row_changes.counts[number] += len(chosen)
                     part = batch if len(chosen) == batch.num_rows else batch.take(pa.array(chosen))
                     rows.write(number, self._new(part))
 

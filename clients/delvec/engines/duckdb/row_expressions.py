@@ -63,7 +63,7 @@ class RowExpressions:
         session: Session,
         schema: StructType,
         checks: RowChecks,
-        given: Collection[str],
+        original_columns: Collection[str],
         *,
         replaces: bool,
     ) -> None:
@@ -73,11 +73,11 @@ class RowExpressions:
         self._arrow = schema.to_arrow()
         self._computed: list[_Computed] = []
         for rule in checks.constraints.computed:
-            if rule.column.lower() not in given:
+            if rule.column.lower() not in original_columns:
                 place = schema.names.index(rule.column)
                 kind = schema.fields[place].type.to_json() if rule in checks.constraints.defaults else None
                 self._computed.append(_Computed(rule, place, self._value(rule, kind)))
-        tests = checks.tests(given, replaces=replaces)
+        tests = checks.tests(original_columns, replaces=replaces)
         self._tests = [(test, self._condition(test)) for test in tests]
 
     @property

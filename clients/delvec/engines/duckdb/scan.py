@@ -159,7 +159,7 @@ def sources(
     *,
     filtered: Collection[str] = (),
     deletion_vectors: bool = True,
-    gone: Mapping[str, BitMap64] | None = None,
+    deleted_rows: Mapping[str, BitMap64] | None = None,
     positions: bool = False,
     within: Mapping[str, RowRanges] | None = None,
     shields_text: bool = False,
@@ -174,7 +174,7 @@ def sources(
         predicate: filter of the statement.
         filtered: other columns by which the statement, or a query around it, filters or joins.
         deletion_vectors: leave out deleted rows; otherwise all physical rows are read.
-        gone: more rows to leave out, by path.
+        deleted_rows: more rows to leave out, by path.
         positions: also select ``FILE_INDEX``, ``FILE_HASH`` and ``ROW_INDEX``.
         within: the physical rows to read, by path, of files of which not all are. Files without any are left out.
         shields_text: keep filters of text and binary columns out of the Parquet reader, for queries whose conditions are
@@ -194,7 +194,9 @@ def sources(
             part, fields, filtered, file_columns, positions=positions, shields_text=shields_text
         )
         for piece, rows in _ranges(part, within or {}):
-            yield from statement.sources(piece.files, rows, gone or {}, deletion_vectors=deletion_vectors)
+            yield from statement.sources(
+                piece.files, rows, deleted_rows or {}, deletion_vectors=deletion_vectors
+            )
 
 
 def check_files(scan: Scan) -> None:
@@ -213,26 +215,28 @@ def _parts(scan: Scan, fields: Sequence[StructField]) -> list[tuple[Scan, _FileC
     """Split a scan, whose files get their names, into files whose columns are read in the same way."""
     as_bytes = read_as_bytes(StructType(tuple(fields)))
     names = file_names(scan.location, scan.files, scan.roots, as_bytes=as_bytes)
-    named = replace(scan, files=scan.files.append_column(_NAME, pa.array(names, pa.string())))
+    named_scan = replace(scan, files=scan.files.append_column(_NAME, pa.array(names, pa.string())))
     absent = {name.lower() for name in scan.partition_columns} | occurrence_columns(scan)
     stored = [each for each in fields if each.name.lower() not in absent and each.type != _VOID]
     if not stored:
-        return [(named, {})]
+        return [(named_scan, {})]
     by = naming(scan.configuration.get("delta.columnMapping.mode", "none"))
-    known: dict[int, tuple[FileColumn, ...]] = {}
+    columns_by_schema: dict[int, tuple[FileColumn, ...]] = {}
     places: dict[tuple[FileColumn, ...], list[int]] = {}
     local = [None if is_remote(name) else name for name in names]
     for place, schema in enumerate(file_schemas(scan, local, ends=FILE_ENDS)):
-        columns = known.get(id(schema))
+        columns = columns_by_schema.get(id(schema))
         if columns is None:
             try:
-                columns = known[id(schema)] = columns_in(schema, stored, by)
+                columns = columns_by_schema[id(schema)] = columns_in(schema, stored, by)
             except FileTypeMismatch as error:
                 raise mismatch(DataFile.of(scan, scan.files["path"][place].as_py()), error) from error
         places.setdefault(columns, []).append(place)
     return [
         (
-            named if len(chosen) == len(scan) else replace(named, files=named.files.take(pa.array(chosen))),
+            named_scan
+            if len(chosen) == len(scan)
+            else replace(named_scan, files=named_scan.files.take(pa.array(chosen))),
             dict(zip((each.name for each in stored), columns, strict=True)),
         )
         for columns, chosen in places.items()
@@ -362,7 +366,7 @@ class _Statement:
         self,
         files: pa.Table,
         rows: RowRanges | None,
-        gone: Mapping[str, BitMap64],
+        deleted_rows: Mapping[str, BitMap64],
         *,
         deletion_vectors: bool,
     ) -> Iterator[ScanSource]:
@@ -375,22 +379,28 @@ class _Statement:
         size = _MAX_FILES if by_file else files.num_rows
         plain, with_vector = files, files.slice(0, 0)
         vectors = files["deletion_vector"]
-        if gone or (deletion_vectors and vectors.null_count < files.num_rows):
+        if deleted_rows or (deletion_vectors and vectors.null_count < files.num_rows):
             has_vector = pc.is_valid(vectors)
-            if gone:
+            if deleted_rows:
                 paths = files["path"]
-                has_vector = pc.or_(has_vector, pc.is_in(paths, value_set=pa.array(list(gone), paths.type)))
+                has_vector = pc.or_(
+                    has_vector, pc.is_in(paths, value_set=pa.array(list(deleted_rows), paths.type))
+                )
             plain, with_vector = files.filter(pc.invert(has_vector)), files.filter(has_vector)
         for start in range(0, plain.num_rows, size or 1):
             yield self._source(plain.slice(start, size), None, rows)
         if with_vector.num_rows:
-            with_vector, found = _plausible(scan, with_vector, left_out(scan, with_vector, gone))
-            ends = [bitmap.max() + 1 if bitmap else 0 for bitmap in found]
+            with_vector, excluded_bitmaps = _plausible(
+                scan, with_vector, left_out(scan, with_vector, deleted_rows)
+            )
+            ends = [bitmap.max() + 1 if bitmap else 0 for bitmap in excluded_bitmaps]
             counts = with_vector["num_records"].to_pylist()
             for start, count in _groups(
                 [max(end, bits or 0) for end, bits in zip(ends, counts, strict=True)]
             ):
-                yield self._source(with_vector.slice(start, count), found[start : start + count], rows)
+                yield self._source(
+                    with_vector.slice(start, count), excluded_bitmaps[start : start + count], rows
+                )
 
     def _may_mislead(self, kind: DataType) -> bool:
         """Return whether DuckDB gets filters that it pushes into the reader wrong for columns of a type."""
@@ -499,9 +509,9 @@ def _bits(bitmaps: Sequence[BitMap64], counts: Sequence[int | None]) -> tuple[pa
 
 def _plausible(scan: Scan, files: pa.Table, bitmaps: Sequence[BitMap64]) -> tuple[pa.Table, list[BitMap64]]:
     """Return both, with row counts from footers if the log claims very many: a hostile log could exhaust memory."""
-    counts, found = files["num_records"].to_pylist(), list(bitmaps)
+    counts, bounded_bitmaps = files["num_records"].to_pylist(), list(bitmaps)
     for number, path in enumerate(files["path"].to_pylist()):
-        bitmap = found[number]
+        bitmap = bounded_bitmaps[number]
         if max(counts[number] or 0, bitmap.max() + 1 if bitmap else 0) > _MANY_ROWS:
             try:
                 rows = rows_in(scan, path)
@@ -509,9 +519,9 @@ def _plausible(scan: Scan, files: pa.Table, bitmaps: Sequence[BitMap64]) -> tupl
                 # DuckDB's error for the file is more specific.
                 rows = 0
             counts[number] = rows
-            found[number] = bitmap & BitMap64(range(rows))
+            bounded_bitmaps[number] = bitmap & BitMap64(range(rows))
     position = files.schema.get_field_index("num_records")
-    return files.set_column(position, "num_records", pa.array(counts, pa.int64())), found
+    return files.set_column(position, "num_records", pa.array(counts, pa.int64())), bounded_bitmaps
 
 
 def _check_rows(scan: Scan, files: pa.Table, bitmaps: Sequence[BitMap64]) -> None:

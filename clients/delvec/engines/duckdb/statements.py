@@ -377,7 +377,7 @@ def _translated(
     # By text: while rows are streamed, Arrow raises an OSError with it.
     if text.startswith(_FATAL):
         return _fatal(reason, scan, source, where)
-    known = (
+    specific_error = (
         _of_storage(text, scan)
         or _incomplete(text, scan)
         or _refused(text, where, facts)
@@ -385,8 +385,8 @@ def _translated(
         or _beyond_type(text, scan, source)
         or (_damaged_file(text, scan, source, where) if source is not None else None)
     )
-    if known is not None:
-        return known
+    if specific_error is not None:
+        return specific_error
     if isinstance(error, OSError | duckdb.IOException):
         return StorageError(f"Reading {where} failed: {reason}; retry, or check storage.", **facts)
     if predicate is not None:
@@ -531,21 +531,21 @@ def _damaged_file(text: str, scan: Scan, source: ScanSource, where: str) -> Delv
     If the text names no file, only a few files are looked up in storage: a table can have a million.
     """
     paths = source.files["path"].to_pylist()
-    named = [
+    named_paths = [
         path
         for path, name in zip(paths, source.names, strict=True)
         if any(spelling in text for spelling in _spellings(scan, path, name))
     ]
-    for path in named or paths[:_MOST_LOOKED_UP]:
+    for path in named_paths or paths[:_MOST_LOOKED_UP]:
         if _is_missing(scan, path):
             return missing_data_file(scan, path)
-    if not named:
+    if not named_paths:
         return None
     return CorruptTable(
-        f"The data file '{named[0]}' of {where} cannot be read: {text.partition(chr(10))[0]}",
+        f"The data file '{named_paths[0]}' of {where} cannot be read: {text.partition(chr(10))[0]}",
         table=scan.name,
         version=scan.version,
-        file=named[0],
+        file=named_paths[0],
     )
 
 

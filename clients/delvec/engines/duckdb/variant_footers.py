@@ -350,37 +350,37 @@ def _list(footer: CompactReader, item: Callable[[], object]) -> _List:
     count, kind = footer.list_header()
     if count > _MOST_COLUMNS:
         raise ValueError(f"it lists {count:,} columns")
-    found = _List((at, footer.at), kind, [])
+    struct_list = _List((at, footer.at), kind, [])
     for _ in footer.items(count):
         item()
-        found.ends.append(footer.at)
-    return found
+        struct_list.ends.append(footer.at)
+    return struct_list
 
 
 def _chunks(footer: CompactReader) -> _List:
     """Read a row group; return the list of its column chunks."""
-    found = None
+    column_chunks = None
     for number, kind in footer.fields():
         if number == _CHUNKS and kind in LISTS:
-            found = _list(footer, lambda: footer.skip(STRUCT))
+            column_chunks = _list(footer, lambda: footer.skip(STRUCT))
         else:
             footer.skip(kind)
-    if found is None:
+    if column_chunks is None:
         raise ValueError("it has a row group without columns")
-    return found
+    return column_chunks
 
 
 def _key(footer: CompactReader) -> Iterator[_Edit]:
     """Read a key-value entry; yield the edit that hides the one of GeoParquet."""
-    found = []
+    edits = []
     for number, kind in footer.fields():
         if number == _KEY and kind == BINARY:
             key = footer.take(footer.varint())
             if key == _GEOPARQUET:
-                found.append((footer.at - len(key), footer.at, b"-" * len(key)))
+                edits.append((footer.at - len(key), footer.at, b"-" * len(key)))
         else:
             footer.skip(kind)
-    yield from found
+    yield from edits
 
 
 def _column(footer: CompactReader) -> _Column:

@@ -40,7 +40,7 @@ __all__ = ["NewRows", "RowSink", "RowSinks", "append", "compact", "completion", 
 
 
 def copy_rows(
-    session: Session, scan: Scan, gone: Mapping[str, BitMap64], target: WriteTarget
+    session: Session, scan: Scan, deleted_rows: Mapping[str, BitMap64], target: WriteTarget
 ) -> list[AddFile]:
     """Copy the live rows of the scan's files, without those in ``gone``, to new files.
 
@@ -52,10 +52,10 @@ def copy_rows(
     """
     columns = ", ".join(quoted(name) for name in scan.schema.names)
     with DataFileWriter(target) as writer:
-        for source in sources(scan, scan.schema.names, gone=gone):
+        for source in sources(scan, scan.schema.names, deleted_rows=deleted_rows):
             for batch in session.batches(scan, source, source.select(columns, None), None):
                 writer.write(batch)
-        _check_all_read(scan, gone, writer.rows)
+        _check_all_read(scan, deleted_rows, writer.rows)
         return writer.finish()
 
 
@@ -94,7 +94,7 @@ def _compact_bin(
         return writer.finish(), order.row_ranges
 
 
-def _check_all_read(scan: Scan, gone: Mapping[str, BitMap64], rows: int) -> None:
+def _check_all_read(scan: Scan, row_deletes: Mapping[str, BitMap64], rows: int) -> None:
     """Check that every row of the replaced files was either copied or in ``gone``."""
     counts = [
         rows_in(scan, path) if count is None else count
@@ -102,7 +102,7 @@ def _check_all_read(scan: Scan, gone: Mapping[str, BitMap64], rows: int) -> None
             *(scan.files[name].to_pylist() for name in ("path", "num_records")), strict=True
         )
     ]
-    expected = sum(counts) - sum(len(rows) for rows in left_out(scan, scan.files, gone))
+    expected = sum(counts) - sum(len(rows) for rows in left_out(scan, scan.files, row_deletes))
     if rows != expected:
         raise CorruptTable(
             f"The {len(scan)} files to rewrite of table '{scan.name}' (version {scan.version}) have {rows} remaining "
@@ -225,13 +225,13 @@ class NewRows:
         self._complete: dict[int, Callable[[pa.RecordBatch], pa.RecordBatch]] = {}
         for number, clause in enumerate(clauses):
             if clause.action != "delete":
-                given = [
+                column_positions = [
                     place
                     for place, value in enumerate(clause.values)
                     if value is not None or columns[place] in numbered
                 ]
-                self._columns[number] = given
-                names = [columns[place] for place in given]
+                self._columns[number] = column_positions
+                names = [columns[place] for place in column_positions]
                 self._complete[number] = completion(session, names, target, checks, replaces=True)
         self._writer = None if into else DataFileWriter(target)
         feeds = change_feed and not dry_run
@@ -262,9 +262,9 @@ class NewRows:
             SchemaMismatch: a value does not fit its column.
         """
         names = self._target.schema.names
-        given = self._columns[clause]
+        column_positions = self._columns[clause]
         rows = pa.RecordBatch.from_arrays(
-            [columns[place] for place in given], names=[names[place] for place in given]
+            [columns[place] for place in column_positions], names=[names[place] for place in column_positions]
         )
         whole = self._complete[clause](rows)
         if self._writer is not None:

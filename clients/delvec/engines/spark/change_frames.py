@@ -120,13 +120,13 @@ class ChangeFrames:
         has_source = self._change.source is not None
         whens = [(number, _applies(clause, has_source=has_source)) for number, clause in clauses]
         frame = _numbered(frame, whens, or_else=F.col(SOURCE_ROW).isNotNull() if keep_matches else None)
-        kept = [F.col(FILE), F.col(ROW), F.col(CLAUSE)]
+        metadata_columns = [F.col(FILE), F.col(ROW), F.col(CLAUSE)]
         if keep_matches:
-            kept.append(F.col(SOURCE_ROW))
+            metadata_columns.append(F.col(SOURCE_ROW))
         old = self._old_columns() if self._change.change_feed and clauses else []
         # Existing rows keep their identity values.
         target = replace(self._target, identity=())
-        return self._pass(frame, clauses, [*kept, *old], target, matches=keep_matches)
+        return self._pass(frame, clauses, [*metadata_columns, *old], target, matches=keep_matches)
 
     def inserted(self, frame: DataFrame, clauses: Sequence[Numbered]) -> Pass:
         """Return the pass for unmatched source rows, aliased by the source's name."""
@@ -137,8 +137,8 @@ class ChangeFrames:
             frame, target = frame.repartition(writers), replace(target, writers=writers)
         whens = [(number, _applies(clause, has_source=False)) for number, clause in clauses]
         nowhere = [F.lit(None).cast("int").alias(FILE), F.lit(None).cast("long").alias(ROW)]
-        kept = [*nowhere, F.col(CLAUSE)]
-        return self._pass(_numbered(frame, whens), clauses, kept, target, matches=False)
+        metadata_columns = [*nowhere, F.col(CLAUSE)]
+        return self._pass(_numbered(frame, whens), clauses, metadata_columns, target, matches=False)
 
     # --- values ---------------------------------------------------------------------------------------
 
@@ -146,7 +146,7 @@ class ChangeFrames:
         self,
         frame: DataFrame,
         clauses: Sequence[Numbered],
-        kept: list[Column],
+        carried_columns: list[Column],
         target: WriteTarget,
         *,
         matches: bool,
@@ -158,10 +158,10 @@ class ChangeFrames:
             raws, values = self._values(writing, for_all=for_all)
             if raws:
                 frame = frame.select("*", *raws)
-            frame = frame.select(*kept, *values)
+            frame = frame.select(*carried_columns, *values)
             frame, tests = self._examined(frame, writing)
         else:
-            frame = frame.select(*kept)
+            frame = frame.select(*carried_columns)
         task = ChangeTask(
             target=target,
             actions=tuple(clause.action for clause in self._change.clauses),
@@ -229,19 +229,19 @@ class ChangeFrames:
 
     def _examined(self, frame: DataFrame, writing: Sequence[Numbered]) -> tuple[DataFrame, tuple[Check, ...]]:
         """Add generated columns without values, and the number of the first check that a new row violates."""
-        given: list[str] = []
+        assigned_columns: list[str] = []
         kinds = {field.name: field.dataType for field in self._fields}
         computed: dict[str, Column] = {}
         for rule in self._checks.constraints.generated:
             position = self._target.schema.names.index(rule.column)
             absent = [number for number, clause in writing if clause.values[position] is None]
             if len(absent) < len(writing):
-                given.append(rule.column)
+                assigned_columns.append(rule.column)
             if absent:
                 value = generated_value(frame, rule, self._checks).cast(kinds[rule.column])
                 column = F.col(backticked(rule.column))
                 computed[rule.column] = F.when(_under(absent), value).otherwise(column).alias(rule.column)
-        tests = self._checks.tests(given, replaces=True)
+        tests = self._checks.tests(assigned_columns, replaces=True)
         if computed:
             frame = frame.select(*(computed.get(name, F.col(backticked(name))) for name in frame.columns))
         if tests:

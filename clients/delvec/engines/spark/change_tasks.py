@@ -169,7 +169,7 @@ def _run(task: ChangeTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
 
     context = TaskContext.get()
     try:
-        yield _sent(_Work(task).done(batches, context.partitionId() if context else 0))
+        yield _sent(_ChangeTaskRun(task).done(batches, context.partitionId() if context else 0))
     except DelvecError as error:
         # Not raised: Spark would retry in vain, and the error would reach the driver as text.
         yield _sent([("error", 0, 0, json.dumps(error.to_wire()).encode())])
@@ -185,7 +185,7 @@ def _sent(answers: list[_Answer]) -> pa.RecordBatch:
     )
 
 
-class _Work:
+class _ChangeTaskRun:
     """One task."""
 
     def __init__(self, task: ChangeTask) -> None:

@@ -71,13 +71,13 @@ def _cluster_bin(
 ) -> Compacted:
     names, numbers = scan.schema.names, file_numbers(len(scan))
     located = frames.located(scan, names, numbers, only_live=True)
-    wanted = located.select(*(backticked(name) for name in (*names, FILE, ROW)))
-    keys = CurveKeys.of(_sample(wanted, scan, columns), columns)
+    source_rows = located.select(*(backticked(name) for name in (*names, FILE, ROW)))
+    keys = CurveKeys.of(_sample(source_rows, scan, columns), columns)
     plain = T.StructType(
         [
             *(
                 T.StructField(f"c{place}", item.dataType, nullable=True)
-                for place, item in enumerate(wanted.schema.fields)
+                for place, item in enumerate(source_rows.schema.fields)
             ),
             T.StructField(_KEY, T.LongType(), nullable=True),
         ]
@@ -86,7 +86,7 @@ def _cluster_bin(
     # All rows of one key are in one task, however many, so limit the rows of a file as well.
     rows = sum(count or 0 for count in scan.files["num_records"].to_pylist())
     file_rows = max(1, -(-rows * 5 // (files * 4))) if rows else None
-    keyed = in_tasks(wanted, partial(_with_keys, keys), plain)
+    keyed = in_tasks(source_rows, partial(_with_keys, keys), plain)
     # One task and one file per range.
     ordered = keyed.repartitionByRange(files, _KEY).sortWithinPartitions(_KEY).drop(_KEY)
     paths = dict(zip(numbers, scan.files["path"].to_pylist(), strict=True))
@@ -147,17 +147,17 @@ def _write_task(
     read = ReadRows()
     try:
         task = context.partitionId() if context else 0
-        known = np.array(sorted(paths), np.int64)
+        sorted_numbers = np.array(sorted(paths), np.int64)
         with (
             DataFileWriter(target, task=task, file_size=sys.maxsize, file_rows=file_rows) as writer,
-            RowMapWriter(target.location, [paths[number] for number in known.tolist()]) as row_map,
+            RowMapWriter(target.location, [paths[number] for number in sorted_numbers.tolist()]) as row_map,
         ):
             for batch in batches:
                 files, rows = (
                     column.to_numpy(zero_copy_only=False) for column in batch.columns[len(names) :]
                 )
                 read.add(files, rows)
-                row_map.write(np.searchsorted(known, files), rows.astype(np.int64))
+                row_map.write(np.searchsorted(sorted_numbers, files), rows.astype(np.int64))
                 writer.write(batch.select(range(len(names))).rename_columns(list(names)))
             adds, mapped = writer.finish(), row_map.finish()
     except DelvecError as failed:
@@ -165,9 +165,9 @@ def _write_task(
         for _ in batches:
             pass
         return
-    count, found = read.finish()
+    count, rows_by_number = read.finish()
     yield _answer(adds=_as_text(adds), row_map=_as_text(mapped), count=count)
-    for number, rows_of_file in found.items():
+    for number, rows_of_file in rows_by_number.items():
         yield _answer(file=number, rows=rows_of_file.serialize())
 
 

@@ -94,7 +94,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class _Work:
+class _TaskConfig:
     """What all tasks of a job share; sent to executors.
 
     Attributes:
@@ -138,7 +138,7 @@ class DuckDBTasks:
         )
         answers = None
         if reason is None:
-            answers = self._run(scan, _Work(_threads(self._spark), predicate=predicate), "find rows")
+            answers = self._run(scan, _TaskConfig(_threads(self._spark), predicate=predicate), "find rows")
         else:
             self._log_reason(scan, reason)
         return None if answers is None else _bitmaps(answers, "changed")
@@ -164,7 +164,7 @@ class DuckDBTasks:
         if reason is not None:
             self._log_reason(scan, reason)
             return None
-        work = _Work(
+        work = _TaskConfig(
             _threads(self._spark),
             change=replace(change, source=None),
             source=None if rows is None else _stream(rows),
@@ -195,7 +195,7 @@ class DuckDBTasks:
             return "executors may not have access to the table's storage"
         return "storage did not respond a few minutes ago" if is_out_of_reach(scan) else None
 
-    def _run(self, scan: Scan, work: _Work, step: str) -> list[_Answer] | None:
+    def _run(self, scan: Scan, work: _TaskConfig, step: str) -> list[_Answer] | None:
         context = self._spark.sparkContext
         parts = shares(scan, context.defaultParallelism)
         started = time.monotonic()
@@ -342,7 +342,7 @@ def _bitmaps(answers: Sequence[_Answer], kind: str) -> dict[str, BitMap64]:
 class _ShareResults:
     """The tasks' results, and the work that needs all of them."""
 
-    work: _Work
+    work: _TaskConfig
     answers: Sequence[_Answer]
 
     def complete(self, scan: Scan, engine: Any) -> ChangedRows:
@@ -392,7 +392,7 @@ class _ShareResults:
         return matched
 
 
-def _change(work: _Work) -> RowChange:
+def _change(work: _TaskConfig) -> RowChange:
     """Return the change with its source decoded."""
     assert work.change is not None  # noqa: S101 - rows are changed
     if work.source is None or work.source_schema is None:
@@ -424,14 +424,14 @@ def _engine(threads: int) -> Any:
 
 def _run_share(sent: bytes, number: int, parts: Iterator[bytes]) -> Iterator[_Answer]:
     drop_zip_importers()
-    work: _Work = pickle.loads(sent)  # noqa: S301 - the driver's own
+    work: _TaskConfig = pickle.loads(sent)  # noqa: S301 - the driver's own
     for each in parts:
         part: Share = pickle.loads(each)  # noqa: S301
         try:
             engine = _engine(work.threads)
             if work.predicate is not None:
-                found = engine.find_part(part.scan, work.predicate, part.within)
-                yield {"changed": _sent(found)}
+                matching_rows = engine.find_part(part.scan, work.predicate, part.within)
+                yield {"changed": _sent(matching_rows)}
             else:
                 yield _changed(engine, work, part, number)
         except DelvecError as error:
@@ -442,7 +442,7 @@ def _run_share(sent: bytes, number: int, parts: Iterator[bytes]) -> Iterator[_An
             yield {"error": json.dumps(failed.to_wire())}
 
 
-def _changed(engine: Any, work: _Work, part: Share, number: int) -> _Answer:
+def _changed(engine: Any, work: _TaskConfig, part: Share, number: int) -> _Answer:
     change, target = _change(work), work.target
     assert target is not None  # noqa: S101 - rows are changed
     limit = 0
@@ -453,15 +453,15 @@ def _changed(engine: Any, work: _Work, part: Share, number: int) -> _Answer:
         BufferedWriter(limit, lambda: DataFileWriter(target, task=number)) as writer,
         BufferedWriter(limit, lambda: ChangeFileWriter(target, task=number)) as feed,
     ):
-        found = engine.change_part(part.scan, change, target, part.within, _sinks(writer, feed))
+        row_changes = engine.change_part(part.scan, change, target, part.within, _sinks(writer, feed))
         changes, few_changes = feed.finish()
         adds, few = writer.finish()
     return {
-        "changed": _sent(found.changed),
-        "matched": _sent(found.matched),
-        "sources": serialize_bitmap(BitMap64(np.flatnonzero(found.is_matched).astype(np.uint64))),
-        "source_rows": len(found.is_matched),
-        "counts": found.counts.tolist(),
+        "changed": _sent(row_changes.changed),
+        "matched": _sent(row_changes.matched),
+        "sources": serialize_bitmap(BitMap64(np.flatnonzero(row_changes.is_matched).astype(np.uint64))),
+        "source_rows": len(row_changes.is_matched),
+        "counts": row_changes.counts.tolist(),
         "adds": [add.model_dump_json(by_alias=True) for add in adds],
         "changes": [file.model_dump_json(by_alias=True) for file in changes],
         "few": few,
@@ -469,5 +469,5 @@ def _changed(engine: Any, work: _Work, part: Share, number: int) -> _Answer:
     }
 
 
-def _sent(found: Mapping[str, BitMap64]) -> list[tuple[str, bytes]]:
-    return [(path, serialize_bitmap(rows)) for path, rows in found.items() if rows]
+def _sent(rows_by_path: Mapping[str, BitMap64]) -> list[tuple[str, bytes]]:
+    return [(path, serialize_bitmap(rows)) for path, rows in rows_by_path.items() if rows]

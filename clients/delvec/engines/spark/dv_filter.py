@@ -66,13 +66,13 @@ def _words(members: npt.NDArray[np.uint64]) -> Words:
         part = members[start : start + _CHUNK]
         at = (part >> np.uint64(6)).astype(np.int64)
         first = np.flatnonzero(np.concatenate(([True], at[1:] != at[:-1])))
-        found = at[first]
+        word_positions = at[first]
         merged = np.bitwise_or.reduceat(np.uint64(1) << (part & np.uint64(63)), first)
-        if positions and positions[-1][-1] == found[0]:
+        if positions and positions[-1][-1] == word_positions[0]:
             values[-1][-1] |= merged[0]
-            found, merged = found[1:], merged[1:]
-        if len(found):
-            positions.append(found)
+            word_positions, merged = word_positions[1:], merged[1:]
+        if len(word_positions):
+            positions.append(word_positions)
             values.append(merged)
     if not positions:
         return np.empty(0, np.int64), np.empty(0, np.uint64)
@@ -217,17 +217,17 @@ class VectorSource:
     ) -> "VectorSource":
         """Return the source for a scan whose files all have a deletion vector or an entry in ``deleted``."""
         paths = scan.files["path"].to_pylist()
-        found: list[Any]
+        bitmaps_or_descriptors: list[Any]
         if deleted is None:
             columns = (scan.files[name].to_pylist() for name in ("deletion_vector", "deleted_rows"))
-            found = [
+            bitmaps_or_descriptors = [
                 rows if rows is not None and vector["storageType"] == "i" else vector
                 for vector, rows in zip(*columns, strict=True)
             ]
         else:
-            found = [serialize_bitmap(deleted[path]) for path in paths]
+            bitmaps_or_descriptors = [serialize_bitmap(deleted[path]) for path in paths]
         counts = scan.files["num_records"].to_pylist()
-        vectors = dict(zip(numbers, zip(paths, found, counts, strict=True), strict=True))
+        vectors = dict(zip(numbers, zip(paths, bitmaps_or_descriptors, counts, strict=True), strict=True))
         return cls(scan.location, scan.name, scan.version, vectors, scan.roots)
 
     def deleted_rows(self, number: int) -> BitMap64:

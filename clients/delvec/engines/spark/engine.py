@@ -171,11 +171,11 @@ class SparkEngine:
             )
         if not len(scan):
             return {}
-        found = self._local.find_rows(scan, predicate)
-        if found is None and physical_rows(scan) <= self._max_rows_for_words:
-            found = self._tasks.find_rows(scan, predicate)
-        if found is not None:
-            return found
+        matching_rows = self._local.find_rows(scan, predicate)
+        if matching_rows is None and physical_rows(scan) <= self._max_rows_for_words:
+            matching_rows = self._tasks.find_rows(scan, predicate)
+        if matching_rows is not None:
+            return matching_rows
         try:
             return self._find_rows(scan, predicate, dv_files, only_live=False)
         except InvalidPredicate:
@@ -196,15 +196,15 @@ class SparkEngine:
             if is_large and dv_files is not None:
                 return find_into_vectors(matches, scan, numbers, dv_files)
             if is_large:
-                found = fold_on_executors(matches)
+                matching_rows = fold_on_executors(matches)
             elif physical > self._max_rows_as_they_are:
-                found = fold_to_words(matches)
+                matching_rows = fold_to_words(matches)
             else:
-                found = fold_on_driver(matches)
+                matching_rows = fold_on_driver(matches)
         paths = dict(zip(numbers, scan.files["path"].to_pylist(), strict=True))
-        if found.keys() - paths.keys():
+        if matching_rows.keys() - paths.keys():
             raise failures.unknown_file(scan)
-        return {paths[number]: rows for number, rows in found.items() if rows}
+        return {paths[number]: rows for number, rows in matching_rows.items() if rows}
 
     def merge_source(self, data: Any) -> MergeSource:
         """Take the source of a MERGE: anything that :meth:`write` takes, or another table's rows.
@@ -227,14 +227,16 @@ class SparkEngine:
         with described(self.spark, scan.name, "change rows"):
             return RowChanger(self.spark, self._frames, scan, change, target, sends_few=sends_few).run()
 
-    def copy_rows(self, scan: Scan, gone: Mapping[str, BitMap64], target: WriteTarget) -> Sequence[AddFile]:
+    def copy_rows(
+        self, scan: Scan, deleted_rows: Mapping[str, BitMap64], target: WriteTarget
+    ) -> Sequence[AddFile]:
         """Copy the live rows of the scan's files, without those in ``gone``, to new files.
 
         Raises:
             CorruptTable: the files do not have the rows that their statistics say.
         """
         with self._reading(scan, None, "rewrite files"):
-            return copy_rows(self._frames, scan, gone, target)
+            return copy_rows(self._frames, scan, deleted_rows, target)
 
     def compact(self, scan: Scan, bins: Sequence[Sequence[str]], target: WriteTarget) -> Compacted:
         """Write the live rows of each bin's files together, with one task per bin.

@@ -113,9 +113,9 @@ def difference(
         expressions: the expressions.
         target: the table of new rows, whose constraints are checked, too.
     """
-    found = _setting(spark)
-    if found is not None:
-        return found
+    fallback_reason = _setting(spark)
+    if fallback_reason is not None:
+        return fallback_reason
     texts = {each.text for each in expressions if column_path(each.root) is None}
     local = not is_utc(str(spark.conf.get(_ZONE)))
     for each in expressions:
@@ -125,8 +125,8 @@ def difference(
         if reason is not None:
             return f"the expression {each.text[:200]!r} {reason}"
     if target is not None and target.constraints.has_expressions:
-        found = _of_table(target, texts, local=local)
-    return found or _replaced(spark, texts)
+        fallback_reason = _of_table(target, texts, local=local)
+    return fallback_reason or _replaced(spark, texts)
 
 
 def _setting(spark: SparkSession) -> str | None:

@@ -30,7 +30,7 @@ def named_as_in(file: FileSchema, stored: StructType) -> StructType:
 def _named(fields: Sequence[StructField], present: Sequence[FileField]) -> tuple[StructField, ...]:
     by_id = {each.field_id: each for each in present if each.field_id is not None}
     taken = {each.name.lower() for each in present}
-    named = []
+    named_fields = []
     for item in fields:
         field = by_id.get(item.field_id) if item.field_id is not None else None
         if field is not None:
@@ -40,18 +40,18 @@ def _named(fields: Sequence[StructField], present: Sequence[FileField]) -> tuple
             kind, name = item.type, item.physical_name
             if name.lower() in taken:
                 name = f"{_ABSENT}{item.field_id}"
-        named.append(replace(item, type=kind, metadata={**item.metadata, _PHYSICAL_NAME: name}))
-    return tuple(named)
+        named_fields.append(replace(item, type=kind, metadata={**item.metadata, _PHYSICAL_NAME: name}))
+    return tuple(named_fields)
 
 
-def _named_type(kind: DataType, found: FileField) -> DataType:
+def _named_type(kind: DataType, file_field: FileField) -> DataType:
     match kind:
-        case StructType(fields) if found.shape == "struct":
-            return StructType(_named(fields, found.inside))
-        case ArrayType(element) if found.shape == "list":
-            return replace(kind, element=_named_type(element, found.inside[0]))
-        case MapType(key, value) if found.shape == "map" and len(found.inside) > 1:
-            keys, values = found.inside
+        case StructType(fields) if file_field.shape == "struct":
+            return StructType(_named(fields, file_field.inside))
+        case ArrayType(element) if file_field.shape == "list":
+            return replace(kind, element=_named_type(element, file_field.inside[0]))
+        case MapType(key, value) if file_field.shape == "map" and len(file_field.inside) > 1:
+            keys, values = file_field.inside
             return replace(kind, key=_named_type(key, keys), value=_named_type(value, values))
         case _:
             return kind

@@ -98,14 +98,14 @@ def read_slices(read: TableRead, slices: Sequence[FileSlice]) -> Iterator[pa.Rec
 
 
 def _deleted(read: TableRead, slices: Sequence[FileSlice]) -> dict[str, BitMap64]:
-    wanted = {
+    descriptors = {
         each.path: Descriptor.from_json(each.descriptor)
         for each in slices
         if each.descriptor is not None and each.deleted is None
     }
-    found = read_deletion_vectors(
+    deletion_vectors = read_deletion_vectors(
         read.location,
-        list(wanted.items()),
+        list(descriptors.items()),
         table=read.table,
         version=read.version,
         allowed=read.roots.allows,
@@ -113,12 +113,12 @@ def _deleted(read: TableRead, slices: Sequence[FileSlice]) -> dict[str, BitMap64
     )
     for each in slices:
         if each.deleted is not None:
-            found[each.path] = deserialize_bitmap(each.deleted)
-    return found
+            deletion_vectors[each.path] = deserialize_bitmap(each.deleted)
+    return deletion_vectors
 
 
 def _read_slice(read: TableRead, part: FileSlice, deleted: BitMap64 | None) -> Iterator[pa.RecordBatch]:
-    gone = MarkedRows(BitMap64() if deleted is None else deleted)
+    marked_rows = MarkedRows(BitMap64() if deleted is None else deleted)
     place = DataFile(read.location, part.path, read.table, read.version, read.roots)
     with open_data_file(place) as file:
         columns = _Columns.of(read, part, file, place)
@@ -128,7 +128,7 @@ def _read_slice(read: TableRead, part: FileSlice, deleted: BitMap64 | None) -> I
                 _BATCH_ROWS, row_groups=[group], columns=list(columns.names.values()), use_threads=False
             ):
                 rows = columns.convert(batch)
-                live = _live(gone, position, batch.num_rows, marked_only=read.marked_only)
+                live = _live(marked_rows, position, batch.num_rows, marked_only=read.marked_only)
                 if live is not None:
                     rows = rows.filter(pa.array(live))
                 if part.occurrences is not None and live is not None:
@@ -175,15 +175,15 @@ class _Columns:
         varying = part.occurrences.names() if part.occurrences is not None else ()
         absent = {*partition, *varying}
         stored = StructType(tuple(item for item in read.schema.fields if item.name not in absent))
-        found = file.schema_arrow
+        arrow_schema = file.schema_arrow
         schema = checked_schema(place, file.metadata, stored.fields, read.mapping)
         if read.mapping == "id":
             stored = named_as_in(schema, stored)
-        places = {item.name: position_of(item, found.names, mapped=mapped) for item in stored.fields}
+        places = {item.name: position_of(item, arrow_schema.names, mapped=mapped) for item in stored.fields}
         return cls(
             read.schema.to_arrow(),
             {item.name: item for item in stored.fields},
-            {name: found.names[at] for name, at in places.items() if at is not None},
+            {name: arrow_schema.names[at] for name, at in places.items() if at is not None},
             partition,
             mapped,
         )
@@ -224,9 +224,11 @@ def _in_slice(group: pq.RowGroupMetaData, part: FileSlice) -> bool:
     return part.start <= middle and (part.end is None or middle < part.end)
 
 
-def _live(gone: MarkedRows, first: int, count: int, *, marked_only: bool) -> npt.NDArray[np.bool_] | None:
+def _live(
+    marked_rows: MarkedRows, first: int, count: int, *, marked_only: bool
+) -> npt.NDArray[np.bool_] | None:
     """Return which of ``count`` rows from ``first`` are live; None if all are."""
-    marked = gone.between(first, count)
+    marked = marked_rows.between(first, count)
     if not len(marked) and not marked_only:
         return None
     live = np.full(count, not marked_only, np.bool_)

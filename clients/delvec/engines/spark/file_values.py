@@ -103,11 +103,13 @@ def attach(
         places = np.full(numbers[-1] + 1, -1)
         places[np.asarray(numbers)] = np.arange(len(numbers))
         spread = pa.array(places, mask=places < 0)
-        found = []
+        value_columns = []
         for fact in facts:
             value = _literal(fact, spread) if fact.nullable else None
-            found.append(_from_subquery(spark, fact, spread) if value is None else value)
-        return frame, [_checked(value, fact, numbers[-1]) for value, fact in zip(found, facts, strict=True)]
+            value_columns.append(_from_subquery(spark, fact, spread) if value is None else value)
+        return frame, [
+            _checked(value, fact, numbers[-1]) for value, fact in zip(value_columns, facts, strict=True)
+        ]
     names = [f"f{position}" for position in range(len(facts))]
     kind = T.StructType([T.StructField(name, fact.type) for name, fact in zip(names, facts, strict=True)])
     table = pa.table(
@@ -120,8 +122,8 @@ def attach(
     right = F.broadcast(spark.createDataFrame(table, schema))
     joined = frame.join(right, F.col(FILE) == F.col(_NUMBER), "left")
     # Refers to both sides of the join, or the optimizer could drop rows without a match, which must fail.
-    found = F.coalesce(F.col(_FACTS), _failure(kind))
-    return joined, [found[name] for name in names]
+    value_columns = F.coalesce(F.col(_FACTS), _failure(kind))
+    return joined, [value_columns[name] for name in names]
 
 
 def _from_subquery(spark: SparkSession, fact: FileValue, spread: pa.Array) -> Column:

@@ -62,10 +62,10 @@ def physical_rows(scan: Scan) -> int:
 
 def fold_on_driver(matches: DataFrame) -> dict[int, BitMap64]:
     """Return the rows by file number, of a DataFrame with the columns FILE and ROW."""
-    found = RowSets()
+    row_sets = RowSets()
     for batch in matches.select(FILE, ROW).toArrow().to_batches():
-        found.add(batch.column(0).to_numpy(), batch.column(1).to_numpy())
-    return found.found
+        row_sets.add(batch.column(0).to_numpy(), batch.column(1).to_numpy())
+    return row_sets.found
 
 
 def fold_to_words(matches: DataFrame) -> dict[int, BitMap64]:
@@ -92,10 +92,10 @@ def fold_to_words(matches: DataFrame) -> dict[int, BitMap64]:
 def fold_on_executors(matches: DataFrame) -> dict[int, BitMap64]:
     """Return the same as :func:`fold_to_words`, with one bitmap per file and task sent to the driver."""
     table = folded(matches).toArrow()
-    found = RowSets()
+    row_sets = RowSets()
     for number, rows in zip(table["file"].to_pylist(), table["rows"], strict=True):
-        found.merge(number, rows.as_py(), 0)
-    return found.found
+        row_sets.merge(number, rows.as_py(), 0)
+    return row_sets.found
 
 
 def folded(matches: DataFrame) -> DataFrame:
@@ -106,11 +106,11 @@ def folded(matches: DataFrame) -> DataFrame:
 def _fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Fold a task's rows into one bitmap per file; runs on executors."""
     drop_zip_importers()
-    found = RowSets()
+    row_sets = RowSets()
     for batch in batches:
-        found.add(batch.column(0).to_numpy(), batch.column(1).to_numpy())
+        row_sets.add(batch.column(0).to_numpy(), batch.column(1).to_numpy())
     schema = pa.schema([("file", pa.int32()), ("rows", pa.binary())])
-    sent = list(found.serialized())
+    sent = list(row_sets.serialized())
     columns = [[number for number, _, _ in sent], [rows for _, rows, _ in sent]]
     yield pa.RecordBatch.from_arrays(
         [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)], schema=schema

@@ -148,7 +148,7 @@ class LocalExecution:
         import duckdb
 
         try:
-            done = work(driver_engine(self._spark))
+            driver_result = work(driver_engine(self._spark))
         except duckdb.InterruptException:
             raise
         except StorageError as error:
@@ -175,7 +175,7 @@ class LocalExecution:
             scan.version,
             len(scan),
         )
-        return done
+        return driver_result
 
     def _log_reason(self, scan: Scan, reason: str) -> None:
         _LOGGER.info(

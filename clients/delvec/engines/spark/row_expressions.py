@@ -103,7 +103,7 @@ def examined(frame: DataFrame, target: WriteTarget, checks: RowChecks) -> Examin
         ExpressionNotAllowed: an expression is not allowed in tables; names it.
         UnsupportedWriterFeature: Spark does not accept an expression; names it.
     """
-    frame, given = _typed(frame, target)
+    frame, original_columns = _typed(frame, target)
     names = set(frame.columns)
     tests = checks.tests(names, replaces=False)
     kinds = {field.name: field.dataType for field in spark_schema(target.schema).fields}
@@ -129,7 +129,7 @@ def examined(frame: DataFrame, target: WriteTarget, checks: RowChecks) -> Examin
     if tests:
         frame = as_stored(frame, checks)
         frame = frame.select("*", first_broken(frame, tests, checks).alias(BROKEN))
-    return ExaminedFrame(frame, TaskChecks(target, tuple(tests), given))
+    return ExaminedFrame(frame, TaskChecks(target, tuple(tests), original_columns))
 
 
 def absent_columns(frame: DataFrame, checks: RowChecks) -> list[str]:
@@ -140,31 +140,31 @@ def absent_columns(frame: DataFrame, checks: RowChecks) -> list[str]:
 
 def _typed(frame: DataFrame, target: WriteTarget) -> tuple[DataFrame, tuple[tuple[str, str], ...]]:
     """Return the columns with the table's names and types, and the original of each cast column."""
-    wanted = {field.name.lower(): field for field in spark_schema(target.schema).fields}
-    columns, given = [], []
+    fields_by_name = {field.name.lower(): field for field in spark_schema(target.schema).fields}
+    columns, original_columns = [], []
     for number, field in enumerate(frame.schema.fields):
-        to = wanted[field.name.lower()]
+        to = fields_by_name[field.name.lower()]
         column = F.col(backticked(field.name))
         if not _is_cast(field.dataType, to.dataType):
             columns.append(column.alias(to.name))
             continue
         hidden = f"{_GIVEN}{number}"
-        given.append((hidden, to.name))
+        original_columns.append((hidden, to.name))
         columns += [_cast(field, to.dataType).alias(to.name), column.alias(hidden)]
-    return frame.select(*columns), tuple(given)
+    return frame.select(*columns), tuple(original_columns)
 
 
-def _is_cast(found: T.DataType, wanted: T.DataType) -> bool:
+def _is_cast(value_type: T.DataType, column_type: T.DataType) -> bool:
     nested = (T.StructType, T.ArrayType, T.MapType)
-    if isinstance(found, nested) or isinstance(wanted, nested):
+    if isinstance(value_type, nested) or isinstance(column_type, nested):
         return False
-    return bool(found.simpleString() != wanted.simpleString())
+    return bool(value_type.simpleString() != column_type.simpleString())
 
 
-def _cast(field: T.StructField, wanted: T.DataType) -> Any:
+def _cast(field: T.StructField, column_type: T.DataType) -> Any:
     value = backticked(field.name)
     # try_cast: the task raises the error for values that do not fit.
-    return F.expr(f"try_cast({value} AS {wanted.simpleString()})")
+    return F.expr(f"try_cast({value} AS {column_type.simpleString()})")
 
 
 def as_stored(frame: DataFrame, checks: RowChecks) -> DataFrame:

@@ -52,14 +52,14 @@ class TaskCopier:
         parts = [
             files[first : first + _FOOTERS_OF_A_TASK] for first in range(0, len(files), _FOOTERS_OF_A_TASK)
         ]
-        found: list[SourceFile] = []
+        source_files: list[SourceFile] = []
         for each in self._run(
             scan, "read footers", partial(_footers, scan.location, scan.roots, parts), parts
         ):
             if isinstance(each, DelvecError):
                 raise each
-            found += each
-        return found
+            source_files += each
+        return source_files
 
     def copy(self, scan: Scan, jobs: Sequence[CopyJob]) -> Iterable[CopiedFile | DelvecError]:
         """Run the jobs; see :class:`~delvec.engines.copy_jobs.RowGroupCopier`."""
@@ -74,13 +74,13 @@ class TaskCopier:
             numbers = self._spark.range(0, count, 1, count)
             answers = in_tasks(numbers, partial(_task, work), _ANSWER).toArrow()
         # Trusted: pickled by this package's own tasks.
-        found = {
+        task_results = {
             each["number"]: from_wire(json.loads(each["error"]))
             if each["error"]
             else pickle.loads(each["done"])  # noqa: S301
             for each in answers.to_pylist()
         }
-        return [found[number] for number in range(count)]
+        return [task_results[number] for number in range(count)]
 
 
 def _task(work: _Work, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -89,14 +89,14 @@ def _task(work: _Work, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
         for number in batch.column(0).to_pylist():
             answer = {"number": number}
             try:
-                done = work(number)
+                task_result = work(number)
             except DelvecError as error:
                 # Retrying would not help, and a raised error would reach the driver as text.
-                done = error
-            if isinstance(done, DelvecError):
-                answer["error"] = json.dumps(done.to_wire())
+                task_result = error
+            if isinstance(task_result, DelvecError):
+                answer["error"] = json.dumps(task_result.to_wire())
             else:
-                answer["done"] = pickle.dumps(done)
+                answer["done"] = pickle.dumps(task_result)
             yield pa.RecordBatch.from_pylist([answer], schema=_ANSWER_SCHEMA)
 
 

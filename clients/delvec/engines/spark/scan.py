@@ -150,7 +150,7 @@ class ScanFrames:
         if len(without):
             branches.append(self._branch(without, schema, None))
         if len(having):
-            branches.append(self._branch(having, schema, _Deleted(deleted, strict=strict)))
+            branches.append(self._branch(having, schema, _ExcludedRows(deleted, strict=strict)))
         frame = branches[0] if len(branches) == 1 else branches[0].union(branches[1])
         return frame.select(*map(_with_metadata, schema.fields))
 
@@ -171,10 +171,10 @@ class ScanFrames:
             only_live: leave out deleted rows before any filter on the frame.
         """
         schema = _nullable(scan.schema.select(columns))
-        deleted = _Deleted(None, strict=True) if only_live and scan.has_deletion_vectors else None
+        deleted = _ExcludedRows(None, strict=True) if only_live and scan.has_deletion_vectors else None
         return self._facts(scan, self._files(scan, schema, numbers), numbers, schema, deleted, {})
 
-    def _branch(self, scan: Scan, schema: StructType, deleted: "_Deleted | None") -> DataFrame:
+    def _branch(self, scan: Scan, schema: StructType, deleted: "_ExcludedRows | None") -> DataFrame:
         numbers = file_numbers(len(scan))
         fixed, repeats = _constants(scan, schema), bool(occurrence_columns(scan))
         varying = _partition_names(scan) - fixed.keys()
@@ -252,7 +252,7 @@ class ScanFrames:
         frame: DataFrame,
         numbers: list[int],
         schema: StructType,
-        deleted: "_Deleted | None",
+        deleted: "_ExcludedRows | None",
         fixed: Mapping[str, Column],
     ) -> DataFrame:
         """Add partition columns, and filter deleted rows; ``fixed`` has partition columns equal for all files."""
@@ -290,22 +290,22 @@ class ScanFrames:
         if not facts:
             return frame
         present = frame.columns
-        frame, found = attach(self.spark, frame, numbers, facts, subquery_limit=self._subquery_limit)
+        frame, value_columns = attach(self.spark, frame, numbers, facts, subquery_limit=self._subquery_limit)
         if sets is not None:
-            columns = dict(zip(sets.columns, found[len(partition) + len(tracked) :], strict=True))
+            columns = dict(zip(sets.columns, value_columns[len(partition) + len(tracked) :], strict=True))
             live = is_live(columns, F.col(ROW), is_dense=sets.is_dense)
             frame = frame.filter(~live if scan.marked_only else live)
-        named = [
+        partition_columns = [
             (column if item.nullable else never_null(column, _spark_type(item.type))).alias(item.name)
-            for column, item in zip(found, partition, strict=False)
+            for column, item in zip(value_columns, partition, strict=False)
         ]
         ids = {
             item.name: _with_fact(item, fact)
-            for item, fact in zip(tracked, found[len(partition) :], strict=False)
+            for item, fact in zip(tracked, value_columns[len(partition) :], strict=False)
         }
-        return frame.select(*(ids.get(name, backticked(name)) for name in present), *named)
+        return frame.select(*(ids.get(name, backticked(name)) for name in present), *partition_columns)
 
-    def _bit_sets(self, scan: Scan, deleted: "_Deleted") -> BitSets | None:
+    def _bit_sets(self, scan: Scan, deleted: "_ExcludedRows") -> BitSets | None:
         """Return the bit sets to broadcast; None if they are too large."""
         rows = deleted.rows
         if rows is None:
@@ -339,7 +339,7 @@ class ScanFrames:
 
 
 @dataclass(frozen=True)
-class _Deleted:
+class _ExcludedRows:
     """The rows to leave out.
 
     Attributes:
@@ -401,13 +401,13 @@ def _partition_names(scan: Scan) -> set[str]:
 def _constants(scan: Scan, schema: StructType) -> dict[str, Column]:
     """Return the partition columns with a single value in all files, which need no lookup by file."""
     names = _partition_names(scan)
-    found = {
+    constant_columns = {
         item.name: constant(_partition_fact(scan, item))
         for item in schema.fields
         # Compare the texts first, which avoids parsing the values.
         if item.name in names and len(_partition_texts(scan, item).unique()) == 1
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in constant_columns.items() if value is not None}
 
 
 def _partition_fact(scan: Scan, item: StructField) -> FileValue:

@@ -47,13 +47,13 @@ _COMPARISONS: Final = (
 )
 
 
-def in_local_time(constraints: Constraints, schema: StructType, given: Collection[str]) -> Check | None:
+def in_local_time(constraints: Constraints, schema: StructType, column: Collection[str]) -> Check | None:
     """Return the first of a table's expressions whose result may depend on the time zone; None if there is none.
 
     Args:
         constraints: of the table.
         schema: the table's.
-        given: columns of the rows in lower case, whose defaults are not evaluated.
+        column: columns of the rows in lower case, whose defaults are not evaluated.
 
     Raises:
         ExpressionNotAllowed: an expression is not allowed in tables.
@@ -61,7 +61,7 @@ def in_local_time(constraints: Constraints, schema: StructType, given: Collectio
     asked = [(check, check.sql) for check in constraints.checks]
     asked += [(rule.check, rule.sql) for rule in constraints.generated]
     for rule in constraints.defaults:
-        if rule.column.lower() in given:
+        if rule.column.lower() in column:
             continue
         kind = schema.field(rule.column).type.to_json()
         # With the cast of its evaluation, which may convert a string to a timestamp.

@@ -86,13 +86,15 @@ def _read_in_tasks(spark: SparkSession, scan: Scan) -> dict[str, FileSchema]:
             "Tasks cannot read the files of table '%s'; the driver does.", scan.name, exc_info=True
         )
         return {}
-    found: dict[str, FileSchema] = {}
+    schemas_by_path: dict[str, FileSchema] = {}
     for share, answer in zip(shares, answers, strict=True):
         schemas = pickle.loads(answer)  # noqa: S301 - of our own task
         keep_schemas(share, schemas)
         paths = share.files["path"].to_pylist()
-        found.update((path, each) for path, each in zip(paths, schemas, strict=True) if each is not None)
-    return found
+        schemas_by_path.update(
+            (path, each) for path, each in zip(paths, schemas, strict=True) if each is not None
+        )
+    return schemas_by_path
 
 
 def _read_share(sent: bytes) -> bytes:

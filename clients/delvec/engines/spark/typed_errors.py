@@ -47,18 +47,18 @@ def typed(error: Any) -> Any:
     if error is None or isinstance(error, DelvecError):
         return error
     texts = [getattr(error, name, None) for name in ("_desc", "_stackTrace")]
-    found = next(
+    delvec_error = next(
         filter(None, (named_in(text) for text in (texts if any(texts) else [str(error)]) if text)), None
     )
-    if found is None:
+    if delvec_error is None:
         return error
     # PySpark raises py4j's error instead of an UnknownException.
     base = next(each for each in type(error).__mro__ if each.__name__ != "UnknownException")
-    kind = _combined_class(type(found), base)
-    both = kind.__new__(kind, found.message)
+    kind = _combined_class(type(delvec_error), base)
+    both = kind.__new__(kind, delvec_error.message)
     # Without __init__: PySpark's would call the JVM.
     both.__dict__.update(error.__dict__)
-    both.__dict__.update(found.__dict__)
+    both.__dict__.update(delvec_error.__dict__)
     return both
 
 

@@ -71,7 +71,7 @@ def find_into_vectors(
     files = dv_files.files(tasks)
     has_vector = pc.is_valid(scan.files["deletion_vector"])
     with_vector = [number for number, has in zip(numbers, has_vector.to_pylist(), strict=True) if has]
-    work = _Work(
+    work = _VectorJob(
         VectorSource.of(scan.filter(has_vector), with_vector),
         dict(zip(numbers, scan.files["num_records"].to_pylist(), strict=True)),
         files,
@@ -101,7 +101,7 @@ def find_into_vectors(
 
 
 @dataclass(frozen=True)
-class _Work:
+class _VectorJob:
     """The common state of all tasks; sent to executors.
 
     Attributes:
@@ -117,7 +117,7 @@ class _Work:
     budget: int
 
 
-def _gather(work: _Work, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _gather(work: _VectorJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Runs on executors."""
     from pyspark import TaskContext
 
@@ -132,15 +132,15 @@ def _gather(work: _Work, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Recor
             pass
 
 
-def _gathered(work: _Work, batches: Iterator[pa.RecordBatch], task: int) -> list[dict[str, Any]]:
-    found = RowSets()
+def _gathered(work: _VectorJob, batches: Iterator[pa.RecordBatch], task: int) -> list[dict[str, Any]]:
+    row_sets = RowSets()
     for batch in batches:
         for number, rows in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
-            found.merge(number, rows, 0)
+            row_sets.merge(number, rows, 0)
     few: list[dict[str, Any]] = []
     many: list[tuple[int, int, bytes]] = []
-    for number in sorted(found.found):
-        rows = found.found[number]
+    for number in sorted(row_sets.found):
+        rows = row_sets.found[number]
         if number in work.source.vectors:
             rows |= work.source.deleted_rows(number)
         if len(rows) == work.totals.get(number):

@@ -96,9 +96,9 @@ def ntz_to_timestamp(frame: DataFrame, target: WriteTarget) -> DataFrame:
 
     Tasks would take them for UTC, regardless of the session's time zone.
     """
-    wanted = {field.name.lower(): field.dataType for field in spark_schema(target.schema).fields}
+    fields_by_name = {field.name.lower(): field.dataType for field in spark_schema(target.schema).fields}
     kinds = [
-        (field, _ntz_to_timestamp(field.dataType, wanted.get(field.name.lower())))
+        (field, _ntz_to_timestamp(field.dataType, fields_by_name.get(field.name.lower())))
         for field in frame.schema.fields
     ]
     if all(kind == field.dataType for field, kind in kinds):
@@ -107,25 +107,29 @@ def ntz_to_timestamp(frame: DataFrame, target: WriteTarget) -> DataFrame:
     return frame.select(*(column.cast(kind).alias(name) for name, kind, column in columns))
 
 
-def _ntz_to_timestamp(found: T.DataType, wanted: T.DataType | None) -> T.DataType:
-    match found, wanted:
+def _ntz_to_timestamp(value_type: T.DataType, column_type: T.DataType | None) -> T.DataType:
+    match value_type, column_type:
         case T.TimestampNTZType(), T.TimestampType():
-            return wanted
+            return column_type
         case T.ArrayType(), T.ArrayType():
-            return T.ArrayType(_ntz_to_timestamp(found.elementType, wanted.elementType), found.containsNull)
+            return T.ArrayType(
+                _ntz_to_timestamp(value_type.elementType, column_type.elementType), value_type.containsNull
+            )
         case T.MapType(), T.MapType():
-            key = _ntz_to_timestamp(found.keyType, wanted.keyType)
+            key = _ntz_to_timestamp(value_type.keyType, column_type.keyType)
             return T.MapType(
-                key, _ntz_to_timestamp(found.valueType, wanted.valueType), found.valueContainsNull
+                key,
+                _ntz_to_timestamp(value_type.valueType, column_type.valueType),
+                value_type.valueContainsNull,
             )
         case T.StructType(), T.StructType():
-            inner = {field.name.lower(): field.dataType for field in wanted.fields}
+            inner = {field.name.lower(): field.dataType for field in column_type.fields}
             kinds = (
                 (field, _ntz_to_timestamp(field.dataType, inner.get(field.name.lower())))
-                for field in found.fields
+                for field in value_type.fields
             )
             return T.StructType([T.StructField(field.name, kind, field.nullable) for field, kind in kinds])
-    return found
+    return value_type
 
 
 def rebalanced(frame: DataFrame, target: WriteTarget) -> DataFrame:
@@ -213,7 +217,7 @@ def _answer(adds: list[str], errors: list[str]) -> pa.RecordBatch:
 
 
 def copy_rows(
-    frames: ScanFrames, scan: Scan, gone: Mapping[str, BitMap64], target: WriteTarget
+    frames: ScanFrames, scan: Scan, deleted_rows: Mapping[str, BitMap64], target: WriteTarget
 ) -> list[AddFile]:
     """Copy the live rows of the scan's files, without those in ``gone``, to new files.
 
@@ -222,14 +226,14 @@ def copy_rows(
     Args:
         frames: of the session.
         scan: the files.
-        gone: by path; may include rows that are already deleted.
+        deleted_rows: by path; may include rows that are already deleted.
         target: the table after the commit.
 
     Raises:
         CorruptTable: the files do not have the rows that their statistics say.
         StorageError: storage did not answer.
     """
-    absent = _absent_rows(scan, gone)
+    absent = _absent_rows(scan, deleted_rows)
     rest = scan.filter(_keeps_rows(scan, absent))
     if not len(rest):
         return []
@@ -272,10 +276,10 @@ def _write_bin(
 ) -> tuple[list[AddFile], list[RowRange]]:
     names, numbers = scan.schema.names, file_numbers(len(scan))
     located = frames.located(scan, names, numbers, only_live=True).coalesce(1)
-    wanted = located.select(*(backticked(name) for name in (*names, FILE, ROW)))
+    source_rows = located.select(*(backticked(name) for name in (*names, FILE, ROW)))
     with described(frames.spark, scan.name, "compact files"):
         task = partial(_compact_task, target, len(names), number, _vectors(frames, scan, numbers))
-        answers = in_tasks(wanted, task, _COMPACTED).toArrow()
+        answers = in_tasks(source_rows, task, _COMPACTED).toArrow()
     places = {file: place for place, file in enumerate(numbers)}
     adds: list[AddFile] = []
     row_ranges: list[RowRange] = []
@@ -332,12 +336,12 @@ def num_records(add: AddFile) -> int:
     return int(json.loads(add.stats or "{}")["numRecords"])
 
 
-def _absent_rows(scan: Scan, gone: Mapping[str, BitMap64]) -> dict[str, BitMap64]:
+def _absent_rows(scan: Scan, row_deletes: Mapping[str, BitMap64]) -> dict[str, BitMap64]:
     """Return all rows to leave out, by path: those in ``gone``, and those already deleted."""
     absent = dict(scan.deletion_vectors)
     for path in scan.files["path"].to_pylist():
-        if gone.get(path):
-            absent[path] = absent[path] | gone[path] if path in absent else gone[path]
+        if row_deletes.get(path):
+            absent[path] = absent[path] | row_deletes[path] if path in absent else row_deletes[path]
     return absent
 
 

@@ -20,7 +20,7 @@ from delvec_kernel.storage.files import read_deletion_vectors
 from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.commits import commit_loop, fault_points
 from delvec_service.commits.commit import Committed, NothingToDo, Rebased
-from delvec_service.commits.commit_member import Member
+from delvec_service.commits.pending_commit import PendingCommit
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.store.objects import ObjectStore
 
@@ -271,7 +271,9 @@ def test_an_application_may_say_how_far_it_is_and_nothing_else(filled):
 
 def member(key, rows, read_version=1, operation="DELETE"):
     deletes = {path: BitMap64(indexes) for path, indexes in rows.items()}
-    return Member(Changes(operation, read_version, key, "test", row_deletes=deletes, predicate=f"id = {key}"))
+    return PendingCommit(
+        Changes(operation, read_version, key, "test", row_deletes=deletes, predicate=f"id = {key}")
+    )
 
 
 def run(table, *members):
@@ -304,7 +306,7 @@ def test_a_group_is_one_version_and_each_member_gets_its_answer(filled):
 
 
 def removal(key, *paths):
-    return Member(Changes("DELETE", 1, key, "test", removes=paths, predicate=f"id = {key}"))
+    return PendingCommit(Changes("DELETE", 1, key, "test", removes=paths, predicate=f"id = {key}"))
 
 
 def test_of_a_file_that_goes_whole_a_member_counts_the_rows_that_are_left_by_those_before_it(filled):

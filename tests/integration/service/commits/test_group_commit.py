@@ -15,7 +15,7 @@ from delvec_kernel.storage.files import read_deletion_vectors
 from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.commits import commit_checks, fault_points
 from delvec_service.commits.commit_log import CommitLog
-from delvec_service.commits.commit_member import Member
+from delvec_service.commits.pending_commit import PendingCommit
 
 LONG = 60.0
 
@@ -353,7 +353,7 @@ def test_a_defect_that_one_meets_is_not_the_others(filled, monkeypatch):
 
     monkeypatch.setattr(commit_checks, "check_adds", broken)
     members = [
-        Member(Changes("DELETE", 1, str(number), "x", row_deletes={"a.parquet": BitMap64([number])}))
+        PendingCommit(Changes("DELETE", 1, str(number), "x", row_deletes={"a.parquet": BitMap64([number])}))
         for number in range(3)
     ]
     filled.client.service.commits.run(table, members)
@@ -369,7 +369,9 @@ def test_a_defect_that_the_last_one_meets_is_not_that_of_those_who_have_their_an
     service = filled.client.service
     assert filled.delete({"a.parquet": [9]}, headers={"Idempotency-Key": "known"}).status_code == 200
     members = [
-        Member(Changes("DELETE", 2, key, "x", row_deletes={"a.parquet": BitMap64([1])}, request_hash=key))
+        PendingCommit(
+            Changes("DELETE", 2, key, "x", row_deletes={"a.parquet": BitMap64([1])}, request_hash=key)
+        )
         for key in ("known", "new")
     ]
     monkeypatch.setattr(commit_checks, "check_adds", broken)
@@ -393,7 +395,7 @@ def test_storage_that_fails_for_one_member_does_not_fail_the_others(filled, monk
         return real(*arguments)
 
     files = [AddFile.from_json(filled.write_file(f"c{number}.parquet", [number])) for number in range(3)]
-    members = [Member(Changes("WRITE", 1, f"member-{file.path}", "x", adds=[file])) for file in files]
+    members = [PendingCommit(Changes("WRITE", 1, f"member-{file.path}", "x", adds=[file])) for file in files]
     monkeypatch.setattr(holder, step, fails_for_the_second)
     service.commits.run(table, members)
 
@@ -408,10 +410,10 @@ def test_storage_that_does_not_answer_for_long_is_everybody_s_matter(filled, mon
         seen.append(1)
         raise StorageError("Cannot look up a file: no answer; try again, or check storage.")
 
-    monkeypatch.setattr("delvec_service.commits.commit_member._LONG_SECONDS", -1)
+    monkeypatch.setattr("delvec_service.commits.pending_commit._LONG_SECONDS", -1)
     monkeypatch.setattr(commit_checks, "check_table", fails)
     members = [
-        Member(Changes("DELETE", 1, str(number), "x", row_deletes={"a.parquet": BitMap64([number])}))
+        PendingCommit(Changes("DELETE", 1, str(number), "x", row_deletes={"a.parquet": BitMap64([number])}))
         for number in range(3)
     ]
     service.commits.run(service.tables.open(filled.name), members)

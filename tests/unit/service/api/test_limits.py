@@ -7,7 +7,7 @@ import pytest
 from delvec.http.backoff import pause
 from delvec_kernel.errors import ServiceUnavailable, TooManyRequests
 from delvec_service.api.lanes import Lane
-from delvec_service.api.limits import Allowance, RequestLimits
+from delvec_service.api.limits import RateLimits, RequestLimits
 from delvec_service.telemetry.observer import Observer
 
 ADMIN = "the-configured-token"
@@ -63,7 +63,7 @@ def many(limits, scope, number, principal="etl"):
 
 def test_a_rate_lets_in_a_burst_and_then_its_rate_and_says_when_to_come_back(clock):
     heard = Heard()
-    limits = RequestLimits(Allowance(requests=10), Allowance(), heard, clock)
+    limits = RequestLimits(RateLimits(requests=10), RateLimits(), heard, clock)
 
     admitted, refusal = many(limits, READ, 100)
     assert admitted == 20  # two seconds' worth
@@ -91,7 +91,7 @@ def test_a_rate_lets_in_a_burst_and_then_its_rate_and_says_when_to_come_back(clo
 
 
 def test_commits_of_all_principals_count_for_a_table_whatever_makes_them(clock):
-    limits = RequestLimits(Allowance(), Allowance(commits=1), clock=clock)
+    limits = RequestLimits(RateLimits(), RateLimits(commits=1), clock=clock)
     assert many(limits, COMMIT, 1, "one")[0] == many(limits, COMMIT, 1, "other")[0] == 1
     for path in ("commits", "delete", "update", "optimize", "alter", "restore", "deletion-vectors/compact"):
         admitted, refusal = many(limits, asks("POST", f"/v1/tables/people/{path}"), 1)
@@ -100,7 +100,7 @@ def test_commits_of_all_principals_count_for_a_table_whatever_makes_them(clock):
 
 
 def test_bytes_may_be_overdrawn_once_so_that_no_body_is_too_large_for_ever(clock):
-    limits = RequestLimits(Allowance(bytes=1000), Allowance(), clock=clock)
+    limits = RequestLimits(RateLimits(bytes=1000), RateLimits(), clock=clock)
     limits.admit("etl", COMMIT).received(7000)
     admitted, refusal = many(limits, COMMIT, 1)
     assert (admitted, refusal.details["retry_after"]) == (0, 5.001)
@@ -110,7 +110,7 @@ def test_bytes_may_be_overdrawn_once_so_that_no_body_is_too_large_for_ever(clock
 
 
 def test_plans_hold_their_place_until_they_end(clock):
-    limits = RequestLimits(Allowance(plans=2), Allowance(plans=3), clock=clock)
+    limits = RequestLimits(RateLimits(plans=2), RateLimits(plans=3), clock=clock)
     held = [limits.admit("one", PLAN) for _ in range(2)]
     refusal = many(limits, PLAN, 1, "one")[1]
     assert (refusal.details["limit"], refusal.details["of"], refusal.details["most"]) == (
@@ -132,7 +132,7 @@ def test_plans_hold_their_place_until_they_end(clock):
 
 
 def test_those_that_were_quiet_for_longest_are_forgotten(clock):
-    limits = RequestLimits(Allowance(requests=1), Allowance(), clock=clock)
+    limits = RequestLimits(RateLimits(requests=1), RateLimits(), clock=clock)
     for number in range(40_000):
         limits.admit(f"p{number}", READ)
     assert len(limits._principals._meters) == 30_000

@@ -20,13 +20,13 @@ class Table:
 
 
 @dataclass(eq=False)
-class Member:
+class PendingCommit:
     changes: Changes
     result: str | None = None
 
 
 def member(key, operation="DELETE", rows=1):
-    return Member(Changes(operation, 0, str(key), "engine", row_deletes={"a": BitMap64(range(rows))}))
+    return PendingCommit(Changes(operation, 0, str(key), "engine", row_deletes={"a": BitMap64(range(rows))}))
 
 
 @dataclass

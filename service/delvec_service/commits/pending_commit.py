@@ -16,13 +16,13 @@ from delvec_kernel.transaction.conflict_checker import CurrentTransaction, Winni
 from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.commits.commit_result import CommitResult, Committed, Rebased
 
-__all__ = ["Member"]
+__all__ = ["PendingCommit"]
 
 _LONG_SECONDS: Final = 10.0
 
 
 @dataclass(eq=False)
-class Member:
+class PendingCommit:
     """A transaction and its progress.
 
     Attributes:

@@ -3,7 +3,7 @@
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from delvec_service.scans.plan_turns import PlanTurns
+from delvec_service.scans.plan_queue import PlanQueue
 
 LONG = 30.0
 
@@ -17,7 +17,7 @@ def waits(turns, count):
 
 
 def test_turns_come_one_at_a_time_in_the_order_of_asking():
-    turns = PlanTurns(LONG)
+    turns = PlanQueue(LONG)
     order, inside = [], []
 
     def compute(number):
@@ -41,7 +41,7 @@ def test_turns_come_one_at_a_time_in_the_order_of_asking():
 
 
 def test_a_slow_plan_holds_up_others_only_for_the_patience():
-    turns = PlanTurns(0.05)
+    turns = PlanQueue(0.05)
 
     def compute():
         began = time.monotonic()
@@ -53,7 +53,7 @@ def test_a_slow_plan_holds_up_others_only_for_the_patience():
 
 
 def test_turns_go_on_after_threads_that_did_not_wait_and_after_errors():
-    turns = PlanTurns(0.01)
+    turns = PlanQueue(0.01)
 
     def compute(number):
         with turns.turn():
@@ -71,7 +71,7 @@ def test_turns_go_on_after_threads_that_did_not_wait_and_after_errors():
 
 
 def test_no_turn_is_lost_when_patience_ends_just_as_the_turn_comes():
-    turns = PlanTurns(0.001)
+    turns = PlanQueue(0.001)
 
     def compute():
         with turns.turn():

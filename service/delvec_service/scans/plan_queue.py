@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-__all__ = ["PlanTurns"]
+__all__ = ["PlanQueue"]
 
 _PATIENCE_SECONDS: Final = 0.1
 
 
-class PlanTurns:
+class PlanQueue:
     """Lets threads compute one at a time, in the order in which they came; safe to share between threads.
 
     Args:

@@ -23,18 +23,18 @@ from delvec_kernel.transaction.conflict_checker import Conflict, CurrentTransact
 from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.commits import uploaded_dvs as written_vectors
 from delvec_service.commits.commit_log import CommitLog, Entry
-from delvec_service.commits.commit_member import Member
 from delvec_service.commits.commit_result import AlreadyApplied
 from delvec_service.commits.dv_cache import DeletionVectorCache
 from delvec_service.commits.idempotency import key_reused
 from delvec_service.commits.overwrite_watch import OverwriteWatch
+from delvec_service.commits.pending_commit import PendingCommit
 from delvec_service.commits.row_map_cache import RowMapCache
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.version_marks import VersionMarks, is_same
 from delvec_service.store.ledger import Ledger
 from delvec_service.store.open_table import OpenTable
 
-__all__ = ["Candidate", "CommitRace"]
+__all__ = ["Candidate", "CommitValidator"]
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,12 @@ class Candidate:
         already_gone: rows to delete that winners have already deleted.
     """
 
-    member: Member
+    member: PendingCommit
     changes: Changes
     already_gone: int = 0
 
 
-class CommitRace:
+class CommitValidator:
     """Checks transactions against the log.
 
     Args:
@@ -78,24 +78,26 @@ class CommitRace:
         self._row_maps = RowMapCache()
         self._marks = VersionMarks(loader)
 
-    def judge(self, table: OpenTable, members: Sequence[Member], snapshot: Snapshot) -> list[Candidate]:
+    def check_conflicts(
+        self, table: OpenTable, members: Sequence[PendingCommit], snapshot: Snapshot
+    ) -> list[Candidate]:
         """Return the members that may be committed right after ``snapshot``. The others get their answers.
 
         Raises:
             StorageError: storage did not answer for a long time.
             ServiceUnavailable: the database did not answer.
         """
-        found = []
+        candidates = []
         marked = {member.changes.read_version for member in members if member.changes.read_mark is not None}
         marks = self._marks.now(table, snapshot, marked) if marked else {}
         for member in members:
             with member.own_errors():
-                candidate = self._judge(table, member, snapshot, marks)
+                candidate = self._check_one(table, member, snapshot, marks)
                 if candidate is not None:
-                    found.append(candidate)
-        return found
+                    candidates.append(candidate)
+        return candidates
 
-    def find_earlier(self, table: OpenTable, members: Sequence[Member]) -> None:
+    def find_earlier(self, table: OpenTable, members: Sequence[PendingCommit]) -> None:
         """Answer transactions whose keys are in versions that they have read: other requests used those keys.
 
         The search of the versions since would miss them. A transaction is not rejected because the database does not
@@ -114,7 +116,7 @@ class CommitRace:
             with member.own_errors():
                 self._is_earlier(table, member, versions[member.key])
 
-    def _is_earlier(self, table: OpenTable, member: Member, version: int | None) -> bool:
+    def _is_earlier(self, table: OpenTable, member: PendingCommit, version: int | None) -> bool:
         if version is None or version > member.changes.read_version:
             return False
         try:
@@ -131,8 +133,8 @@ class CommitRace:
             ) from error
         return _is_in(member, entry)
 
-    def _judge(
-        self, table: OpenTable, member: Member, snapshot: Snapshot, marks: Mapping[int, str]
+    def _check_one(
+        self, table: OpenTable, member: PendingCommit, snapshot: Snapshot, marks: Mapping[int, str]
     ) -> Candidate | None:
         changes = member.changes
         if snapshot.version < changes.read_version:
@@ -180,7 +182,7 @@ class CommitRace:
         error = self._marks.replaced(table, changes.read_version, mark)
         raise self._own_commits.explain(table.objects, table.name, changes.read_version) or error
 
-    def _find(self, table: OpenTable, member: Member, snapshot: Snapshot) -> bool:
+    def _find(self, table: OpenTable, member: PendingCommit, snapshot: Snapshot) -> bool:
         """Search for the member in the versions since; return whether that answers it."""
         try:
             if member.last is not None:
@@ -201,7 +203,7 @@ class CommitRace:
         return False
 
     def _ask_ledger(
-        self, table: OpenTable, member: Member, snapshot: Snapshot, error: MissingLogFile
+        self, table: OpenTable, member: PendingCommit, snapshot: Snapshot, error: MissingLogFile
     ) -> None:
         """Answer a transaction when some of its winners have been cleaned up.
 
@@ -211,12 +213,16 @@ class CommitRace:
         """
         changes = member.changes
         try:
-            known = self._ledger.transaction(table.record.id, member.key)
+            transaction_record = self._ledger.transaction(table.record.id, member.key)
         except ServiceUnavailable:
-            known = None
-        if known is not None and known.version is not None and known.version <= snapshot.version:
+            transaction_record = None
+        if (
+            transaction_record is not None
+            and transaction_record.version is not None
+            and transaction_record.version <= snapshot.version
+        ):
             try:
-                (entry,) = self._log.entries(table, known.version, known.version)
+                (entry,) = self._log.entries(table, transaction_record.version, transaction_record.version)
             except MissingLogFile:
                 pass
             else:
@@ -227,23 +233,23 @@ class CommitRace:
             "version": changes.read_version,
             "transaction_id": member.key,
         }
-        gone = (
+        reason = (
             f"The log of table '{table.name}' no longer has all the versions since {changes.read_version}, which "
             f"this {changes.operation} read"
         )
-        if known is None:
+        if transaction_record is None:
             raise StaleReadVersion(
-                f"{gone}, so conflicts cannot be checked. Read the table again; if transaction {member.key} was "
+                f"{reason}, so conflicts cannot be checked. Read the table again; if transaction {member.key} was "
                 "sent before, first check whether it was committed.",
                 **facts,
             ) from error
         raise CommitOutcomeUnknown(
-            f"{gone}, so it is unknown whether transaction {member.key} was committed. Read the table and decide "
+            f"{reason}, so it is unknown whether transaction {member.key} was committed. Read the table and decide "
             "again.",
             **facts,
         ) from error
 
-    def _read_snapshot(self, table: OpenTable, member: Member) -> Snapshot | None:
+    def _read_snapshot(self, table: OpenTable, member: PendingCommit) -> Snapshot | None:
         """Return the version that was read, if the check needs to know how metadata or protocol have changed since."""
         if not _changed_table(member):
             return None
@@ -259,23 +265,23 @@ class CommitRace:
         return self._vectors.load(table, [(action.path, vector)], version)[action.path]
 
 
-def _vectors_before(table: OpenTable, member: Member, snapshot: Snapshot) -> dict[str, Descriptor]:
+def _vectors_before(table: OpenTable, member: PendingCommit, snapshot: Snapshot) -> dict[str, Descriptor]:
     """Return the deletion vectors that the files had when they were read, for files with a new one from the engine."""
-    found = {}
+    deletion_vectors = {}
     live = snapshot.live.find_all(member.changes.written_vectors)
     for path in member.changes.written_vectors:
         # A file that is not live, and was not when it was read, is rejected later.
         was = _first_remove(canonical_log_path(path, table.location), member.winners) or live.get(path)
         if was is not None and was.deletion_vector is not None:
-            found[path] = was.deletion_vector
-    return found
+            deletion_vectors[path] = was.deletion_vector
+    return deletion_vectors
 
 
-def _changed_table(member: Member) -> bool:
+def _changed_table(member: PendingCommit) -> bool:
     return any(winner.metadata is not None or winner.protocol is not None for winner in member.winners)
 
 
-def _is_in(member: Member, entry: Entry) -> bool:
+def _is_in(member: PendingCommit, entry: Entry) -> bool:
     """Answer a transaction that a version already contains."""
     said = entry.transaction(member.key)
     if said is None:
@@ -293,7 +299,7 @@ def _first_remove(key: str, winners: Sequence[WinningCommit]) -> RemoveFile | No
     return next((winner.removes[key] for winner in winners if key in winner.removes), None)
 
 
-def _is_applied(member: Member, snapshot: Snapshot) -> bool:
+def _is_applied(member: PendingCommit, snapshot: Snapshot) -> bool:
     """Answer a transaction whose application is already at the same or a later version."""
     ours = member.changes.app_transaction
     theirs = None if ours is None else snapshot.txns.get(ours.app_id)
