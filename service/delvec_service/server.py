@@ -26,7 +26,7 @@ from delvec_service.api.connections import BoundedProtocol
 from delvec_service.api.probes import Readiness
 from delvec_service.app import create_app
 from delvec_service.config import Settings, check_servable
-from delvec_service.startup import garbage_collection_paused, hide_pandas
+from delvec_service.startup import hide_pandas
 
 __all__ = ["run"]
 
@@ -105,8 +105,7 @@ def _application(settings: Settings) -> ASGIApp:
     """Return the application of one process."""
     logs.configure(settings.log_level)
     hide_pandas()
-    with garbage_collection_paused():
-        app = create_app(settings, listens=True)
+    app = create_app(settings, listens=True)
     gc.freeze()  # imported objects stay: a full garbage collection of them stops all threads for a tenth of a second
     if not settings.drain_seconds:
         return app

@@ -4,11 +4,11 @@ A predicate is parsed and checked here, but not executed: the service skips file
 Both must select the same rows, so anything that this parser reads differently from Spark is rejected.
 """
 
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
@@ -39,9 +39,8 @@ from delvec_kernel.expressions.spark_dialect import SPARK, is_deterministic_func
 from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import StructField, StructType
 
-__all__ = ["MAX_DEPTH", "MAX_LENGTH", "MAX_NESTING", "Predicate", "Resolve", "parse", "with_deep_stack"]
+__all__ = ["MAX_DEPTH", "MAX_LENGTH", "MAX_NESTING", "Predicate", "Resolve", "limited_nesting", "parse"]
 
-_Result = TypeVar("_Result")
 
 Resolve: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
 """Resolves the parts of a name, as written, to the path of a column or struct field."""
@@ -128,7 +127,8 @@ def parse(
     check_size(text, tokens)
     check_nesting(text, tokens)
     find = resolve or (lambda parts: _path(text, parts, schema))
-    return with_deep_stack(lambda: _parse(text, tokens, schema, find, boolean=boolean))
+    with limited_nesting():
+        return _parse(text, tokens, schema, find, boolean=boolean)
 
 
 def _parse(
@@ -336,26 +336,17 @@ def _balanced(root: exp.Expr) -> exp.Expr:
     return root
 
 
-def with_deep_stack(work: Callable[[], _Result]) -> _Result:
-    """Run ``work``, on a new thread if the current stack has too little room left."""
+@contextmanager
+def limited_nesting() -> Iterator[None]:
+    """Report a full stack as an error of the expression, each of whose levels takes about twenty Python frames.
+
+    Raises:
+        InvalidPredicate: the block needed more frames than the caller has left.
+    """
     try:
-        return work()
+        yield
     except RecursionError:
-        pass
-    outcome: list[_Result] = []
-    failure: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            outcome.append(work())
-        except RecursionError:
-            failure.append(InvalidPredicate("The predicate is nested too deeply to be parsed."))
-        except BaseException as error:  # noqa: BLE001 - re-raised in the caller's thread
-            failure.append(error)
-
-    thread = threading.Thread(target=run, name="delvec-predicate")
-    thread.start()
-    thread.join()
-    if failure:
-        raise failure[0]
-    return outcome[0]
+        raise InvalidPredicate(
+            "The predicate is nested too deeply for the call stack of the program, which is nearly full: use fewer levels "
+            "of brackets, or call from fewer nested functions."
+        ) from None

@@ -17,7 +17,7 @@ from delvec.engines.duckdb.pushed_filters import conjuncts, may_accept_null_text
 from delvec_kernel.errors import InvalidPredicate
 from delvec_kernel.expressions.expression import Expression, reworded
 from delvec_kernel.expressions.expression_kinds import NUMERIC_KINDS
-from delvec_kernel.expressions.predicate import Predicate, with_deep_stack
+from delvec_kernel.expressions.predicate import Predicate, limited_nesting
 from delvec_kernel.schema.types import StructType
 
 __all__ = ["expression_sql", "filter_sql", "predicate_sql", "to_duckdb"]
@@ -59,7 +59,8 @@ def predicate_sql(predicate: Predicate, rename: Mapping[str, str] | None = None)
         InvalidPredicate: DuckDB has no equivalent that is known to give Spark's answer.
     """
     names = dict(rename or {})
-    return with_deep_stack(lambda: to_duckdb(predicate.expression, predicate.schema, names, predicate.text))
+    with limited_nesting():
+        return to_duckdb(predicate.expression, predicate.schema, names, predicate.text)
 
 
 def filter_sql(predicate: Predicate) -> str:
@@ -69,7 +70,8 @@ def filter_sql(predicate: Predicate) -> str:
         InvalidPredicate: DuckDB has no equivalent that is known to give Spark's answer.
     """
     write = _Writer(predicate.schema, {}, predicate.text, ()).write
-    return with_deep_stack(lambda: _filter(write, predicate.expression, predicate.schema))
+    with limited_nesting():
+        return _filter(write, predicate.expression, predicate.schema)
 
 
 def expression_sql(expression: Expression, over: str | None = None, *, filters: bool = False) -> str:
@@ -88,7 +90,8 @@ def expression_sql(expression: Expression, over: str | None = None, *, filters: 
     try:
         write = _Writer(relations, rename, expression.text, relations.names).write
         root = expression.root
-        return with_deep_stack(lambda: _filter(write, root, relations) if filters else write(root))
+        with limited_nesting():
+            return _filter(write, root, relations) if filters else write(root)
     except InvalidPredicate as error:
         raise reworded(error) from error
 
