@@ -55,7 +55,7 @@ PARTS: Final = {
 _CHANCE: Final = re.compile(
     r"tests/(chaos|integration/state_machine|fuzz)/|histories"
     r"|(?<![a-z])(rac(e|es|ing)|threads?|processes|crash|concurren|parallel|at_once|(the_)?same_time|kill|replica"
-    r"|lost_answers|loser|group_commit|group_queue|commit_loop)"
+    r"|lost_answers|loser|group_commit|group_queue|commit_loop|commit_validator)"
 )
 """Patterns in the names of randomized tests, which could pass with other random values or thread schedules."""
 _FORGIVEN: Final = 5
