@@ -11,7 +11,6 @@ Tested in `tests/integration/spark/test_spark_scan.py`.
 """
 
 import json
-from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
@@ -38,7 +37,6 @@ __all__ = [
     "TASK_ERROR",
     "BitSets",
     "VectorSource",
-    "bitmap_from_words",
     "estimated_bytes",
     "is_live",
     "is_live_in_task",
@@ -77,21 +75,6 @@ def _words(members: npt.NDArray[np.uint64]) -> Words:
     if not positions:
         return np.empty(0, np.int64), np.empty(0, np.uint64)
     return np.concatenate(positions), np.concatenate(values)
-
-
-def bitmap_from_words(positions: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> BitMap64:
-    """Return the rows whose bits are set: the inverse of :func:`nonzero_words`, for words in any order."""
-    result = BitMap64()
-    step = _CHUNK >> 4
-    for start in range(0, len(positions), step):
-        at = positions[start : start + step]
-        bits = np.unpackbits(
-            np.ascontiguousarray(values[start : start + step], dtype="<i8").view(np.uint8), bitorder="little"
-        )
-        found = np.flatnonzero(bits)
-        rows = (at.astype(np.uint64)[found >> 6] << np.uint64(6)) | (found & 63).astype(np.uint64)
-        result |= BitMap64(array("Q", rows.tobytes()))
-    return result
 
 
 @dataclass(frozen=True)

@@ -29,11 +29,10 @@ from delvec.engines.spark.cluster import cluster
 from delvec.engines.spark.duckdb_tasks import DuckDBTasks
 from delvec.engines.spark.find_rows import (
     MAX_ROWS_AS_THEY_ARE,
-    MAX_ROWS_FOR_WORDS,
+    MAX_ROWS_FOR_BITMAPS,
     filter_rows,
     fold_on_driver,
     fold_on_executors,
-    fold_to_words,
     physical_rows,
 )
 from delvec.engines.spark.frame_reads import answer_count
@@ -71,7 +70,9 @@ _REMOTE_BROADCAST_LIMIT: Final = 32 << 20
 
 
 class SparkEngine:
-    """Reads and writes on a cluster. Needs PySpark 4.0 or later; executors need Delvec only to write.
+    """Reads and writes on a cluster. Needs PySpark 4.0 or later.
+
+    Executors need Delvec to write, and to find rows in more than ``max_rows_as_they_are``.
 
     Args:
         spark: the session. Its settings stay as they are; see
@@ -79,7 +80,7 @@ class SparkEngine:
         manifests_in_table: write manifests under the table, in ``_delvec/scans``, instead of a temporary
             directory; always with Spark Connect, whose driver cannot read this machine's files.
         max_rows_as_they_are: see :data:`~delvec.engines.spark.find_rows.MAX_ROWS_AS_THEY_ARE`.
-        max_rows_for_words: see :data:`~delvec.engines.spark.find_rows.MAX_ROWS_FOR_WORDS`.
+        max_rows_for_bitmaps: see :data:`~delvec.engines.spark.find_rows.MAX_ROWS_FOR_BITMAPS`.
         broadcast_limit: maximum bytes of bit sets of deleted rows that are sent to all tasks; above it, each task reads
             the deletion vectors of its own files, for which executors need the ``delvec`` package. By default
             ``DELVEC_SPARK_BROADCAST_BYTES``, or 128 MiB; 32 MiB with Spark Connect.
@@ -91,7 +92,7 @@ class SparkEngine:
         *,
         manifests_in_table: bool = False,
         max_rows_as_they_are: int = MAX_ROWS_AS_THEY_ARE,
-        max_rows_for_words: int = MAX_ROWS_FOR_WORDS,
+        max_rows_for_bitmaps: int = MAX_ROWS_FOR_BITMAPS,
         broadcast_limit: int | None = None,
     ) -> None:
         use_this_python(spark)
@@ -100,7 +101,7 @@ class SparkEngine:
         self._local = LocalExecution(spark)
         self._tasks = DuckDBTasks(spark)
         self._max_rows_as_they_are = max_rows_as_they_are
-        self._max_rows_for_words = max_rows_for_words
+        self._max_rows_for_bitmaps = max_rows_for_bitmaps
         self._frames = ScanFrames(
             spark,
             ManifestStore(in_table=manifests_in_table or self._is_remote),
@@ -172,7 +173,7 @@ class SparkEngine:
         if not len(scan):
             return {}
         matching_rows = self._local.find_rows(scan, predicate)
-        if matching_rows is None and physical_rows(scan) <= self._max_rows_for_words:
+        if matching_rows is None and physical_rows(scan) <= self._max_rows_for_bitmaps:
             matching_rows = self._tasks.find_rows(scan, predicate)
         if matching_rows is not None:
             return matching_rows
@@ -189,18 +190,13 @@ class SparkEngine:
     ) -> Mapping[str, BitMap64]:
         numbers = file_numbers(len(scan))
         physical = physical_rows(scan)
-        is_large = physical > self._max_rows_for_words
         with self._reading(scan, predicate, "find rows"):
             rows = self._frames.located(scan, sorted(predicate.columns), numbers, only_live=only_live)
             matches = self._filter(rows, predicate, scan.schema)
-            if is_large and dv_files is not None:
+            if physical > self._max_rows_for_bitmaps and dv_files is not None:
                 return find_into_vectors(matches, scan, numbers, dv_files)
-            if is_large:
-                matching_rows = fold_on_executors(matches)
-            elif physical > self._max_rows_as_they_are:
-                matching_rows = fold_to_words(matches)
-            else:
-                matching_rows = fold_on_driver(matches)
+            fold = fold_on_driver if physical <= self._max_rows_as_they_are else fold_on_executors
+            matching_rows = fold(matches)
         paths = dict(zip(numbers, scan.files["path"].to_pylist(), strict=True))
         if matching_rows.keys() - paths.keys():
             raise failures.unknown_file(scan)

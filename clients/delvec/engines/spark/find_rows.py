@@ -1,11 +1,8 @@
 """Finds the rows that satisfy a predicate, on the executors that read the files.
 
-For a small scan, row indexes are collected directly: one stage without a shuffle. Otherwise Spark
-folds 64 adjacent rows into one word: it groups by file and word with a bitwise OR. That stays in
-generated code, needs no Python on the executors, and returns at most 24 bytes per 64 rows. If that may still be too much
-for the driver, each task builds Roaring bitmaps instead, which are as small as the deletion vectors
-that they become, but need a Python worker and more time per row. If even these are too
-large for the driver, they stay on the executors; see :mod:`delvec.engines.spark.vector_tasks`.
+For a small scan, row indexes are collected: that needs no Python on the executors. Otherwise each task folds its rows
+into Roaring bitmaps, which are as small as the deletion vectors that they become. If even these may be too large for the
+driver, they stay on the executors; see :mod:`delvec.engines.spark.vector_tasks`.
 
 Deletion vectors are not applied: the service ignores rows that are deleted already.
 
@@ -15,7 +12,6 @@ Tested in `tests/integration/spark/test_spark_find_rows.py`.
 from collections.abc import Iterator
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
@@ -23,7 +19,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 
 from delvec.engines.internal_names import INTERNAL
-from delvec.engines.spark.dv_filter import bitmap_from_words
 from delvec.engines.spark.file_values import FILE
 from delvec.engines.spark.row_sets import RowSets, drop_zip_importers
 from delvec.engines.spark.scan import ROW
@@ -35,11 +30,10 @@ from delvec_kernel.schema.types import DataType, StructType, has_float
 
 __all__ = [
     "MAX_ROWS_AS_THEY_ARE",
-    "MAX_ROWS_FOR_WORDS",
+    "MAX_ROWS_FOR_BITMAPS",
     "filter_rows",
     "fold_on_driver",
     "fold_on_executors",
-    "fold_to_words",
     "folded",
     "opaque",
     "physical_rows",
@@ -48,8 +42,8 @@ __all__ = [
 MAX_ROWS_AS_THEY_ARE: Final = 1 << 24
 """Maximum physical rows of a scan whose row indexes are collected directly: 200 MB if every row matches."""
 
-MAX_ROWS_FOR_WORDS: Final = 1 << 28
-"""Maximum physical rows of a scan whose words are collected: 100 MB if every row matches."""
+MAX_ROWS_FOR_BITMAPS: Final = 1 << 28
+"""Maximum physical rows of a scan whose bitmaps are collected, if they can stay on the executors instead."""
 
 _BYTES_PER_ROW: Final = 8
 
@@ -68,29 +62,8 @@ def fold_on_driver(matches: DataFrame) -> dict[int, BitMap64]:
     return row_sets.found
 
 
-def fold_to_words(matches: DataFrame) -> dict[int, BitMap64]:
-    """Return the same as :func:`fold_on_driver`, with words instead of rows sent to the driver."""
-    row = F.col(ROW)
-    bit = F.call_function("shiftleft", F.lit(1).cast("long"), row.bitwiseAND(63).cast("int"))
-    words = (
-        matches.select(FILE, F.shiftright(row, 6).alias("word"), bit.alias("bit"))
-        .groupBy(FILE, "word")
-        .agg(F.bit_or("bit").alias("bits"))
-        .toArrow()
-    )
-    files, at, bits = (words[name].to_numpy() for name in (FILE, "word", "bits"))
-    order = np.argsort(files, kind="stable")
-    files, at, bits = files[order], at[order], bits[order]
-    cuts = np.flatnonzero(files[1:] != files[:-1]) + 1
-    return {
-        int(files[start]): bitmap_from_words(at[start:end], bits[start:end])
-        for start, end in zip([0, *cuts], [*cuts, len(files)], strict=True)
-        if start < end
-    }
-
-
 def fold_on_executors(matches: DataFrame) -> dict[int, BitMap64]:
-    """Return the same as :func:`fold_to_words`, with one bitmap per file and task sent to the driver."""
+    """Return the same as :func:`fold_on_driver`, with one bitmap per file and task sent to the driver."""
     table = folded(matches).toArrow()
     row_sets = RowSets()
     for number, rows in zip(table["file"].to_pylist(), table["rows"], strict=True):

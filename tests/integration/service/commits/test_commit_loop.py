@@ -402,7 +402,7 @@ def once_at_a_time(action):
 def test_new_files_are_looked_for_once_in_a_while_however_many_attempts_it_takes(
     filled, running, monkeypatch, seconds, times
 ):
-    monkeypatch.setattr(commit_loop, "_LOOK_AGAIN_SECONDS", seconds)
+    monkeypatch.setattr(commit_loop, "_REVERIFY_FILES_SECONDS", seconds)
     looked, real = [], ObjectStore.head
     add = filled.write_file("c.parquet", [1])
     monkeypatch.setattr(ObjectStore, "head", lambda self, path: looked.append(path) or real(self, path))
