@@ -54,7 +54,7 @@ def stored(tmp_path):
 
     def write(kind, payloads, counts, prefix=""):
         name = uuid.UUID(int=UUID.int + len(list(tmp_path.rglob("deletion_vector_*"))))
-        folder = tmp_path / ("vectors elsewhere é" if kind == "p" else "table") / prefix
+        folder = tmp_path / "table" / ("vectors é" if kind == "p" else "") / prefix
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"deletion_vector_{name}.bin"
         content, found = b"\x01", []

@@ -146,6 +146,11 @@ def test_winners_from_before_the_service_began_are_read_once(filled, running, mo
         other.post("/v1/tables", json={"location": str(filled.folder)})
         theirs = replace(filled, client=other)
         assert theirs.delete({"b.parquet": [0]}, read_version=1).json()["winners-passed"] == [2, 3, 4, 5]
+        for service in (
+            filled.client.service,
+            other.service,
+        ):  # what they do in the background reads commits, too
+            assert service.log_maintenance.wait(120)
         read, real = [], LogReader.commit
         monkeypatch.setattr(
             LogReader, "commit", lambda self, version: read.append(version) or real(self, version)

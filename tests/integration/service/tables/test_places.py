@@ -290,11 +290,15 @@ def test_no_commit_adds_a_file_below_another_table_or_behind_a_link_to_one(clien
     assert table.append(table.write_file("group/next/a.parquet", [1])).status_code == 200
 
 
-def test_a_link_to_a_larger_disk_takes_files(client, create, tmp_path):
-    table = create(client, tmp_path / "people", name="people")
+def test_a_link_to_a_larger_disk_takes_files_where_roots_have_it(client, create, tmp_path, error):
     (tmp_path / "disk").mkdir()
-    (table.folder / "part").symlink_to(tmp_path / "disk")
-    assert table.append(table.write_file("part/a.parquet", [1])).status_code == 200
+    with running_service(roots=(str(tmp_path),)) as with_roots:
+        for name, service in (("people", with_roots), ("orders", client)):
+            table = create(service, tmp_path / name, name=name)
+            (table.folder / "part").symlink_to(tmp_path / "disk")
+            answer = table.append(table.write_file(f"part/{name}.parquet", [1]))
+            assert name == "people" or error(answer)["code"] == "LOCATION_NOT_ALLOWED"
+            assert answer.status_code == (200 if name == "people" else 403)
 
 
 def test_restore_brings_back_no_file_below_another_table(client, create, tmp_path, error):
