@@ -5,6 +5,8 @@ import json
 import pytest
 from tests.support.checked import assert_sound
 
+import delvec
+
 pytestmark = [
     pytest.mark.jars,
     pytest.mark.spark,
@@ -85,11 +87,14 @@ def test_every_reader_reads_a_clone_and_delta_spark_changes_it(
 
 
 @pytest.mark.gate
-def test_delvec_changes_delta_sparks_clone_and_clones_it(lake, delta_spark, agreed, source, tmp_path):
+def test_delvec_changes_delta_sparks_clone_and_clones_it(delta_spark, agreed, source, tmp_path):
     delta_spark.sql(f"CREATE TABLE delta.`{tmp_path}/theirs` SHALLOW CLONE delta.`{source}`")
-    theirs = lake.table(tmp_path / "theirs")
-    theirs.delete("id = 9")
-    ours = theirs.clone(tmp_path / "ours")
-    assert [row["id"] for row in agreed(tmp_path / "ours")] == [3, 4, 5, 6, 7, 8]
-    ours.restore(0)
+    with delvec.connect(
+        roots=[str(tmp_path)]
+    ) as lake:  # of clones by others the user says where their sources are
+        theirs = lake.table(tmp_path / "theirs")
+        theirs.delete("id = 9")
+        ours = theirs.clone(tmp_path / "ours")
+        assert [row["id"] for row in agreed(tmp_path / "ours")] == [3, 4, 5, 6, 7, 8]
+        ours.restore(0)
     assert_sound(tmp_path / "ours")

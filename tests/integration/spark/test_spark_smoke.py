@@ -13,7 +13,10 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from delvec.spark import DeltaTable
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.full("the gate runs it on the newest PySpark, in an environment of its own"),
+]
 
 SCHEMA = "id long, name string, price decimal(10,2), day date, part string"
 ROWS = [
