@@ -47,7 +47,7 @@ class ScanMaker:
                     "partition_values": list(file.get("values", {}).items()),
                     "size": file.get("size", path.stat().st_size),
                     "modification_time": 1_700_000_000_000,
-                    "num_records": file["rows"].num_rows,
+                    "num_records": file.get("num_records", file["rows"].num_rows),
                     "matches_all": False,
                     "deletion_vector": None if deleted is None else inline(deleted).to_json(),
                     "deleted_rows": None if deleted is None else serialize_bitmap(deleted),

@@ -630,10 +630,11 @@ def test_the_sparse_layout_is_chosen_beyond_the_limit():
 
 
 def test_a_small_vector_of_more_rows_than_fit_in_memory(scan_maker, spark, tmp_path):
-    """Less than a megabyte marks four billion rows of a file that has three."""
+    """Less than a megabyte marks four billion rows of a file that has three, by statistics that do not say so."""
     rows = pa.table({"x": [1, 2, 3]})
     make_scan = scan_maker(tmp_path)
-    scan = make_scan([{"name": "a.parquet", "rows": rows, "deleted": range(1, 2**32)}], rows.schema)
+    file = {"name": "a.parquet", "rows": rows, "deleted": range(1, 2**32), "num_records": 2**32}
+    scan = make_scan([file], rows.schema)
     engine = SparkEngine(spark)
 
     assert engine.read(scan, None, None)["x"].to_pylist() == [1]
