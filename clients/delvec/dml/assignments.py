@@ -393,7 +393,7 @@ def _default(column: StructField) -> str:
 
 
 def _struct_text(path: tuple[str, ...], item: StructField, tree: _Tree, present_type: DataType | None) -> str:
-    """Return Spark SQL of a struct with some fields assigned and the others kept; ``kept`` is its present type."""
+    """Return Spark SQL of a struct with some fields assigned and the others kept; ``present_type`` is its present type."""
     if path in tree.values:
         return f"({tree.values[path].sql()}\n)"
     if not tree.below(path) or not isinstance(item.type, StructType):

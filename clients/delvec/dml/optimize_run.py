@@ -195,7 +195,7 @@ class OptimizeRun:
     Args:
         service: commits the changes.
         table: the table to rewrite.
-        wanted: what to rewrite, and how.
+        command: what to rewrite, and how.
     """
 
     def __init__(self, service: ServiceClient, table: ReadableTable, command: Optimize) -> None:

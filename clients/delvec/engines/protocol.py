@@ -140,11 +140,13 @@ class Engine(Protocol):
         """
         ...
 
-    def copy_rows(self, scan: Scan, gone: Mapping[str, BitMap64], target: WriteTarget) -> Sequence[AddFile]:
-        """Copy the live rows of the scan's files, without those in ``gone``, to new files.
+    def copy_rows(
+        self, scan: Scan, deleted_rows: Mapping[str, BitMap64], target: WriteTarget
+    ) -> Sequence[AddFile]:
+        """Copy the live rows of the scan's files, without those in ``deleted_rows``, to new files.
 
         Raises:
-            CorruptTable: the rows read plus those in ``gone`` differ from numRecords.
+            CorruptTable: the rows read plus those in ``deleted_rows`` differ from numRecords.
         """
         ...
 

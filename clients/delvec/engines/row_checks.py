@@ -99,15 +99,15 @@ class RowChecks:
             if longest is not None and longest > rule.limit:
                 raise rule.violated(values[pc.index(lengths, longest).as_py()].as_py(), self.where)
 
-    def tests(self, original_columns: Collection[str], *, replaces: bool) -> list[Check]:
+    def tests(self, input_columns: Collection[str], *, replaces: bool) -> list[Check]:
         """Return the checks of a row in SQL.
 
         Args:
-            original_columns: columns that are not computed.
+            input_columns: columns that are not computed.
             replaces: whether rows are those of an UPDATE or a MERGE, where computed values are checked, too, as
                 in delta-spark: storing may change them.
         """
-        names = {name.lower() for name in original_columns}
+        names = {name.lower() for name in input_columns}
         texts = {name.lower() for name in self.partition_texts}
         checks = list(self.constraints.checks)
         for rule in self.constraints.generated:

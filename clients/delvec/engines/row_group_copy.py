@@ -125,14 +125,14 @@ class CopyPlan:
         self._columns = _stored_columns(scan)
         self._why_none = _why_not_this_table(scan)
 
-    def divide(self, footers: Bin, *, whole: bool = False) -> list[Part]:
+    def divide(self, compaction_bin: Bin, *, whole: bool = False) -> list[Part]:
         """Decide what becomes of the files of a bin: one group of alike files is copied, or several, and the rest is not.
 
         With "auto" a bin is divided only where each copy is large enough to stay as it is: small copies would be put together
         with the rest by the next run. Reads the footers of its files unless the log already rules a copy out.
 
         Args:
-            footers: the bin.
+            compaction_bin: the bin.
             whole: do not divide it.
 
         Raises:
@@ -140,33 +140,33 @@ class CopyPlan:
             MissingDataFile: likewise: a file is not in storage.
             StorageError: storage did not answer.
         """
-        if self._why_none is not None or len(footers.files) == 1:
-            return [_rewritten(footers, self._why_none or "a file alone gains nothing by a copy")]
-        odd, why = self._odd_by_log(footers.files)
-        alike = footers.files[~odd]
+        if self._why_none is not None or len(compaction_bin.files) == 1:
+            return [_rewritten(compaction_bin, self._why_none or "a file alone gains nothing by a copy")]
+        odd, why = self._odd_by_log(compaction_bin.files)
+        alike = compaction_bin.files[~odd]
         if len(alike) == 1 or not len(alike) or (whole and odd.any()):
-            return [_rewritten(footers, why or "no two files are alike")]
+            return [_rewritten(compaction_bin, why or "no two files are alike")]
         why_none = self._why_not_by_log(alike)
         if why_none is not None:
-            return [_rewritten(footers, why_none)]
+            return [_rewritten(compaction_bin, why_none)]
         try:
             sources = self._copier.footers(self._taken(alike))
         except (DelvecError, OSError) as error:
             if self._rewrite == "never" or isinstance(error, StorageError):
                 raise
             # Left to the engine, which may still read an unusual file, and reports a damaged one better.
-            return [_rewritten(footers, "the footer of a file cannot be copied")]
+            return [_rewritten(compaction_bin, "the footer of a file cannot be copied")]
         groups, why_not = self._groups(alike, sources)
         why = why or why_not
         of_file = dict(zip(alike.tolist(), sources, strict=True))
-        if self._rewrite != "never" and not all(len(each) == len(footers.files) for each in groups):
+        if self._rewrite != "never" and not all(len(each) == len(compaction_bin.files) for each in groups):
             groups = [] if whole else [each for each in groups if self._stays_as_it_is(each, of_file)]
         if not groups:
-            return [_rewritten(footers, why or "no two files are alike")]
+            return [_rewritten(compaction_bin, why or "no two files are alike")]
         parts = [
             Part(self._bin(each), _copied([of_file[place] for place in each.tolist()])) for each in groups
         ]
-        rest = footers.files[~np.isin(footers.files, np.concatenate(groups))]
+        rest = compaction_bin.files[~np.isin(compaction_bin.files, np.concatenate(groups))]
         if len(rest):
             parts.append(_rewritten(self._bin(rest), why or "they are not alike", is_rest=True))
         return parts

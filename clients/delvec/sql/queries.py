@@ -103,7 +103,7 @@ class Query:
         return table, totals
 
     def check_functions(self, function_names: Collection[str]) -> None:
-        """Refuse functions that are neither built into Spark nor in ``named``, the session's functions.
+        """Refuse functions that are neither built into Spark nor in ``function_names``, the session's functions.
 
         Raises:
             InvalidStatement: names the function.

@@ -59,10 +59,10 @@ class LogWalk:
 
     Args:
         state: before the first commit: of a checkpoint, or empty.
-        wanted: paths, relative to the table, of data files and deletion vector files to look for in the log.
+        ledger_paths: paths, relative to the table, of data files and deletion vector files to look for in the log.
 
     Attributes:
-        referenced: the members of ``wanted`` that the commits refer to.
+        referenced: the members of ``ledger_paths`` that the commits refer to.
         strays: files that are live by mistake.
         fixed: findings that no longer hold, and the version that fixed each.
     """

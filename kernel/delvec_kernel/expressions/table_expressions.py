@@ -236,7 +236,7 @@ def allowed_expression(text: str, columns: Collection[str], owner: str, **detail
 
 
 def check_functions(text: str, function_names: Collection[str]) -> None:
-    """Reject queries in a user's expression, and functions that are neither built into Spark nor in ``named``.
+    """Reject queries in a user's expression, and functions that are neither built into Spark nor in ``function_names``.
 
     Raises:
         ValueError: names the part, and what to do.

@@ -53,7 +53,7 @@ class DeletedRows:
 def write_deletes(
     table: OpenTable,
     directory: IcebergDirectory,
-    positions_by_file: Iterable[DeletedRows],
+    deleted_rows: Iterable[DeletedRows],
     version: int,
     tag: str,
     *,
@@ -64,7 +64,7 @@ def write_deletes(
     Args:
         table: the Delta table.
         directory: where to write.
-        positions_by_file: the deletion vectors; empty ones produce no deletes.
+        deleted_rows: the deletion vectors; empty ones produce no deletes.
         version: the Delta version, for errors.
         tag: a unique part of the file names.
         shared: whether data files of a partition share delete files; format version 2 only.
@@ -75,7 +75,7 @@ def write_deletes(
         LocationNotAllowed: a descriptor points outside the table.
         StorageError: storage did not answer.
     """
-    found = (one for one in positions_by_file if one.descriptor.cardinality)
+    found = (one for one in deleted_rows if one.descriptor.cardinality)
     puffin = directory.format_version >= V3
     groups = _by_partition(found) if shared and not puffin else ([one] for one in found)
     write = _write_puffin if puffin else _write_parquet

@@ -53,7 +53,7 @@ class ExternalCatalogs:
         Args:
             catalog_table: a catalog, or a table in it such as ``prod.sales.orders``; a missing namespace is created.
             directory: contains published metadata.
-            table: the Delta table's name, used if ``wanted`` has none.
+            table: the Delta table's name, used if ``catalog_table`` has none.
 
         Raises:
             BadRequest: the catalog does not exist, or writing to it is not allowed.
@@ -298,9 +298,9 @@ def _updates(metadata: Mapping[str, Any], before: Any, snapshot_ids: set[int]) -
         for name in sorted(refs.keys() - metadata["refs"].keys())
         if name.startswith(VERSION_TAG)
     ]
-    gone = snapshot_ids - {one["snapshot-id"] for one in metadata["snapshots"]}
-    if gone:
-        updates.append({"action": "remove-snapshots", "snapshot-ids": sorted(gone)})
+    expired_snapshot_ids = snapshot_ids - {one["snapshot-id"] for one in metadata["snapshots"]}
+    if expired_snapshot_ids:
+        updates.append({"action": "remove-snapshots", "snapshot-ids": sorted(expired_snapshot_ids)})
     changed = {
         key: value for key, value in metadata["properties"].items() if before.properties.get(key) != value
     }

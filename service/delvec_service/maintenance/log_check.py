@@ -34,7 +34,7 @@ class LogCheck:
     Args:
         reader: the log.
         listing: all of it.
-        wanted: paths to search for; :attr:`referenced` has those that some version names.
+        ledger_paths: paths to search for; :attr:`referenced` has those that some version names.
 
     Attributes:
         commits: number of commits read.

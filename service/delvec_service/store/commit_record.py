@@ -116,22 +116,24 @@ def add_conflicts(session: Session, table_id: str, conflicts: Sequence[CommitCon
     session.execute(insert_into(session, row).on_conflict_do_nothing(), values)
     kept = select(row.id, row.found_at, row.type, row.operation, row.winning_operation)
     rows = session.execute(kept.where(row.table_id == table_id).order_by(row.id.desc())).all()
-    gone = superfluous([(id_, at, kind) for id_, at, *kind in rows], max(one.found_at for one in conflicts))
-    if gone:
-        session.execute(delete(row).where(row.table_id == table_id, row.id.in_(gone)))
+    superfluous_ids = superfluous(
+        [(id_, at, kind) for id_, at, *kind in rows], max(one.found_at for one in conflicts)
+    )
+    if superfluous_ids:
+        session.execute(delete(row).where(row.table_id == table_id, row.id.in_(superfluous_ids)))
 
 
-def superfluous(num_conflicts: Sequence[tuple[str, datetime, Any]], now: datetime) -> list[str]:
+def superfluous(conflicts: Sequence[tuple[str, datetime, Any]], now: datetime) -> list[str]:
     """Return the ids of conflicts to delete: all but 1,000, and all that are older than a year.
 
     Of those older than a day, one of each kind per hour stays; of those older than a month, one per day.
 
     Args:
-        num_conflicts: id, time and kind of each, newest first.
+        conflicts: id, time and kind of each, newest first.
         now: the time.
     """
     ids_to_delete, kept_slots = [], set()
-    for number, (id_, at, kind) in enumerate(num_conflicts):
+    for number, (id_, at, kind) in enumerate(conflicts):
         age = now - at
         slot = next((seconds for old, seconds in _SLOTS if age >= old), None)
         name = None if slot is None else (slot, int(at.timestamp() // slot), tuple(kind))

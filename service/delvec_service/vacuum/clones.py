@@ -40,7 +40,7 @@ class CloneReferences:
         loader: reads snapshots.
         store: knows the clones.
         now: milliseconds since the epoch.
-        shows: whether errors may name a clone at a location to whoever asked for the VACUUM.
+        shows: whether errors may tell the caller of a clone at a location.
     """
 
     table: OpenTable

@@ -241,7 +241,7 @@ def hostile_log(table, secret, path=None):
     "path", [None, "linked.parquet", "folder/secret.parquet", "s3://other-bucket/secret.parquet"]
 )
 def test_without_roots_a_log_names_only_files_of_its_table(tmp_path, path):
-    """The rows would be copied into the table, where whoever wrote the log could read them."""
+    """Otherwise the author of the log could read the rows of that file in the table."""
     people, secret = tmp_path / "people", tmp_path / "secret" / "secret.parquet"
     log = hostile_log(people, secret, path)
     (people / "linked.parquet").symlink_to(secret)

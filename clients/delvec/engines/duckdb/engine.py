@@ -163,7 +163,7 @@ class DuckDBEngine:
     def copy_rows(
         self, scan: Scan, deleted_rows: Mapping[str, BitMap64], target: WriteTarget
     ) -> Sequence[AddFile]:
-        """Write the live rows of the scan's files again, without those in ``gone``.
+        """Write the live rows of the scan's files again, without those in ``deleted_rows``.
 
         Raises:
             CorruptTable: a file cannot be read, or lacks rows.

@@ -50,7 +50,7 @@ class RowExpressions:
         session: DuckDB.
         schema: the table's.
         checks: the table's other checks.
-        given: columns of the data in lower case; other generated columns are computed.
+        input_columns: columns of the data in lower case; other generated columns are computed.
         replaces: whether rows are those of an UPDATE or a MERGE.
 
     Raises:
@@ -63,7 +63,7 @@ class RowExpressions:
         session: Session,
         schema: StructType,
         checks: RowChecks,
-        original_columns: Collection[str],
+        input_columns: Collection[str],
         *,
         replaces: bool,
     ) -> None:
@@ -73,11 +73,11 @@ class RowExpressions:
         self._arrow = schema.to_arrow()
         self._computed: list[_Computed] = []
         for rule in checks.constraints.computed:
-            if rule.column.lower() not in original_columns:
+            if rule.column.lower() not in input_columns:
                 place = schema.names.index(rule.column)
                 kind = schema.fields[place].type.to_json() if rule in checks.constraints.defaults else None
                 self._computed.append(_Computed(rule, place, self._value(rule, kind)))
-        tests = checks.tests(original_columns, replaces=replaces)
+        tests = checks.tests(input_columns, replaces=replaces)
         self._tests = [(test, self._condition(test)) for test in tests]
 
     @property

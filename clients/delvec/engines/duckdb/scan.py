@@ -370,7 +370,7 @@ class _Statement:
         *,
         deletion_vectors: bool,
     ) -> Iterator[ScanSource]:
-        """Yield the parts of ``files``, of which only ``rows`` are read, without those in ``gone``."""
+        """Yield the parts of ``files``, of which only ``rows`` are read, without those in ``deleted_rows``."""
         scan = self.scan
         partitioned = {name.lower() for name in scan.partition_columns}
         by_file = any(

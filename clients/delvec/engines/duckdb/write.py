@@ -42,7 +42,7 @@ __all__ = ["NewRows", "RowSink", "RowSinks", "append", "compact", "completion", 
 def copy_rows(
     session: Session, scan: Scan, deleted_rows: Mapping[str, BitMap64], target: WriteTarget
 ) -> list[AddFile]:
-    """Copy the live rows of the scan's files, without those in ``gone``, to new files.
+    """Copy the live rows of the scan's files, without ``deleted_rows``, to new files.
 
     Constraints are not checked again.
 
@@ -95,7 +95,7 @@ def _compact_bin(
 
 
 def _check_all_read(scan: Scan, row_deletes: Mapping[str, BitMap64], rows: int) -> None:
-    """Check that every row of the replaced files was either copied or in ``gone``."""
+    """Check that every row of the replaced files was either copied or in ``row_deletes``."""
     counts = [
         rows_in(scan, path) if count is None else count
         for path, count in zip(

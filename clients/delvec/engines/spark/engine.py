@@ -226,7 +226,7 @@ class SparkEngine:
     def copy_rows(
         self, scan: Scan, deleted_rows: Mapping[str, BitMap64], target: WriteTarget
     ) -> Sequence[AddFile]:
-        """Copy the live rows of the scan's files, without those in ``gone``, to new files.
+        """Copy the live rows of the scan's files, without those in ``deleted_rows``, to new files.
 
         Raises:
             CorruptTable: the files do not have the rows that their statistics say.

@@ -47,13 +47,15 @@ _COMPARISONS: Final = (
 )
 
 
-def in_local_time(constraints: Constraints, schema: StructType, column: Collection[str]) -> Check | None:
+def in_local_time(
+    constraints: Constraints, schema: StructType, input_columns: Collection[str]
+) -> Check | None:
     """Return the first of a table's expressions whose result may depend on the time zone; None if there is none.
 
     Args:
         constraints: of the table.
         schema: the table's.
-        column: columns of the rows in lower case, whose defaults are not evaluated.
+        input_columns: columns of the rows in lower case, whose defaults are not evaluated.
 
     Raises:
         ExpressionNotAllowed: an expression is not allowed in tables.
@@ -61,7 +63,7 @@ def in_local_time(constraints: Constraints, schema: StructType, column: Collecti
     asked = [(check, check.sql) for check in constraints.checks]
     asked += [(rule.check, rule.sql) for rule in constraints.generated]
     for rule in constraints.defaults:
-        if rule.column.lower() in column:
+        if rule.column.lower() in input_columns:
             continue
         kind = schema.field(rule.column).type.to_json()
         # With the cast of its evaluation, which may convert a string to a timestamp.

@@ -37,7 +37,8 @@ def stored_schemas(spark: SparkSession, scan: Scan) -> list[FileSchema | None]:
 
     Raises:
         CorruptTable: a footer is damaged.
-        MissingDataFile: or StorageError; only if the table's columns are found by field id, since Spark is told their names.
+        MissingDataFile: a file is missing, and the table maps columns by field id, so that Spark needs the names in each file.
+        StorageError: likewise, if storage did not answer.
     """
     read: dict[str, FileSchema] = {}
     if not scan.location.startswith("file:") and not is_remote(spark):

@@ -219,7 +219,7 @@ def _answer(adds: list[str], errors: list[str]) -> pa.RecordBatch:
 def copy_rows(
     frames: ScanFrames, scan: Scan, deleted_rows: Mapping[str, BitMap64], target: WriteTarget
 ) -> list[AddFile]:
-    """Copy the live rows of the scan's files, without those in ``gone``, to new files.
+    """Copy the live rows of the scan's files, without those in ``deleted_rows``, to new files.
 
     Constraints are not checked again.
 
@@ -337,7 +337,7 @@ def num_records(add: AddFile) -> int:
 
 
 def _absent_rows(scan: Scan, row_deletes: Mapping[str, BitMap64]) -> dict[str, BitMap64]:
-    """Return all rows to leave out, by path: those in ``gone``, and those already deleted."""
+    """Return all rows to leave out, by path: those in ``row_deletes``, and those already deleted."""
     absent = dict(scan.deletion_vectors)
     for path in scan.files["path"].to_pylist():
         if row_deletes.get(path):
