@@ -26,10 +26,10 @@ from pyroaring import BitMap64
 from benchmarks.provenance import machine, measured_in, this_run
 from delvec_kernel.deletion_vectors.deletion_vector import FRAME_OVERHEAD, encode, frame
 from delvec_kernel.locations import canonical
-from delvec_kernel.storage.roots import Roots
 from delvec_service.iceberg.conversion import IcebergConversion
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.open_table import OpenTable
+from delvec_storage.roots import Roots
 
 _ROWS = 100_000
 _WITH_VECTOR = 0.3

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from delvec_kernel.errors import DelvecError, error_classes
+from delvec_errors import DelvecError, error_classes
 
 __all__ = ["ADVICE", "error_pages", "linked"]
 

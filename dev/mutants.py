@@ -24,6 +24,7 @@ EQUIVALENT: Final = ROOT / "dev" / "equivalent_mutants.toml"
 _KERNEL: Final = "kernel/delvec_kernel/"
 _SERVICE: Final = "service/delvec_service/"
 _CLIENT: Final = "clients/delvec/"
+_ENGINES: Final = "kernel/delvec_engines/"
 
 
 class Subject(NamedTuple):
@@ -80,7 +81,7 @@ SUBJECTS: Final = (
         [_KERNEL + "transaction/commit_builder.py", _KERNEL + "deletion_vectors/dv_packing.py"],
         [
             "tests/unit/kernel/transaction/test_commit_builder.py",
-            "tests/unit/client/engines/test_change_files.py",
+            "tests/unit/engines/test_change_files.py",
             "tests/unit/kernel/deletion_vectors/test_dv_packing.py",
             "tests/integration/service/commits/test_written_vectors.py",
         ],
@@ -201,7 +202,7 @@ SUBJECTS: Final = (
         _ROW_CHANGES,
     ),
     Subject(
-        [_CLIENT + "dml/delete.py", _CLIENT + "engines/found_rows.py", _CLIENT + "transaction.py"],
+        [_CLIENT + "dml/delete.py", _ENGINES + "found_rows.py", _CLIENT + "transaction.py"],
         [
             *(
                 "tests/integration/client/dml/test_row_commands.py",
@@ -216,7 +217,7 @@ SUBJECTS: Final = (
         ],
     ),
     Subject(
-        [_CLIENT + "engines/duckdb/row_changes.py", _CLIENT + "engines/row_changes.py"],
+        [_ENGINES + "duckdb/row_changes.py", _ENGINES + "row_changes.py"],
         ["tests/integration/client/engines/duckdb/test_row_changes.py", *_ROW_CHANGES],
     ),
     Subject(

@@ -15,15 +15,15 @@ Tested in `tests/architecture/test_start.py`.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from delvec.engines.spark import typed_errors
-from delvec_kernel.errors import commits as _commits
-from delvec_kernel.errors import requests as _requests
-from delvec_kernel.errors import root as _root
-from delvec_kernel.errors import tables as _tables
-from delvec_kernel.errors.commits import *  # noqa: F403
-from delvec_kernel.errors.requests import *  # noqa: F403
-from delvec_kernel.errors.root import *  # noqa: F403
-from delvec_kernel.errors.tables import *  # noqa: F403
+from delvec_engines.spark import typed_errors
+from delvec_errors import commits as _commits
+from delvec_errors import requests as _requests
+from delvec_errors import root as _root
+from delvec_errors import tables as _tables
+from delvec_errors.commits import *  # noqa: F403
+from delvec_errors.requests import *  # noqa: F403
+from delvec_errors.root import *  # noqa: F403
+from delvec_errors.tables import *  # noqa: F403
 
 if TYPE_CHECKING:
     from delvec.connection import Connection, connect

@@ -10,8 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from delvec.http.service_client import ServiceClient, answer, listed, request
-from delvec_kernel.errors import BadRequest
-from delvec_kernel.wire import (
+from delvec_contract import (
     AccessResponse,
     AuditResponse,
     CreatedToken,
@@ -21,7 +20,8 @@ from delvec_kernel.wire import (
     TokenRequest,
     TokensResponse,
 )
-from delvec_kernel.wire.access import AuditOutcome, Role
+from delvec_contract.access import AuditOutcome, Role
+from delvec_errors import BadRequest
 
 __all__ = ["AccessControl"]
 

@@ -9,12 +9,7 @@ from delvec.ddl import parse_ddl, parse_type
 from delvec.dml.identity_marks import reached
 from delvec.http.service_client import ServiceClient, answer, request, table_path
 from delvec.reading import ReadableTable
-from delvec_kernel.constraints.declared import DEFAULT, GENERATION
-from delvec_kernel.errors import ConcurrentModification, ConstraintViolation, UnsupportedOperation
-from delvec_kernel.schema.char_varchar import CHARACTERS
-from delvec_kernel.schema.column_paths import backticked
-from delvec_kernel.schema.types import StructField, schema_from
-from delvec_kernel.wire import (
+from delvec_contract import (
     AddColumns,
     AddConstraint,
     AddFeature,
@@ -34,6 +29,11 @@ from delvec_kernel.wire import (
     UnsetProperties,
     UpgradeProtocol,
 )
+from delvec_errors import ConcurrentModification, ConstraintViolation, UnsupportedOperation
+from delvec_kernel.constraints.declared import DEFAULT, GENERATION
+from delvec_kernel.schema.char_varchar import CHARACTERS
+from delvec_kernel.schema.column_paths import backticked
+from delvec_kernel.schema.types import StructField, schema_from
 
 __all__ = ["Alterations", "Altered"]
 

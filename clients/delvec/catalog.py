@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from delvec.table import DeltaTable
 from delvec.transaction import Metrics
-from delvec_kernel.wire import TableResource
+from delvec_contract import TableResource
 
 __all__ = ["Catalog"]
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from delvec.dml.self_reads import WritableTable
 from delvec.http.service_client import answer, request, table_path
-from delvec_kernel.wire import CheckResponse, RepairRequest, RepairResponse
+from delvec_contract import CheckResponse, RepairRequest, RepairResponse
 
 __all__ = ["CheckedTable"]
 

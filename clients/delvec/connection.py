@@ -14,24 +14,12 @@ from delvec.ddl import parse_ddl
 from delvec.display import pairs, rows
 from delvec.dml.retry import DEFAULT_RETRIES, checked
 from delvec.dml.table_definition import TableDefinition, location_of, property_text
-from delvec.engines.protocol import Engine
 from delvec.http.embedded import embedded_service
 from delvec.http.service_client import ServiceClient, answer, listed, request, table_path
 from delvec.maintenance import Maintenance
 from delvec.table import DeltaTable
 from delvec.transaction import Metrics
-from delvec_kernel import locations
-from delvec_kernel.errors import (
-    BadRequest,
-    DelvecError,
-    EngineUnavailable,
-    NotFound,
-    TableAlreadyExists,
-    TableNotFound,
-)
-from delvec_kernel.schema.types import StructType, schema_from
-from delvec_kernel.storage.roots import Roots
-from delvec_kernel.wire import (
+from delvec_contract import (
     ConvertRequest,
     ConvertResponse,
     HealthListResponse,
@@ -40,6 +28,18 @@ from delvec_kernel.wire import (
     TableResource,
     TablesResponse,
 )
+from delvec_engines.protocol import Engine
+from delvec_errors import (
+    BadRequest,
+    DelvecError,
+    EngineUnavailable,
+    NotFound,
+    TableAlreadyExists,
+    TableNotFound,
+)
+from delvec_kernel import locations
+from delvec_kernel.schema.types import StructType, schema_from
+from delvec_storage.roots import Roots
 
 __all__ = ["Connection", "connect"]
 
@@ -664,7 +664,7 @@ class Connection:
 
 def _duckdb_engine() -> Engine:
     try:
-        from delvec.engines.duckdb import DuckDBEngine
+        from delvec_engines.duckdb import DuckDBEngine
     except ModuleNotFoundError as error:
         raise EngineUnavailable(
             f"the DuckDB engine needs {error.name}: pip install '.[local]' in Delvec's clone, or pass engine=spark"
@@ -675,7 +675,7 @@ def _duckdb_engine() -> Engine:
 
 def _spark_engine(spark: Any) -> Engine:
     try:
-        from delvec.engines.spark import SparkEngine
+        from delvec_engines.spark import SparkEngine
     except ModuleNotFoundError as error:
         raise EngineUnavailable(
             f"the Spark engine needs {error.name}: pip install '.[spark]' in Delvec's clone"

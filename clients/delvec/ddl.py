@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Any, NoReturn
 
-from delvec_kernel.errors import InvalidSchema
+from delvec_errors import InvalidSchema
 from delvec_kernel.schema.char_varchar import as_texts
 from delvec_kernel.schema.types import StructField, StructType
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, Protocol
 
 from delvec.alterations import Alterations
 from delvec.dml.optimize import Optimizer
-from delvec_kernel.errors import InvalidTableChange
+from delvec_errors import InvalidTableChange
 
 __all__ = ["Downgrade", "DowngradeStep", "downgrade"]
 

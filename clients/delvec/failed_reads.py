@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from delvec.http.service_client import ServiceClient, table_path
-from delvec_kernel.errors import CorruptTable
+from delvec_errors import CorruptTable
 
 __all__ = ["reporting"]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any, Final
 
-from delvec_kernel.errors import BadRequest
+from delvec_errors import BadRequest
 from delvec_kernel.expressions.literals import literal
 from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import PrimitiveType, StructType

@@ -13,9 +13,7 @@ from urllib.parse import quote
 from delvec.catalog import Catalog
 from delvec.http.service_client import ServiceClient, answer, request, table_path
 from delvec.maintenance_tasks import TASKS, Decision, Outcome
-from delvec_kernel.errors import DelvecError, MaintenanceUnderWay
-from delvec_kernel.policies import applicable, is_quiet
-from delvec_kernel.wire import (
+from delvec_contract import (
     LeaseRequest,
     MaintenanceRun,
     MaintenanceRunsResponse,
@@ -25,7 +23,9 @@ from delvec_kernel.wire import (
     PolicyContent,
     PolicyRequest,
 )
-from delvec_kernel.wire.policies import PolicyConfig, PolicyType, RunState, config_of
+from delvec_contract.policies import PolicyConfig, PolicyType, RunState, config_of
+from delvec_errors import DelvecError, MaintenanceUnderWay
+from delvec_maintenance.policies import applicable, is_quiet
 
 if TYPE_CHECKING:
     from delvec.table import DeltaTable

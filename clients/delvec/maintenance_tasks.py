@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from delvec.dml.optimize_run import PlannedCompaction
-from delvec_kernel.errors import InvalidTableChange
-from delvec_kernel.wire.policies import (
+from delvec_contract.policies import (
     CheckpointConfig,
     CompactionConfig,
     DvCompactionConfig,
@@ -17,6 +16,7 @@ from delvec_kernel.wire.policies import (
     PolicyType,
     VacuumConfig,
 )
+from delvec_errors import InvalidTableChange
 
 if TYPE_CHECKING:
     from delvec.table import DeltaTable

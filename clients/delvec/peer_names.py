@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from delvec.filters import both
-from delvec_kernel.errors import BadRequest
+from delvec_errors import BadRequest
 from delvec_kernel.expressions.literals import lit
 
 __all__ = [

@@ -11,18 +11,12 @@ import pyarrow.compute as pc
 
 from delvec.change_feed.feed import ChangeFeed, plan_changes, read_changes, read_changes_lazily
 from delvec.display import History, columns_of, pairs, tree
-from delvec.engines.protocol import Engine
 from delvec.filters import both, of_tuples
 from delvec.http.service_client import ServiceClient, answer, request, table_path
 from delvec.http.vended_credentials import StorageCredentials, storage_credentials
 from delvec.peer_names import TABLE_HINTS, no_attribute
 from delvec.rows import Rows
-from delvec.scan import Scan
-from delvec_kernel.errors import BadRequest, DelvecError
-from delvec_kernel.expressions import predicate as predicates
-from delvec_kernel.expressions.predicate import Predicate
-from delvec_kernel.schema.types import StructType
-from delvec_kernel.wire import (
+from delvec_contract import (
     ConflictsResponse,
     DetailResponse,
     HistoryResponse,
@@ -30,7 +24,13 @@ from delvec_kernel.wire import (
     SnapshotResponse,
     TableResource,
 )
-from delvec_kernel.wire.access import StorageOperation
+from delvec_contract.access import StorageOperation
+from delvec_engines.protocol import Engine
+from delvec_engines.scan import Scan
+from delvec_errors import BadRequest, DelvecError
+from delvec_kernel.expressions import predicate as predicates
+from delvec_kernel.expressions.predicate import Predicate
+from delvec_kernel.schema.types import StructType
 
 __all__ = ["ReadableTable", "partitions"]
 

@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec.engines.protocol import Engine
 from delvec.failed_reads import reporting
 from delvec.filters import of_polars
 from delvec.http.service_client import ServiceClient
-from delvec.scan import Scan
+from delvec_engines.protocol import Engine
+from delvec_engines.scan import Scan
+from delvec_errors import BadRequest, EngineUnavailable
 from delvec_kernel import locations
-from delvec_kernel.errors import BadRequest, EngineUnavailable
 from delvec_kernel.expressions.predicate import Predicate
 
 __all__ = ["Rows"]
@@ -220,7 +220,7 @@ class Rows:
             UnsupportedReaderFeature: DuckDB cannot return a column.
         """
         with _needed("duckdb"):
-            from delvec.engines.duckdb.relation import arrow_relation, check_files, relation
+            from delvec_engines.duckdb.relation import arrow_relation, check_files, relation
         if self._predicate is None:
             with self._reading():
                 check_files(self._scan)

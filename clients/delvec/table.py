@@ -26,17 +26,11 @@ from delvec.dml.table_definition import (
 )
 from delvec.dml.update import update
 from delvec.downgrade import Downgrade, DowngradeStep, downgrade
-from delvec.engines.input_data import to_arrow
-from delvec.engines.operation import running
-from delvec.engines.protocol import Engine
-from delvec.engines.row_changes import MergeSource
 from delvec.http.service_client import ServiceClient, answer, request, table_path
 from delvec.peer_names import VACUUM_ARGUMENTS, assignments, condition_of, no_argument, vacuum_mode
 from delvec.transaction import Metrics, Transaction, TransactionOptions, begin
 from delvec.vacuum import Vacuum, VacuumPlan
-from delvec_kernel.errors import BadRequest, SchemaMismatch
-from delvec_kernel.schema.types import StructType
-from delvec_kernel.wire import (
+from delvec_contract import (
     CheckpointRequest,
     CheckpointResponse,
     CloneRequest,
@@ -51,6 +45,12 @@ from delvec_kernel.wire import (
     RestoreResponse,
     TableResource,
 )
+from delvec_engines.input_data import to_arrow
+from delvec_engines.operation import running
+from delvec_engines.protocol import Engine
+from delvec_engines.row_changes import MergeSource
+from delvec_errors import BadRequest, SchemaMismatch
+from delvec_kernel.schema.types import StructType
 
 __all__ = ["DeltaTable"]
 

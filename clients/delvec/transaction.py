@@ -9,13 +9,11 @@ from typing import Any, Self, TypedDict
 from pyroaring import BitMap64
 
 from delvec.display import pairs, shown
-from delvec.dv_files import SENT_BYTES, DeletionVectorFiles
 from delvec.http.service_client import ServiceClient, answer, request, table_path
-from delvec_kernel.deletion_vectors.deletion_vector import serialize_bitmap
-from delvec_kernel.schema.types import StructType
-from delvec_kernel.statistics.file_statistics import num_records
-from delvec_kernel.wire import (
+from delvec_contract import (
     AddFile,
+    AllocateRequest,
+    AllocateResponse,
     AppTransaction,
     BeginRequest,
     BeginResponse,
@@ -35,6 +33,10 @@ from delvec_kernel.wire import (
     RowRun,
     WriteChange,
 )
+from delvec_engines.dv_files import SENT_BYTES, DeletionVectorFiles
+from delvec_kernel.deletion_vectors.deletion_vector import serialize_bitmap
+from delvec_kernel.schema.types import StructType
+from delvec_kernel.statistics.file_statistics import num_records
 
 __all__ = ["Metrics", "Transaction", "TransactionOptions", "begin"]
 
@@ -219,7 +221,11 @@ class Transaction:
 
     def deletion_vector_files(self, location: str) -> DeletionVectorFiles:
         """Return the files that deletion vectors of this commit may be written to, for a table at ``location``."""
-        return DeletionVectorFiles(self._service, self._table_id, location, self.transaction_id)
+        return DeletionVectorFiles(self._allocate, location, self.transaction_id)
+
+    def _allocate(self, body: AllocateRequest) -> AllocateResponse:
+        path = table_path(self._table_id, "deletion-vectors")
+        return answer(AllocateResponse, self._service.post(path, body))
 
     def mark_read(
         self,

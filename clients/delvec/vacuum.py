@@ -13,16 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec.http.service_client import ServiceClient, answer, request, table_path
-from delvec_kernel.errors import BadRequest
-from delvec_kernel.locations import canonical_relative
-from delvec_kernel.wire import (
+from delvec_contract import (
     PurgeResponse,
     QuarantinesResponse,
     UndoResponse,
     VacuumRequest,
     VacuumResponse,
 )
-from delvec_kernel.wire.shapes import FILES, Envelope
+from delvec_contract.shapes import FILES, Envelope
+from delvec_errors import BadRequest
+from delvec_kernel.locations import canonical_relative
 
 __all__ = ["Vacuum", "VacuumPlan"]
 

@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec_kernel.errors import CorruptLog, InvalidLocation, LocationNotAllowed
+from delvec_errors import CorruptLog, InvalidLocation, LocationNotAllowed
 
 __all__ = [
     "absolute",

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from delvec_errors import CorruptLog, InvalidCommit
 from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.actions.actions import AddFile, DomainMetadata
-from delvec_kernel.errors import CorruptLog, InvalidCommit
 from delvec_kernel.features.table_features import writer_features
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.statistics import file_statistics as statistics

@@ -14,8 +14,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delvec_errors import CorruptLog, ManifestUnsupported
 from delvec_kernel.actions.actions import Action, AddFile, Metadata, RemoveFile
-from delvec_kernel.errors import CorruptLog, ManifestUnsupported
 from delvec_kernel.locations import canonical_log_paths, canonical_relative, resolve
 from delvec_kernel.schema.column_mapping import is_mapped
 from delvec_kernel.schema.partition_values import HIVE_DEFAULT_PARTITION, partition_path

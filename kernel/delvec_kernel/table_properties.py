@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from delvec_kernel.errors import BadRequest, CorruptTable
+from delvec_errors import BadRequest, CorruptTable
 
 __all__ = [
     "ICEBERG_FORMAT_VERSIONS",

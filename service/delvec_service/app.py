@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from fastapi import FastAPI
 
-from delvec_kernel.errors import ServiceUnavailable
+from delvec_errors import ServiceUnavailable
 from delvec_service.api import (
     access,
     additions,

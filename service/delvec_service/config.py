@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from delvec_kernel.errors import BadRequest
-from delvec_kernel.wire.tables import TABLE_NAME
+from delvec_contract.tables import TABLE_NAME
+from delvec_errors import BadRequest
 
 __all__ = ["Settings", "check_servable", "invalid_settings", "is_loopback", "roots_in_environment"]
 

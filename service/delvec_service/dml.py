@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 
 from delvec.http.asgi import ASGIApp, EmbeddedTransport
 from delvec.http.service_client import ServiceClient, answer
-from delvec_kernel.errors import EngineUnavailable, ReadLimitExceeded, ServiceUnavailable
-from delvec_kernel.wire import (
+from delvec_contract import (
     CommitOutcome,
     CommitRequest,
     CommitResponse,
@@ -33,7 +32,8 @@ from delvec_kernel.wire import (
     PlanResponse,
     UpdateRequest,
 )
-from delvec_kernel.wire import TableResource as Resource
+from delvec_contract import TableResource as Resource
+from delvec_errors import EngineUnavailable, ReadLimitExceeded, ServiceUnavailable
 from delvec_service.commits.idempotency import Answers, request_hash
 from delvec_service.logs import log_context
 from delvec_service.store.open_table import OpenTable
@@ -309,7 +309,7 @@ class _SingleTableCatalog:
 
 def _engine(memory_bytes: int) -> Any:
     try:
-        from delvec.engines.duckdb import DuckDBEngine
+        from delvec_engines.duckdb import DuckDBEngine
     except ModuleNotFoundError as error:
         raise EngineUnavailable(
             f"This service cannot run DELETE and UPDATE itself because {error.name} is not installed. Run pip "

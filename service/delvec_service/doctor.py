@@ -20,15 +20,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final, Literal
 
-from delvec_kernel.errors import AtomicCreateUnsupported, DelvecError
+from delvec_errors import AtomicCreateUnsupported, DelvecError
 from delvec_kernel.locations import folders_above, local_path
-from delvec_kernel.storage.roots import Roots
-from delvec_kernel.storage.trees import tables_among
 from delvec_service.config import Settings, check_servable
 from delvec_service.credentials.aws_sts import AwsSts
 from delvec_service.store.database import Database
 from delvec_service.store.objects import ObjectStore
 from delvec_service.tables.namespace_roots import NamespaceRoots
+from delvec_storage.roots import Roots
+from delvec_storage.trees import tables_among
 
 __all__ = ["Finding", "examine"]
 

@@ -7,12 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-AREAS = {
-    "delvec_kernel": "kernel",
-    "delvec": "client",
-    "delvec_service": "service",
-    "pyspark_delvec": "client",
-}
+CLIENTS = {"delvec", "pyspark_delvec"}
 LONG_ENOUGH = 100
 LONGEST_TEST_MODULE = 800
 MODULES = [
@@ -27,12 +22,13 @@ TEST_MODULES = sorted((ROOT / "tests").rglob("test_*.py"))
 def folders_for(module):
     """Return the folders, below ``tests``, whose test modules are about the package of ``module``."""
     package = module.relative_to(ROOT).parts[1:-1]
-    mirrored = Path(AREAS[package[0]], *package[1:])
+    area = "client" if package[0] in CLIENTS else package[0].removeprefix("delvec_")
+    mirrored = Path(area, *package[1:])
     folders = {Path("unit") / mirrored, Path("integration") / mirrored}
-    if package[:2] in [("delvec_kernel", "storage"), ("delvec_service", "store")]:
+    if area == "storage" or package[:2] == ("delvec_service", "store"):
         folders.add(Path("integration/contract"))
-    if package == ("delvec", "engines"):
-        folders.add(Path("integration/engines"))
+    if area == "engines":
+        folders.add(Path("integration/client") / mirrored)
     return {ROOT / "tests" / folder for folder in folders}
 
 

@@ -22,7 +22,7 @@ from tests.chaos.writer import Writer
 
 from delvec.connection import Connection
 from delvec.http.service_client import ServiceClient
-from delvec_kernel.errors import ServiceUnavailable
+from delvec_errors import ServiceUnavailable
 
 WRITERS = 8
 REPLICAS = 3

@@ -27,7 +27,7 @@ from tests.chaos.replica import Replica
 from tests.integration.state_machine.small_reader import SmallReader
 
 import delvec
-from delvec_kernel.errors import DelvecError
+from delvec_errors import DelvecError
 
 __all__ = ["RaceCampaign"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from delvec_kernel.errors import DelvecError
+from delvec_errors import DelvecError
 
 __all__ = ["BLOCK", "CHANGES", "COPIES", "MAINTENANCE", "SCHEMA", "SPARE", "Change", "due", "part_of"]
 

@@ -11,7 +11,7 @@ from tests.chaos.load_balancer import LoadBalancer
 
 from delvec.connection import Connection
 from delvec.http.service_client import ServiceClient
-from delvec_kernel.errors import DelvecError
+from delvec_errors import DelvecError
 
 SCHEMA = pa.schema([("id", pa.int64()), ("client", pa.int32()), ("value", pa.int64())])
 _READY_FOR_SECONDS = 0.25

@@ -19,7 +19,7 @@ from tests.support.suites import some_in_gate
 
 from delvec.connection import Connection
 from delvec.http.service_client import ServiceClient
-from delvec_kernel.errors import DelvecError, ServiceUnavailable
+from delvec_errors import DelvecError, ServiceUnavailable
 from delvec_service.commits import fault_points
 
 SCHEMA = pa.schema([("id", pa.int64())])

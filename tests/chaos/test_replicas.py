@@ -15,8 +15,8 @@ from tests.support.suites import some_in_gate
 
 from delvec.connection import Connection
 from delvec.http.service_client import ServiceClient
+from delvec_errors import ServiceUnavailable
 from delvec_kernel.deletion_vectors.deletion_vector import serialize_bitmap
-from delvec_kernel.errors import ServiceUnavailable
 from delvec_service.commits import fault_points
 from delvec_service.store.database import Database
 

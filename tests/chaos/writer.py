@@ -9,10 +9,10 @@ import pyarrow.compute as pc
 from tests.chaos import oracle
 
 from delvec.connection import Connection
-from delvec.engines.protocol import WriteTarget
 from delvec.http.service_client import ServiceClient
 from delvec.transaction import Transaction, begin
-from delvec_kernel.errors import (
+from delvec_engines.protocol import WriteTarget
+from delvec_errors import (
     BadRequest,
     CommitOutcomeUnknown,
     ConcurrentModification,

@@ -8,7 +8,7 @@ import pytest
 CHANGED = runpy.run_path(str(Path(__file__).parents[2] / "dev" / "changed.py"))
 
 IMPORTS = {
-    "tests/unit/kernel/test_compaction.py": {"delvec_kernel.compaction", "pytest"},
+    "tests/unit/maintenance/test_compaction.py": {"delvec_maintenance.compaction", "pytest"},
     "tests/integration/client/test_table.py": {"delvec", "delvec.table"},
     "tests/integration/client/test_update.py": {"tests.scenes"},
     "tests/integration/client/dml/test_found_rows.py": {"pytest"},
@@ -21,7 +21,7 @@ IMPORTS = {
     ("changed", "expected"),
     [
         ([], []),
-        (["kernel/delvec_kernel/compaction.py"], ["tests/unit/kernel/test_compaction.py"]),
+        (["kernel/delvec_maintenance/compaction.py"], ["tests/unit/maintenance/test_compaction.py"]),
         (["clients/delvec/__init__.py"], ["tests/integration/client/test_table.py"]),
         (
             ["clients/delvec/dml/update.py"],
@@ -40,5 +40,5 @@ def test_tests_that_import_a_module_or_are_named_after_it(changed, expected):
 
 
 def test_the_tests_of_a_real_module_are_found():
-    tests = CHANGED["selected"](["kernel/delvec_kernel/compaction.py"], CHANGED["imports_of_tests"]())
-    assert "tests/unit/kernel/test_compaction.py" in tests
+    tests = CHANGED["selected"](["kernel/delvec_maintenance/compaction.py"], CHANGED["imports_of_tests"]())
+    assert "tests/unit/maintenance/test_compaction.py" in tests

@@ -6,11 +6,11 @@ import pytest
 from benchmarks.iceberg import GeneratedTable, measured
 
 from delvec_kernel.locations import canonical
-from delvec_kernel.storage.roots import Roots
 from delvec_service.iceberg.conversion import IcebergConversion
 from delvec_service.iceberg.published_check import check_published
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.open_table import OpenTable
+from delvec_storage.roots import Roots
 
 
 @pytest.mark.parametrize("format_version", [2, 3])

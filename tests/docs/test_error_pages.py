@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from delvec_kernel.errors import error_classes
+from delvec_errors import error_classes
 
 ROOT = Path(__file__).parents[2]
 PAGES = runpy.run_path(str(ROOT / "dev" / "error_pages.py"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import mkdocs.config
 
-from delvec_kernel.errors import error_classes
+from delvec_errors import error_classes
 
 ROOT = Path(__file__).parents[2]
 LOADED = re.compile(r"""<(?:script|link|img)[^>]*?(?:src|href)=["']?(https?:[^"' >]+)""")

@@ -3,14 +3,14 @@
 Three times as fast as the full path, which only a share of the cases takes.
 """
 
-from delvec.engines.duckdb import DuckDBEngine
-from delvec.scan import Scan
+from delvec_engines.duckdb import DuckDBEngine
+from delvec_engines.scan import Scan
 from delvec_kernel import locations
 from delvec_kernel.expressions import predicate
-from delvec_kernel.storage.roots import Roots
 from delvec_service.scans.plan import plan
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.objects import ObjectStore
+from delvec_storage.roots import Roots
 
 
 class DirectLake:

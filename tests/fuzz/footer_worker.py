@@ -22,28 +22,28 @@ from tests.support import iceberg_by_hand
 
 from delvec.cli.files import open_rows
 from delvec.connection import Connection
-from delvec.engines.data_file import DataFile, open_data_file
 from delvec.http.embedded import EmbeddedTransport
 from delvec.http.service_client import ServiceClient
-from delvec_kernel.actions.action_json import LogFile
-from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.errors import DelvecError
-from delvec_kernel.file_index.deferred_statistics import DeferredStatistics
-from delvec_kernel.iceberg.position_deletes import (
+from delvec_engines.data_file import DataFile, open_data_file
+from delvec_errors import DelvecError
+from delvec_iceberg.position_deletes import (
     CoveredFile,
     read_covered_files,
     read_position_deletes,
     write_position_deletes,
 )
+from delvec_kernel.actions.action_json import LogFile
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
+from delvec_kernel.file_index.deferred_statistics import DeferredStatistics
 from delvec_kernel.log import checkpoint
 from delvec_kernel.log.commit_file import known_protocol
 from delvec_kernel.log.tombstones import sidecars_in_parquet, tombstones_in_parquet
-from delvec_kernel.parquet.parquet_file import open_parquet
 from delvec_kernel.statistics.parquet_footer import footer_schema, footer_statistics
-from delvec_kernel.storage.roots import Roots
 from delvec_kernel.transaction.row_maps import SCHEMA as ROW_MAP
+from delvec_parquet.parquet_file import open_parquet
 from delvec_service.app import create_app
 from delvec_service.config import Settings
+from delvec_storage.roots import Roots
 
 COMMANDS = 20
 """One of so many cases goes through whole commands, which take a hundred times as long."""

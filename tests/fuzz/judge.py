@@ -25,7 +25,7 @@ import pyarrow as pa
 from tests.fuzz import oracle
 from tests.fuzz.draft import kind_of
 
-from delvec_kernel.errors import DelvecError, InternalError
+from delvec_errors import DelvecError, InternalError
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NUMBERS = {

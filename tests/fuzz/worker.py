@@ -25,7 +25,7 @@ from tests.fuzz.judge import Judge, Suspicion, Verdict, baseline
 from delvec.connection import Connection
 from delvec.http.embedded import EmbeddedTransport
 from delvec.http.service_client import ServiceClient
-from delvec_kernel.errors import DelvecError
+from delvec_errors import DelvecError
 from delvec_service.app import create_app
 from delvec_service.config import Settings
 

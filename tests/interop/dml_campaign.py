@@ -45,7 +45,7 @@ class Campaign:
         self.writers = [Delvec(lake, "duckdb", "Delvec on DuckDB")]
         self.counts = Counter()
         if spark is not None:
-            from delvec.engines.spark import duckdb_tasks, local_execution
+            from delvec_engines.spark import duckdb_tasks, local_execution
 
             # Make several tasks share even the smallest file.
             duckdb_tasks._LEAST_BYTES = 1

@@ -6,7 +6,7 @@ from tests.interop.dml_operators import Expression, Scope, read, remainder, stri
 from tests.interop.dml_table import Identity, Table
 from tests.interop.dml_values import ARROW, INTEGERS, NESTED, POOLS, Column, literal
 
-from delvec.engines.spark.scan import spark_schema
+from delvec_engines.spark.scan import spark_schema
 from delvec_kernel.schema.types import StructType
 
 __all__ = ["MODE", "TableMaker", "arrow_schema", "make", "random_kind"]

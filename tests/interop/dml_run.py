@@ -12,7 +12,7 @@ from tests.interop.dml_table import RefusedError
 from tests.interop.dml_values import plain
 from tests.interop.dml_writers import arrow_table
 
-from delvec_kernel.errors import InvalidPredicate, UnsupportedWriterFeature
+from delvec_errors import InvalidPredicate, UnsupportedWriterFeature
 
 log = logging.getLogger(__name__)
 

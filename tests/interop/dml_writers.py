@@ -5,8 +5,8 @@ from tests.interop.dml_creation import arrow_schema
 from tests.interop.dml_statements import Delete, DeleteKeys, Insert, Optimize, Overwrite, Update
 from tests.interop.dml_table import quoted
 
-from delvec.engines.spark.scan import spark_schema
-from delvec_kernel.errors import DelvecError
+from delvec_engines.spark.scan import spark_schema
+from delvec_errors import DelvecError
 from delvec_kernel.schema.types import StructType
 
 __all__ = ["DeltaSpark", "Delvec", "arrow_table"]

@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pytest
 
-from delvec.engines.change_files import ChangeFileWriter
-from delvec.engines.parquet_writer import write_data_files
-from delvec.engines.protocol import WriteTarget
+from delvec_engines.change_files import ChangeFileWriter
+from delvec_engines.parquet_writer import write_data_files
+from delvec_engines.protocol import WriteTarget
 
 pytestmark = [
     pytest.mark.jars,

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties
 
-from delvec_kernel.errors import ConstraintViolation
+from delvec_errors import ConstraintViolation
 
 pytestmark = pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has the main case")
 

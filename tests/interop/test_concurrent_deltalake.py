@@ -11,7 +11,7 @@ import pytest
 from deltalake.exceptions import CommitFailedError
 
 from delvec.transaction import Transaction
-from delvec_kernel.errors import ConcurrentModification
+from delvec_errors import ConcurrentModification
 
 pytestmark = pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has the main case")
 

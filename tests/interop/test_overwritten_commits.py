@@ -14,7 +14,7 @@ from delvec.connection import Connection
 from delvec.http.embedded import EmbeddedTransport
 from delvec.http.service_client import ServiceClient
 from delvec.transaction import Transaction
-from delvec_kernel.errors import CommitOverwritten
+from delvec_errors import CommitOverwritten
 from delvec_service.app import create_app
 from delvec_service.config import Settings
 

@@ -6,10 +6,10 @@ import json
 from pydantic import TypeAdapter
 from tests.support.schema_json import field, struct
 
+from delvec_contract import TableChange
 from delvec_kernel.actions.actions import Metadata, Protocol
 from delvec_kernel.alter_table.alteration import altered
 from delvec_kernel.schema.types import StructType
-from delvec_kernel.wire import TableChange
 
 CHANGES = TypeAdapter(list[TableChange])
 NEW = Protocol(3, 7, ("deletionVectors",), ("appendOnly", "invariants", "deletionVectors"))

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import delvec
-from delvec_kernel import errors
+import delvec_errors as errors
 
 ROWS = pa.table(
     {

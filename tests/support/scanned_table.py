@@ -6,13 +6,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
-from delvec.engines.protocol import WriteTarget
-from delvec.scan import Scan
+from delvec_engines.protocol import WriteTarget
+from delvec_engines.scan import Scan
 from delvec_kernel.deletion_vectors.deletion_vector import inline, serialize_bitmap
 from delvec_kernel.expressions.predicate import parse
 from delvec_kernel.schema.types import StructField, StructType
-from delvec_kernel.storage import files as storage
 from delvec_service.scans.plan import PLAN_SCHEMA
+from delvec_storage import files as storage
 
 
 class Table:

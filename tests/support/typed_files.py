@@ -12,10 +12,10 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from delvec.scan import Scan
-from delvec_kernel.parquet.file_schema import schema_of_footer
-from delvec_kernel.parquet.thrift import STRUCT, CompactReader, list_header, varint, zigzag
+from delvec_engines.scan import Scan
 from delvec_kernel.schema.types import StructType
+from delvec_parquet.file_schema import schema_of_footer
+from delvec_parquet.thrift import STRUCT, CompactReader, list_header, varint, zigzag
 from delvec_service.scans.plan import PLAN_SCHEMA
 
 __all__ = [

@@ -1,7 +1,7 @@
 """Turns the files of a change data feed plan into scans.
 
 The plan lists a file once for each version that removed rows from it. If the removed rows are few, the file is read once and
-each row is repeated for its versions, by a lookup of its row index (:mod:`delvec.engines.repeated_rows`).
+each row is repeated for its versions, by a lookup of its row index (:mod:`delvec_engines.repeated_rows`).
 
 Tested in `tests/integration/engines/test_changes.py`.
 """
@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from delvec.engines.repeated_rows import listed
-from delvec.scan import OCCURRENCES, Scan
+from delvec_contract import ChangesResponse
+from delvec_engines.repeated_rows import listed
+from delvec_engines.scan import OCCURRENCES, Scan
 from delvec_kernel.change_feed.feed_schema import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
@@ -27,9 +28,8 @@ from delvec_kernel.change_feed.feed_schema import (
 )
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deserialize_bitmap, serialize_bitmap
 from delvec_kernel.schema.types import StructType
-from delvec_kernel.storage.files import read_deletion_vectors
-from delvec_kernel.storage.roots import Roots
-from delvec_kernel.wire import ChangesResponse
+from delvec_storage.files import read_deletion_vectors
+from delvec_storage.roots import Roots
 
 __all__ = ["scans_of"]
 

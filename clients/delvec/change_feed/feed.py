@@ -11,15 +11,15 @@ from typing import Any
 import pyarrow as pa
 
 from delvec.change_feed.changed_files import scans_of
-from delvec.engines.protocol import Engine
 from delvec.http.service_client import ServiceClient, request, table_path
-from delvec.scan import Scan
+from delvec_contract import ChangesRequest
+from delvec_engines.protocol import Engine
+from delvec_engines.scan import Scan
+from delvec_errors import BadRequest, EngineUnavailable
 from delvec_kernel.change_feed.feed_schema import feed_schema
-from delvec_kernel.errors import BadRequest, EngineUnavailable
 from delvec_kernel.expressions import predicate as predicates
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.types import StructType
-from delvec_kernel.wire import ChangesRequest
 
 __all__ = ["ChangeFeed", "plan_changes", "read_changes", "read_changes_lazily"]
 
@@ -56,7 +56,7 @@ def plan_changes(
         table_id: the table.
         columns: of the table and the feed; None for all.
         predicate: over these columns.
-        bounds: fields of :class:`~delvec_kernel.wire.ChangesRequest`.
+        bounds: fields of :class:`~delvec_contract.ChangesRequest`.
 
     Raises:
         BadRequest: or a subclass: see :meth:`delvec.DeltaTable.changes`.

@@ -18,17 +18,17 @@ import pyarrow as pa
 from delvec.change_feed.feed import plan_changes
 from delvec.change_feed.stream_options import StreamOptions
 from delvec.http.service_client import ServiceClient, request, table_path
-from delvec.scan import Scan
-from delvec_kernel.change_feed.feed_schema import feed_columns, feed_schema, feed_values
-from delvec_kernel.errors import BadRequest, SourceRowsChanged, VersionNotFound
-from delvec_kernel.schema.types import StructType
-from delvec_kernel.wire import (
+from delvec_contract import (
     AdditionsRequest,
     AdditionsResponse,
     ReadSchema,
     SnapshotResponse,
     StreamPosition,
 )
+from delvec_engines.scan import Scan
+from delvec_errors import BadRequest, SourceRowsChanged, VersionNotFound
+from delvec_kernel.change_feed.feed_schema import feed_columns, feed_schema, feed_values
+from delvec_kernel.schema.types import StructType
 
 __all__ = ["BEGINNING", "StreamStep", "TableStream"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from delvec_kernel.errors import BadRequest
+from delvec_errors import BadRequest
 from delvec_kernel.table_properties import parse_byte_size
 
 __all__ = ["FORMAT", "VERSION_OPTIONS", "StreamOptions"]

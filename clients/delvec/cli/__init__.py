@@ -16,7 +16,7 @@ import typer
 
 from delvec.cli.command_table import CommandGroup
 from delvec.cli.session import Session
-from delvec_kernel.errors import DelvecError, InternalError
+from delvec_errors import DelvecError, InternalError
 from delvec_service.startup import hide_pandas
 
 __all__ = ["app", "main"]

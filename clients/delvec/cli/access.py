@@ -14,7 +14,7 @@ from delvec.cli.output import print_json, print_table, say
 from delvec.cli.session import session
 from delvec.http.embedded import service_of_database
 from delvec.http.service_client import ServiceClient
-from delvec_kernel.wire.access import AuditOutcome, Role
+from delvec_contract.access import AuditOutcome, Role
 
 __all__ = ["app", "audit", "grant", "grants", "revoke"]
 

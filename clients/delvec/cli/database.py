@@ -12,7 +12,7 @@ import typer
 
 from delvec.cli.output import print_json, print_table, say
 from delvec.cli.session import session
-from delvec_kernel.errors import BadRequest, EngineUnavailable, ServiceUnavailable
+from delvec_errors import BadRequest, EngineUnavailable, ServiceUnavailable
 
 if TYPE_CHECKING:
     from delvec_service.store.database import Database

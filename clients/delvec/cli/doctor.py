@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from delvec.cli.output import print_json, print_table, say
 from delvec.cli.session import session
-from delvec_kernel.errors import EngineUnavailable
+from delvec_errors import EngineUnavailable
 
 __all__ = ["doctor"]
 

@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 import typer
 
 from delvec.cli.output import plain, print_json, print_table, rows_of, say
-from delvec_kernel.errors import SchemaMismatch
-from delvec_kernel.parquet.parquet_file import open_parquet
+from delvec_errors import SchemaMismatch
+from delvec_parquet.parquet_file import open_parquet
 
 __all__ = ["Destination", "Format", "Limit", "Out", "head", "is_number", "open_rows", "print_rows", "writer"]
 

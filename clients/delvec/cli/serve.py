@@ -7,7 +7,7 @@ import typer
 from pydantic import ValidationError
 
 from delvec.cli.session import session
-from delvec_kernel.errors import BadRequest, EngineUnavailable
+from delvec_errors import BadRequest, EngineUnavailable
 
 __all__ = ["serve"]
 

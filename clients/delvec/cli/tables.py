@@ -13,8 +13,8 @@ from delvec.cli.output import number, print_json, print_table, say
 from delvec.cli.session import Table, session
 from delvec.table import DeltaTable
 from delvec.transaction import Metrics
-from delvec_kernel.errors import InvalidSchema
-from delvec_kernel.parquet.parquet_file import open_parquet
+from delvec_errors import InvalidSchema
+from delvec_parquet.parquet_file import open_parquet
 
 __all__ = [
     "NewName",

@@ -11,16 +11,16 @@ import pyarrow as pa
 
 from delvec.dml import data_schema
 from delvec.dml.self_reads import WritableTable
-from delvec.engines import identity
-from delvec.engines.protocol import WriteTarget
 from delvec.http.service_client import ServiceClient, request
-from delvec.scan import Scan
 from delvec.transaction import Metrics, Transaction, begin
+from delvec_contract import AddFile, AppTransaction, BeginResponse, WriteChange
+from delvec_engines import identity
+from delvec_engines.protocol import WriteTarget
+from delvec_engines.scan import Scan
+from delvec_errors import InvalidTableChange, SchemaMismatch
 from delvec_kernel.constraints.declared import generates
-from delvec_kernel.errors import InvalidTableChange, SchemaMismatch
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.table_properties import is_true
-from delvec_kernel.wire import AddFile, AppTransaction, BeginResponse, WriteChange
 
 __all__ = ["NewRows", "WriteOptions", "add_rows", "append", "is_repeatable"]
 

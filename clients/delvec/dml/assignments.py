@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
 
+from delvec_errors import BadRequest, DelvecError, InvalidPredicate, SchemaMismatch, UnknownColumn
 from delvec_kernel.constraints.declared import DEFAULT, GENERATION, Generated
-from delvec_kernel.errors import BadRequest, DelvecError, InvalidPredicate, SchemaMismatch, UnknownColumn
 from delvec_kernel.expressions.expression import Expression, column_expression, parse_expression
 from delvec_kernel.expressions.expression_kinds import NUMERIC_KINDS, column_path, kind_of_type
 from delvec_kernel.expressions.literals import literal

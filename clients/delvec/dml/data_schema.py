@@ -11,9 +11,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from delvec.engines.input_data import to_reader
 from delvec.http.service_client import request
-from delvec_kernel.errors import InvalidSchema, SchemaMismatch
+from delvec_contract import AddColumns, ChangeColumn, NewColumn, ReplaceSchema, WriteChange
+from delvec_engines.input_data import to_reader
+from delvec_errors import InvalidSchema, SchemaMismatch
 from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import (
     ArrayType,
@@ -27,7 +28,6 @@ from delvec_kernel.schema.types import (
     has_void,
     schema_from,
 )
-from delvec_kernel.wire import AddColumns, ChangeColumn, NewColumn, ReplaceSchema, WriteChange
 
 __all__ = ["evolved", "replaced", "with_schema"]
 

@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 from delvec.dml import row_command, touched_files
 from delvec.dml.row_command import Clock
 from delvec.dml.touched_files import TouchedFile
-from delvec.engines.footers import with_row_counts
-from delvec.engines.row_changes import SOURCE, TARGET, Clause, MergeSource, RowChange
 from delvec.http.service_client import ServiceClient
 from delvec.reading import ReadableTable
-from delvec.scan import Scan
 from delvec.transaction import Metrics, Transaction, begin
-from delvec_kernel.errors import BadRequest, UnknownColumn
+from delvec_engines.footers import with_row_counts
+from delvec_engines.row_changes import SOURCE, TARGET, Clause, MergeSource, RowChange
+from delvec_engines.scan import Scan
+from delvec_errors import BadRequest, UnknownColumn
 from delvec_kernel.expressions.expression import parse_expression
 from delvec_kernel.expressions.join_condition import conjuncts, join_keys, key_ranges, target_terms
 from delvec_kernel.expressions.predicate import Predicate

@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec.engines.identity import START, STEP, high_water_mark
 from delvec.reading import ReadableTable
-from delvec.scan import Scan
+from delvec_engines.identity import START, STEP, high_water_mark
+from delvec_engines.scan import Scan
 from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import StructField
 from delvec_kernel.statistics.bounds import parsed_bounds

@@ -16,17 +16,17 @@ from delvec.dml.merge_builder import MergeStatement, When
 from delvec.dml.row_command import Clock
 from delvec.dml.schema_evolution import new_columns, with_new_columns
 from delvec.dml.self_reads import WritableTable
-from delvec.engines import identity, row_ids
-from delvec.engines.row_changes import SOURCE, TARGET, ChangedRows, Clause, MergeSource, RowChange
 from delvec.http.service_client import ServiceClient
 from delvec.reading import ReadableTable
-from delvec.scan import Scan
 from delvec.transaction import Metrics, Transaction, begin
-from delvec_kernel.errors import DelvecError, InvalidTableChange
+from delvec_contract import SnapshotResponse
+from delvec_engines import identity, row_ids
+from delvec_engines.row_changes import SOURCE, TARGET, ChangedRows, Clause, MergeSource, RowChange
+from delvec_engines.scan import Scan
+from delvec_errors import DelvecError, InvalidTableChange
 from delvec_kernel.expressions.expression import Expression, parse_expression
 from delvec_kernel.expressions.join_condition import conjuncts, join_keys, key_ranges, target_terms
 from delvec_kernel.schema.types import StructType
-from delvec_kernel.wire import SnapshotResponse
 
 __all__ = ["merge"]
 

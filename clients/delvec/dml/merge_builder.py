@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 
 from delvec.peer_names import MERGE_HINTS, no_attribute
 from delvec.transaction import Metrics
-from delvec_kernel.errors import BadRequest
+from delvec_errors import BadRequest
 
 __all__ = ["MergeBuilder", "MergeStatement", "When"]
 

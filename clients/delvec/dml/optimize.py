@@ -7,7 +7,6 @@ from typing import Any, Final
 from delvec.dml.optimize_run import COMMIT_BYTES, Optimize, OptimizeRun
 from delvec.dml.retry import checked, with_retries
 from delvec.dml.rewrite_progress import Progress, reported
-from delvec.engines.operation import running
 from delvec.http.service_client import ServiceClient, answer, request, table_path
 from delvec.peer_names import (
     OPTIMIZE_ARGUMENTS,
@@ -19,9 +18,10 @@ from delvec.peer_names import (
 )
 from delvec.reading import ReadableTable
 from delvec.transaction import Metrics
-from delvec_kernel.compaction import MAX_DELETED_RATIO
-from delvec_kernel.errors import BadRequest
-from delvec_kernel.wire import RepackRequest, RepackResponse, Rewrite
+from delvec_contract import RepackRequest, RepackResponse, Rewrite
+from delvec_engines.operation import running
+from delvec_errors import BadRequest
+from delvec_maintenance.compaction import MAX_DELETED_RATIO
 
 __all__ = ["Optimizer"]
 

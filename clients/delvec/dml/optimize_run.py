@@ -15,18 +15,22 @@ from delvec.dml import row_command
 from delvec.dml.rewrite_progress import Progress, RewriteProgress
 from delvec.dml.rewrite_sample import with_measured_sizes
 from delvec.dml.row_command import Clock
-from delvec.engines import row_ids
-from delvec.engines.compaction import Compacted
-from delvec.engines.copy_jobs import LocalCopier, RowGroupCopier
-from delvec.engines.operation import operation
-from delvec.engines.protocol import ROW_GROUP_BYTES, Engine, WriteTarget
-from delvec.engines.row_group_copy import CopyPlan, Decision, Part, check_rewrite
 from delvec.http.service_client import ServiceClient
 from delvec.reading import ReadableTable
-from delvec.scan import Scan
 from delvec.transaction import Metrics, Transaction, begin
-from delvec_kernel import auto_compaction
-from delvec_kernel.compaction import (
+from delvec_contract import AddFile, Rewrite, RowMapFile
+from delvec_engines import row_ids
+from delvec_engines.compaction import Compacted
+from delvec_engines.copy_jobs import LocalCopier, RowGroupCopier
+from delvec_engines.operation import operation
+from delvec_engines.protocol import ROW_GROUP_BYTES, Engine, WriteTarget
+from delvec_engines.row_group_copy import CopyPlan, Decision, Part, check_rewrite
+from delvec_engines.scan import Scan
+from delvec_errors import BadRequest, InvalidPredicate, InvalidTableChange
+from delvec_kernel.expressions.predicate import Predicate
+from delvec_kernel.schema.column_paths import parse_path, path_text
+from delvec_maintenance import auto_compaction
+from delvec_maintenance.compaction import (
     DEFAULT_TARGET_SIZE,
     MAX_DELETED_RATIO,
     Bin,
@@ -38,16 +42,12 @@ from delvec_kernel.compaction import (
     target_file_size,
     within,
 )
-from delvec_kernel.compaction import (
+from delvec_maintenance.compaction import (
     reasons as compaction_reasons,
 )
-from delvec_kernel.errors import BadRequest, InvalidPredicate, InvalidTableChange
-from delvec_kernel.expressions.predicate import Predicate
-from delvec_kernel.schema.column_paths import parse_path, path_text
-from delvec_kernel.storage.row_groups import SourceFile
-from delvec_kernel.wire import AddFile, Rewrite, RowMapFile
-from delvec_kernel.zcubes import CLUSTERING_PROVIDER, ZCubeRules, check_columns, choose, files_to_come
-from delvec_kernel.zcubes import reasons as sorting_reasons
+from delvec_maintenance.zcubes import CLUSTERING_PROVIDER, ZCubeRules, check_columns, choose, files_to_come
+from delvec_maintenance.zcubes import reasons as sorting_reasons
+from delvec_storage.row_groups import SourceFile
 
 __all__ = [
     "COMMIT_BYTES",

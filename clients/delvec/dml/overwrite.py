@@ -15,10 +15,10 @@ from delvec.dml import touched_files
 from delvec.dml.append import NewRows, WriteOptions
 from delvec.dml.self_reads import WritableTable
 from delvec.http.service_client import ServiceClient
-from delvec.scan import Scan
 from delvec.transaction import Metrics, Transaction
+from delvec_engines.scan import Scan
+from delvec_errors import BadRequest, ConstraintViolation, UnsupportedWriterFeature
 from delvec_kernel.constraints.declared import REPLACE_WHERE
-from delvec_kernel.errors import BadRequest, ConstraintViolation, UnsupportedWriterFeature
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema import partition_values
 from delvec_kernel.schema.column_paths import backticked

@@ -7,7 +7,7 @@ from delvec.failed_reads import reporting
 from delvec.http.backoff import pause
 from delvec.http.service_client import ServiceClient
 from delvec.transaction import Metrics
-from delvec_kernel.errors import (
+from delvec_errors import (
     BadRequest,
     CommitOverwritten,
     ConcurrentModification,

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec.http.service_client import ServiceClient, request, table_path
-from delvec_kernel.wire import TaskReport
+from delvec_contract import TaskReport
 
 __all__ = ["Done", "Progress", "RewriteProgress", "reported"]
 

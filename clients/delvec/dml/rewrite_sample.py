@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from delvec.scan import Scan
-from delvec_kernel.compaction import Bin, deleted_ratios
+from delvec_engines.scan import Scan
+from delvec_errors import DelvecError
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, serialize_bitmap
-from delvec_kernel.errors import DelvecError
+from delvec_maintenance.compaction import Bin, deleted_ratios
 
 __all__ = ["SAMPLE_BYTES", "with_measured_sizes"]
 

@@ -8,13 +8,13 @@ from sqlglot import exp
 
 from delvec.dml import touched_files
 from delvec.dml.touched_files import TouchedFile
-from delvec.engines.protocol import WriteTarget
-from delvec.engines.row_changes import ChangedRows
 from delvec.reading import ReadableTable
-from delvec.scan import Scan
 from delvec.transaction import Transaction
+from delvec_engines.protocol import WriteTarget
+from delvec_engines.row_changes import ChangedRows
+from delvec_engines.scan import Scan
+from delvec_errors import InvalidPredicate
 from delvec_kernel.constraints.declared import generates
-from delvec_kernel.errors import InvalidPredicate
 from delvec_kernel.expressions.expression import Expression
 from delvec_kernel.schema.types import StructType
 

@@ -7,9 +7,9 @@ from functools import partial
 from typing import Final
 
 from delvec.dml.merge_builder import MergeStatement
+from delvec_contract import AddColumns, NewColumn
 from delvec_kernel.schema.column_paths import backticked, with_type
 from delvec_kernel.schema.types import ArrayType, DataType, MapType, StructField, StructType
-from delvec_kernel.wire import AddColumns, NewColumn
 
 __all__ = ["new_columns", "with_new_columns"]
 

@@ -5,8 +5,8 @@ from typing import Any
 from delvec.change_feed.stream_options import FORMAT, VERSION_OPTIONS
 from delvec.reading import ReadableTable
 from delvec.rows import Rows
+from delvec_errors import ConcurrentWrite, DelvecError, UnsupportedOperation
 from delvec_kernel import locations
-from delvec_kernel.errors import ConcurrentWrite, DelvecError, UnsupportedOperation
 
 __all__ = ["WritableTable", "self_read_version"]
 
@@ -52,11 +52,11 @@ def _read(data: Any) -> frozenset[tuple[str, int]]:
     if isinstance(data, Rows):
         return data.reads
     if _is_spark_frame(data):
-        from delvec.engines.spark.frame_reads import versions_read
+        from delvec_engines.spark.frame_reads import versions_read
 
         return versions_read(data)
     if type(data).__module__.lstrip("_").partition(".")[0] == "duckdb":
-        from delvec.engines.duckdb.relation import versions_read as versions_of_relation
+        from delvec_engines.duckdb.relation import versions_read as versions_of_relation
 
         return versions_of_relation(data)
     return frozenset()
@@ -67,7 +67,7 @@ def _is_spark_frame(data: Any) -> bool:
 
 
 def _check_formats(table: ReadableTable, frame: Any) -> None:
-    from delvec.engines.spark.frame_reads import may_read, options_of_reads
+    from delvec_engines.spark.frame_reads import may_read, options_of_reads
 
     if may_read(frame, table.location):
         raise UnsupportedOperation(

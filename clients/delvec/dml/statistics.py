@@ -9,11 +9,11 @@ import pyarrow.compute as pc
 
 from delvec.dml.optimize_run import check_partitions_only
 from delvec.dml.row_command import Clock
-from delvec.engines.live_statistics import live_statistics
 from delvec.http.service_client import ServiceClient
 from delvec.reading import ReadableTable
-from delvec.scan import Scan
 from delvec.transaction import Metrics, Transaction
+from delvec_engines.live_statistics import live_statistics
+from delvec_engines.scan import Scan
 from delvec_kernel.statistics.file_statistics import dump, indexed_columns
 
 __all__ = ["OPERATION", "compute_statistics"]

@@ -12,10 +12,10 @@ from typing import Final
 from delvec.http.service_client import ServiceClient, request
 from delvec.reading import ReadableTable
 from delvec.transaction import Metrics, Transaction, begin
+from delvec_contract import ReplaceTable, TableRequest
+from delvec_errors import BadRequest
 from delvec_kernel import locations
-from delvec_kernel.errors import BadRequest
 from delvec_kernel.schema.types import StructType
-from delvec_kernel.wire import ReplaceTable, TableRequest
 
 __all__ = ["REPLACING", "TableDefinition", "location_of", "property_text", "replace_table"]
 

@@ -13,15 +13,15 @@ from typing import Final, Literal, TypeAlias
 
 from pyroaring import BitMap64
 
-from delvec.dv_files import SENT_BYTES
-from delvec.engines import row_ids
-from delvec.engines.found_rows import FoundRows, serialized_bytes
-from delvec.engines.protocol import Engine, WriteTarget
-from delvec.scan import Scan
 from delvec.transaction import Metrics, Transaction
-from delvec_kernel.errors import BadRequest
+from delvec_contract import DeletionVectorDescriptor
+from delvec_engines import row_ids
+from delvec_engines.dv_files import SENT_BYTES
+from delvec_engines.found_rows import FoundRows, serialized_bytes
+from delvec_engines.protocol import Engine, WriteTarget
+from delvec_engines.scan import Scan
+from delvec_errors import BadRequest
 from delvec_kernel.statistics import file_statistics as statistics
-from delvec_kernel.wire import DeletionVectorDescriptor
 
 __all__ = ["REWRITE_THRESHOLD", "DryRun", "TouchedFile", "change", "rewrite_threshold", "touched_files"]
 

@@ -7,12 +7,12 @@ from typing import Any, Final
 from delvec.dml import row_command, touched_files
 from delvec.dml.assignments import Relations, updated
 from delvec.dml.row_command import Clock
-from delvec.engines import row_ids
-from delvec.engines.row_changes import TARGET, Clause, RowChange
 from delvec.http.service_client import ServiceClient
 from delvec.reading import ReadableTable
-from delvec.scan import Scan
 from delvec.transaction import Metrics, Transaction, begin
+from delvec_engines import row_ids
+from delvec_engines.row_changes import TARGET, Clause, RowChange
+from delvec_engines.scan import Scan
 from delvec_kernel.expressions import predicate as predicates
 from delvec_kernel.expressions.expression import parse_expression
 

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 import httpx
 
-from delvec_kernel.errors import DelvecError, InternalError
+from delvec_errors import DelvecError, InternalError
 
 __all__ = ["AppFailed", "EmbeddedTransport"]
 

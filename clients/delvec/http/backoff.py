@@ -5,7 +5,7 @@ import random
 import time
 from typing import Final
 
-from delvec_kernel.errors import DelvecError, TooManyRequests
+from delvec_errors import DelvecError, TooManyRequests
 
 __all__ = ["pause"]
 

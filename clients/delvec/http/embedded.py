@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from delvec.http.asgi import AppFailed, EmbeddedTransport
-from delvec_kernel.errors import EngineUnavailable, InvalidLocation
-from delvec_kernel.storage.roots import Roots
+from delvec_errors import EngineUnavailable, InvalidLocation
+from delvec_storage.roots import Roots
 
 __all__ = [
     "AppFailed",

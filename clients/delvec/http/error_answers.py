@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import httpx
 
-from delvec_kernel.errors import (
+from delvec_errors import (
     DelvecError,
     InternalError,
     NotFound,

@@ -9,8 +9,8 @@ import pyarrow as pa
 from pydantic import ValidationError
 
 from delvec.http.error_answers import not_delvec
-from delvec_kernel.errors import InternalError, ServiceUnavailable
-from delvec_kernel.wire import AdditionsResponse, ChangesResponse, PlanResponse
+from delvec_contract import AdditionsResponse, ChangesResponse, PlanResponse
+from delvec_errors import InternalError, ServiceUnavailable
 
 __all__ = ["ARROW_STREAM", "Plan", "read_plan"]
 

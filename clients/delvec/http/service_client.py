@@ -1,6 +1,6 @@
 """The client's HTTP: base URL, token, retries and typed errors in one place.
 
-Every failure becomes a :class:`~delvec_kernel.errors.DelvecError`: an error envelope becomes the class that the service
+Every failure becomes a :class:`~delvec_errors.DelvecError`: an error envelope becomes the class that the service
 raised, an unreachable service becomes ServiceUnavailable, and a commit whose response was lost becomes
 CommitOutcomeUnknown. Requests are repeated with full jitter, and after ``Retry-After`` where the service gives one.
 Requests that change something carry an idempotency key, the same on each attempt, so that the service recognises them;
@@ -26,7 +26,19 @@ from delvec.http.backoff import pause
 from delvec.http.error_answers import RETRYABLE, answer_lost, error_of, not_delvec
 from delvec.http.plan_stream import ARROW_STREAM, Plan, read_plan
 from delvec.http.vended_credentials import TableCredentials
-from delvec_kernel.errors import (
+from delvec_contract import (
+    AdditionsRequest,
+    AdditionsResponse,
+    ChangesRequest,
+    ChangesResponse,
+    CommitOutcome,
+    CommitRequest,
+    PlanRequest,
+    PlanResponse,
+    TableRequest,
+    TableResource,
+)
+from delvec_errors import (
     AtomicCreateUnsupported,
     BadRequest,
     CommitOutcomeUnknown,
@@ -40,20 +52,8 @@ from delvec_kernel.errors import (
     TooManyRequests,
     from_wire,
 )
-from delvec_kernel.storage.roots import Roots
-from delvec_kernel.storage.table_credentials import forget_credentials, use_credentials
-from delvec_kernel.wire import (
-    AdditionsRequest,
-    AdditionsResponse,
-    ChangesRequest,
-    ChangesResponse,
-    CommitOutcome,
-    CommitRequest,
-    PlanRequest,
-    PlanResponse,
-    TableRequest,
-    TableResource,
-)
+from delvec_storage.roots import Roots
+from delvec_storage.table_credentials import forget_credentials, use_credentials
 
 __all__ = ["ServiceClient", "answer", "listed", "request", "table_path"]
 

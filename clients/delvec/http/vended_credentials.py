@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
-from delvec_kernel.errors import CredentialVendingUnsupported
-from delvec_kernel.storage.table_credentials import S3Keys
-from delvec_kernel.wire import AccessResponse, CredentialsResponse
-from delvec_kernel.wire.access import StorageOperation
+from delvec_contract import AccessResponse, CredentialsResponse
+from delvec_contract.access import StorageOperation
+from delvec_errors import CredentialVendingUnsupported
+from delvec_storage.table_credentials import S3Keys
 
 __all__ = ["StorageCredentials", "TableCredentials", "storage_credentials"]
 

@@ -3,12 +3,12 @@
 The names and arguments are those of ``delta.tables``; no JAR and no Spark configuration is needed.
 """
 
-from delvec.engines.spark.session_python import configure_spark_with_delvec
 from delvec.spark.connections import use
 from delvec.spark.delta_table import DeltaTable
 from delvec.spark.merge_builder import DeltaMergeBuilder
 from delvec.spark.optimize_builder import DeltaOptimizeBuilder
 from delvec.spark.table_builder import DeltaTableBuilder, IdentityGenerator
+from delvec_engines.spark.session_python import configure_spark_with_delvec
 
 __all__ = [
     "DeltaMergeBuilder",

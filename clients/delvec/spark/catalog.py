@@ -10,7 +10,7 @@ from typing import Final
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from delvec_kernel.errors import BadRequest
+from delvec_errors import BadRequest
 
 __all__ = ["CatalogEntry", "catalog_entry", "place_of", "short_name"]
 

@@ -14,7 +14,6 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 
-from delvec.engines.spark.manifest import hadoop_path
 from delvec.spark.arguments import check_condition, check_value, check_values
 from delvec.spark.catalog import catalog_entry, short_name
 from delvec.spark.columns import to_sql, without_alias
@@ -24,14 +23,15 @@ from delvec.spark.optimize_builder import DeltaOptimizeBuilder
 from delvec.spark.table_builder import DeltaTableBuilder
 from delvec.table import DeltaTable as Table
 from delvec.transaction import Metrics
-from delvec_kernel import locations
-from delvec_kernel.errors import (
+from delvec_engines.spark.manifest import hadoop_path
+from delvec_errors import (
     BadRequest,
     InvalidTableChange,
     NotADeltaTable,
     TableNotFound,
     UnsupportedOperation,
 )
+from delvec_kernel import locations
 
 __all__ = ["DeltaTable"]
 

@@ -4,14 +4,14 @@
 delta-spark needs. Unlike there, ``DeltaConcurrentModificationException`` is the base of the others.
 """
 
-from delvec_kernel.errors import ConcurrentAppend as ConcurrentAppendException
-from delvec_kernel.errors import ConcurrentDeleteDelete as ConcurrentDeleteDeleteException
-from delvec_kernel.errors import ConcurrentDeleteRead as ConcurrentDeleteReadException
-from delvec_kernel.errors import ConcurrentModification as DeltaConcurrentModificationException
-from delvec_kernel.errors import ConcurrentTransaction as ConcurrentTransactionException
-from delvec_kernel.errors import ConcurrentWrite as ConcurrentWriteException
-from delvec_kernel.errors import MetadataChanged as MetadataChangedException
-from delvec_kernel.errors import ProtocolChanged as ProtocolChangedException
+from delvec_errors import ConcurrentAppend as ConcurrentAppendException
+from delvec_errors import ConcurrentDeleteDelete as ConcurrentDeleteDeleteException
+from delvec_errors import ConcurrentDeleteRead as ConcurrentDeleteReadException
+from delvec_errors import ConcurrentModification as DeltaConcurrentModificationException
+from delvec_errors import ConcurrentTransaction as ConcurrentTransactionException
+from delvec_errors import ConcurrentWrite as ConcurrentWriteException
+from delvec_errors import MetadataChanged as MetadataChangedException
+from delvec_errors import ProtocolChanged as ProtocolChangedException
 
 __all__ = [
     "ConcurrentAppendException",

@@ -11,12 +11,12 @@ from typing import Any, Final, Self
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 
-from delvec.engines.spark import jvm
-from delvec.engines.spark.session import is_remote
 from delvec.spark.arguments import check_condition, check_source, check_values
 from delvec.spark.columns import to_sql, without_alias
 from delvec.table import DeltaTable as Table
-from delvec_kernel.errors import BadRequest
+from delvec_engines.spark import jvm
+from delvec_engines.spark.session import is_remote
+from delvec_errors import BadRequest
 
 __all__ = ["DeltaMergeBuilder", "alias_of", "assignments"]
 

@@ -16,14 +16,14 @@ from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 
 from delvec.ddl import parse_type
 from delvec.dml.table_definition import TableDefinition
-from delvec.engines.spark.typed_errors import with_base
 from delvec.spark.arguments import check_kind
 from delvec.spark.catalog import catalog_entry, place_of, short_name
 from delvec.spark.connections import current
 from delvec.table import DeltaTable as Table
+from delvec_engines.spark.typed_errors import with_base
+from delvec_errors import BadRequest, InvalidSchema, NotFound, TableAlreadyExists, TableNotFound
 from delvec_kernel import locations
 from delvec_kernel.constraints.declared import GENERATION
-from delvec_kernel.errors import BadRequest, InvalidSchema, NotFound, TableAlreadyExists, TableNotFound
 from delvec_kernel.schema.types import PrimitiveType, StructField, StructType, schema_from
 
 __all__ = ["DeltaTableBuilder", "IdentityGenerator"]

@@ -6,9 +6,9 @@ from typing import Final
 
 from pyspark.sql.datasource import InputPartition
 
-from delvec.engines.repeated_rows import RepeatedRowsOfFile, occurrence_columns
-from delvec.engines.spark.file_slices import FileSlice, TableRead
-from delvec.scan import Scan
+from delvec_engines.repeated_rows import RepeatedRowsOfFile, occurrence_columns
+from delvec_engines.scan import Scan
+from delvec_engines.spark.file_slices import FileSlice, TableRead
 from delvec_kernel.schema.types import ArrayType, DataType, MapType, StructType
 
 __all__ = ["FilesOfTask", "cut"]

@@ -23,12 +23,12 @@ from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from delvec.connection import connect
-from delvec.engines.spark.row_sets import drop_zip_importers, without_traceback
 from delvec.spark_datasource.sink_options import WriteRequest
 from delvec.spark_datasource.write_transaction import WriteTransaction
-from delvec_kernel.errors import DelvecError, from_wire
+from delvec_contract import AddFile
+from delvec_engines.spark.row_sets import drop_zip_importers, without_traceback
+from delvec_errors import DelvecError, from_wire
 from delvec_kernel.schema.types import schema_from
-from delvec_kernel.wire import AddFile
 
 __all__ = ["DelvecWriter", "Written", "written"]
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from delvec.dml.append import WriteOptions
 from delvec.dml.overwrite import Replacement
-from delvec_kernel.errors import BadRequest, UnsupportedOperation
+from delvec_errors import BadRequest, UnsupportedOperation
 
 __all__ = ["NOT_IN_CATALOGS", "WriteRequest", "refuse_catalog"]
 

@@ -19,14 +19,14 @@ from pyspark.sql.datasource import (
 )
 
 from delvec.change_feed.stream_options import FORMAT, VERSION_OPTIONS, StreamOptions
-from delvec.engines.spark.file_slices import read_slices
-from delvec.engines.spark.row_sets import without_traceback
 from delvec.spark_datasource.driver_connection import driver_connection
 from delvec.spark_datasource.partitions import FilesOfTask, cut
 from delvec.spark_datasource.sink_options import NOT_IN_CATALOGS, refuse_catalog
 from delvec.spark_datasource.stream_source import default_limits, reader_of
+from delvec_engines.spark.file_slices import read_slices
+from delvec_engines.spark.row_sets import without_traceback
+from delvec_errors import BadRequest, SchemaMismatch, UnsupportedOperation, UnsupportedTable
 from delvec_kernel.change_feed.feed_schema import feed_schema
-from delvec_kernel.errors import BadRequest, SchemaMismatch, UnsupportedOperation, UnsupportedTable
 from delvec_kernel.schema.types import StructType, has_variant
 
 __all__ = ["DelvecSource"]
@@ -34,7 +34,7 @@ __all__ = ["DelvecSource"]
 
 if TYPE_CHECKING:
     from delvec.table import DeltaTable
-    from delvec_kernel.wire import SnapshotResponse
+    from delvec_contract import SnapshotResponse
 
 
 _OPTIONS: Final = {
@@ -367,6 +367,6 @@ def _checked_names(pin: _Pin, schema: T.StructType) -> list[str]:
 
 
 def _spark_schema(schema: StructType) -> T.StructType:
-    from delvec.engines.spark.scan import spark_schema
+    from delvec_engines.spark.scan import spark_schema
 
     return spark_schema(schema)

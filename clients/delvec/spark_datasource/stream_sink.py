@@ -19,12 +19,12 @@ from pyspark import TaskContext
 from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from delvec.engines.spark.row_sets import without_traceback
 from delvec.spark_datasource.driver_connection import driver_connection
 from delvec.spark_datasource.sink import Written, written
 from delvec.spark_datasource.sink_options import WriteRequest
 from delvec.spark_datasource.write_transaction import WriteTransaction
-from delvec_kernel.errors import DelvecError, InternalError
+from delvec_engines.spark.row_sets import without_traceback
+from delvec_errors import DelvecError, InternalError
 from delvec_kernel.schema.types import schema_from
 
 __all__ = ["DelvecStreamWriter"]

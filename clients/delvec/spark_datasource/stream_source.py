@@ -19,10 +19,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from delvec.change_feed.stream_options import StreamOptions
-from delvec.engines.spark.file_slices import read_slices
-from delvec.engines.spark.row_sets import without_traceback
 from delvec.spark_datasource.partitions import FilesOfTask, cut
-from delvec_kernel.errors import UnsupportedOperation
+from delvec_engines.spark.file_slices import read_slices
+from delvec_engines.spark.row_sets import without_traceback
+from delvec_errors import UnsupportedOperation
 
 try:
     from pyspark.sql.streaming import datasource as limits

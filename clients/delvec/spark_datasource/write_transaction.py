@@ -19,17 +19,16 @@ import pyarrow as pa
 from delvec.connection import Connection
 from delvec.dml.append import NewRows, WriteOptions, add_rows
 from delvec.dml.overwrite import Replacement, replace_rows
-from delvec.engines.parquet_writer import write_data_files
-from delvec.engines.protocol import Engine, WriteTarget
-from delvec.engines.row_checks import RowChecks
-from delvec.engines.spark.session import in_local_time, is_utc, zone_of_session
-from delvec.engines.spark.task_rows import ReplayableRows
 from delvec.http.backoff import pause
 from delvec.spark_datasource.sink_options import WriteRequest
 from delvec.table import DeltaTable
-from delvec_kernel import locations
-from delvec_kernel.constraints.declared import REPLACE_WHERE
-from delvec_kernel.errors import (
+from delvec_contract import AddFile, BeginResponse, WriteChange
+from delvec_engines.parquet_writer import write_data_files
+from delvec_engines.protocol import Engine, WriteTarget
+from delvec_engines.row_checks import RowChecks
+from delvec_engines.spark.session import in_local_time, is_utc, zone_of_session
+from delvec_engines.spark.task_rows import ReplayableRows
+from delvec_errors import (
     BadRequest,
     DelvecError,
     EngineUnavailable,
@@ -38,8 +37,9 @@ from delvec_kernel.errors import (
     UnsupportedOperation,
     UnsupportedWriterFeature,
 )
+from delvec_kernel import locations
+from delvec_kernel.constraints.declared import REPLACE_WHERE
 from delvec_kernel.schema.types import StructType
-from delvec_kernel.wire import AddFile, BeginResponse, WriteChange
 
 __all__ = ["WriteTransaction"]
 
@@ -186,8 +186,8 @@ class WriteTransaction:
             yield checks.checked(batches) if checks.is_needed else batches
             return
         try:
-            from delvec.engines.duckdb.statements import Session
-            from delvec.engines.duckdb.write import completion
+            from delvec_engines.duckdb.statements import Session
+            from delvec_engines.duckdb.write import completion
         except ModuleNotFoundError as error:
             raise EngineUnavailable(
                 f"The table at {self.target.location} has CHECK constraints, column defaults or generated columns, or the "
@@ -239,7 +239,7 @@ class _WrittenFiles:
     def _reader(self) -> Engine:
         if self._duckdb is None:
             try:
-                from delvec.engines.duckdb import DuckDBEngine
+                from delvec_engines.duckdb import DuckDBEngine
             except ModuleNotFoundError as error:
                 raise EngineUnavailable(
                     f"replaceWhere removes some rows of files, for which format('delvec') needs {error.name} on the "

@@ -13,7 +13,7 @@ from delvec.sql.default_values import with_defaults
 from delvec.sql.queries import Query, parse_query
 from delvec.sql.tokens import Cursor, TableName, invalid, newest_version
 from delvec.transaction import Metrics
-from delvec_kernel.errors import SchemaMismatch
+from delvec_errors import SchemaMismatch
 from delvec_kernel.schema.column_paths import backticked
 
 if TYPE_CHECKING:
@@ -268,7 +268,7 @@ def _assigned_frame(frame: Any, targets: dict[str, pa.DataType]) -> Any:
     from pyspark.sql import types as T  # noqa: N812
     from pyspark.sql.pandas.types import from_arrow_type
 
-    from delvec.engines.spark.assignments import exactly_assigned
+    from delvec_engines.spark.assignments import exactly_assigned
 
     columns = []
     for field in frame.schema.fields:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from delvec.catalog import Catalog
 from delvec.sql.tokens import Cursor, invalid, newest_version
 from delvec.transaction import Metrics
-from delvec_kernel.errors import BadRequest
+from delvec_errors import BadRequest
 
 if TYPE_CHECKING:
     from delvec.sql.changes import OpenTable

@@ -7,8 +7,8 @@ from sqlglot import exp
 
 from delvec.dml.assignments import IDENTITY
 from delvec.sql.queries import DIALECTS, parse_query
+from delvec_errors import BadRequest
 from delvec_kernel.constraints.declared import DEFAULT, GENERATION, Generated
-from delvec_kernel.errors import BadRequest
 from delvec_kernel.expressions.expression import parse_expression
 from delvec_kernel.schema.types import StructField, StructType
 

@@ -15,7 +15,7 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 
 from delvec.sql.tokens import NOT_A_PATH, TableName, invalid, is_path, parse_error
-from delvec_kernel.errors import InvalidStatement
+from delvec_errors import InvalidStatement
 from delvec_kernel.expressions.spark_dialect import AGGREGATES, GENERATORS, SPARK, STATEMENTS, WINDOW_ONLY
 from delvec_kernel.expressions.table_expressions import NAMED
 

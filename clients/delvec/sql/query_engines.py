@@ -13,19 +13,19 @@ import pyarrow as pa
 from sqlglot.tokenizer_core import Token, TokenType
 
 from delvec.catalog import Catalog
-from delvec.engines.duckdb.data_files import as_pattern, file_names, read_as_bytes
-from delvec.engines.duckdb.pushed_filters import mentions_null
-from delvec.engines.duckdb.relation import relation
-from delvec.engines.duckdb.statements import damage
-from delvec.engines.internal_names import INTERNAL
-from delvec.engines.interrupts import interruptible
 from delvec.failed_reads import reporting
 from delvec.http.service_client import ServiceClient
-from delvec.scan import Scan
 from delvec.sql.queries import Query, Total
 from delvec.sql.tokens import TableName
 from delvec.table import DeltaTable
-from delvec_kernel.errors import (
+from delvec_engines.duckdb.data_files import as_pattern, file_names, read_as_bytes
+from delvec_engines.duckdb.pushed_filters import mentions_null
+from delvec_engines.duckdb.relation import relation
+from delvec_engines.duckdb.statements import damage
+from delvec_engines.internal_names import INTERNAL
+from delvec_engines.interrupts import interruptible
+from delvec_engines.scan import Scan
+from delvec_errors import (
     DelvecError,
     EngineUnavailable,
     InvalidStatement,
@@ -225,7 +225,7 @@ def query_spark(lake: Catalog, query: Query, spark: Any) -> Any:
     """
     from pyspark.errors import AnalysisException, ParseException
 
-    from delvec.engines.spark.session import is_remote
+    from delvec_engines.spark.session import is_remote
 
     views: list[str] = []
 

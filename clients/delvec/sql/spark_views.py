@@ -9,7 +9,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from delvec.catalog import Catalog
-from delvec_kernel.errors import BadRequest, DelvecError, TableAlreadyExists
+from delvec_errors import BadRequest, DelvecError, TableAlreadyExists
 from delvec_kernel.schema.column_paths import backticked
 
 __all__ = ["SparkViews"]

@@ -11,7 +11,7 @@ from typing import Final, NoReturn
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from delvec_kernel.errors import InvalidStatement
+from delvec_errors import InvalidStatement
 from delvec_kernel.expressions.source_text import located, place
 from delvec_kernel.expressions.spark_dialect import SPARK
 from delvec_kernel.expressions.table_expressions import check_functions

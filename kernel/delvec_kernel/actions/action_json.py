@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
+from delvec_errors import CorruptDeletionVector, CorruptLog
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.errors import CorruptDeletionVector, CorruptLog
 
 __all__ = [
     "MAX_ACTION_BYTES",

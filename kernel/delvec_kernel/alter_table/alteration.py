@@ -5,15 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from delvec_kernel.actions.action_json import json_text
-from delvec_kernel.actions.actions import DomainMetadata, Metadata, Protocol
-from delvec_kernel.alter_table import columns, definition, identity, properties, row_ids
-from delvec_kernel.alter_table import definition as whole_schema
-from delvec_kernel.alter_table.drop_feature import drop_feature
-from delvec_kernel.alter_table.table_update import Recorded, Requirement, TableState, TableUpdate
-from delvec_kernel.errors import InvalidTableChange
-from delvec_kernel.schema.types import StructType
-from delvec_kernel.wire import (
+from delvec_contract import (
     AddColumns,
     AddConstraint,
     AddFeature,
@@ -34,6 +26,14 @@ from delvec_kernel.wire import (
     UpgradeProtocol,
     WriteChange,
 )
+from delvec_errors import InvalidTableChange
+from delvec_kernel.actions.action_json import json_text
+from delvec_kernel.actions.actions import DomainMetadata, Metadata, Protocol
+from delvec_kernel.alter_table import columns, definition, identity, properties, row_ids
+from delvec_kernel.alter_table import definition as whole_schema
+from delvec_kernel.alter_table.drop_feature import drop_feature
+from delvec_kernel.alter_table.table_update import Recorded, Requirement, TableState, TableUpdate
+from delvec_kernel.schema.types import StructType
 
 __all__ = ["Alteration", "Requirement", "altered"]
 

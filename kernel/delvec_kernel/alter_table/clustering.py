@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from delvec_errors import CorruptTable, InvalidTableChange
 from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.actions.actions import DomainMetadata
-from delvec_kernel.errors import CorruptTable, InvalidTableChange
 from delvec_kernel.schema.column_paths import ColumnPath, as_in_schema, field_at, path_text, physical_path
 from delvec_kernel.schema.types import DecimalType, PrimitiveType, StructType
 from delvec_kernel.statistics.file_statistics import columns_with_statistics

@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from delvec_contract import AddColumns, ChangeColumn, DropColumns, NewColumn, RenameColumn
+from delvec_errors import InvalidTableChange
 from delvec_kernel.alter_table.constraints import check_no_dependents
 from delvec_kernel.alter_table.schema_checks import check_column_name
 from delvec_kernel.alter_table.table_update import Recorded, Requirement, TableUpdate
 from delvec_kernel.constraints.computed_columns import check_default
 from delvec_kernel.constraints.declared import DEFAULT
-from delvec_kernel.errors import InvalidTableChange
 from delvec_kernel.features.protocol_upgrade import supported
 from delvec_kernel.schema.column_mapping import MODE, all_fields
 from delvec_kernel.schema.column_paths import (
@@ -38,7 +39,6 @@ from delvec_kernel.schema.types import (
     has_variant,
     has_void,
 )
-from delvec_kernel.wire import AddColumns, ChangeColumn, DropColumns, NewColumn, RenameColumn
 
 __all__ = [
     "STATS_COLUMNS",

@@ -6,8 +6,8 @@ from typing import Final
 
 from sqlglot import exp
 
+from delvec_errors import DelvecError, InvalidTableChange
 from delvec_kernel.constraints.declared import Check
-from delvec_kernel.errors import DelvecError, InvalidTableChange
 from delvec_kernel.expressions import predicate as predicates
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.column_mapping import all_fields

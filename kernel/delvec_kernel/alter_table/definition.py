@@ -8,18 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from delvec_contract import ReplaceSchema, ReplaceTable, SetProperties
+from delvec_errors import DelvecError, InvalidTableChange
 from delvec_kernel.alter_table.clustering import check_clustering
 from delvec_kernel.alter_table.columns import STATS_COLUMNS, check_stats_columns
 from delvec_kernel.alter_table.constraints import CONSTRAINT_PREFIX, constraint_key, parse_constraint
+from delvec_kernel.alter_table.metadata_location import check_metadata_location
 from delvec_kernel.alter_table.properties import set_properties
 from delvec_kernel.alter_table.row_ids import check_row_ids
 from delvec_kernel.alter_table.schema_checks import check_columns, checked_partition_columns
 from delvec_kernel.alter_table.table_update import Recorded, TableState, TableUpdate
 from delvec_kernel.constraints import computed_columns
 from delvec_kernel.constraints.declared import mentioned
-from delvec_kernel.errors import DelvecError, InvalidTableChange
 from delvec_kernel.features.protocol_upgrade import supported
-from delvec_kernel.iceberg.metadata_location import check_metadata_location
 from delvec_kernel.row_tracking import MATERIALIZED
 from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, MODE, NESTED_IDS
 from delvec_kernel.schema.column_paths import ColumnPath, parse_path, path_text, physical_path
@@ -33,7 +34,6 @@ from delvec_kernel.schema.types import (
     StructType,
 )
 from delvec_kernel.table_properties import SYMLINK_MANIFESTS, is_true, parsed_value
-from delvec_kernel.wire import ReplaceSchema, ReplaceTable, SetProperties
 
 __all__ = ["NO_FILES", "Definition", "define", "replace_schema", "replace_table", "without_mapping"]
 

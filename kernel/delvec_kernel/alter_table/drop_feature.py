@@ -9,19 +9,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from delvec_contract import DropFeature
+from delvec_errors import InvalidTableChange
 from delvec_kernel.actions.actions import Metadata
 from delvec_kernel.alter_table.clustering import CLUSTERING_DOMAIN
 from delvec_kernel.alter_table.constraints import CONSTRAINT_PREFIX
 from delvec_kernel.alter_table.table_update import Recorded, TableUpdate
 from delvec_kernel.constraints.declared import DEFAULT, GENERATION
-from delvec_kernel.errors import InvalidTableChange
 from delvec_kernel.features.protocol_upgrade import FEATURES, downgraded, feature_named, supported
 from delvec_kernel.row_tracking import DOMAIN, ENABLED, MATERIALIZED, SUSPENDED
 from delvec_kernel.schema.column_mapping import all_fields
 from delvec_kernel.schema.type_widening import TYPE_CHANGES
 from delvec_kernel.schema.types import FIELD_ID, PHYSICAL_NAME
 from delvec_kernel.table_properties import is_true
-from delvec_kernel.wire import DropFeature
 
 __all__ = [
     "drop_feature",

@@ -3,12 +3,12 @@
 from dataclasses import replace
 from typing import Final
 
+from delvec_contract import AdvanceIdentity, SyncIdentity
+from delvec_errors import InvalidTableChange
 from delvec_kernel.alter_table.columns import described
 from delvec_kernel.alter_table.table_update import Recorded, Requirement, TableUpdate
-from delvec_kernel.errors import InvalidTableChange
 from delvec_kernel.schema.column_paths import ColumnPath, field_at, parse_path, path_text, quoted, with_field
 from delvec_kernel.schema.types import StructField
-from delvec_kernel.wire import AdvanceIdentity, SyncIdentity
 
 __all__ = ["advance_identity", "sync_identity"]
 

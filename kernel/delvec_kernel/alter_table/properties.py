@@ -3,15 +3,25 @@
 import re
 from typing import Final
 
+from delvec_contract import (
+    AddConstraint,
+    AddFeature,
+    ClusterBy,
+    DropConstraint,
+    SetComment,
+    SetProperties,
+    UnsetProperties,
+    UpgradeProtocol,
+)
+from delvec_errors import BadRequest, InvalidTableChange
 from delvec_kernel.alter_table.clustering import check_clustering
 from delvec_kernel.alter_table.columns import STATS_COLUMNS, check_stats_columns
 from delvec_kernel.alter_table.constraints import CONSTRAINT_PREFIX, constraint_key, parse_constraint
+from delvec_kernel.alter_table.metadata_location import check_metadata_location
 from delvec_kernel.alter_table.schema_checks import check_column_name
 from delvec_kernel.alter_table.table_update import Recorded, Requirement, TableUpdate
-from delvec_kernel.errors import BadRequest, InvalidTableChange
 from delvec_kernel.features.protocol_upgrade import feature_named
 from delvec_kernel.features.table_features import WRITABLE
-from delvec_kernel.iceberg.metadata_location import check_metadata_location
 from delvec_kernel.schema.column_mapping import MODE, all_fields
 from delvec_kernel.schema.column_paths import parse_path, physical_path, spelled
 from delvec_kernel.schema.types import FIELD_ID, PHYSICAL_NAME, DataType, StructType
@@ -21,16 +31,6 @@ from delvec_kernel.table_properties import (
     known_property,
     parsed_value,
     suggestion,
-)
-from delvec_kernel.wire import (
-    AddConstraint,
-    AddFeature,
-    ClusterBy,
-    DropConstraint,
-    SetComment,
-    SetProperties,
-    UnsetProperties,
-    UpgradeProtocol,
 )
 
 __all__ = [

@@ -8,11 +8,11 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from delvec_contract import SetProperties, TableChange
+from delvec_errors import InvalidTableChange
 from delvec_kernel.alter_table.table_update import TableUpdate
-from delvec_kernel.errors import InvalidTableChange
 from delvec_kernel.row_tracking import ENABLED, MATERIALIZED, SUSPENDED
 from delvec_kernel.table_properties import is_true
-from delvec_kernel.wire import SetProperties, TableChange
 
 __all__ = ["check_row_ids", "enables_row_tracking", "with_materialized_columns", "without_enabling"]
 

@@ -8,9 +8,9 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
+from delvec_errors import InvalidSchema, UnsupportedWriterFeature
 from delvec_kernel.constraints import computed_columns
 from delvec_kernel.constraints.declared import DEFAULT, constraints_of
-from delvec_kernel.errors import InvalidSchema, UnsupportedWriterFeature
 from delvec_kernel.schema.char_varchar import CHARACTERS
 from delvec_kernel.schema.types import (
     ArrayType,

@@ -13,11 +13,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delvec_errors import InvalidTableChange
 from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.actions.actions import DomainMetadata, Metadata, Protocol
 from delvec_kernel.alter_table.clustering import clustering_domain, clustering_paths
 from delvec_kernel.alter_table.constraints import CONSTRAINT_PREFIX
-from delvec_kernel.errors import InvalidTableChange
 from delvec_kernel.features.protocol_upgrade import supported, upgraded, with_versions
 from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, is_mapped, mapped, max_column_id
 from delvec_kernel.schema.column_paths import ColumnPath

@@ -9,9 +9,9 @@ from typing import Any, Final
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from delvec_errors import InvalidPredicate, InvalidSchema, UnknownColumn
 from delvec_kernel.constraints.constant_casts import is_impossible
 from delvec_kernel.constraints.declared import DEFAULT, GENERATION, Generated
-from delvec_kernel.errors import InvalidPredicate, InvalidSchema, UnknownColumn
 from delvec_kernel.expressions import predicate as predicates
 from delvec_kernel.expressions.spark_dialect import SPARK
 from delvec_kernel.schema.types import PrimitiveType, StructField, StructType

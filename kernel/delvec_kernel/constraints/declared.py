@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from delvec_kernel.errors import ConstraintViolation, UnsupportedWriterFeature
+from delvec_errors import ConstraintViolation, UnsupportedWriterFeature
 from delvec_kernel.expressions.table_expressions import allowed_expression, names_in
 from delvec_kernel.schema.char_varchar import CHARACTER_TYPE, CHARACTERS
 from delvec_kernel.schema.column_paths import backticked

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from delvec_errors import CorruptLog
 from delvec_kernel.data_skipping.generated_columns import Implied, implied_bounds, intersected
 from delvec_kernel.data_skipping.truth import columns_of, truth_of
-from delvec_kernel.errors import CorruptLog
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.file_index.column_bounds import (
     KnownColumn,

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
+from delvec_errors import InvalidPredicate, UnknownColumn
 from delvec_kernel.data_skipping.monotone import DAY, computed
-from delvec_kernel.errors import InvalidPredicate, UnknownColumn
 from delvec_kernel.expressions.expression_kinds import INTEGER_TYPES, column_path, column_type
 from delvec_kernel.expressions.predicate import parse
 from delvec_kernel.schema.types import DataType, PrimitiveType, StructType

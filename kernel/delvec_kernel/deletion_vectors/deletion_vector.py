@@ -22,8 +22,7 @@ from urllib.parse import quote
 
 from pyroaring import BitMap64
 
-from delvec_kernel.deletion_vectors import z85
-from delvec_kernel.errors import (
+from delvec_errors import (
     CorruptDeletionVector,
     DeletionVectorCardinalityMismatch,
     DeletionVectorChecksumMismatch,
@@ -31,6 +30,7 @@ from delvec_kernel.errors import (
     DeletionVectorTruncated,
     InvalidCommit,
 )
+from delvec_kernel.deletion_vectors import z85
 
 __all__ = [
     "FILE_VERSION",

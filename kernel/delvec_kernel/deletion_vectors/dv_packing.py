@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from pyroaring import BitMap64
 
+from delvec_errors import InvalidCommit
 from delvec_kernel.deletion_vectors.deletion_vector import (
     FILE_VERSION,
     FRAME_OVERHEAD,
@@ -25,7 +26,6 @@ from delvec_kernel.deletion_vectors.deletion_vector import (
     file_name,
     frame,
 )
-from delvec_kernel.errors import InvalidCommit
 from delvec_kernel.table_properties import is_true
 
 __all__ = [

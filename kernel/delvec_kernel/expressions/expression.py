@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from delvec_kernel.errors import AmbiguousColumn, InvalidPredicate, UnknownColumn
+from delvec_errors import AmbiguousColumn, InvalidPredicate, UnknownColumn
 from delvec_kernel.expressions import predicate as predicates
 from delvec_kernel.expressions.expression_kinds import column_path, kind_of
 from delvec_kernel.expressions.predicate import Predicate

@@ -8,7 +8,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from delvec_kernel.errors import DelvecError
+from delvec_errors import DelvecError
 from delvec_kernel.expressions.expression import Expression, parse_expression
 from delvec_kernel.expressions.expression_kinds import column_path, column_type, kind_of_type
 from delvec_kernel.expressions.literals import literal

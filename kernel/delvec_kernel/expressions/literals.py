@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from delvec_kernel.errors import BadRequest
+from delvec_errors import BadRequest
 from delvec_kernel.schema.types import DataType, PrimitiveType
 
 __all__ = ["Literal", "lit", "literal"]

@@ -14,7 +14,7 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from delvec_kernel.errors import BadRequest, InvalidPredicate, UnknownColumn
+from delvec_errors import BadRequest, InvalidPredicate, UnknownColumn
 from delvec_kernel.expressions.constant_folding import folded
 from delvec_kernel.expressions.predicate_checks import (
     MAX_DEPTH,

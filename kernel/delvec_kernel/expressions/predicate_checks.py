@@ -10,7 +10,7 @@ from typing import Final
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from delvec_kernel.errors import InvalidPredicate
+from delvec_errors import InvalidPredicate
 from delvec_kernel.expressions.expression_kinds import kind_of
 from delvec_kernel.expressions.source_text import located, span_of
 from delvec_kernel.expressions.spark_dialect import AGGREGATES, GENERATORS, SPARK, WINDOW_ONLY, SparkDialect

@@ -4,7 +4,7 @@ from typing import Final, TypeVar
 
 from sqlglot import exp
 
-from delvec_kernel.errors import DelvecError
+from delvec_errors import DelvecError
 
 __all__ = ["excerpt", "located", "place", "span_of"]
 

@@ -21,7 +21,7 @@ import re
 from collections.abc import Collection
 from typing import Final
 
-from delvec_kernel.errors import ExpressionNotAllowed
+from delvec_errors import ExpressionNotAllowed
 from delvec_kernel.expressions.spark_dialect import SCALARS, STATEMENTS
 from delvec_kernel.schema.column_paths import backticked
 

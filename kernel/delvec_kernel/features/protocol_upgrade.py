@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from delvec_errors import InvalidTableChange
 from delvec_kernel.actions.actions import Protocol
-from delvec_kernel.errors import InvalidTableChange
 from delvec_kernel.features.table_features import reader_features, writer_features
 
 __all__ = [

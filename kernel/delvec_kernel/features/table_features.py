@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from delvec_errors import InvalidSchema, UnsupportedReaderFeature, UnsupportedWriterFeature
 from delvec_kernel.actions.actions import Metadata, Protocol
-from delvec_kernel.errors import InvalidSchema, UnsupportedReaderFeature, UnsupportedWriterFeature
 from delvec_kernel.schema.type_widening import TYPE_CHANGES, widens
 from delvec_kernel.schema.types import StructType, has_geospatial
 from delvec_kernel.table_properties import is_true

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from delvec_kernel.errors import CorruptLog
+from delvec_errors import CorruptLog
 from delvec_kernel.expressions.expression_kinds import INTEGER_TYPES
 from delvec_kernel.file_index.segment import Bound, Chosen, Segment, SegmentSource, Summary, load_parts
 from delvec_kernel.file_index.segment_parts import FILES, PARTITIONS, STATS, decoded, encoded_batch

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from delvec_kernel.errors import CorruptLog
+from delvec_errors import CorruptLog
 from delvec_kernel.file_index.column_bounds import KnownColumn, keep_bounds
 from delvec_kernel.file_index.segment import Segment, SegmentsLost, Summary
 from delvec_kernel.file_index.segment_parts import BLOCK_ROWS, STATS, encoded_batch

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from delvec_errors import UnusableFile
 from delvec_kernel.actions.action_json import LogFile, MalformedActionError, json_text
 from delvec_kernel.actions.actions import (
     Action,
@@ -26,7 +27,6 @@ from delvec_kernel.actions.actions import (
     Sidecar,
     Txn,
 )
-from delvec_kernel.errors import UnusableFile
 from delvec_kernel.file_index.deferred_statistics import DEFERRED_ROW, DeferredStatistics
 from delvec_kernel.file_index.files import (
     DELETION_VECTOR,
@@ -36,8 +36,8 @@ from delvec_kernel.file_index.files import (
     num_records_from_stats,
 )
 from delvec_kernel.log.commit_file import parse_commit
-from delvec_kernel.parquet.parquet_file import open_parquet
 from delvec_kernel.statistics.typed_statistics import STATS_PARSED
+from delvec_parquet.parquet_file import open_parquet
 
 __all__ = ["CheckpointPart", "partition_values", "read_checkpoint", "stats_json"]
 

@@ -7,6 +7,7 @@ from typing import Any, Final, get_args
 import pyarrow as pa
 import pyarrow.json as pj
 
+from delvec_errors import BadRequest, CorruptLog, UnusableFile
 from delvec_kernel.actions.action_json import (
     MAX_ACTION_BYTES,
     LogFile,
@@ -19,8 +20,7 @@ from delvec_kernel.actions.action_json import (
     without_infinities,
 )
 from delvec_kernel.actions.actions import Action, CommitInfo, Metadata, Protocol, RemoveFile
-from delvec_kernel.errors import BadRequest, CorruptLog, UnusableFile
-from delvec_kernel.parquet.parquet_file import open_parquet
+from delvec_parquet.parquet_file import open_parquet
 
 __all__ = ["known_protocol", "parse_commit", "parse_removes", "serialize_commit"]
 

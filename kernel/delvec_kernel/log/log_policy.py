@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
+from delvec_errors import CorruptTable, UnsupportedWriterFeature
 from delvec_kernel.actions.actions import Metadata, Protocol
-from delvec_kernel.errors import CorruptTable, UnsupportedWriterFeature
 from delvec_kernel.features.table_features import (
     READABLE,
     WRITABLE,

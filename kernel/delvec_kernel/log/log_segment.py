@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from delvec_kernel.errors import MissingLogFile, VersionNotFound
+from delvec_errors import MissingLogFile, VersionNotFound
 
 __all__ = ["ListedFile", "LogCheckpoint", "LogCompaction", "LogListing", "LogSegment", "commit_name"]
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from delvec_kernel.errors import DelvecError
+from delvec_errors import DelvecError
 from delvec_kernel.schema.partition_values import parse_column
 from delvec_kernel.schema.types import DataType, DecimalType, PrimitiveType, StructType, arrow_type
 from delvec_kernel.statistics.file_statistics import indexed_columns

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from delvec_kernel.errors import CorruptLog
+from delvec_errors import CorruptLog
 from delvec_kernel.schema.types import (
     FIELD_ID,
     PHYSICAL_NAME,

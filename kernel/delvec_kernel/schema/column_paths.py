@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from delvec_kernel.errors import InvalidTableChange, UnknownColumn
+from delvec_errors import InvalidTableChange, UnknownColumn
 from delvec_kernel.schema.types import ArrayType, DataType, MapType, StructField, StructType
 
 __all__ = [

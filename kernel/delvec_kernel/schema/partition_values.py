@@ -18,7 +18,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec_kernel.errors import CorruptLog, InvalidSchema, SchemaMismatch
+from delvec_errors import CorruptLog, InvalidSchema, SchemaMismatch
 from delvec_kernel.schema.partition_spellings import respelled
 from delvec_kernel.schema.types import (
     ArrayType,

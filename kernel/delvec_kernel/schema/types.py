@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from delvec_kernel.errors import InvalidSchema, UnknownColumn
+from delvec_errors import InvalidSchema, UnknownColumn
 from delvec_kernel.schema.char_varchar import CHARACTER_TYPE, as_texts
 
 __all__ = [

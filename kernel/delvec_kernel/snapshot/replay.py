@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from delvec_errors import DelvecError
 from delvec_kernel.actions.action_json import LogFile
 from delvec_kernel.actions.actions import (
     Action,
@@ -17,7 +18,6 @@ from delvec_kernel.actions.actions import (
     Txn,
 )
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.errors import DelvecError
 from delvec_kernel.file_index.deferred_statistics import DeferredStatistics
 from delvec_kernel.file_index.engine import SERIAL, FileIndexEngine
 from delvec_kernel.file_index.live_files import LiveFiles

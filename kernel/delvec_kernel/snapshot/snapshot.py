@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from delvec_errors import CorruptLog, InvalidSchema, UnsupportedTable
 from delvec_kernel.actions.action_json import LogFile
 from delvec_kernel.actions.actions import AddFile, DomainMetadata, Metadata, Protocol, Txn
-from delvec_kernel.errors import CorruptLog, InvalidSchema, UnsupportedTable
 from delvec_kernel.file_index.live_files import LiveFiles
 from delvec_kernel.schema.column_mapping import is_mapped, without_physical_names
 from delvec_kernel.schema.partition_values import check_partition_columns

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec_kernel.errors import CorruptLog, CorruptTable, SchemaMismatch
+from delvec_errors import CorruptLog, CorruptTable, SchemaMismatch
 from delvec_kernel.schema.types import (
     DataType,
     DecimalType,

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from delvec_kernel.errors import InvalidSchema
+from delvec_errors import InvalidSchema
 from delvec_kernel.schema.types import (
     ArrayType,
     DataType,

@@ -12,13 +12,13 @@ from typing import Any, Final
 
 from pyroaring import BitMap64
 
+from delvec_errors import CorruptTable, InvalidCommit, RowIndexOutOfRange
 from delvec_kernel import row_tracking
 from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.actions.actions import Action, AddFile, CommitInfo, RemoveFile
 from delvec_kernel.alter_table import creation as in_commit_timestamps
 from delvec_kernel.alter_table import drop_feature
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.errors import CorruptTable, InvalidCommit, RowIndexOutOfRange
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.statistics import file_statistics as statistics
 from delvec_kernel.transaction import row_maps, row_runs

@@ -5,9 +5,9 @@ from typing import Final
 
 from pyroaring import BitMap64
 
+from delvec_errors import ConcurrentAppend, ConcurrentDeleteRead
 from delvec_kernel import locations
 from delvec_kernel.actions.actions import AddFile
-from delvec_kernel.errors import ConcurrentAppend, ConcurrentDeleteRead
 from delvec_kernel.transaction.compaction_rebase import CompactedRows
 from delvec_kernel.transaction.current_transaction import CurrentTransaction
 from delvec_kernel.transaction.metadata_conflicts import TableRules

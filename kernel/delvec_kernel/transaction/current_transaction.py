@@ -8,9 +8,9 @@ from typing import Protocol as Shape
 
 from pyroaring import BitMap64
 
+from delvec_errors import InvalidPredicate, UnknownColumn
 from delvec_kernel import locations
 from delvec_kernel.actions.actions import Metadata, Protocol
-from delvec_kernel.errors import InvalidPredicate, UnknownColumn
 from delvec_kernel.expressions import predicate
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.types import StructType

@@ -8,16 +8,16 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from delvec_kernel import row_tracking
-from delvec_kernel.actions.actions import AddFile, Metadata, Protocol
-from delvec_kernel.alter_table.clustering import CLUSTERING_DOMAIN
-from delvec_kernel.errors import (
+from delvec_errors import (
     ConcurrentAppend,
     ConcurrentModification,
     ConcurrentTransaction,
     MetadataChanged,
     ProtocolChanged,
 )
+from delvec_kernel import row_tracking
+from delvec_kernel.actions.actions import AddFile, Metadata, Protocol
+from delvec_kernel.alter_table.clustering import CLUSTERING_DOMAIN
 from delvec_kernel.features.table_features import reader_features, writer_features
 from delvec_kernel.schema.column_mapping import NESTED_IDS
 from delvec_kernel.schema.types import FIELD_ID, PHYSICAL_NAME

@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from delvec_errors import ConstraintViolation, DelvecError, InvalidPredicate, UnknownColumn
 from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.constraints.declared import Check, Constraints, MaxLength, constraints_of, generates
 from delvec_kernel.data_skipping.truth import prune
-from delvec_kernel.errors import ConstraintViolation, DelvecError, InvalidPredicate, UnknownColumn
 from delvec_kernel.expressions.predicate import Predicate, parse
 from delvec_kernel.file_index.files import table_from_adds
 from delvec_kernel.schema import partition_values

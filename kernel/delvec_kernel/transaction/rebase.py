@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 
 from pyroaring import BitMap64
 
+from delvec_errors import ConcurrentAppend, ConcurrentDeleteDelete
 from delvec_kernel.actions.actions import AddFile, RemoveFile
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.errors import ConcurrentAppend, ConcurrentDeleteDelete
 from delvec_kernel.table_properties import is_true
 from delvec_kernel.transaction.compaction_rebase import CompactedRows, OurCompaction
 from delvec_kernel.transaction.current_transaction import CurrentTransaction

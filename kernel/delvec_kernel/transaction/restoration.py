@@ -14,11 +14,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delvec_errors import InvalidTableChange
 from delvec_kernel import row_tracking
 from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.actions.actions import AddFile, DomainMetadata, Metadata, Protocol
 from delvec_kernel.alter_table.clustering import CLUSTERING_DOMAIN, clustering_domain
-from delvec_kernel.errors import InvalidTableChange
 from delvec_kernel.features.protocol_upgrade import merged
 from delvec_kernel.file_index.files import FILES_SCHEMA, add_from_row
 from delvec_kernel.file_index.live_files import LiveFiles

@@ -19,9 +19,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from delvec_errors import DelvecError
 from delvec_kernel import locations
 from delvec_kernel.actions.action_json import json_text
-from delvec_kernel.errors import DelvecError
 from delvec_kernel.transaction.row_runs import Rows, SourceRuns, row_array
 from delvec_kernel.transaction.transaction_changes import RowMap, RowMapFile
 

@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
+from delvec_errors import DelvecError
 from delvec_kernel import locations
 from delvec_kernel.actions.action_json import json_text
-from delvec_kernel.errors import DelvecError
 from delvec_kernel.transaction.transaction_changes import RowRun
 
 __all__ = ["TAG", "Rows", "SourceRuns", "by_source", "decode", "encode", "live_ranks", "row_array"]

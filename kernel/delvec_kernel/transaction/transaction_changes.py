@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from pyroaring import BitMap64
 
+from delvec_contract import WriteChange
 from delvec_kernel.actions.actions import AddFile, Cdc, DomainMetadata, Metadata, Protocol, Txn
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.wire import WriteChange
 
 __all__ = ["Changes", "FileRepair", "NewStatistics", "Reads", "RowMap", "RowMapFile", "RowRun"]
 

@@ -10,8 +10,8 @@ from typing import Any, Final, TypeAlias
 
 from pyroaring import BitMap64
 
+from delvec_errors import ConcurrentModification
 from delvec_kernel.actions.actions import AddFile, RemoveFile
-from delvec_kernel.errors import ConcurrentModification
 from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_kernel.transaction.winning_commit import WinningCommit
 

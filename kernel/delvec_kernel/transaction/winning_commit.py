@@ -13,6 +13,7 @@ from typing import Final
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from delvec_errors import CorruptLog, CorruptTable, DelvecError
 from delvec_kernel import locations
 from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.actions.actions import (
@@ -26,7 +27,6 @@ from delvec_kernel.actions.actions import (
     Txn,
 )
 from delvec_kernel.data_skipping.truth import prune
-from delvec_kernel.errors import CorruptLog, CorruptTable, DelvecError
 from delvec_kernel.file_index.files import TEXT_MAP, num_records_from_stats
 from delvec_kernel.statistics import file_statistics as statistics
 from delvec_kernel.transaction import row_maps, row_runs

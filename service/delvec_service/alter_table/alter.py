@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from delvec_contract import AlterRequest
+from delvec_errors import CommitOutcomeUnknown, InvalidTableChange, MissingLogFile, VersionFromFuture
 from delvec_kernel.actions.actions import CommitInfo
 from delvec_kernel.alter_table.alteration import Alteration, Requirement
 from delvec_kernel.alter_table.constraints import violating
-from delvec_kernel.errors import CommitOutcomeUnknown, InvalidTableChange, MissingLogFile, VersionFromFuture
 from delvec_kernel.file_index.segment import SegmentsLost
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.transaction.conflict_checker import Conflict
 from delvec_kernel.transaction.group_commit import REQUEST_HASH_TAG
 from delvec_kernel.transaction.transaction_changes import Changes
-from delvec_kernel.wire import AlterRequest
 from delvec_service.alter_table.table_preparation import TablePreparation
 from delvec_service.commits.commit import Commits, Committed, Rebased
 from delvec_service.commits.idempotency import key_reused, request_hash

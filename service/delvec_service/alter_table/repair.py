@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from delvec_contract import RepairRequest
 from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.features.table_features import check_writable
 from delvec_kernel.transaction.conflict_checker import Conflict
 from delvec_kernel.transaction.transaction_changes import Changes
-from delvec_kernel.wire import RepairRequest
 from delvec_service.commits.commit import Commits, Committed
 from delvec_service.commits.idempotency import request_hash
 from delvec_service.maintenance.repair_plan import Repair, RepairPlan, Unrepaired, plan_repair

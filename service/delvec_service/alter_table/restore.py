@@ -9,8 +9,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from delvec_contract import RestoreRequest
+from delvec_errors import InvalidTableChange, MissingRestoreFiles, UnsupportedTable
 from delvec_kernel.actions.actions import AddFile
-from delvec_kernel.errors import InvalidTableChange, MissingRestoreFiles, UnsupportedTable
 from delvec_kernel.features.table_features import check_writable
 from delvec_kernel.file_index.files import batch_from_adds
 from delvec_kernel.file_index.segment import SegmentsLost
@@ -18,7 +19,6 @@ from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.transaction.conflict_checker import Conflict
 from delvec_kernel.transaction.restoration import Restoration, restoration
 from delvec_kernel.transaction.transaction_changes import Changes
-from delvec_kernel.wire import RestoreRequest
 from delvec_service.commits.commit import CommitResult, Commits, Committed
 from delvec_service.commits.idempotency import request_hash
 from delvec_service.scans.vacuumed_versions import Use, check_complete

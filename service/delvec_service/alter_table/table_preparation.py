@@ -14,6 +14,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delvec_contract import AddFeature, DropFeature, SetProperties, TableChange, UnsetProperties
+from delvec_errors import InvalidTableChange
 from delvec_kernel.alter_table import row_ids
 from delvec_kernel.alter_table.drop_feature import (
     leaves_deletion_vectors,
@@ -21,7 +23,6 @@ from delvec_kernel.alter_table.drop_feature import (
     properties_turned_off,
 )
 from delvec_kernel.alter_table.table_update import files_by_row_ids
-from delvec_kernel.errors import InvalidTableChange
 from delvec_kernel.features.table_features import writer_features
 from delvec_kernel.file_index.segment import SegmentsLost
 from delvec_kernel.log.log_policy import LogPolicy
@@ -31,7 +32,6 @@ from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.table_properties import is_true
 from delvec_kernel.transaction.conflict_checker import Conflict
 from delvec_kernel.transaction.transaction_changes import Changes
-from delvec_kernel.wire import AddFeature, DropFeature, SetProperties, TableChange, UnsetProperties
 from delvec_service.commits.commit import CommitResult, Commits
 from delvec_service.commits.metadata_changes import alteration_of, draft_of
 from delvec_service.maintenance.log_maintenance import LogMaintenance

@@ -8,16 +8,7 @@ from typing import Annotated, ClassVar, Final
 
 from fastapi import Path, Query, status
 
-from delvec_kernel.errors import (
-    AmbiguousTable,
-    BadRequest,
-    GrantNotFound,
-    PermissionDenied,
-    TableNotFound,
-    TokenAlreadyExists,
-    TokenNotFound,
-)
-from delvec_kernel.wire import (
+from delvec_contract import (
     AccessResponse,
     CreatedToken,
     GrantRequest,
@@ -27,7 +18,16 @@ from delvec_kernel.wire import (
     TokenResource,
     TokensResponse,
 )
-from delvec_kernel.wire.access import GrantScope, Role
+from delvec_contract.access import GrantScope, Role
+from delvec_errors import (
+    AmbiguousTable,
+    BadRequest,
+    GrantNotFound,
+    PermissionDenied,
+    TableNotFound,
+    TokenAlreadyExists,
+    TokenNotFound,
+)
 from delvec_service.api.dependencies import Caller, Service, ServiceState
 from delvec_service.api.lanes import Kind
 from delvec_service.api.problems import COMMON, responses

@@ -4,14 +4,14 @@ from typing import Annotated, Any
 
 from fastapi import Header
 
-from delvec_kernel.change_feed.stream_positions import Position
-from delvec_kernel.errors import (
+from delvec_contract import AdditionsRequest, AdditionsResponse, PlanFile, StreamPosition
+from delvec_errors import (
     ChangeDataNotRecorded,
     IncompatibleSchemaChange,
     SourceRowsChanged,
     StreamSchemaChanged,
 )
-from delvec_kernel.wire import AdditionsRequest, AdditionsResponse, PlanFile, StreamPosition
+from delvec_kernel.change_feed.stream_positions import Position
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.plan import ARROW_STREAM, arrow_response, file_responses, plan_files
 from delvec_service.api.resource import resource_router

@@ -2,7 +2,8 @@
 
 import uuid
 
-from delvec_kernel.errors import (
+from delvec_contract import AlterRequest, AlterResponse
+from delvec_errors import (
     AtomicCreateUnsupported,
     BadRequest,
     CommitOutcomeUnknown,
@@ -21,7 +22,6 @@ from delvec_kernel.errors import (
     UnsupportedWriterFeature,
     VersionFromFuture,
 )
-from delvec_kernel.wire import AlterRequest, AlterResponse
 from delvec_service.alter_table.alter import Altered, Unchanged, alter
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses

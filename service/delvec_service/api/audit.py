@@ -7,9 +7,9 @@ from typing import Annotated
 
 from fastapi import Query
 
-from delvec_kernel.errors import AmbiguousTable, PermissionDenied, TableNotFound
-from delvec_kernel.wire import AuditEntry, AuditResponse
-from delvec_kernel.wire.access import AuditOutcome
+from delvec_contract import AuditEntry, AuditResponse
+from delvec_contract.access import AuditOutcome
+from delvec_errors import AmbiguousTable, PermissionDenied, TableNotFound
 from delvec_service.api.dependencies import Caller, Service, ServiceState
 from delvec_service.api.problems import COMMON, responses
 from delvec_service.api.resource import resource_router

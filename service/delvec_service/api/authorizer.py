@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
-from delvec_kernel.errors import (
+from delvec_errors import (
     DeadlineExceeded,
     DelvecError,
     PermissionDenied,

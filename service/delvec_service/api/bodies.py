@@ -14,7 +14,7 @@ from fastapi import Request
 from pydantic import TypeAdapter, ValidationError
 from starlette.requests import ClientDisconnect
 
-from delvec_kernel.errors import BadRequest, RequestTimeout, RequestTooLarge
+from delvec_errors import BadRequest, RequestTimeout, RequestTooLarge
 from delvec_service.api import problems
 from delvec_service.api.lanes import in_thread
 

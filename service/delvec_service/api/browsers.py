@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from delvec_kernel.errors import PermissionDenied
+from delvec_errors import PermissionDenied
 from delvec_service.api import problems
 from delvec_service.config import is_loopback
 

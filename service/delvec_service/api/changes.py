@@ -6,7 +6,8 @@ from typing import Annotated, Any
 import pyarrow as pa
 from fastapi import Header
 
-from delvec_kernel.errors import (
+from delvec_contract import ChangedFile, ChangesRequest, ChangesResponse
+from delvec_errors import (
     ChangeDataNotRecorded,
     IncompatibleSchemaChange,
     InvalidPredicate,
@@ -14,7 +15,6 @@ from delvec_kernel.errors import (
     UnknownColumn,
     UnsupportedTable,
 )
-from delvec_kernel.wire import ChangedFile, ChangesRequest, ChangesResponse
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.plan import ARROW_STREAM, arrow_response, descriptor_answer, file_responses
 from delvec_service.api.resource import resource_router

@@ -2,7 +2,8 @@
 
 import uuid
 
-from delvec_kernel.errors import (
+from delvec_contract import CloneRequest, CloneResponse
+from delvec_errors import (
     AppendOnlyTable,
     ConcurrentTransaction,
     CorruptTable,
@@ -15,7 +16,6 @@ from delvec_kernel.errors import (
     UnsupportedTable,
     UnsupportedWriterFeature,
 )
-from delvec_kernel.wire import CloneRequest, CloneResponse
 from delvec_service.api.dependencies import Caller, ServiceState, Table
 from delvec_service.api.problems import CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Maintenance

@@ -10,7 +10,8 @@ from typing import Annotated, Any, Final
 
 from fastapi import Path, Response, status
 
-from delvec_kernel.errors import (
+from delvec_contract import BeginRequest, BeginResponse, CommitRequest, CommitResponse
+from delvec_errors import (
     AppendOnlyTable,
     BadRequest,
     CommitOutcomeUnknown,
@@ -30,7 +31,6 @@ from delvec_kernel.errors import (
 )
 from delvec_kernel.log.log_segment import commit_path
 from delvec_kernel.transaction.transaction_changes import Changes
-from delvec_kernel.wire import BeginRequest, BeginResponse, CommitRequest, CommitResponse
 from delvec_service.api import problems
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.outcomes import committed_response

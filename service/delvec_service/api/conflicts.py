@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import Query
 
-from delvec_kernel.wire import CommitConflict, CommitInterval, ConflictsResponse
+from delvec_contract import CommitConflict, CommitInterval, ConflictsResponse
 from delvec_service.api.dependencies import Caller, ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, responses
 from delvec_service.api.resource import resource_router

@@ -6,7 +6,7 @@ from typing import Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from delvec_kernel.errors import BadRequest
+from delvec_errors import BadRequest
 
 __all__ = ["BoundedProtocol"]
 

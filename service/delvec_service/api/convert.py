@@ -2,7 +2,8 @@
 
 import uuid
 
-from delvec_kernel.errors import (
+from delvec_contract import ConvertRequest, ConvertResponse
+from delvec_errors import (
     AtomicCreateUnsupported,
     InvalidCommit,
     InvalidLocation,
@@ -14,7 +15,6 @@ from delvec_kernel.errors import (
     TableNotFound,
     UnsupportedOperation,
 )
-from delvec_kernel.wire import ConvertRequest, ConvertResponse
 from delvec_service.api.dependencies import Caller, ServiceState
 from delvec_service.api.problems import MUTATION, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Maintenance

@@ -4,9 +4,9 @@ from typing import Annotated
 
 from fastapi import Query, Response
 
-from delvec_kernel.errors import CredentialVendingUnsupported, StorageDenied, StorageError
-from delvec_kernel.wire import CredentialsResponse, StorageCredential
-from delvec_kernel.wire.access import StorageOperation
+from delvec_contract import CredentialsResponse, StorageCredential
+from delvec_contract.access import StorageOperation
+from delvec_errors import CredentialVendingUnsupported, StorageDenied, StorageError
 from delvec_service.api.dependencies import Caller, ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, responses
 from delvec_service.api.resource import resource_router

@@ -2,8 +2,8 @@
 
 from fastapi import status
 
-from delvec_kernel.errors import InvalidCommit, UnsupportedWriterFeature
-from delvec_kernel.wire import AllocatedDeletionVector, AllocatedVectorFile, AllocateRequest, AllocateResponse
+from delvec_contract import AllocatedDeletionVector, AllocatedVectorFile, AllocateRequest, AllocateResponse
+from delvec_errors import InvalidCommit, UnsupportedWriterFeature
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import Mutation

@@ -8,7 +8,7 @@ from typing import Annotated, TypeAlias
 
 from fastapi import Depends, Path, Query, Request
 
-from delvec_kernel.errors import BadRequest
+from delvec_errors import BadRequest
 from delvec_service.api.authorizer import ACCESS, TABLE
 from delvec_service.api.lanes import Lanes, in_thread
 from delvec_service.auth.access import Access

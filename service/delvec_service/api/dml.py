@@ -5,7 +5,15 @@ Tested in `tests/integration/service/test_dml.py`.
 
 from typing import Final
 
-from delvec_kernel.errors import (
+from delvec_contract import (
+    CommitResponse,
+    DeleteRequest,
+    MaintenancePlanResponse,
+    OptimizePlan,
+    OptimizeRequest,
+    UpdateRequest,
+)
+from delvec_errors import (
     AppendOnlyTable,
     ConstraintViolation,
     CorruptTable,
@@ -18,14 +26,6 @@ from delvec_kernel.errors import (
     UnknownColumn,
     UnsupportedTable,
     UnsupportedWriterFeature,
-)
-from delvec_kernel.wire import (
-    CommitResponse,
-    DeleteRequest,
-    MaintenancePlanResponse,
-    OptimizePlan,
-    OptimizeRequest,
-    UpdateRequest,
 )
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.plan import DELETION_VECTOR_ERRORS

@@ -1,8 +1,8 @@
 """``…/generate``: manifests that list a table's data files, for readers that cannot read the Delta log."""
 
-from delvec_kernel.errors import CorruptTable, ManifestUnsupported
+from delvec_contract import GenerateRequest, GenerateResponse
+from delvec_errors import CorruptTable, ManifestUnsupported
 from delvec_kernel.symlink_manifest import MANIFESTS
-from delvec_kernel.wire import GenerateRequest, GenerateResponse
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import Maintenance

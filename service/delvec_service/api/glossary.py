@@ -1,7 +1,7 @@
 """Descriptions of the fields of requests and answers.
 
 A field name means the same wherever it occurs. A shape whose field needs a different description has it next to the
-field, in ``delvec_kernel.wire``, which takes precedence over the one here.
+field, in ``delvec_contract``, which takes precedence over the one here.
 
 Tested in `tests/integration/service/test_reference.py`.
 """

@@ -9,17 +9,17 @@ from typing import Annotated, TypeAlias
 from fastapi import Query
 from pydantic import StringConstraints
 
-from delvec_kernel.errors import BadRequest, InvalidTableChange, UnknownColumn
-from delvec_kernel.schema.column_paths import parse_path
-from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_kernel.wire import (
+from delvec_contract import (
     HealthListResponse,
     HealthResponse,
     HealthSample,
     HealthSamplesResponse,
     TableHealth,
 )
-from delvec_kernel.wire.shapes import Column
+from delvec_contract.shapes import Column
+from delvec_errors import BadRequest, InvalidTableChange, UnknownColumn
+from delvec_kernel.schema.column_paths import parse_path
+from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_service.api.dependencies import Caller, PointInTime, ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
 from delvec_service.api.resource import resource_router

@@ -1,6 +1,7 @@
 """``…/iceberg``: the table for Iceberg readers."""
 
-from delvec_kernel.errors import (
+from delvec_contract import IcebergRequest, IcebergResponse
+from delvec_errors import (
     CorruptDeletionVector,
     CorruptIcebergMetadata,
     CorruptTable,
@@ -8,7 +9,6 @@ from delvec_kernel.errors import (
     IcebergCatalogError,
     IcebergUnsupported,
 )
-from delvec_kernel.wire import IcebergRequest, IcebergResponse
 from delvec_service.api.dependencies import Caller, ServiceState, Table
 from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import Maintenance

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response, status
 
-from delvec_kernel.errors import BadRequest, NotFound, UnsupportedOperation
-from delvec_kernel.wire.iceberg_catalog import FetchScanTasksRequest, PlanTableScanRequest, PlanTask
+from delvec_contract.iceberg_catalog import FetchScanTasksRequest, PlanTableScanRequest, PlanTask
+from delvec_errors import BadRequest, NotFound, UnsupportedOperation
 from delvec_service.api.dependencies import Caller, ServiceState
 from delvec_service.api.resource import operation_id
 from delvec_service.api.routes import Route

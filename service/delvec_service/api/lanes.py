@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 import anyio.to_thread
 from anyio import CapacityLimiter
 
-from delvec_kernel.errors import DelvecError, ServiceUnavailable
+from delvec_errors import DelvecError, ServiceUnavailable
 from delvec_service.logs import logger
 from delvec_service.telemetry.observer import NO_OBSERVER, Observer
 

@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeAlias
 from cachetools import LRUCache
 from starlette.types import Scope
 
-from delvec_kernel.errors import TooManyRequests
+from delvec_errors import TooManyRequests
 from delvec_service.api.authorizer import TABLE
 from delvec_service.auth.rules import rule_of
 from delvec_service.store.registry import TableRecord

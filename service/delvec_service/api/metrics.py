@@ -11,7 +11,7 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 from fastapi import Header, Request, Response
 
-from delvec_kernel.errors import BadRequest, DelvecError, ServiceUnavailable
+from delvec_errors import BadRequest, DelvecError, ServiceUnavailable
 from delvec_service.api.dependencies import Service, ServiceState
 from delvec_service.api.problems import COMMON, responses
 from delvec_service.api.resource import resource_router

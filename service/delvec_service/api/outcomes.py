@@ -5,7 +5,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from fastapi import Query
 
-from delvec_kernel.wire import CommitOutcome, CommitResponse, ErrorBody
+from delvec_contract import CommitOutcome, CommitResponse, ErrorBody
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
 from delvec_service.api.resource import resource_router

@@ -13,8 +13,15 @@ import pyarrow as pa
 from fastapi import Header
 from fastapi.responses import Response, StreamingResponse
 
-from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.errors import (
+from delvec_contract import (
+    AdditionsResponse,
+    ChangesResponse,
+    DeletionVectorDescriptor,
+    PlanFile,
+    PlanRequest,
+    PlanResponse,
+)
+from delvec_errors import (
     BadRequest,
     CorruptDeletionVector,
     DeletionVectorCardinalityMismatch,
@@ -28,15 +35,8 @@ from delvec_kernel.errors import (
     UnknownColumn,
     UnsupportedTable,
 )
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_kernel.wire import (
-    AdditionsResponse,
-    ChangesResponse,
-    DeletionVectorDescriptor,
-    PlanFile,
-    PlanRequest,
-    PlanResponse,
-)
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
 from delvec_service.api.resource import resource_router

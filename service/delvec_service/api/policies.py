@@ -6,9 +6,7 @@ from typing import Annotated
 
 from fastapi import Path, Query, status
 
-from delvec_kernel.errors import MaintenanceUnderWay, PermissionDenied, PolicyNotFound, TableNotFound
-from delvec_kernel.policies import applicable
-from delvec_kernel.wire import (
+from delvec_contract import (
     LeaseRequest,
     LeaseResponse,
     MaintenanceRun,
@@ -19,8 +17,10 @@ from delvec_kernel.wire import (
     PolicyRequest,
     TaskReport,
 )
-from delvec_kernel.wire.access import GrantScope, Role
-from delvec_kernel.wire.policies import PolicyType, RunState
+from delvec_contract.access import GrantScope, Role
+from delvec_contract.policies import PolicyType, RunState
+from delvec_errors import MaintenanceUnderWay, PermissionDenied, PolicyNotFound, TableNotFound
+from delvec_maintenance.policies import applicable
 from delvec_service.api.dependencies import Caller, Service, ServiceState, Table
 from delvec_service.api.problems import COMMON, MUTATION, OPENING, responses
 from delvec_service.api.repeats import Mutation

@@ -12,8 +12,8 @@ from anyio import CapacityLimiter
 from fastapi import APIRouter, Request
 from fastapi.routing import APIRoute
 
-from delvec_kernel.errors import ServiceUnavailable
-from delvec_kernel.wire import ConfigResponse
+from delvec_contract import ConfigResponse
+from delvec_errors import ServiceUnavailable
 from delvec_service.api.dependencies import Caller, ServiceState
 from delvec_service.api.plan import ARROW_STREAM
 from delvec_service.api.problems import COMMON, responses

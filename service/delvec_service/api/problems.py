@@ -15,7 +15,8 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
-from delvec_kernel.errors import (
+from delvec_contract import ErrorEnvelope
+from delvec_errors import (
     AmbiguousTable,
     AtomicCreateUnsupported,
     BadRequest,
@@ -52,7 +53,6 @@ from delvec_kernel.errors import (
     UnusableFile,
     VersionNotFound,
 )
-from delvec_kernel.wire import ErrorEnvelope
 from delvec_service.logs import bind_log_context
 
 __all__ = [

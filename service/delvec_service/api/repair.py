@@ -3,7 +3,8 @@
 import uuid
 from typing import Final
 
-from delvec_kernel.errors import (
+from delvec_contract import RepairedFinding, RepairRequest, RepairResponse, UnrepairedFinding
+from delvec_errors import (
     AppendOnlyTable,
     ConcurrentTransaction,
     CorruptTable,
@@ -11,7 +12,6 @@ from delvec_kernel.errors import (
     UnsupportedTable,
     UnsupportedWriterFeature,
 )
-from delvec_kernel.wire import RepairedFinding, RepairRequest, RepairResponse, UnrepairedFinding
 from delvec_service.alter_table.repair import Repaired, repair
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 from fastapi import Depends, Header, Request, Response
 
-from delvec_kernel.errors import BadRequest, DelvecError
+from delvec_errors import BadRequest, DelvecError
 from delvec_service.api import problems
 from delvec_service.api.authorizer import ACCESS
 from delvec_service.api.bodies import Checked

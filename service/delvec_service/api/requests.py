@@ -12,7 +12,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from delvec_kernel.errors import DelvecError, InternalError, RequestTooLarge
+from delvec_errors import DelvecError, InternalError, RequestTooLarge
 from delvec_service.api import problems
 from delvec_service.api.authorizer import ACCESS, Authorizer
 from delvec_service.api.limits import Permit, RequestLimits

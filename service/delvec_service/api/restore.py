@@ -2,7 +2,8 @@
 
 import uuid
 
-from delvec_kernel.errors import (
+from delvec_contract import RestoreRequest, RestoreResponse
+from delvec_errors import (
     AppendOnlyTable,
     ConcurrentTransaction,
     CorruptTable,
@@ -12,7 +13,6 @@ from delvec_kernel.errors import (
     UnsupportedTable,
     UnsupportedWriterFeature,
 )
-from delvec_kernel.wire import RestoreRequest, RestoreResponse
 from delvec_service.alter_table.restore import NotRestored, Restored, restore
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses

@@ -15,7 +15,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter
 
-from delvec_kernel.errors import BadRequest, DeadlineExceeded, DelvecError
+from delvec_errors import BadRequest, DeadlineExceeded, DelvecError
 from delvec_service.api.authorizer import ACCESS
 from delvec_service.api.bodies import Checked, check_text
 from delvec_service.api.dependencies import Service

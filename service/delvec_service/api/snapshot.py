@@ -4,10 +4,10 @@ from typing import Annotated, Any
 
 from fastapi import Query
 
-from delvec_kernel.errors import UnknownColumn
+from delvec_contract import SnapshotResponse
+from delvec_contract.shapes import Column
+from delvec_errors import UnknownColumn
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_kernel.wire import SnapshotResponse
-from delvec_kernel.wire.shapes import Column
 from delvec_service.api.dependencies import PointInTime, ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
 from delvec_service.api.resource import resource_router
@@ -56,7 +56,7 @@ def get_snapshot(
 
 
 def snapshot_fields(record: TableRecord, snapshot: Snapshot, loader: SnapshotLoader) -> dict[str, Any]:
-    """Return the fields of :class:`~delvec_kernel.wire.SnapshotResponse`."""
+    """Return the fields of :class:`~delvec_contract.SnapshotResponse`."""
     return {
         "table_id": record.id,
         "name": record.name,

@@ -8,7 +8,8 @@ from typing import Annotated
 
 from fastapi import Query, Response, status
 
-from delvec_kernel.errors import (
+from delvec_contract import RenameRequest, TableRequest, TableResource, TablesResponse
+from delvec_errors import (
     AtomicCreateUnsupported,
     InvalidLocation,
     InvalidPredicate,
@@ -21,7 +22,6 @@ from delvec_kernel.errors import (
     UnknownColumn,
 )
 from delvec_kernel.symlink_manifest import are_kept_fresh
-from delvec_kernel.wire import RenameRequest, TableRequest, TableResource, TablesResponse
 from delvec_service.api.dependencies import Caller, ServiceState, Table, TableName
 from delvec_service.api.problems import COMMON, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Mutation

@@ -8,7 +8,14 @@ from typing import Annotated, Final, Literal
 
 from fastapi import Path
 
-from delvec_kernel.errors import (
+from delvec_contract import (
+    PurgeResponse,
+    QuarantinesResponse,
+    UndoResponse,
+    VacuumRequest,
+    VacuumResponse,
+)
+from delvec_errors import (
     AtomicCreateUnsupported,
     CommitOutcomeUnknown,
     ConcurrentModification,
@@ -21,13 +28,6 @@ from delvec_kernel.errors import (
     UnsupportedWriterFeature,
     VacuumIncomplete,
     VacuumLiteImpossible,
-)
-from delvec_kernel.wire import (
-    PurgeResponse,
-    QuarantinesResponse,
-    UndoResponse,
-    VacuumRequest,
-    VacuumResponse,
 )
 from delvec_service.api.dependencies import Caller, ServiceState, Table
 from delvec_service.api.problems import COMMON, MUTATION, OPENING, SNAPSHOT, responses

@@ -1,7 +1,7 @@
 """``…/deletion-vectors/compact``: move the deletion vectors of many small files into few."""
 
-from delvec_kernel.errors import CorruptTable, InvalidTableChange, UnsupportedTable, UnsupportedWriterFeature
-from delvec_kernel.wire import RepackRequest, RepackResponse
+from delvec_contract import RepackRequest, RepackResponse
+from delvec_errors import CorruptTable, InvalidTableChange, UnsupportedTable, UnsupportedWriterFeature
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.plan import DELETION_VECTOR_ERRORS
 from delvec_service.api.problems import CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses

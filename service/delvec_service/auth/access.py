@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import NoReturn, TypeVar
 
-from delvec_kernel.errors import PermissionDenied
-from delvec_kernel.wire.access import GrantScope, Role
+from delvec_contract.access import GrantScope, Role
+from delvec_errors import PermissionDenied
 from delvec_service.auth.principals import Principal, Rights, at_least
 from delvec_service.store.registry import TableRecord, not_found
 from delvec_service.tables.registry import Tables

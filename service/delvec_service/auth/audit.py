@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Final
 
-from delvec_kernel.errors import ServiceUnavailable
-from delvec_kernel.wire.access import AuditOutcome
+from delvec_contract.access import AuditOutcome
+from delvec_errors import ServiceUnavailable
 from delvec_service.auth.access import Access
 from delvec_service.auth.rules import only_reads, rule_of
 from delvec_service.logs import audit_logger, log_context, logger

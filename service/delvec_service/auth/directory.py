@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from delvec_kernel.errors import BadRequest, ServiceUnavailable, Unauthorized
+from delvec_errors import BadRequest, ServiceUnavailable, Unauthorized
 from delvec_service.auth.principals import CONFIGURED, Principal, Rights
 from delvec_service.logs import logger
 from delvec_service.store.access import TOKEN_PREFIX, AccessStore, GrantRecord, TokenRecord

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 import httpx
 import jwt
 
-from delvec_kernel.errors import IdentityProviderUnavailable, Unauthorized
+from delvec_errors import IdentityProviderUnavailable, Unauthorized
 from delvec_service.auth.principals import Principal
 from delvec_service.config import Settings
 from delvec_service.logs import logger

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from delvec_kernel.wire.access import Role
+from delvec_contract.access import Role
 from delvec_service.store.access import GrantRecord
 
 __all__ = ["CONFIGURED", "ROLES", "Principal", "Rights", "at_least"]

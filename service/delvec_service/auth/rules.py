@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from delvec_kernel.wire.access import Role
+from delvec_contract.access import Role
 
 __all__ = ["RULES", "Rule", "only_reads", "rule_of"]
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from delvec_kernel.actions.actions import AddFile
-from delvec_kernel.errors import (
+from delvec_contract import CloneRequest
+from delvec_errors import (
     BadRequest,
     CommitOutcomeUnknown,
     DelvecError,
@@ -22,15 +22,14 @@ from delvec_kernel.errors import (
     TableAlreadyExists,
     UnsupportedTable,
 )
+from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.features.table_features import check_writable
 from delvec_kernel.file_index.files import add_from_row
 from delvec_kernel.locations import canonical_log_path, resolve, within
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_kernel.storage.roots import Roots
 from delvec_kernel.transaction.cloning import Clone, clone_of, cloned_files, first_version_of
 from delvec_kernel.transaction.conflict_checker import Conflict
 from delvec_kernel.transaction.transaction_changes import Changes, Reads
-from delvec_kernel.wire import CloneRequest
 from delvec_service.cloning.copied_files import copied_files, remove_copies
 from delvec_service.commits.commit import CommitResult, Commits, Committed
 from delvec_service.commits.idempotency import request_hash
@@ -43,6 +42,7 @@ from delvec_service.store.open_table import OpenTable
 from delvec_service.store.registry import TableRecord
 from delvec_service.tables.places import EVERYBODY, Holder
 from delvec_service.tables.registry import ENGINE_INFO, Tables
+from delvec_storage.roots import Roots
 
 __all__ = ["CloneResult", "Cloned", "NotCloned", "clone"]
 

@@ -9,22 +9,21 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import Final
 
-from delvec_kernel.actions.actions import DomainMetadata, Metadata, Protocol
-from delvec_kernel.alter_table.creation import first_version
-from delvec_kernel.alter_table.definition import Definition
-from delvec_kernel.errors import (
+from delvec_contract import ConvertRequest
+from delvec_errors import (
     BadRequest,
     CommitOutcomeUnknown,
     DelvecError,
     InvalidTableChange,
     UnsupportedOperation,
 )
+from delvec_kernel.actions.actions import DomainMetadata, Metadata, Protocol
+from delvec_kernel.alter_table.creation import first_version
+from delvec_kernel.alter_table.definition import Definition
 from delvec_kernel.locations import within
 from delvec_kernel.schema.column_mapping import MODE
 from delvec_kernel.schema.types import StructField, StructType
-from delvec_kernel.storage.roots import Roots
 from delvec_kernel.transaction.cloning import Clone, first_version_of
-from delvec_kernel.wire import ConvertRequest
 from delvec_service.cloning.iceberg_import import import_iceberg, remove_vectors
 from delvec_service.cloning.iceberg_metadata import iceberg_directory
 from delvec_service.cloning.parquet_directory import ParquetDirectory
@@ -33,6 +32,7 @@ from delvec_service.store.objects import ObjectStore
 from delvec_service.store.registry import TableRecord
 from delvec_service.tables.places import EVERYBODY, Holder
 from delvec_service.tables.registry import ENGINE_INFO, Tables
+from delvec_storage.roots import Roots
 
 __all__ = ["Converted", "convert"]
 

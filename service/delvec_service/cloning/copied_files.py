@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import unquote
 
+from delvec_errors import DelvecError, MissingCloneFiles
 from delvec_kernel import locations
 from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, encode_uuid, file_name
-from delvec_kernel.errors import DelvecError, MissingCloneFiles
-from delvec_kernel.storage.copies import copy_file
-from delvec_kernel.storage.files import Allowed, delete_file, stat
+from delvec_storage.copies import copy_file
+from delvec_storage.files import Allowed, delete_file, stat
 
 __all__ = ["CopiedFiles", "copied_files", "remove_copies"]
 

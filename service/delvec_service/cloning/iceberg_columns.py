@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from delvec_kernel.errors import InvalidSchema
+from delvec_errors import InvalidSchema
 from delvec_kernel.schema.column_mapping import NESTED_IDS
 from delvec_kernel.schema.type_widening import widens, with_type_change
 from delvec_kernel.schema.types import (

@@ -10,12 +10,12 @@ from typing import Final
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from delvec_errors import CorruptDeletionVector
+from delvec_iceberg.position_deletes import read_position_deletes
 from delvec_kernel.deletion_vectors.deletion_vector import FRAME_OVERHEAD, Descriptor, Where, unframe
-from delvec_kernel.errors import CorruptDeletionVector
-from delvec_kernel.iceberg.position_deletes import read_position_deletes
-from delvec_kernel.storage.files import Allowed, open_input, read_ranges
 from delvec_service.cloning.iceberg_manifests import DataFile, DeleteFile, Partition
 from delvec_service.cloning.iceberg_metadata import IcebergSource, refusal
+from delvec_storage.files import Allowed, open_input, read_ranges
 
 __all__ = ["deleted_rows"]
 

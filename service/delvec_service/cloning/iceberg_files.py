@@ -13,15 +13,15 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from delvec_kernel.errors import DelvecError
-from delvec_kernel.iceberg.partitions import decimal_of
-from delvec_kernel.parquet.parquet_file import read_footer
+from delvec_errors import DelvecError
+from delvec_iceberg.partitions import decimal_of
 from delvec_kernel.schema import partition_values
 from delvec_kernel.schema.types import DataType, DecimalType, PrimitiveType, StructField, StructType
 from delvec_kernel.statistics.file_statistics import Number, Path, bound, dump, indexed_columns, tree
-from delvec_kernel.storage.files import Allowed, open_input
+from delvec_parquet.parquet_file import read_footer
 from delvec_service.cloning.iceberg_manifests import DataFile
 from delvec_service.cloning.iceberg_metadata import IcebergSource, refusal
+from delvec_storage.files import Allowed, open_input
 
 __all__ = ["footers", "partition_columns", "partition_texts", "statistics"]
 

@@ -14,24 +14,24 @@ from urllib.parse import unquote
 
 from pyroaring import BitMap64
 
+from delvec_contract import ConvertRequest
+from delvec_errors import DelvecError, LocationNotAllowed
 from delvec_kernel import locations
 from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.actions.actions import Action, AddFile, DomainMetadata, Metadata, Protocol
 from delvec_kernel.alter_table.creation import first_version
 from delvec_kernel.alter_table.definition import Definition
 from delvec_kernel.deletion_vectors import dv_packing
-from delvec_kernel.errors import DelvecError, LocationNotAllowed
 from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, MODE
 from delvec_kernel.schema.types import StructType
-from delvec_kernel.storage.files import Allowed
 from delvec_kernel.transaction.cloning import Clone, first_version_of
-from delvec_kernel.wire import ConvertRequest
 from delvec_service.cloning.iceberg_columns import ColumnsInFiles, delta_schema
 from delvec_service.cloning.iceberg_deletes import deleted_rows
 from delvec_service.cloning.iceberg_files import footers, partition_columns, statistics
 from delvec_service.cloning.iceberg_manifests import DataFile, SnapshotFiles, snapshot_files
 from delvec_service.cloning.iceberg_metadata import IcebergSource, load_table, refusal
 from delvec_service.store.objects import ObjectStore
+from delvec_storage.files import Allowed
 
 __all__ = ["Imported", "import_iceberg", "remove_vectors"]
 

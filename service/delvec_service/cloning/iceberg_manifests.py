@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from delvec_kernel.errors import CorruptIcebergMetadata
-from delvec_kernel.iceberg.manifests import DATA, DELETED, DELETES, read_manifest, read_manifest_list
-from delvec_kernel.storage.files import Allowed, read
+from delvec_errors import CorruptIcebergMetadata
+from delvec_iceberg.manifests import DATA, DELETED, DELETES, read_manifest, read_manifest_list
 from delvec_service.cloning.iceberg_metadata import IcebergSource, file_url, refusal, unsupported
+from delvec_storage.files import Allowed, read
 
 __all__ = ["DataFile", "DeleteFile", "Partition", "SnapshotFiles", "snapshot_files"]
 

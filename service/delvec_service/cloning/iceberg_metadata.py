@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
+from delvec_errors import BadRequest, InvalidTableChange, UnsupportedOperation
 from delvec_kernel import locations
-from delvec_kernel.errors import BadRequest, InvalidTableChange, UnsupportedOperation
-from delvec_kernel.storage.files import Allowed, read, stat
+from delvec_storage.files import Allowed, read, stat
 
 __all__ = [
     "IcebergSource",

@@ -13,15 +13,15 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from delvec_errors import BadRequest, DelvecError, InvalidSchema, InvalidTableChange
 from delvec_kernel.actions.actions import AddFile
-from delvec_kernel.errors import BadRequest, DelvecError, InvalidSchema, InvalidTableChange
 from delvec_kernel.locations import log_path
-from delvec_kernel.parquet.parquet_file import read_footer
 from delvec_kernel.schema import partition_values
 from delvec_kernel.schema.types import StructField, StructType
 from delvec_kernel.statistics.parquet_footer import footer_schema, footer_statistics
-from delvec_kernel.storage.files import Allowed, open_input
-from delvec_kernel.storage.trees import TreeListing
+from delvec_parquet.parquet_file import read_footer
+from delvec_storage.files import Allowed, open_input
+from delvec_storage.trees import TreeListing
 
 __all__ = ["ParquetDirectory"]
 

@@ -9,12 +9,12 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from delvec_contract import WriteChange
+from delvec_errors import InvalidCommit
 from delvec_kernel.deletion_vectors import dv_packing
 from delvec_kernel.deletion_vectors.dv_packing import AllocatedFile
-from delvec_kernel.errors import InvalidCommit
 from delvec_kernel.features.table_features import check_writable
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_kernel.wire import WriteChange
 from delvec_service.commits.metadata_changes import table_as_written
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.ledger import Ledger

@@ -6,8 +6,7 @@ Expected outcomes are values: Committed, Rebased, NothingToDo, AlreadyApplied or
 
 from collections.abc import Mapping
 
-from delvec_kernel import auto_compaction
-from delvec_kernel.errors import (
+from delvec_errors import (
     CommitOutcomeUnknown,
     FileNotInSnapshot,
     InternalError,
@@ -16,6 +15,7 @@ from delvec_kernel.errors import (
 )
 from delvec_kernel.transaction.conflict_checker import Conflict
 from delvec_kernel.transaction.transaction_changes import Changes
+from delvec_maintenance import auto_compaction
 from delvec_service.commits import fault_points
 from delvec_service.commits.commit_log import CommitLog
 from delvec_service.commits.commit_loop import CommitLoop, Run

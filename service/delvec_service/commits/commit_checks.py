@@ -12,10 +12,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from delvec_kernel import locations
-from delvec_kernel.actions.action_json import check_text
-from delvec_kernel.actions.actions import AddFile, Cdc
-from delvec_kernel.errors import (
+from delvec_errors import (
     AppendOnlyTable,
     CorruptLog,
     CorruptTable,
@@ -29,17 +26,20 @@ from delvec_kernel.errors import (
     MissingChangeFiles,
     MissingDataFile,
 )
+from delvec_kernel import locations
+from delvec_kernel.actions.action_json import check_text
+from delvec_kernel.actions.actions import AddFile, Cdc
 from delvec_kernel.features.table_features import check_writable
-from delvec_kernel.parquet.parquet_file import read_footer
 from delvec_kernel.schema import partition_values
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.statistics import file_statistics as statistics
-from delvec_kernel.storage import files as storage
 from delvec_kernel.transaction import proven_violations as violations
 from delvec_kernel.transaction.transaction_changes import Changes
+from delvec_parquet.parquet_file import read_footer
 from delvec_service.store.objects import ObjectMeta
 from delvec_service.store.open_table import OpenTable
 from delvec_service.tables.places import check_new_files
+from delvec_storage import files as storage
 
 __all__ = ["check_adds", "check_files", "check_repacking", "check_statistics", "check_table", "num_records"]
 

@@ -9,8 +9,8 @@ from typing import Final
 
 from cachetools import LRUCache
 
+from delvec_errors import AtomicCreateUnsupported, RequestTooLarge, StorageError
 from delvec_kernel import locations
-from delvec_kernel.errors import AtomicCreateUnsupported, RequestTooLarge, StorageError
 from delvec_kernel.log.log_segment import commit_path
 from delvec_kernel.snapshot.replay import Commit
 from delvec_kernel.transaction.conflict_checker import WinningCommit

@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from delvec_kernel.actions.actions import AddFile
-from delvec_kernel.errors import (
+from delvec_errors import (
     CommitOutcomeUnknown,
     ConcurrentWrite,
     DelvecError,
     FileNotInSnapshot,
     FileNotInTable,
 )
+from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.file_index.segment import SegmentsLost
 from delvec_kernel.locations import canonical_log_path
 from delvec_kernel.log.commit_file import serialize_commit

@@ -10,10 +10,10 @@ from urllib.parse import unquote
 
 from pyroaring import BitMap64
 
-from delvec_kernel import locations
-from delvec_kernel.actions.actions import AddFile, Cdc, Txn
-from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deserialize_bitmap
-from delvec_kernel.errors import (
+from delvec_contract import AddFile as NewFile
+from delvec_contract import ChangeFile, CommitRequest, DeletionVectorDescriptor
+from delvec_contract.commits import RewrittenFile, RowDelete
+from delvec_errors import (
     CorruptDeletionVector,
     DelvecError,
     DuplicateFile,
@@ -23,6 +23,9 @@ from delvec_kernel.errors import (
     InvalidDeletionVector,
     LocationNotAllowed,
 )
+from delvec_kernel import locations
+from delvec_kernel.actions.actions import AddFile, Cdc, Txn
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deserialize_bitmap
 from delvec_kernel.transaction.row_maps import is_row_map_path
 from delvec_kernel.transaction.transaction_changes import (
     Changes,
@@ -32,9 +35,6 @@ from delvec_kernel.transaction.transaction_changes import (
     RowMapFile,
     RowRun,
 )
-from delvec_kernel.wire import AddFile as NewFile
-from delvec_kernel.wire import ChangeFile, CommitRequest, DeletionVectorDescriptor
-from delvec_kernel.wire.commits import RewrittenFile, RowDelete
 from delvec_service.store.open_table import OpenTable
 from delvec_service.tables.registry import ENGINE_INFO
 

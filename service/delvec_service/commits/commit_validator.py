@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 from pyroaring import BitMap64
 
-from delvec_kernel.actions.actions import AddFile, RemoveFile
-from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.errors import (
+from delvec_errors import (
     CommitOutcomeUnknown,
     MissingLogFile,
     ServiceUnavailable,
@@ -16,6 +14,8 @@ from delvec_kernel.errors import (
     VersionFromFuture,
     VersionNotFound,
 )
+from delvec_kernel.actions.actions import AddFile, RemoveFile
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.locations import canonical_log_path
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.transaction import conflict_checker as conflicts

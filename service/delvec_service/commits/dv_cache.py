@@ -6,9 +6,9 @@ from typing import Final
 from pyroaring import BitMap64
 
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.storage import files as storage
 from delvec_service.store.lru_cache import LruCache
 from delvec_service.store.open_table import OpenTable
+from delvec_storage import files as storage
 
 __all__ = ["DeletionVectorCache", "StoredRows"]
 

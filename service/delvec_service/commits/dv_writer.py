@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pyroaring import BitMap64
 
+from delvec_errors import ServiceUnavailable
 from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.deletion_vectors import dv_packing
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.errors import ServiceUnavailable
 from delvec_kernel.transaction.commit_builder import FileWithNewVector
 from delvec_service.commits import fault_points
 from delvec_service.commits.dv_cache import DeletionVectorCache

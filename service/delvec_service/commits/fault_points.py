@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from delvec_kernel.errors import BadRequest, StorageError
+from delvec_errors import BadRequest, StorageError
 from delvec_service.logs import logger
 
 __all__ = ["POINTS", "arm", "armed", "disarm", "passed", "reach"]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
-from delvec_kernel.errors import InternalError
+from delvec_errors import InternalError
 from delvec_kernel.transaction.group_commit import Group, request_size
 from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.store.open_table import OpenTable

@@ -7,7 +7,7 @@ import time
 import uuid
 from typing import Any, Final
 
-from delvec_kernel.errors import (
+from delvec_errors import (
     ConcurrentModification,
     CorruptTable,
     DelvecError,

@@ -12,9 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from delvec_kernel.alter_table.alteration import Alteration, altered
-from delvec_kernel.alter_table.table_update import TableState, TableUpdate
-from delvec_kernel.errors import (
+from delvec_contract import ReplaceSchema, ReplaceTable, TableChange, WriteChange
+from delvec_errors import (
     DelvecError,
     InvalidTableChange,
     StaleReadVersion,
@@ -22,10 +21,11 @@ from delvec_kernel.errors import (
     VersionFromFuture,
     VersionNotFound,
 )
+from delvec_kernel.alter_table.alteration import Alteration, altered
+from delvec_kernel.alter_table.table_update import TableState, TableUpdate
 from delvec_kernel.features.table_features import check_writable
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.transaction.transaction_changes import Changes
-from delvec_kernel.wire import ReplaceSchema, ReplaceTable, TableChange, WriteChange
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.store.open_table import OpenTable

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from delvec_kernel.errors import MissingLogFile, ServiceUnavailable
+from delvec_errors import MissingLogFile, ServiceUnavailable
 from delvec_service.commits.commit_log import CommitLog, Entry
 from delvec_service.commits.commit_result import Committed, Rebased
 from delvec_service.commits.idempotency import Answers

@@ -16,8 +16,8 @@ from typing import Final
 
 from cachetools import LRUCache
 
+from delvec_errors import CommitOverwritten, DelvecError, MissingLogFile, ServiceUnavailable
 from delvec_kernel.actions.actions import CommitInfo
-from delvec_kernel.errors import CommitOverwritten, DelvecError, MissingLogFile, ServiceUnavailable
 from delvec_kernel.log.log_segment import ListedFile, LogListing
 from delvec_kernel.transaction.group_commit import members_of
 from delvec_service.background_worker import BackgroundWorker

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from delvec_kernel.errors import DelvecError, ServiceUnavailable, StorageError
+from delvec_errors import DelvecError, ServiceUnavailable, StorageError
 from delvec_kernel.snapshot.replay import Commit
 from delvec_kernel.transaction.conflict_checker import CurrentTransaction, WinningCommit
 from delvec_kernel.transaction.transaction_changes import Changes

@@ -5,10 +5,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from delvec_kernel.errors import StorageError, UnusableFile
-from delvec_kernel.parquet.parquet_file import open_parquet
+from delvec_errors import StorageError, UnusableFile
 from delvec_kernel.transaction.row_maps import MOST_FOLLOWED_ROWS, SCHEMA, RowMapReader, SourceRows
 from delvec_kernel.transaction.transaction_changes import RowMap, RowMapFile
+from delvec_parquet.parquet_file import open_parquet
 from delvec_service.logs import logger
 from delvec_service.store.lru_cache import LruCache
 from delvec_service.store.open_table import OpenTable

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from pyroaring import BitMap64
 
-from delvec_kernel.deletion_vectors.deletion_vector import FRAME_OVERHEAD, Descriptor
-from delvec_kernel.errors import (
+from delvec_errors import (
     CorruptDeletionVector,
     DeletionVectorNotFound,
     DeletionVectorSizeMismatch,
@@ -18,6 +17,7 @@ from delvec_kernel.errors import (
     FileSizeMismatch,
     InvalidDeletionVector,
 )
+from delvec_kernel.deletion_vectors.deletion_vector import FRAME_OVERHEAD, Descriptor
 from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.commits.dv_cache import DeletionVectorCache, StoredRows
 from delvec_service.store.open_table import OpenTable

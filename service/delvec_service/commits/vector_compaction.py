@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec_kernel.compaction import RepackedVectors, repack
-from delvec_kernel.errors import ConcurrentWrite
+from delvec_errors import ConcurrentWrite
 from delvec_kernel.features.table_features import check_writable
 from delvec_kernel.transaction.transaction_changes import Changes
+from delvec_maintenance.compaction import RepackedVectors, repack
 from delvec_service.commits.commit import Commits, Committed, NothingToDo
 from delvec_service.commits.commit_checks import check_repacking
 from delvec_service.snapshots.loader import SnapshotLoader

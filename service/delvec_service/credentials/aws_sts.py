@@ -14,13 +14,13 @@ import threading
 from typing import Any, Final
 from urllib.parse import unquote
 
-from delvec_kernel.errors import (
+from delvec_contract.access import StorageOperation
+from delvec_errors import (
     BadRequest,
     CredentialVendingUnsupported,
     StorageDenied,
     StorageError,
 )
-from delvec_kernel.wire.access import StorageOperation
 from delvec_service.credentials.vending import VendedCredentials
 
 __all__ = ["AwsSts", "session_policy"]

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from delvec_kernel.errors import CredentialVendingUnsupported
-from delvec_kernel.wire.access import StorageOperation
+from delvec_contract.access import StorageOperation
+from delvec_errors import CredentialVendingUnsupported
 
 __all__ = ["CredentialVending", "CredentialVendor", "VendedCredentials"]
 

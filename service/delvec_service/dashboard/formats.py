@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from delvec_kernel.health.health import SCORE_BANDS
 from delvec_kernel.table_properties import byte_size_text
+from delvec_maintenance.health.health import SCORE_BANDS
 
 __all__ = ["FILTERS", "charts", "columns", "commit_charts"]
 

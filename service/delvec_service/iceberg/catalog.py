@@ -9,7 +9,7 @@ Tested in `tests/integration/service/test_iceberg_catalog.py`.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from delvec_kernel.errors import NamespaceNotFound, TableNotFound
+from delvec_errors import NamespaceNotFound, TableNotFound
 from delvec_service.iceberg.conversion import IcebergConversion, IcebergTable
 from delvec_service.iceberg.scan_tasks import ScanTasks
 from delvec_service.store.open_table import OpenTable

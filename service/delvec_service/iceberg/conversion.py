@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from delvec_kernel.actions.actions import CommitInfo, Metadata
-from delvec_kernel.errors import (
+from delvec_errors import (
     CorruptDeletionVector,
     CorruptIcebergMetadata,
     IcebergUnsupported,
@@ -22,11 +21,11 @@ from delvec_kernel.errors import (
     ServiceUnavailable,
     VersionNotFound,
 )
-from delvec_kernel.iceberg.changes import file_changes
-from delvec_kernel.iceberg.data_files import Definition
-from delvec_kernel.iceberg.partitions import partition_spec
-from delvec_kernel.iceberg.schema import iceberg_schema
-from delvec_kernel.iceberg.table_metadata import (
+from delvec_iceberg.changes import file_changes
+from delvec_iceberg.data_files import Definition
+from delvec_iceberg.partitions import partition_spec
+from delvec_iceberg.schema import iceberg_schema
+from delvec_iceberg.table_metadata import (
     DELTA_TABLE_ID,
     changes_types,
     current_snapshot,
@@ -40,6 +39,7 @@ from delvec_kernel.iceberg.table_metadata import (
     with_version_tag,
     without_snapshots,
 )
+from delvec_kernel.actions.actions import CommitInfo, Metadata
 from delvec_kernel.log.log_policy import LogPolicy
 from delvec_kernel.row_tracking import ENABLED as ROW_TRACKING
 from delvec_kernel.schema.column_mapping import is_mapped, without_physical_names

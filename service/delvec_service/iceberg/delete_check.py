@@ -14,21 +14,21 @@ from typing import Any, Final
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from delvec_kernel.checks.findings import Finding
-from delvec_kernel.checks.iceberg_files import IcebergSnapshot
-from delvec_kernel.deletion_vectors.deletion_vector import FRAME_OVERHEAD, Descriptor, Where, unframe
-from delvec_kernel.errors import (
+from delvec_errors import (
     CorruptDeletionVector,
     CorruptIcebergMetadata,
     LocationNotAllowed,
     UnusableFile,
 )
-from delvec_kernel.iceberg.position_deletes import read_position_deletes
-from delvec_kernel.iceberg.puffin import FOOTER_TRAILER_BYTES, Blob, footer_size, read_footer
-from delvec_kernel.iceberg.schema import V3
-from delvec_kernel.storage import files as storage
+from delvec_iceberg.position_deletes import read_position_deletes
+from delvec_iceberg.puffin import FOOTER_TRAILER_BYTES, Blob, footer_size, read_footer
+from delvec_iceberg.schema import V3
+from delvec_kernel.deletion_vectors.deletion_vector import FRAME_OVERHEAD, Descriptor, Where, unframe
+from delvec_maintenance.checks.findings import Finding
+from delvec_maintenance.checks.iceberg_files import IcebergSnapshot
 from delvec_service.iceberg.directory import IcebergDirectory
 from delvec_service.store.open_table import OpenTable
+from delvec_storage import files as storage
 
 __all__ = ["DeletesCheck", "DeltaVector"]
 

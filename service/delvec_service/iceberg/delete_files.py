@@ -14,15 +14,15 @@ from typing import Any, Final
 
 from pyroaring import BitMap64
 
+from delvec_errors import IcebergUnsupported
+from delvec_iceberg.data_files import deletion_vector, position_deletes
+from delvec_iceberg.position_deletes import CoveredFile, write_position_deletes
+from delvec_iceberg.puffin import PuffinWriter
+from delvec_iceberg.schema import V3
 from delvec_kernel.deletion_vectors.deletion_vector import FRAME_OVERHEAD, Descriptor, Where
-from delvec_kernel.errors import IcebergUnsupported
-from delvec_kernel.iceberg.data_files import deletion_vector, position_deletes
-from delvec_kernel.iceberg.position_deletes import CoveredFile, write_position_deletes
-from delvec_kernel.iceberg.puffin import PuffinWriter
-from delvec_kernel.iceberg.schema import V3
-from delvec_kernel.storage import files as storage
 from delvec_service.iceberg.directory import IcebergDirectory
 from delvec_service.store.open_table import OpenTable
+from delvec_storage import files as storage
 
 __all__ = ["DeletedRows", "write_deletes"]
 

@@ -12,27 +12,27 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from delvec_kernel.actions.action_json import json_text
-from delvec_kernel.errors import (
+from delvec_errors import (
     CorruptIcebergMetadata,
     IcebergUnsupported,
     InvalidLocation,
     LocationNotAllowed,
 )
-from delvec_kernel.iceberg.data_files import file_path
-from delvec_kernel.iceberg.metadata_location import (
+from delvec_iceberg.data_files import file_path
+from delvec_iceberg.table_metadata import DELTA_LOCATION, read_metadata
+from delvec_kernel.actions.action_json import json_text
+from delvec_kernel.alter_table.metadata_location import (
     DEFAULT_METADATA_LOCATION,
     METADATA_LOCATION,
     is_taken_by_vacuum,
     metadata_location,
 )
-from delvec_kernel.iceberg.table_metadata import DELTA_LOCATION, read_metadata
 from delvec_kernel.locations import within
-from delvec_kernel.storage.files import StagedFile
-from delvec_kernel.storage.trees import inner_tables
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.open_table import OpenTable
 from delvec_service.tables.places import Holder, Places
+from delvec_storage.files import StagedFile
+from delvec_storage.trees import inner_tables
 
 __all__ = ["DIRECTORIES", "IcebergDirectory", "Published"]
 
@@ -234,7 +234,7 @@ class IcebergDirectory:
         return self.uri(name)
 
     def stage(self, name: str) -> AbstractContextManager[StagedFile]:
-        """Start a large file; see :class:`~delvec_kernel.storage.files.StagedFile`."""
+        """Start a large file; see :class:`~delvec_storage.files.StagedFile`."""
         return self._objects.stage(f"{self._base}{name}")
 
     def get(self, uri: str) -> bytes:

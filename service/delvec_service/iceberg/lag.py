@@ -4,9 +4,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from delvec_errors import CorruptTable, IcebergUnsupported, LocationNotAllowed
+from delvec_iceberg.table_metadata import delta_version
 from delvec_kernel.actions.actions import CommitInfo
-from delvec_kernel.errors import CorruptTable, IcebergUnsupported, LocationNotAllowed
-from delvec_kernel.iceberg.table_metadata import delta_version
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_service.iceberg.conversion import FORMAT_VERSIONS, asked_formats
 from delvec_service.iceberg.directory import IcebergDirectory

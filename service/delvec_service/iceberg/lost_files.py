@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 from urllib.parse import quote
 
+from delvec_errors import InvalidLocation, LocationNotAllowed
+from delvec_iceberg.data_files import file_path
 from delvec_kernel.actions.actions import AddFile, RemoveFile
-from delvec_kernel.errors import InvalidLocation, LocationNotAllowed
-from delvec_kernel.iceberg.data_files import file_path
 from delvec_kernel.locations import canonical_log_path, local_path
 from delvec_kernel.snapshot.replay import Commit
 from delvec_service.store.open_table import OpenTable

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from delvec_kernel.errors import CorruptIcebergMetadata, UnusableFile
-from delvec_kernel.iceberg.manifests import (
+from delvec_errors import CorruptIcebergMetadata, UnusableFile
+from delvec_iceberg.manifests import (
     DATA,
     DELETED,
     ManifestEntry,
@@ -24,8 +24,8 @@ from delvec_kernel.iceberg.manifests import (
     read_manifest_list,
     write_manifest,
 )
-from delvec_kernel.iceberg.partitions import PartitionSpec
-from delvec_kernel.iceberg.position_deletes import CoveredFile, read_covered_files
+from delvec_iceberg.partitions import PartitionSpec
+from delvec_iceberg.position_deletes import CoveredFile, read_covered_files
 from delvec_service.iceberg.directory import IcebergDirectory
 from delvec_service.store.lru_cache import LruCache
 

@@ -8,18 +8,18 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
 
-from delvec_kernel.errors import IcebergUnsupported
-from delvec_kernel.iceberg.data_files import file_path
-from delvec_kernel.iceberg.manifests import DATA
-from delvec_kernel.iceberg.table_metadata import expired_snapshots
+from delvec_errors import IcebergUnsupported
+from delvec_iceberg.data_files import file_path
+from delvec_iceberg.manifests import DATA
+from delvec_iceberg.table_metadata import expired_snapshots
 from delvec_kernel.locations import canonical_relative
-from delvec_kernel.storage.trees import TreeListing
-from delvec_kernel.vacuum.references import References
+from delvec_maintenance.vacuum.references import References
 from delvec_service.iceberg.conversion import FORMAT_VERSIONS
 from delvec_service.iceberg.directory import DIRECTORIES, IcebergDirectory, Published
 from delvec_service.iceberg.manifest_files import ManifestFiles, ManifestIndex
 from delvec_service.logs import logger
 from delvec_service.store.open_table import OpenTable
+from delvec_storage.trees import TreeListing
 
 __all__ = ["IcebergFiles"]
 

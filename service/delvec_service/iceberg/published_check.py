@@ -11,8 +11,33 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec_kernel.checks.findings import Finding, Severity
-from delvec_kernel.checks.iceberg_files import (
+from delvec_errors import (
+    CorruptIcebergMetadata,
+    CorruptTable,
+    DelvecError,
+    IcebergUnsupported,
+    LocationNotAllowed,
+    NotFound,
+    StorageError,
+    UnsupportedTable,
+)
+from delvec_iceberg.data_files import Definition, file_path
+from delvec_iceberg.manifests import DATA, ManifestEntry, ManifestFile, read_manifest
+from delvec_iceberg.partitions import partition_tuples
+from delvec_iceberg.schema import V3
+from delvec_iceberg.table_metadata import (
+    DELTA_TABLE_ID,
+    DELTA_VERSION,
+    current_snapshot,
+    delta_version,
+    expired_snapshots,
+)
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
+from delvec_kernel.row_tracking import ENABLED as ROW_TRACKING
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.table_properties import is_true
+from delvec_maintenance.checks.findings import Finding, Severity
+from delvec_maintenance.checks.iceberg_files import (
     ENTRIES_SCHEMA,
     LIVE_SCHEMA,
     IcebergSnapshot,
@@ -25,31 +50,6 @@ from delvec_kernel.checks.iceberg_files import (
     row_id_findings,
     sequence_findings,
 )
-from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.errors import (
-    CorruptIcebergMetadata,
-    CorruptTable,
-    DelvecError,
-    IcebergUnsupported,
-    LocationNotAllowed,
-    NotFound,
-    StorageError,
-    UnsupportedTable,
-)
-from delvec_kernel.iceberg.data_files import Definition, file_path
-from delvec_kernel.iceberg.manifests import DATA, ManifestEntry, ManifestFile, read_manifest
-from delvec_kernel.iceberg.partitions import partition_tuples
-from delvec_kernel.iceberg.schema import V3
-from delvec_kernel.iceberg.table_metadata import (
-    DELTA_TABLE_ID,
-    DELTA_VERSION,
-    current_snapshot,
-    delta_version,
-    expired_snapshots,
-)
-from delvec_kernel.row_tracking import ENABLED as ROW_TRACKING
-from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_kernel.table_properties import is_true
 from delvec_service.iceberg.conversion import FORMAT_VERSIONS, definition_of
 from delvec_service.iceberg.delete_check import DeletesCheck, DeltaVector
 from delvec_service.iceberg.directory import IcebergDirectory, Published

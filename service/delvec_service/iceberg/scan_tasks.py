@@ -13,10 +13,10 @@ from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from typing import Any, Final
 
-from delvec_kernel.errors import NotFound, UnsupportedOperation
-from delvec_kernel.iceberg.manifests import DATA, DELETES, ManifestEntry, ManifestFile
-from delvec_kernel.iceberg.partitions import PartitionSpec, decimal_of
-from delvec_kernel.iceberg.table_metadata import current_snapshot, partition_spec_of
+from delvec_errors import NotFound, UnsupportedOperation
+from delvec_iceberg.manifests import DATA, DELETES, ManifestEntry, ManifestFile
+from delvec_iceberg.partitions import PartitionSpec, decimal_of
+from delvec_iceberg.table_metadata import current_snapshot, partition_spec_of
 from delvec_service.iceberg.conversion import IcebergTable
 from delvec_service.iceberg.manifest_files import ManifestFiles, ManifestIndex, is_shared
 from delvec_service.store.open_table import OpenTable

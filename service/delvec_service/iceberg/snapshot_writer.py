@@ -14,12 +14,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.errors import MissingDataFile
-from delvec_kernel.file_index.files import batch_from_adds
-from delvec_kernel.iceberg.changes import FileChanges
-from delvec_kernel.iceberg.data_files import Definition, added, data_files, file_path
-from delvec_kernel.iceberg.manifests import (
+from delvec_errors import MissingDataFile
+from delvec_iceberg.changes import FileChanges
+from delvec_iceberg.data_files import Definition, added, data_files, file_path
+from delvec_iceberg.manifests import (
     DATA,
     DELETED,
     DELETES,
@@ -28,18 +26,20 @@ from delvec_kernel.iceberg.manifests import (
     ManifestFile,
     write_manifest_list,
 )
-from delvec_kernel.iceberg.partitions import PartitionSpec
-from delvec_kernel.iceberg.schema import V3
-from delvec_kernel.iceberg.table_metadata import (
+from delvec_iceberg.partitions import PartitionSpec
+from delvec_iceberg.schema import V3
+from delvec_iceberg.table_metadata import (
     SnapshotSummary,
     current_schema,
     current_snapshot,
     partition_spec_of,
     with_snapshot,
 )
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
+from delvec_kernel.file_index.files import batch_from_adds
 from delvec_kernel.locations import canonical_log_paths
-from delvec_kernel.parquet.parquet_file import read_footer
 from delvec_kernel.schema.partition_values import naming_files
+from delvec_parquet.parquet_file import read_footer
 from delvec_service.iceberg.delete_files import DeletedRows, write_deletes
 from delvec_service.iceberg.directory import IcebergDirectory
 from delvec_service.iceberg.manifest_files import ENTRIES, ManifestFiles, is_shared, key_of

@@ -9,19 +9,18 @@ from typing import Final
 
 import pyarrow.compute as pc
 
-from delvec_kernel.checks.findings import Finding, row_id_findings
-from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.errors import (
+from delvec_errors import (
     CorruptDeletionVector,
     CorruptTable,
     NotFound,
     ServiceUnavailable,
     UnsupportedTable,
 )
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.file_index.live_files import LiveFiles
 from delvec_kernel.log.log_segment import commit_name
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_kernel.storage.files import Allowed
+from delvec_maintenance.checks.findings import Finding, row_id_findings
 from delvec_service.maintenance.live_file_check import FileCheckResult, check_files
 from delvec_service.maintenance.log_check import CleanedUpError, LogCheck
 from delvec_service.snapshots.loader import SnapshotLoader
@@ -29,6 +28,7 @@ from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.store.ledger import LedgerFile
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.own_commits import Overwritten
+from delvec_storage.files import Allowed
 
 __all__ = ["Checked", "Orphan", "check", "checked_log", "state_findings"]
 

@@ -18,8 +18,8 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
+from delvec_errors import ConcurrentWrite, CorruptTable, MissingLogFile, UnusableFile
 from delvec_kernel.actions.actions import Sidecar
-from delvec_kernel.errors import ConcurrentWrite, CorruptTable, MissingLogFile, UnusableFile
 from delvec_kernel.log.checkpoint_writer import (
     LAST_CHECKPOINT,
     CheckpointFile,

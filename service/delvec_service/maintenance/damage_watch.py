@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec_kernel.checks.findings import Finding
-from delvec_kernel.errors import CorruptLog, LocationNotAllowed, StorageError
+from delvec_errors import CorruptLog, LocationNotAllowed, StorageError
 from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_maintenance.checks.findings import Finding
 from delvec_service.logs import logger
 from delvec_service.maintenance.live_file_check import check_files
 from delvec_service.store.lru_cache import LruCache

@@ -9,28 +9,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from delvec_kernel import wire
-from delvec_kernel.checks.findings import Finding as Problem
-from delvec_kernel.compaction import MAX_DELETED_RATIO
-from delvec_kernel.errors import CorruptTable
-from delvec_kernel.health.health import (
-    DEFAULT_VECTOR_FILE_SIZE,
-    Finding,
-    HealthReport,
-    examine,
-)
-from delvec_kernel.health.overlap import ColumnOverlap
-from delvec_kernel.health.removed_files import RemovedFiles
-from delvec_kernel.log.log_policy import LogPolicy
-from delvec_kernel.schema.column_paths import ColumnPath
-from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_kernel.wire import (
+import delvec_contract as wire
+from delvec_contract import (
     FindingFile,
     HealthResponse,
     OverwrittenCommit,
     PartitionHealth,
     Recommendation,
 )
+from delvec_errors import CorruptTable
+from delvec_kernel.log.log_policy import LogPolicy
+from delvec_kernel.schema.column_paths import ColumnPath
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_maintenance.checks.findings import Finding as Problem
+from delvec_maintenance.compaction import MAX_DELETED_RATIO
+from delvec_maintenance.health.health import (
+    DEFAULT_VECTOR_FILE_SIZE,
+    Finding,
+    HealthReport,
+    examine,
+)
+from delvec_maintenance.health.overlap import ColumnOverlap
+from delvec_maintenance.health.removed_files import RemovedFiles
 from delvec_service.iceberg.lag import IcebergLag
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.snapshots.tombstones import with_tombstones

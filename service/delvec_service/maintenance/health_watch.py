@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from delvec_kernel.errors import ServiceUnavailable
+from delvec_errors import ServiceUnavailable
 from delvec_kernel.file_index.segment import SegmentsLost
-from delvec_kernel.health.health import DEFAULT_VECTOR_FILE_SIZE, HealthReport, examine
 from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_maintenance.health.health import DEFAULT_VECTOR_FILE_SIZE, HealthReport, examine
 from delvec_service.background_worker import BackgroundWorker
 from delvec_service.logs import logger
 from delvec_service.maintenance.damage_watch import DamageWatch

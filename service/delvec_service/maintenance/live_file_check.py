@@ -11,15 +11,15 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from delvec_errors import CorruptDeletionVector, InvalidLocation, LocationNotAllowed, UnusableFile
 from delvec_kernel import locations
-from delvec_kernel.checks.findings import Finding
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.errors import CorruptDeletionVector, InvalidLocation, LocationNotAllowed, UnusableFile
-from delvec_kernel.parquet.parquet_file import read_footer
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_kernel.storage import files as storage
-from delvec_kernel.storage.files import Allowed
+from delvec_maintenance.checks.findings import Finding
+from delvec_parquet.parquet_file import read_footer
 from delvec_service.store.objects import ObjectStore
+from delvec_storage import files as storage
+from delvec_storage.files import Allowed
 
 __all__ = ["FileCheckResult", "check_files"]
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from delvec_kernel.checks.findings import Finding, Severity
-from delvec_kernel.checks.log_walk import LogWalk, empty_vectors
-from delvec_kernel.errors import CorruptTable, InvalidLocation, LocationNotAllowed
+from delvec_errors import CorruptTable, InvalidLocation, LocationNotAllowed
 from delvec_kernel.log.commit_file import parse_commit
 from delvec_kernel.log.log_segment import LogCheckpoint, LogListing, commit_name
 from delvec_kernel.snapshot.replay import ReplayState
+from delvec_maintenance.checks.findings import Finding, Severity
+from delvec_maintenance.checks.log_walk import LogWalk, empty_vectors
 from delvec_service.snapshots.log_reader import LogReader
 
 __all__ = ["CleanedUpError", "LogCheck"]

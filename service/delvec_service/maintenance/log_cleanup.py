@@ -9,16 +9,16 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delvec_errors import CorruptLog, DelvecError
 from delvec_kernel.actions.action_json import LogFile
 from delvec_kernel.actions.actions import Metadata, Protocol
-from delvec_kernel.errors import CorruptLog, DelvecError
 from delvec_kernel.locations import canonical_relative
 from delvec_kernel.log.commit_file import parse_commit
 from delvec_kernel.log.log_cleanup import Kept, expired_files, expired_sidecars
 from delvec_kernel.log.log_policy import LogPolicy, check_understood
 from delvec_kernel.log.log_segment import LogCheckpoint, LogListing
 from delvec_kernel.log.tombstones import sidecars_in_parquet, tombstones_in_manifest
-from delvec_kernel.parquet.parquet_file import open_parquet
+from delvec_parquet.parquet_file import open_parquet
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.store.objects import ObjectMeta, ObjectStore

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from delvec_kernel.errors import DelvecError
+from delvec_errors import DelvecError
 from delvec_kernel.log.log_policy import LogPolicy
 from delvec_kernel.log.version_checksum import VersionChecksum, checksum_name
 from delvec_kernel.snapshot.snapshot import Snapshot

@@ -16,16 +16,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+from delvec_errors import DelvecError, StorageError
 from delvec_kernel.actions.actions import Action, AddFile, Cdc, RemoveFile
-from delvec_kernel.checks.stray_files import vector_id
-from delvec_kernel.errors import DelvecError, StorageError
 from delvec_kernel.locations import canonical_log_path
 from delvec_kernel.log.commit_file import parse_commit
 from delvec_kernel.log.log_segment import LogListing, commit_name
-from delvec_kernel.parquet.parquet_file import open_parquet
-from delvec_kernel.storage import files as storage
-from delvec_kernel.storage.files import Allowed
+from delvec_maintenance.checks.stray_files import vector_id
+from delvec_parquet.parquet_file import open_parquet
 from delvec_service.snapshots.log_reader import LogReader
+from delvec_storage import files as storage
+from delvec_storage.files import Allowed
 
 __all__ = ["LostVectors", "Recovered", "Rows"]
 

@@ -12,11 +12,8 @@ from typing import Final
 
 from pyroaring import BitMap64
 
-from delvec_kernel import row_tracking
-from delvec_kernel.actions.actions import AddFile, Protocol, RemoveFile
-from delvec_kernel.checks.findings import Finding
-from delvec_kernel.checks.stray_files import MissedRemove, StrayFiles, SupersededFile, vector_id
-from delvec_kernel.errors import (
+from delvec_contract.maintenance import RepairAction
+from delvec_errors import (
     CorruptDeletionVector,
     CorruptLog,
     CorruptTable,
@@ -24,13 +21,15 @@ from delvec_kernel.errors import (
     LocationNotAllowed,
     NotFound,
 )
+from delvec_kernel import row_tracking
+from delvec_kernel.actions.actions import AddFile, Protocol, RemoveFile
 from delvec_kernel.features.protocol_upgrade import upgraded
 from delvec_kernel.locations import canonical_log_path
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.statistics import file_statistics as statistics
-from delvec_kernel.storage import files as storage
 from delvec_kernel.transaction.transaction_changes import FileRepair
-from delvec_kernel.wire.maintenance import RepairAction
+from delvec_maintenance.checks.findings import Finding
+from delvec_maintenance.checks.stray_files import MissedRemove, StrayFiles, SupersededFile, vector_id
 from delvec_service.maintenance.check import checked_log, state_findings
 from delvec_service.maintenance.live_file_check import FileCheckResult, check_files
 from delvec_service.maintenance.log_check import LogCheck
@@ -38,6 +37,7 @@ from delvec_service.maintenance.lost_vectors import LostVectors
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.store.open_table import OpenTable
+from delvec_storage import files as storage
 
 __all__ = ["Repair", "RepairPlan", "Unrepaired", "plan_repair"]
 

@@ -15,10 +15,9 @@ from typing import Final
 
 import pyarrow.compute as pc
 
-from delvec_kernel.errors import DelvecError
+from delvec_errors import DelvecError
 from delvec_kernel.locations import canonical_log_paths
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_kernel.storage.trees import TreeListing, delete_files, remove_empty_directories
 from delvec_kernel.symlink_manifest import (
     MANIFESTS,
     Manifest,
@@ -29,6 +28,7 @@ from delvec_kernel.symlink_manifest import (
 from delvec_service.logs import logger
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.open_table import OpenTable
+from delvec_storage.trees import TreeListing, delete_files, remove_empty_directories
 
 __all__ = ["Generated", "SymlinkManifests"]
 

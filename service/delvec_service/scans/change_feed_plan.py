@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from delvec_contract import ChangesRequest
+from delvec_errors import BadRequest, ChangeDataNotRecorded, IncompatibleSchemaChange, VersionNotFound
 from delvec_kernel.actions.actions import Action, CommitInfo, Metadata
 from delvec_kernel.change_feed.feed_schema import feed_columns, feed_schema, is_readable_with
 from delvec_kernel.change_feed.version_changes import FileChanges, changes_in
 from delvec_kernel.data_skipping.truth import prune
-from delvec_kernel.errors import BadRequest, ChangeDataNotRecorded, IncompatibleSchemaChange, VersionNotFound
 from delvec_kernel.expressions import predicate as predicates
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.file_index.files import TEXT_MAP, num_records_from_stats
 from delvec_kernel.schema.column_mapping import is_mapped
 from delvec_kernel.schema.partition_values import naming_files
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_kernel.wire import ChangesRequest
 from delvec_service.scans.changed_files import CHANGES_SCHEMA, ChangedRows, files_of
 from delvec_service.scans.plan import check_paths, check_vector_paths, naming
 from delvec_service.scans.vacuumed_versions import check_changes, is_vacuum

@@ -11,13 +11,13 @@ from typing import Final
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from delvec_errors import CorruptLog, MissingDataFile
 from delvec_kernel.change_feed import feed_schema as change_feed
 from delvec_kernel.change_feed.version_changes import FileChanges
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, serialize_bitmap
-from delvec_kernel.errors import CorruptLog, MissingDataFile
 from delvec_kernel.file_index.files import DELETION_VECTOR, TEXT_MAP, num_records_from_stats
-from delvec_kernel.storage.files import read_deletion_vectors
 from delvec_service.store.open_table import OpenTable
+from delvec_storage.files import read_deletion_vectors
 
 __all__ = ["CHANGES_SCHEMA", "ChangedRows", "files_of"]
 
@@ -35,7 +35,7 @@ CHANGES_SCHEMA: Final = pa.schema(
         ("deleted_rows", pa.binary()),
     ]
 )
-"""The fields of :class:`~delvec_kernel.wire.ChangedFile` in snake case."""
+"""The fields of :class:`~delvec_contract.ChangedFile` in snake case."""
 
 
 @dataclass(frozen=True)

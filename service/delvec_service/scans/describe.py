@@ -6,6 +6,7 @@ Tested in `tests/integration/service/scans/test_history_detail_health.py`.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from delvec_contract import ColumnRange, HistoryEntry
 from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.actions.actions import CommitInfo, Metadata
 from delvec_kernel.features.table_features import reader_features, writer_features
@@ -14,8 +15,7 @@ from delvec_kernel.schema.column_paths import path_text
 from delvec_kernel.snapshot.replay import Commit
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.transaction.group_commit import members_of
-from delvec_kernel.wire import ColumnRange, HistoryEntry
-from delvec_kernel.zcubes import clustering_columns
+from delvec_maintenance.zcubes import clustering_columns
 from delvec_service.scans.plan import naming
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.snapshots.time_travel import first_stamped

@@ -10,19 +10,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delvec_errors import BadRequest, LocationNotAllowed
 from delvec_kernel import locations, row_tracking
 from delvec_kernel.data_skipping.file_selection import Selected, page_of, select_files
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, serialize_bitmap
-from delvec_kernel.errors import BadRequest, LocationNotAllowed
 from delvec_kernel.expressions import predicate as predicates
 from delvec_kernel.features.table_features import writer_features
 from delvec_kernel.file_index.files import DELETION_VECTOR, FILES_SCHEMA, TEXT_MAP
 from delvec_kernel.file_index.segment import rows_of
 from delvec_kernel.schema.partition_values import naming_files
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_kernel.storage.files import Allowed, read_deletion_vectors
 from delvec_service.scans.plan_queue import PlanQueue
 from delvec_service.telemetry.observer import NO_OBSERVER, Observer
+from delvec_storage.files import Allowed, read_deletion_vectors
 
 __all__ = [
     "PLAN_SCHEMA",
@@ -47,7 +47,7 @@ PLAN_SCHEMA: Final = pa.schema(
         ("stats", pa.string()),
     ]
 )
-"""The fields of :class:`~delvec_kernel.wire.PlanFile` in snake case, without the optional ones."""
+"""The fields of :class:`~delvec_contract.PlanFile` in snake case, without the optional ones."""
 _ROW_IDS: Final = ("base_row_id", "default_row_commit_version")
 _CLUSTERING: Final = ("tags", "clustering_provider")
 

@@ -11,11 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec_kernel.actions.action_json import json_text
-from delvec_kernel.actions.actions import Action, AddFile, Metadata, Protocol
-from delvec_kernel.change_feed.stream_positions import Position, StepLimits, committed_rows, schema_fit
-from delvec_kernel.change_feed.version_changes import changes_in
-from delvec_kernel.errors import (
+from delvec_contract import AdditionsRequest, ReadSchema, StreamPosition
+from delvec_errors import (
     ChangeDataNotRecorded,
     IncompatibleSchemaChange,
     MissingLogFile,
@@ -24,11 +21,14 @@ from delvec_kernel.errors import (
     UnsupportedReaderFeature,
     VersionNotFound,
 )
+from delvec_kernel.actions.action_json import json_text
+from delvec_kernel.actions.actions import Action, AddFile, Metadata, Protocol
+from delvec_kernel.change_feed.stream_positions import Position, StepLimits, committed_rows, schema_fit
+from delvec_kernel.change_feed.version_changes import changes_in
 from delvec_kernel.features.table_features import check_readable
 from delvec_kernel.file_index.files import FILES_SCHEMA, table_from_adds
 from delvec_kernel.snapshot.replay import Commit
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_kernel.wire import AdditionsRequest, ReadSchema, StreamPosition
 from delvec_service.scans.change_feed_plan import first_since
 from delvec_service.scans.plan import PLAN_SCHEMA, check_paths, check_vector_paths, inlined_vectors
 from delvec_service.snapshots.loader import SnapshotLoader

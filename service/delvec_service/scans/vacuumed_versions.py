@@ -14,17 +14,17 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from delvec_kernel.actions.actions import Action, CommitInfo, RemoveFile
-from delvec_kernel.change_feed.version_changes import FileChanges, changes_in
-from delvec_kernel.checks.findings import Finding
-from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.errors import (
+from delvec_errors import (
     CorruptTable,
     DeletionVectorNotFound,
     DelvecError,
     MissingDataFile,
 )
+from delvec_kernel.actions.actions import Action, CommitInfo, RemoveFile
+from delvec_kernel.change_feed.version_changes import FileChanges, changes_in
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_maintenance.checks.findings import Finding
 from delvec_service.maintenance.live_file_check import check_files
 from delvec_service.scans.changed_files import ChangedRows
 from delvec_service.snapshots.loader import SnapshotLoader

@@ -16,8 +16,8 @@ from typing import Final, TypeVar
 
 from cachetools import LRUCache
 
+from delvec_errors import BadRequest, CorruptLog, MissingLogFile
 from delvec_kernel.actions.actions import CommitInfo
-from delvec_kernel.errors import BadRequest, CorruptLog, MissingLogFile
 from delvec_kernel.file_index.segment import SegmentsLost
 from delvec_kernel.log.log_segment import ListedFile, LogListing, commit_name
 from delvec_kernel.log.version_checksum import ChecksumPolicy

@@ -17,9 +17,9 @@ from typing import Final
 
 import pyarrow as pa
 
+from delvec_errors import CorruptLog, DelvecError, MissingLogFile, NotADeltaTable, UnusableFile
 from delvec_kernel.actions.action_json import LogFile
 from delvec_kernel.actions.actions import CommitInfo, Metadata
-from delvec_kernel.errors import CorruptLog, DelvecError, MissingLogFile, NotADeltaTable, UnusableFile
 from delvec_kernel.features.table_features import check_readable
 from delvec_kernel.file_index.deferred_statistics import DeferredStatistics
 from delvec_kernel.file_index.live_files import LiveFiles

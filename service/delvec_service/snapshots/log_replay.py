@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from delvec_kernel.errors import (
+from delvec_errors import (
     CorruptLog,
     CorruptTable,
     DelvecError,

@@ -15,7 +15,7 @@ from typing import Final
 import pyarrow as pa
 from cachetools import LRUCache
 
-from delvec_kernel.errors import ServiceUnavailable
+from delvec_errors import ServiceUnavailable
 from delvec_kernel.file_index.deferred_statistics import DeferredStatistics
 from delvec_kernel.file_index.segment import Segment, SegmentsLost
 from delvec_kernel.snapshot.snapshot import Snapshot

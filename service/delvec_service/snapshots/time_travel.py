@@ -8,7 +8,7 @@ from datetime import datetime as DateTime  # noqa: N812
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from delvec_kernel.errors import BadRequest, CorruptLog, VersionNotFound
+from delvec_errors import BadRequest, CorruptLog, VersionNotFound
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.table_properties import is_true
 from delvec_service.snapshots.log_reader import LogReader

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
-from delvec_kernel.errors import CorruptTable, MissingLogFile
+from delvec_errors import CorruptTable, MissingLogFile
 from delvec_kernel.log.log_segment import LogCheckpoint
 from delvec_kernel.log.tombstones import (
     Changes,

@@ -11,7 +11,7 @@ from typing import Final
 
 from cachetools import LRUCache
 
-from delvec_kernel.errors import CommitOverwritten
+from delvec_errors import CommitOverwritten
 from delvec_kernel.log.log_segment import ListedFile, commit_name
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_service.snapshots.loader import SnapshotLoader

@@ -15,8 +15,8 @@ from sqlalchemy import delete, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from delvec_kernel.errors import GrantNotFound, TokenAlreadyExists, TokenNotFound
-from delvec_kernel.wire.access import GrantScope, Role
+from delvec_contract.access import GrantScope, Role
+from delvec_errors import GrantNotFound, TokenAlreadyExists, TokenNotFound
 from delvec_service.store.database import Database, insert_into
 from delvec_service.store.models import AccessStateRow, GrantRow, TableRow, TokenRow
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlalchemy import delete, or_, select
 
-from delvec_kernel.wire.access import AuditOutcome
+from delvec_contract.access import AuditOutcome
 from delvec_service.store.database import Database, insert_into
 from delvec_service.store.models import AuditRow, storable
 

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from sqlalchemy import DateTime, Table, TypeDecorator, delete, func, select
 from sqlalchemy.orm import Session
 
-from delvec_kernel.errors import BadRequest
+from delvec_errors import BadRequest
 from delvec_service.store.access import changed
 from delvec_service.store.database import Database, insert_into
 from delvec_service.store.models import REVISION, AccessStateRow, Base

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
+from delvec_errors import CorruptTable, DelvecError, StorageDenied
 from delvec_kernel import locations
-from delvec_kernel.errors import CorruptTable, DelvecError, StorageDenied
 from delvec_service.logs import logger
 from delvec_service.store.clones import CloneRecord
 from delvec_service.store.objects import ObjectStore

@@ -26,7 +26,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
-from delvec_kernel.errors import BadRequest, ServiceUnavailable
+from delvec_errors import BadRequest, ServiceUnavailable
 from delvec_service.store.models import FIRST_REVISION, REVISION
 
 __all__ = ["Database", "Upsert", "insert_into", "migrations_directory"]

@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
-from delvec_kernel.errors import ServiceUnavailable
+from delvec_errors import ServiceUnavailable
 from delvec_service.store.database import Database
 from delvec_service.store.models import FileLeaseRow
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 from sqlalchemy import and_, case, delete, func, or_, select
 from sqlalchemy.orm import Session
 
-from delvec_kernel.health.health import SCORE_BANDS
+from delvec_maintenance.health.health import SCORE_BANDS
 from delvec_service.store.commit_record import CommitConflict, add_conflicts, add_interval, added
 from delvec_service.store.database import Database, insert_into
 from delvec_service.store.models import CommitCountsRow, HealthSampleRow, TableRow

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from sqlalchemy import and_, delete, or_, select
 
-from delvec_kernel.errors import MaintenanceUnderWay, PolicyNotFound
-from delvec_kernel.wire import (
+from delvec_contract import (
     LeaseResponse,
     MaintenanceRun,
     MaintenanceTask,
@@ -21,7 +20,8 @@ from delvec_kernel.wire import (
     PolicyContent,
     TaskReport,
 )
-from delvec_kernel.wire.policies import PolicyType, RunState
+from delvec_contract.policies import PolicyType, RunState
+from delvec_errors import MaintenanceUnderWay, PolicyNotFound
 from delvec_service.store.database import Database, insert_into
 from delvec_service.store.models import (
     MaintenanceLeaseRow,

@@ -495,7 +495,7 @@ class FileLeaseRow(Base):
 
 
 class MaintenanceRunRow(Base):
-    """A maintenance run of a policy; fields are those of :class:`~delvec_kernel.wire.MaintenanceRun`."""
+    """A maintenance run of a policy; fields are those of :class:`~delvec_contract.MaintenanceRun`."""
 
     __tablename__ = "maintenance_runs"
     __table_args__ = (Index("maintenance_runs_by_start", "table_id", "started_at"),)
@@ -518,7 +518,7 @@ class MaintenanceRunRow(Base):
 
 
 class MaintenanceTaskRow(Base):
-    """Maintenance that runs, or ended recently; fields are those of :class:`~delvec_kernel.wire.MaintenanceTask`.
+    """Maintenance that runs, or ended recently; fields are those of :class:`~delvec_contract.MaintenanceTask`.
 
     Attributes:
         updated_at: of the newest report; a task that is no longer reported is lost.

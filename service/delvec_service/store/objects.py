@@ -11,10 +11,11 @@ from urllib.parse import unquote
 import obstore
 import pyarrow as pa
 
-from delvec_kernel.errors import LocationNotAllowed
-from delvec_kernel.storage import files as storage
-from delvec_kernel.storage import local_files as _local_files
-from delvec_kernel.storage.files import (
+from delvec_errors import LocationNotAllowed
+from delvec_service.telemetry.observer import NO_OBSERVER, Observer
+from delvec_storage import files as storage
+from delvec_storage import local_files as _local_files
+from delvec_storage.files import (
     Allowed,
     FileLocation,
     StagedFile,
@@ -22,7 +23,6 @@ from delvec_kernel.storage.files import (
     milliseconds,
     storage_errors,
 )
-from delvec_service.telemetry.observer import NO_OBSERVER, Observer
 
 __all__ = ["MAX_COMMIT_BYTES", "ObjectMeta", "ObjectStore"]
 
@@ -193,7 +193,7 @@ class ObjectStore:
             storage.write_file(self.location, path, data, durable=True, allowed=self._allowed)
 
     def stage(self, path: str) -> AbstractContextManager[StagedFile]:
-        """Start a large file; see :class:`~delvec_kernel.storage.files.StagedFile`. It is published whole or not at all."""
+        """Start a large file; see :class:`~delvec_storage.files.StagedFile`. It is published whole or not at all."""
         return storage.stage(self.location, path, allowed=self._allowed)
 
     def open(self, path: str) -> pa.NativeFile:

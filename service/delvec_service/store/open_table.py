@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from delvec_kernel.storage.roots import Roots
 from delvec_service.store.objects import MAX_COMMIT_BYTES, ObjectStore
 from delvec_service.store.registry import TableRecord
 from delvec_service.telemetry.observer import NO_OBSERVER, Observer
+from delvec_storage.roots import Roots
 
 __all__ = ["OpenTable"]
 

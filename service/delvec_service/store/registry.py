@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from sqlalchemy import and_, bindparam, delete, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from delvec_kernel.errors import AmbiguousTable, LocationNotAllowed, TableAlreadyExists, TableNotFound
+from delvec_errors import AmbiguousTable, LocationNotAllowed, TableAlreadyExists, TableNotFound
 from delvec_service.store.access import forget_grants
 from delvec_service.store.database import Database
 from delvec_service.store.models import (

@@ -12,7 +12,7 @@ from sqlalchemy import delete, func, select, update
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from delvec_kernel.errors import ServiceUnavailable
+from delvec_errors import ServiceUnavailable
 from delvec_kernel.file_index.segment import SegmentRecord, SegmentsLost, Summary
 from delvec_service.store.database import Database, insert_into
 from delvec_service.store.models import SegmentBlobRow, SegmentRow, SegmentSummaryRow

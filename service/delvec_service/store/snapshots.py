@@ -14,7 +14,7 @@ from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from delvec_kernel.errors import ServiceUnavailable
+from delvec_errors import ServiceUnavailable
 from delvec_kernel.file_index.live_files import LiveSegment, dead_rows
 from delvec_kernel.file_index.segment import Segment, SegmentRecord, SegmentsLost
 from delvec_kernel.snapshot.snapshot import Snapshot

@@ -11,10 +11,10 @@ from types import MappingProxyType
 from typing import Final
 from urllib.parse import unquote
 
-from delvec_kernel.errors import BadRequest, InvalidLocation
+from delvec_contract.tables import TABLE_NAME
+from delvec_errors import BadRequest, InvalidLocation
 from delvec_kernel.locations import within
-from delvec_kernel.storage.roots import Roots
-from delvec_kernel.wire.tables import TABLE_NAME
+from delvec_storage.roots import Roots
 
 __all__ = ["NamespaceRoots"]
 

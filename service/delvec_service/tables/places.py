@@ -12,13 +12,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, NoReturn, Protocol
 from urllib.parse import unquote
 
+from delvec_errors import FileNotInTable, LocationNotAllowed, PermissionDenied
 from delvec_kernel import locations
-from delvec_kernel.errors import FileNotInTable, LocationNotAllowed, PermissionDenied
-from delvec_kernel.storage.trees import inner_tables, table_below, tables_among
 from delvec_service.store.open_table import OpenTable
 from delvec_service.store.registry import Registry, TableRecord
 from delvec_service.tables.namespace_roots import NamespaceRoots
 from delvec_service.telemetry.observer import NO_OBSERVER, Observer
+from delvec_storage.trees import inner_tables, table_below, tables_among
 
 __all__ = ["EVERYBODY", "Holder", "Places", "Unattended", "check_new_files", "check_reserved"]
 

@@ -11,10 +11,8 @@ from dataclasses import dataclass, field
 from importlib.metadata import version as distribution_version
 from typing import Any, Final, overload
 
-from delvec_kernel.actions.actions import Action, CommitInfo
-from delvec_kernel.alter_table.creation import first_version
-from delvec_kernel.alter_table.definition import Definition
-from delvec_kernel.errors import (
+from delvec_contract.tables import TABLE_NAME
+from delvec_errors import (
     BadRequest,
     CorruptTable,
     DelvecError,
@@ -22,11 +20,12 @@ from delvec_kernel.errors import (
     StorageError,
     TableAlreadyExists,
 )
+from delvec_kernel.actions.actions import Action, CommitInfo
+from delvec_kernel.alter_table.creation import first_version
+from delvec_kernel.alter_table.definition import Definition
 from delvec_kernel.log.commit_file import serialize_commit
 from delvec_kernel.log.log_segment import commit_path
 from delvec_kernel.schema.types import StructType
-from delvec_kernel.storage.roots import Roots
-from delvec_kernel.wire.tables import TABLE_NAME
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.store.objects import MAX_COMMIT_BYTES, ObjectStore
@@ -35,6 +34,7 @@ from delvec_service.store.registry import Registry, TableRecord
 from delvec_service.tables.namespace_roots import NamespaceRoots
 from delvec_service.tables.places import EVERYBODY, Holder, Places, check_reserved
 from delvec_service.telemetry.observer import NO_OBSERVER, Observer
+from delvec_storage.roots import Roots
 
 __all__ = ["ENGINE_INFO", "NewTable", "Tables"]
 

@@ -11,12 +11,11 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec_kernel.errors import DelvecError, LocationNotAllowed, NotADeltaTable, VersionNotFound
+from delvec_errors import DelvecError, LocationNotAllowed, NotADeltaTable, VersionNotFound
 from delvec_kernel.locations import canonical_log_paths
 from delvec_kernel.log.log_policy import LogPolicy
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_kernel.storage.roots import Roots
-from delvec_kernel.vacuum.references import References
+from delvec_maintenance.vacuum.references import References
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.snapshots.tombstones import with_tombstones
@@ -24,6 +23,7 @@ from delvec_service.store.clone_records import read_clone_records
 from delvec_service.store.clones import CloneRecord, CloneStore
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.open_table import OpenTable
+from delvec_storage.roots import Roots
 
 __all__ = ["CloneReferences"]
 

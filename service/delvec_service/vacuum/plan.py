@@ -14,23 +14,22 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delvec_contract import VacuumRequest
+from delvec_errors import MissingLogFile, VacuumLiteImpossible
 from delvec_kernel.actions.actions import Cdc
-from delvec_kernel.errors import MissingLogFile, VacuumLiteImpossible
 from delvec_kernel.features.table_features import check_writable
 from delvec_kernel.log.log_policy import LogPolicy
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_kernel.storage.trees import LISTED, TreeListing, inner_tables, look_up_files
 from delvec_kernel.transaction import row_maps
-from delvec_kernel.vacuum.candidates import (
+from delvec_maintenance.vacuum.candidates import (
     given_paths,
     old_and_unreferenced,
     outside,
     unreferenced,
     visible,
 )
-from delvec_kernel.vacuum.references import References, removed_files
-from delvec_kernel.vacuum.retention import Retention, hidden_names
-from delvec_kernel.wire import VacuumRequest
+from delvec_maintenance.vacuum.references import References, removed_files
+from delvec_maintenance.vacuum.retention import Retention, hidden_names
 from delvec_service.iceberg.needed_files import IcebergFiles
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
@@ -38,6 +37,7 @@ from delvec_service.snapshots.tombstones import with_tombstones
 from delvec_service.store.ledger import Ledger
 from delvec_service.store.open_table import OpenTable
 from delvec_service.vacuum.clones import CloneReferences
+from delvec_storage.trees import LISTED, TreeListing, inner_tables, look_up_files
 
 __all__ = ["VacuumPlan", "keep_tombstones", "make_plan", "write_reach"]
 

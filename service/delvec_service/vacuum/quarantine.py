@@ -17,20 +17,20 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec_kernel.errors import CorruptTable, QuarantineNotFound
+from delvec_contract import Quarantine
+from delvec_errors import CorruptTable, QuarantineNotFound
 from delvec_kernel.features.table_features import check_writable
-from delvec_kernel.storage.moves import move_files
-from delvec_kernel.storage.trees import (
+from delvec_kernel.transaction import row_maps
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.store.open_table import OpenTable
+from delvec_storage.moves import move_files
+from delvec_storage.trees import (
     LISTED,
     Deletion,
     TreeListing,
     delete_files,
     remove_empty_directories,
 )
-from delvec_kernel.transaction import row_maps
-from delvec_kernel.wire import Quarantine
-from delvec_service.snapshots.loader import SnapshotLoader
-from delvec_service.store.open_table import OpenTable
 
 __all__ = ["EmptiedQuarantine", "NewQuarantine", "purge_quarantine", "quarantines", "undo_quarantine"]
 

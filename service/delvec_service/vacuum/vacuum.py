@@ -16,16 +16,14 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec_kernel.errors import ConcurrentWrite, DelvecError, VacuumIncomplete
+from delvec_contract import VacuumRequest
+from delvec_errors import ConcurrentWrite, DelvecError, VacuumIncomplete
 from delvec_kernel.features.table_features import check_writable
 from delvec_kernel.log.log_segment import commit_name
-from delvec_kernel.storage.roots import Roots
-from delvec_kernel.storage.trees import Deletion, delete_files, remove_empty_directories
 from delvec_kernel.transaction.conflict_checker import Conflict
 from delvec_kernel.transaction.transaction_changes import Changes
-from delvec_kernel.vacuum.candidates import unreferenced
-from delvec_kernel.vacuum.references import References
-from delvec_kernel.wire import VacuumRequest
+from delvec_maintenance.vacuum.candidates import unreferenced
+from delvec_maintenance.vacuum.references import References
 from delvec_service.commits.commit import Commits, Committed
 from delvec_service.logs import logger
 from delvec_service.snapshots.loader import SnapshotLoader
@@ -37,6 +35,8 @@ from delvec_service.tables.registry import ENGINE_INFO
 from delvec_service.vacuum.clones import CloneReferences
 from delvec_service.vacuum.plan import VacuumPlan, keep_tombstones, make_plan, write_reach
 from delvec_service.vacuum.quarantine import NewQuarantine
+from delvec_storage.roots import Roots
+from delvec_storage.trees import Deletion, delete_files, remove_empty_directories
 
 __all__ = ["VacuumResult", "vacuum"]
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import delvec
-from delvec_kernel.errors import (
+from delvec_errors import (
     BadRequest,
     EngineUnavailable,
     InvalidSchema,

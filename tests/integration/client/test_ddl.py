@@ -1,7 +1,7 @@
 import pytest
 
 from delvec.ddl import parse_ddl, parse_type
-from delvec_kernel.errors import InvalidSchema
+from delvec_errors import InvalidSchema
 from delvec_kernel.schema.types import schema_from
 
 

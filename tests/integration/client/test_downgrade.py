@@ -6,7 +6,7 @@ import pytest
 from tests.support.tables import ids
 
 from delvec.cli import main
-from delvec_kernel.errors import ConcurrentModification
+from delvec_errors import ConcurrentModification
 
 FEATURE = "deletionVectors"
 

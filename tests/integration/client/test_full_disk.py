@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 from tests.support import bad_input_cases as cases
 
-from delvec_kernel import errors
+import delvec_errors as errors
 
 LIMIT = 2 << 20
 """Bytes beyond which no file may grow; what the service keeps for itself stays below."""

@@ -11,7 +11,7 @@ import pytest
 import delvec
 from delvec.cli import main
 from delvec.maintenance_tasks import TASKS
-from delvec_kernel.wire import MaintenanceRun
+from delvec_contract import MaintenanceRun
 
 
 @pytest.fixture

@@ -138,8 +138,8 @@ FILE_BY_FILE = {
     + DIE_SECOND.format(real="m.delete_files"),
     "quarantine": "import delvec_service.vacuum.vacuum as m\nm._BATCH_FILES = m._AT_ONCE = 1"
     + DIE_SECOND.format(real="m.NewQuarantine.move"),
-    "purge": "import delvec.engines.duckdb.write as m" + DIE_SECOND.format(real="m.row_runs"),
-    "optimize": "import delvec.engines.duckdb.write as m" + DIE_SECOND.format(real="m.row_runs"),
+    "purge": "import delvec_engines.duckdb.write as m" + DIE_SECOND.format(real="m.row_runs"),
+    "optimize": "import delvec_engines.duckdb.write as m" + DIE_SECOND.format(real="m.row_runs"),
 }
 
 

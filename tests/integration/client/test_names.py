@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 import delvec
-from delvec_kernel.errors import (
+from delvec_errors import (
     AmbiguousTable,
     BadRequest,
     InvalidLocation,

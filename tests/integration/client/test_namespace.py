@@ -4,7 +4,7 @@ import sys
 import pytest
 
 import delvec
-from delvec_kernel import errors
+import delvec_errors as errors
 
 
 def test_exported_names_exist_once():
@@ -30,7 +30,7 @@ def test_misspelt_name_is_an_attribute_error():
 
 def test_importing_the_package_alone_is_light():
     program = (
-        "import sys, delvec, delvec_kernel.errors;"
+        "import sys, delvec, delvec_errors;"
         "print(sorted({'httpx', 'pyarrow', 'sqlglot', 'duckdb', 'delvec_service'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -9,7 +9,7 @@ import pytest
 
 import delvec
 from delvec.filters import of_polars, of_tuples
-from delvec_kernel.errors import BadRequest
+from delvec_errors import BadRequest
 from delvec_kernel.schema.types import schema_from
 
 

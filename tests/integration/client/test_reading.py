@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import delvec
-from delvec_kernel.errors import EngineUnavailable, MissingDataFile, UnknownColumn
+from delvec_errors import EngineUnavailable, MissingDataFile, UnknownColumn
 
 
 @pytest.fixture

@@ -29,9 +29,9 @@ from tests.support.damaged_logs import (
 import delvec
 from delvec.cli import main
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, inline
-from delvec_kernel.storage.files import read_deletion_vectors
 from delvec_service.alter_table import repair as repairing
 from delvec_service.commits.commit import Commits
+from delvec_storage.files import read_deletion_vectors
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
 FEED = {**VECTORS, "delta.enableChangeDataFeed": "true"}

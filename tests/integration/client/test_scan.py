@@ -2,9 +2,9 @@ import pyarrow as pa
 import pytest
 from pyroaring import BitMap64
 
-from delvec.scan import Scan
+from delvec_engines.scan import Scan
+from delvec_errors import CorruptDeletionVector
 from delvec_kernel.deletion_vectors.deletion_vector import inline, serialize_bitmap
-from delvec_kernel.errors import CorruptDeletionVector
 from delvec_kernel.schema.types import StructType
 from delvec_service.scans.plan import PLAN_SCHEMA
 

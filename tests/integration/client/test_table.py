@@ -9,7 +9,7 @@ import pytest
 from tests.support.tables import ids
 
 import delvec
-from delvec_kernel.errors import (
+from delvec_errors import (
     AppendOnlyTable,
     BadRequest,
     ConcurrentModification,

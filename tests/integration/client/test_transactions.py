@@ -9,8 +9,8 @@ from pyroaring import BitMap64
 from tests.support.tables import ids
 
 from delvec import transaction
-from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, Where, encode, frame, unframe
-from delvec_kernel.errors import (
+from delvec_contract import AddFile
+from delvec_errors import (
     BadRequest,
     CommitOverwritten,
     ConcurrentAppend,
@@ -19,7 +19,7 @@ from delvec_kernel.errors import (
     InvalidCommit,
     InvalidDeletionVector,
 )
-from delvec_kernel.wire import AddFile
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, Where, encode, frame, unframe
 
 
 def the_file(table):

@@ -7,7 +7,7 @@ import time
 import pytest
 
 import delvec
-from delvec_kernel.errors import DelvecError
+from delvec_errors import DelvecError
 
 
 def age(table):

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from delvec_kernel.errors import BadRequest, TableNotFound
-from delvec_kernel.wire import MaintenanceRun, Policy, PolicyContent
+from delvec_contract import MaintenanceRun, Policy, PolicyContent
+from delvec_errors import BadRequest, TableNotFound
 from delvec_service.store.backup import LEFT_OUT, backup, restore
 from delvec_service.store.database import Database
 from delvec_service.store.health_samples import CommitCounts, HealthSampleStore

@@ -13,9 +13,9 @@ from pyroaring import BitMap64
 
 from delvec.http.embedded import EmbeddedTransport
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, serialize_bitmap
-from delvec_kernel.storage import files as storage
 from delvec_service.app import create_app
 from delvec_service.config import Settings
+from delvec_storage import files as storage
 
 SCHEMA = {
     "type": "struct",

@@ -21,12 +21,12 @@ from tests.support.s3_bucket import BUCKET, settings
 
 import delvec
 from delvec.http.embedded import EmbeddedTransport
-from delvec_kernel.errors import BadRequest, CredentialVendingUnsupported, PermissionDenied, StorageDenied
-from delvec_kernel.storage.table_credentials import credentials_of, forget_credentials, use_credentials
+from delvec_errors import BadRequest, CredentialVendingUnsupported, PermissionDenied, StorageDenied
 from delvec_service.app import create_app
 from delvec_service.config import Settings
 from delvec_service.credentials.aws_sts import AwsSts, session_policy
 from delvec_service.doctor import examine
+from delvec_storage.table_credentials import credentials_of, forget_credentials, use_credentials
 
 ROLE = "arn:aws:iam::123456789012:role/delvec-tables"
 SCHEMA = {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}

@@ -12,10 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 
-from delvec_kernel import locations
-from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, encode, frame, inline
-from delvec_kernel.deletion_vectors.dv_packing import pack
-from delvec_kernel.errors import (
+from delvec_errors import (
     CorruptDeletionVector,
     DeletionVectorCardinalityMismatch,
     DeletionVectorChecksumMismatch,
@@ -25,7 +22,10 @@ from delvec_kernel.errors import (
     LocationNotAllowed,
     StorageError,
 )
-from delvec_kernel.storage import files as storage
+from delvec_kernel import locations
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, encode, frame, inline
+from delvec_kernel.deletion_vectors.dv_packing import pack
+from delvec_storage import files as storage
 
 TABLE = pa.table({"id": list(range(10_000)), "name": [f"n{i}" for i in range(10_000)]})
 

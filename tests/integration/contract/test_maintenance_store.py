@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from sqlalchemy import select, update
 
-from delvec_kernel.errors import MaintenanceUnderWay, PolicyNotFound
-from delvec_kernel.wire import MaintenanceRun, Policy, PolicyContent, TaskReport
+from delvec_contract import MaintenanceRun, Policy, PolicyContent, TaskReport
+from delvec_errors import MaintenanceUnderWay, PolicyNotFound
 from delvec_service.store.health_samples import CommitCounts, HealthSample, HealthSampleStore
 from delvec_service.store.maintenance import MaintenanceStore
 from delvec_service.store.models import MaintenanceLeaseRow, MaintenanceTaskRow

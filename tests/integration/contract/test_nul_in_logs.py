@@ -8,7 +8,7 @@ import pytest
 from tests.support.log_by_hand import LogByHand, add
 
 import delvec
-from delvec_kernel.errors import BadRequest, UnsupportedTable
+from delvec_errors import BadRequest, UnsupportedTable
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from urllib.parse import quote
 
 import pytest
 
+from delvec_errors import AtomicCreateUnsupported, LocationNotAllowed, StorageError
 from delvec_kernel import locations
-from delvec_kernel.errors import AtomicCreateUnsupported, LocationNotAllowed, StorageError
-from delvec_kernel.storage import file_locations as _file_locations
-from delvec_kernel.storage import local_files as _local_files
 from delvec_service.store.objects import ObjectStore
+from delvec_storage import file_locations as _file_locations
+from delvec_storage import local_files as _local_files
 
 ODD_NAMES = [
     "a b.bin",

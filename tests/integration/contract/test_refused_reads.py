@@ -4,8 +4,8 @@ import duckdb
 import pytest
 
 import delvec
-from delvec_kernel.errors import CorruptTable, MissingDataFile, StorageDenied, StorageError
-from delvec_kernel.storage import file_locations, files
+from delvec_errors import CorruptTable, MissingDataFile, StorageDenied, StorageError
+from delvec_storage import file_locations, files
 
 
 def document(code, message):

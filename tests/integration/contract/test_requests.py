@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 import delvec
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, encode, frame
 from delvec_kernel.deletion_vectors.dv_packing import pack
-from delvec_kernel.storage import files as storage
+from delvec_storage import files as storage
 
 SCHEMA = pa.schema([("id", pa.int64())])
 

@@ -6,10 +6,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from delvec_kernel.errors import CorruptTable, MissingDataFile
-from delvec_kernel.storage import files as storage
-from delvec_kernel.storage import row_groups
-from delvec_kernel.storage.row_groups import copy_row_groups, read_footers
+from delvec_errors import CorruptTable, MissingDataFile
+from delvec_storage import files as storage
+from delvec_storage import row_groups
+from delvec_storage.row_groups import copy_row_groups, read_footers
 
 
 def put(location, path, first, **options):

@@ -13,9 +13,9 @@ import pytest
 from sqlalchemy import text
 from tests.support.schema_template import drop_schema
 
+from delvec_errors import DelvecError, ServiceUnavailable
 from delvec_kernel import locations
 from delvec_kernel.actions.actions import AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
-from delvec_kernel.errors import DelvecError, ServiceUnavailable
 from delvec_kernel.file_index.segment import SegmentRecord, SegmentsLost, Summary
 from delvec_kernel.log.commit_file import serialize_commit
 from delvec_service.scans.plan import plan

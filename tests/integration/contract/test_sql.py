@@ -5,7 +5,7 @@ import pytest
 
 import delvec
 from delvec.sql import queries
-from delvec_kernel.errors import InvalidStatement
+from delvec_errors import InvalidStatement
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import text
 from tests.support.schema_template import drop_schema
 
-from delvec_kernel.errors import (
+from delvec_errors import (
     AmbiguousTable,
     BadRequest,
     ServiceUnavailable,

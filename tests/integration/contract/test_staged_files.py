@@ -1,9 +1,9 @@
 import pytest
 
 from delvec_kernel import locations
-from delvec_kernel.storage import files
-from delvec_kernel.storage import staged_files as _staged_files
 from delvec_service.store.objects import ObjectStore
+from delvec_storage import files
+from delvec_storage import staged_files as _staged_files
 
 PATH = "_delta_log/00000000000000000010.checkpoint.parquet"
 

@@ -15,8 +15,8 @@ from delvec.connection import Connection
 from delvec.http.embedded import EmbeddedTransport
 from delvec.http.service_client import ServiceClient
 from delvec.transaction import Transaction
+from delvec_errors import CommitOverwritten, ConcurrentModification
 from delvec_kernel import locations
-from delvec_kernel.errors import CommitOverwritten, ConcurrentModification
 from delvec_service.app import create_app
 from delvec_service.commits import fault_points
 from delvec_service.config import Settings

@@ -4,13 +4,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from delvec_kernel.errors import StorageError
+from delvec_errors import StorageError
 from delvec_kernel.locations import canonical_relative
-from delvec_kernel.storage import trees
-from delvec_kernel.storage.files import stat, write_file
-from delvec_kernel.storage.moves import move_files
-from delvec_kernel.storage.trees import TreeListing, delete_files, inner_tables, look_up_files
-from delvec_kernel.vacuum.retention import hidden_names
+from delvec_maintenance.vacuum.retention import hidden_names
+from delvec_storage import trees
+from delvec_storage.files import stat, write_file
+from delvec_storage.moves import move_files
+from delvec_storage.trees import TreeListing, delete_files, inner_tables, look_up_files
 
 FILES = [
     "a.parquet",

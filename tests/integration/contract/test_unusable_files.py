@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from delvec_kernel import locations
-from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.errors import (
+from delvec_errors import (
     CorruptDeletionVector,
     CorruptLog,
     DelvecError,
@@ -20,9 +18,11 @@ from delvec_kernel.errors import (
     StorageFull,
     UnusableFile,
 )
-from delvec_kernel.storage import files as storage
+from delvec_kernel import locations
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.store.objects import ObjectStore
+from delvec_storage import files as storage
 
 COMMIT = f"_delta_log/{0:020}.json"
 GIB = 1 << 30

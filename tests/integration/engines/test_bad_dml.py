@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from tests.support import bad_input_cases as cases
 
-from delvec_kernel import errors
+import delvec_errors as errors
 
 pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
 

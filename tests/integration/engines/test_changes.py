@@ -238,8 +238,8 @@ def test_files_of_which_too_many_rows_changed_are_read_for_each_version(
 
 @pytest.mark.spark
 def test_tasks_of_a_stream_read_it_once_too(lake, changed_often):
-    from delvec.engines.spark.file_slices import read_slices
     from delvec.spark_datasource.partitions import cut
+    from delvec_engines.spark.file_slices import read_slices
 
     folder, changes = changed_often
     table = lake.table(str(folder))

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import delvec
-from delvec.engines.duckdb import cluster as duckdb_cluster
-from delvec.engines.duckdb import statements
+from delvec_engines.duckdb import cluster as duckdb_cluster
+from delvec_engines.duckdb import statements
 
 pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import delvec
-from delvec_kernel.errors import AppendOnlyTable, ConstraintViolation, InvalidTableChange, MetadataChanged
+from delvec_errors import AppendOnlyTable, ConstraintViolation, InvalidTableChange, MetadataChanged
 
 pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
 

@@ -5,8 +5,8 @@ import pyarrow.parquet as pq
 import pytest
 from tests.support.typed_files import FORMS, annotate, schema_in
 
-from delvec.engines.spark import local_execution
-from delvec_kernel.errors import CorruptTable
+from delvec_engines.spark import local_execution
+from delvec_errors import CorruptTable
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int8())])
 

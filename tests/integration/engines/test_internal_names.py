@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from delvec.engines.internal_names import INTERNAL, InternalNames
+from delvec_engines.internal_names import INTERNAL, InternalNames
 
 pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
 

@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.support.typed_files import annotate_maps_as_hive
 
-from delvec_kernel.errors import UnsupportedTable
+from delvec_errors import UnsupportedTable
 
 ROWS = pa.table(
     {

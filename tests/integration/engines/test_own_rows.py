@@ -3,7 +3,7 @@
 import pytest
 from tests.support.tables import ids
 
-from delvec_kernel.errors import ConcurrentModification, ConcurrentWrite, UnsupportedOperation
+from delvec_errors import ConcurrentModification, ConcurrentWrite, UnsupportedOperation
 
 pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
 

@@ -12,16 +12,16 @@ from tests.integration.engines.conftest import DataFile
 from tests.unit.kernel.data_skipping.test_skipping_rows import PREDICATES, VALUES
 
 from delvec.dml.row_command import target_of
-from delvec.engines import page_pruning
-from delvec.engines.duckdb import DuckDBEngine, find_rows, row_changes
-from delvec.engines.duckdb import engine as engines
-from delvec.engines.page_pruning import row_ranges
-from delvec.engines.row_changes import SOURCE, TARGET, Clause, RowChange
-from delvec_kernel.errors import DelvecError
+from delvec_engines import page_pruning
+from delvec_engines.duckdb import DuckDBEngine, find_rows, row_changes
+from delvec_engines.duckdb import engine as engines
+from delvec_engines.page_pruning import row_ranges
+from delvec_engines.row_changes import SOURCE, TARGET, Clause, RowChange
+from delvec_errors import DelvecError
 from delvec_kernel.expressions.expression import parse_expression
-from delvec_kernel.parquet.footer import parse
-from delvec_kernel.parquet.thrift import zigzag
 from delvec_kernel.schema.types import PHYSICAL_NAME, StructField, StructType, data_type_from_json
+from delvec_parquet.footer import parse
+from delvec_parquet.thrift import zigzag
 
 pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate")
 

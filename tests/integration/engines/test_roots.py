@@ -10,9 +10,9 @@ import pytest
 from pyroaring import BitMap64
 
 import delvec
+from delvec_errors import CorruptTable, InvalidLocation, LocationNotAllowed
 from delvec_kernel.deletion_vectors.deletion_vector import FILE_VERSION, encode, frame
-from delvec_kernel.errors import CorruptTable, InvalidLocation, LocationNotAllowed
-from delvec_kernel.storage.roots import Roots
+from delvec_storage.roots import Roots
 
 pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
 
@@ -179,8 +179,8 @@ def test_files_outside_on_spark(lake, spark):
 def test_tasks_check_what_they_open(lake):
     """For a plan that was tampered with, or a symlink created since."""
     pytest.importorskip("pyspark")
-    from delvec.engines.spark.dv_filter import VectorSource
-    from delvec.engines.spark.file_slices import FileSlice, TableRead, read_slices
+    from delvec_engines.spark.dv_filter import VectorSource
+    from delvec_engines.spark.file_slices import FileSlice, TableRead, read_slices
     from delvec_kernel.schema.types import StructType
 
     roots = Roots([str(lake.root)])

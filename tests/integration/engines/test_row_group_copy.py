@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.integration.engines.optimized_tables import SCHEMA, filled, rows, some
 
 import delvec
-from delvec.engines import copy_jobs, row_group_copy
+from delvec_engines import copy_jobs, row_group_copy
 
 pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.integration.engines.conftest import DataFile
 
-from delvec.engines.duckdb import DuckDBEngine
+from delvec_engines.duckdb import DuckDBEngine
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 VECTOR = 2048

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 import delvec
-from delvec.engines import row_ids
-from delvec.engines.protocol import WriteTarget
+from delvec_engines import row_ids
+from delvec_engines.protocol import WriteTarget
 
 pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
 

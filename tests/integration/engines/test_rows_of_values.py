@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from delvec_kernel.errors import SchemaMismatch
+from delvec_errors import SchemaMismatch
 
 pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
 

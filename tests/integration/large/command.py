@@ -26,7 +26,7 @@ def memory(process="self"):
 def _spark(master):
     from pyspark.sql import SparkSession
 
-    from delvec.engines.spark import SparkEngine
+    from delvec_engines.spark import SparkEngine
 
     session = (
         SparkSession.builder.master(master)

@@ -9,8 +9,8 @@ import pytest
 from tests.support.tables import ids
 
 import delvec
-from delvec.engines.duckdb import DuckDBEngine
-from delvec_kernel.wire import UpdateRequest
+from delvec_contract import UpdateRequest
+from delvec_engines.duckdb import DuckDBEngine
 from delvec_service.store.answers import AnswerStore
 
 ROWS = pa.table({"id": range(10), "age": pa.array(range(0, 100, 10), pa.int32()), "name": ["n"] * 10})
@@ -155,7 +155,7 @@ def test_without_duckdb_it_says_how_to_get_it(running, people, tmp_path, monkeyp
     plain = builtins.__import__
 
     def without(name, *arguments, **options):
-        if name.startswith("delvec.engines.duckdb"):
+        if name.startswith("delvec_engines.duckdb"):
             raise ModuleNotFoundError("No module named 'duckdb'", name="duckdb")
         return plain(name, *arguments, **options)
 

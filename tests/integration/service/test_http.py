@@ -8,7 +8,7 @@ import httpx
 import pytest
 from tests.support.schema_template import drop_schema
 
-from delvec_kernel.errors import error_classes, from_wire
+from delvec_errors import error_classes, from_wire
 
 SECRET = "s3cr3t-token"
 

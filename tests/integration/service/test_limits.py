@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from delvec_kernel import wire
-from delvec_kernel.wire.shapes import Envelope
+import delvec_contract as wire
+from delvec_contract.shapes import Envelope
 
 JSON = {"Content-Type": "application/json"}
 MIB = 1024 * 1024

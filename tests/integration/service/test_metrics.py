@@ -180,7 +180,7 @@ def test_openmetrics_where_it_is_asked_for(client, tmp_path):
 
 def test_a_database_that_is_away_is_a_metric_and_no_failure(client, monkeypatch):
     def away(*_):
-        from delvec_kernel.errors import ServiceUnavailable
+        from delvec_errors import ServiceUnavailable
 
         raise ServiceUnavailable("away")
 

@@ -11,7 +11,7 @@ import pytest
 from tests.support.postgres_server import PostgresServer
 from tests.support.random_cases import share_of
 
-from delvec_kernel.errors import from_wire
+from delvec_errors import from_wire
 
 CASES = int(os.environ.get("DELVEC_FUZZ_CASES", share_of(500)))
 """For each database."""

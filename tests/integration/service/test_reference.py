@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 from pydantic import TypeAdapter
 
-from delvec_kernel import wire
+import delvec_contract as wire
 from delvec_service.api.glossary import EXAMPLES, FIELDS, PARAMETERS, RESPONSES, TAGS
 
 OPERATION_IDS = {

@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import delvec
-from delvec.engines.spark import SparkEngine, vector_tasks
 from delvec.spark import DeltaTable, use
+from delvec_engines.spark import SparkEngine, vector_tasks
 
 _EXECUTORS = 2
 

@@ -10,9 +10,9 @@ import pytest
 from pyroaring import BitMap64
 
 import delvec
-from delvec.engines.spark import SparkEngine
-from delvec.scan import Scan
 from delvec.spark import use
+from delvec_engines.scan import Scan
+from delvec_engines.spark import SparkEngine
 from delvec_kernel.deletion_vectors.deletion_vector import inline, serialize_bitmap
 from delvec_kernel.expressions import predicate as predicates
 from delvec_kernel.schema.types import StructType, schema_from

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from tests.support.sql_statements import STATEMENTS
 
 import delvec
-from delvec.engines.spark import SparkEngine
 from delvec.spark import DeltaTable, use
+from delvec_engines.spark import SparkEngine
 
 HAS_SINK = hasattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter")
 

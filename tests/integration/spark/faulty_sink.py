@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 from delvec.spark_datasource.sink_options import WriteRequest
 from delvec.spark_datasource.source import DelvecSource
 from delvec.spark_datasource.stream_sink import DelvecStreamWriter
-from delvec_kernel.errors import StorageError
-from delvec_kernel.storage import files as storage
+from delvec_errors import StorageError
+from delvec_storage import files as storage
 
 _STAT = storage.stat
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pyspark.daemon
 from pyspark import TaskContext
 
-from delvec.dv_files import VectorFile
-from delvec.engines.change_files import ChangeFileWriter
-from delvec.engines.parquet_writer import DataFileWriter
-from delvec.engines.spark import task_rows
+from delvec_engines.change_files import ChangeFileWriter
+from delvec_engines.dv_files import VectorFile
+from delvec_engines.parquet_writer import DataFileWriter
+from delvec_engines.spark import task_rows
 
 
 def losing(kind, name):

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 import delvec
-from delvec.engines.spark import SparkEngine, vector_tasks
+from delvec_engines.spark import SparkEngine, vector_tasks
 
 LOG = "DELVEC_TEST_LOST_TASKS"
 

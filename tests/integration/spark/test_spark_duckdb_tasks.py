@@ -11,9 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from delvec.engines.spark import SparkEngine, duckdb_tasks
-from delvec.engines.spark.duckdb_tasks import ENABLED, shares
-from delvec_kernel.errors import BadRequest, MultipleMatches
+from delvec_engines.spark import SparkEngine, duckdb_tasks
+from delvec_engines.spark.duckdb_tasks import ENABLED, shares
+from delvec_errors import BadRequest, MultipleMatches
 
 pytestmark = [
     pytest.mark.spark,

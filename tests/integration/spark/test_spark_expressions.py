@@ -9,7 +9,7 @@ from sqlglot import exp
 from tests.support.constant_expressions import CONSTANTS
 from tests.support.expression_cases import COLUMNS, HOSTILE, LEGITIMATE, ROW
 
-from delvec_kernel.errors import ExpressionNotAllowed
+from delvec_errors import ExpressionNotAllowed
 from delvec_kernel.expressions.predicate import parse
 from delvec_kernel.expressions.spark_dialect import SCALARS, SparkDialect
 from delvec_kernel.expressions.table_expressions import allowed_expression

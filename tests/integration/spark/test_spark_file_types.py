@@ -7,11 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 from tests.support.typed_files import FORMS, TYPES, annotate, nested, scan_of, write_form
 
-from delvec.engines import file_schemas
-from delvec.engines.protocol import WriteTarget
-from delvec.engines.spark import SparkEngine, stored_schemas
-from delvec.engines.spark import scan as scan_module
-from delvec_kernel.errors import CorruptTable, UnsupportedTable
+from delvec_engines import file_schemas
+from delvec_engines.protocol import WriteTarget
+from delvec_engines.spark import SparkEngine, stored_schemas
+from delvec_engines.spark import scan as scan_module
+from delvec_errors import CorruptTable, UnsupportedTable
 from delvec_kernel.expressions.predicate import parse
 from delvec_kernel.schema.types import (
     ArrayType,

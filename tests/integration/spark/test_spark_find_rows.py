@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from delvec.engines.spark import SparkEngine
-from delvec.engines.spark.dv_filter import BitSets, nonzero_words
-from delvec.engines.spark.find_rows import physical_rows
-from delvec_kernel.errors import InvalidPredicate
+from delvec_engines.spark import SparkEngine
+from delvec_engines.spark.dv_filter import BitSets, nonzero_words
+from delvec_engines.spark.find_rows import physical_rows
+from delvec_errors import InvalidPredicate
 
 pytestmark = [
     pytest.mark.spark,

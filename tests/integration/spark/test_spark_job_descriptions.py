@@ -3,9 +3,9 @@
 import pytest
 
 import delvec
-from delvec.engines.operation import operation, running
-from delvec.engines.spark import SparkEngine
-from delvec.engines.spark.job_descriptions import described
+from delvec_engines.operation import operation, running
+from delvec_engines.spark import SparkEngine
+from delvec_engines.spark.job_descriptions import described
 
 pytestmark = [
     pytest.mark.spark,

@@ -4,13 +4,13 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
 import delvec
-from delvec.engines.spark import jvm
-from delvec.engines.spark.engine_equivalence import _BUILT_IN
-from delvec.engines.spark.frame_reads import options_of_reads, versions_read
-from delvec.engines.spark.local_execution import reason_for_spark
 from delvec.spark.columns import to_sql
 from delvec.spark.merge_builder import alias_of
-from delvec_kernel.errors import BadRequest, InvalidPredicate, UnsupportedOperation
+from delvec_engines.spark import jvm
+from delvec_engines.spark.engine_equivalence import _BUILT_IN
+from delvec_engines.spark.frame_reads import options_of_reads, versions_read
+from delvec_engines.spark.local_execution import reason_for_spark
+from delvec_errors import BadRequest, InvalidPredicate, UnsupportedOperation
 
 pytestmark = pytest.mark.spark
 

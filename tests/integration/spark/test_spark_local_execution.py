@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 import delvec
-from delvec.engines.spark import SparkEngine, duckdb_tasks, local_execution
-from delvec.engines.spark.local_execution import ENABLED, MAX_BYTES
-from delvec.engines.spark.merge_source import merge_source
-from delvec_kernel.errors import (
+from delvec_engines.spark import SparkEngine, duckdb_tasks, local_execution
+from delvec_engines.spark.local_execution import ENABLED, MAX_BYTES
+from delvec_engines.spark.merge_source import merge_source
+from delvec_errors import (
     BadRequest,
     ConstraintViolation,
     MultipleMatches,
@@ -423,7 +423,7 @@ def test_a_defect_in_the_driver_does_not_fail_the_command(people, spark_driver, 
     def broken(*_args, **_more):
         raise AttributeError("a defect")
 
-    monkeypatch.setattr("delvec.engines.duckdb.engine.find_rows", broken)
+    monkeypatch.setattr("delvec_engines.duckdb.engine.find_rows", broken)
     assert people(spark_driver).delete("id = 1")["numDeletedRows"] == 1
     assert "failed in the driver; running it on Spark" in driver_log.lines[0]
 

@@ -9,10 +9,10 @@ import pytest
 from pyroaring import BitMap64
 from pyspark.sql import functions as F  # noqa: N812
 
-from delvec.engines.protocol import WriteTarget
-from delvec.engines.row_changes import Clause, RowChange
-from delvec.engines.spark.arrow_frames import frame_of
-from delvec_kernel.errors import (
+from delvec_engines.protocol import WriteTarget
+from delvec_engines.row_changes import Clause, RowChange
+from delvec_engines.spark.arrow_frames import frame_of
+from delvec_errors import (
     BadRequest,
     ConstraintViolation,
     InvalidPredicate,
@@ -22,7 +22,7 @@ from delvec_kernel.errors import (
 )
 from delvec_kernel.expressions.expression import parse_expression
 from delvec_kernel.schema.types import StructType, schema_from
-from delvec_kernel.storage.files import open_input
+from delvec_storage.files import open_input
 
 pytestmark = [
     pytest.mark.spark,

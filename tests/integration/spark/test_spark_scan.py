@@ -7,11 +7,11 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from delvec.engines.spark import SparkEngine, dv_filter, manifest
-from delvec.engines.spark.file_values import FILE
-from delvec.engines.spark.manifest import GUARD, ManifestStore
-from delvec.engines.spark.scan import ScanFrames
-from delvec_kernel.errors import (
+from delvec_engines.spark import SparkEngine, dv_filter, manifest
+from delvec_engines.spark.file_values import FILE
+from delvec_engines.spark.manifest import GUARD, ManifestStore
+from delvec_engines.spark.scan import ScanFrames
+from delvec_errors import (
     CorruptTable,
     EngineUnavailable,
     InternalError,
@@ -490,7 +490,7 @@ def test_a_scheme_without_a_hadoop_file_system_is_named(engine, numbers_scan, mo
             use()
     # As with Spark Connect, where only running the query shows it.
     monkeypatch.setattr(ScanFrames, "_check_session", lambda *_: None)
-    monkeypatch.setattr("delvec_kernel.storage.files.check_regular", lambda *_, **__: None)
+    monkeypatch.setattr("delvec_storage.files.check_regular", lambda *_, **__: None)
     with pytest.raises(EngineUnavailable, match=says.replace("s3:", location.partition("//")[0])):
         engine.count(scan, predicate)
 

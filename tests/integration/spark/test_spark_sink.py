@@ -16,10 +16,10 @@ import pytest
 from tests.support.tables import ids
 
 import delvec
-from delvec.engines.spark.scan import spark_schema
 from delvec.spark_datasource import sink
 from delvec.spark_datasource.sink import DelvecWriter
 from delvec.spark_datasource.sink_options import WriteRequest
+from delvec_engines.spark.scan import spark_schema
 from delvec_kernel.schema.types import schema_from
 
 pytestmark = pytest.mark.full_on_spark("the gate has the main cases: each starts jobs of Spark")
@@ -245,7 +245,7 @@ def test_a_default_only_matters_if_it_is_used(lake, tmp_path):
 
 def test_without_duckdb_the_error_says_so(people, tmp_path, monkeypatch):
     people.alter.add_constraint("positive", "id >= 0")
-    monkeypatch.setitem(sys.modules, "delvec.engines.duckdb.write", None)
+    monkeypatch.setitem(sys.modules, "delvec_engines.duckdb.write", None)
     with pytest.raises(delvec.EngineUnavailable, match="CHECK constraints"):
         writer(tmp_path / "people")
 

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 
 import delvec
-from delvec.engines.spark.file_slices import read_slices
-from delvec.engines.spark.scan import spark_schema
 from delvec.spark_datasource import source
 from delvec.spark_datasource.partitions import cut
 from delvec.spark_datasource.source import DelvecSource, _Options
+from delvec_engines.spark.file_slices import read_slices
+from delvec_engines.spark.scan import spark_schema
 from delvec_kernel.schema.types import schema_from
 
 pytestmark = [

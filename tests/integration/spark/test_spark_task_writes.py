@@ -16,15 +16,15 @@ import pytest
 from tests.support.tables import ids
 
 import delvec
-from delvec.engines.spark import task_rows as kept_rows
-from delvec.engines.spark.scan import spark_schema
-from delvec.engines.spark.task_rows import ReplayableRows
 from delvec.spark_datasource import sink
 from delvec.spark_datasource import write_transaction as begun_write
 from delvec.spark_datasource.sink import DelvecWriter
 from delvec.spark_datasource.sink_options import WriteRequest
+from delvec_engines.spark import task_rows as kept_rows
+from delvec_engines.spark.scan import spark_schema
+from delvec_engines.spark.task_rows import ReplayableRows
 from delvec_kernel.schema.types import schema_from
-from delvec_kernel.storage import files as storage
+from delvec_storage import files as storage
 
 pytestmark = [
     pytest.mark.spark,

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from tests.integration.large import table as large_table
 
-from delvec.engines.spark import SparkEngine, vector_tasks
+from delvec_engines.spark import SparkEngine, vector_tasks
 
 pytestmark = [
     pytest.mark.spark,

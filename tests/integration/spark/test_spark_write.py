@@ -7,11 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 
-from delvec.engines.protocol import WriteTarget
-from delvec.engines.spark import write as copying
-from delvec_kernel.errors import ConstraintViolation, CorruptTable, SchemaMismatch, StorageError
+from delvec_engines.protocol import WriteTarget
+from delvec_engines.spark import write as copying
+from delvec_errors import ConstraintViolation, CorruptTable, SchemaMismatch, StorageError
 from delvec_kernel.schema.types import StructType, schema_from
-from delvec_kernel.storage.files import open_input
+from delvec_storage.files import open_input
 
 pytestmark = [
     pytest.mark.spark,

@@ -18,7 +18,7 @@ from delvec_kernel.deletion_vectors.deletion_vector import (
     file_name,
     frame,
 )
-from delvec_kernel.storage import files as storage
+from delvec_storage import files as storage
 
 __all__ = ["write_file", "write_files", "write_vector"]
 

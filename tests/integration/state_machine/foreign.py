@@ -11,7 +11,7 @@ from tests.integration.state_machine.rows import Appends, Nothing, Replaces, Res
 from delvec_kernel.actions.actions import AddFile, CommitInfo, Metadata, RemoveFile, Txn
 from delvec_kernel.deletion_vectors.deletion_vector import inline
 from delvec_kernel.log.commit_file import serialize_commit
-from delvec_kernel.storage import files as storage
+from delvec_storage import files as storage
 
 __all__ = ["ForeignWriter"]
 

@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 from tests.integration.state_machine.rows import Row
 
+from delvec_errors import StorageError
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.errors import StorageError
-from delvec_kernel.storage import files as storage
+from delvec_storage import files as storage
 
 __all__ = ["LiveFile", "SmallReader", "Version", "physical_names"]
 

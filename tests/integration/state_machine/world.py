@@ -12,11 +12,8 @@ from tests.integration.state_machine.small_reader import SmallReader
 from tests.integration.state_machine.transactions import FAMILIES, PLANS, Planner
 from tests.support.checked import assert_sound
 
+from delvec_errors import StorageError
 from delvec_kernel import locations
-from delvec_kernel.errors import StorageError
-from delvec_kernel.storage import file_locations as _file_locations
-from delvec_kernel.storage import files as storage
-from delvec_kernel.storage.roots import Roots
 from delvec_kernel.transaction.group_commit import Group
 from delvec_kernel.transaction.verdict import Conflict
 from delvec_service.app import create_app
@@ -26,6 +23,9 @@ from delvec_service.store.objects import ObjectStore
 from delvec_service.store.open_table import OpenTable
 from delvec_service.store.registry import TableRecord, table_id
 from delvec_service.tables.registry import NewTable
+from delvec_storage import file_locations as _file_locations
+from delvec_storage import files as storage
+from delvec_storage.roots import Roots
 
 __all__ = ["World"]
 

@@ -2,7 +2,7 @@ from datetime import timedelta
 
 import pytest
 
-from delvec_kernel.errors import CorruptTable
+from delvec_errors import CorruptTable
 from delvec_kernel.table_properties import parse_duration
 
 

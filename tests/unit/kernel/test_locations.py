@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from delvec_errors import CorruptLog, InvalidLocation, LocationNotAllowed
 from delvec_kernel import locations
-from delvec_kernel.errors import CorruptLog, InvalidLocation, LocationNotAllowed
-from delvec_kernel.storage.roots import Roots
+from delvec_storage.roots import Roots
 
 names = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="/\0"), min_size=1, max_size=20

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from delvec_errors import CorruptLog, InvalidCommit
 from delvec_kernel.actions.actions import AddFile, DomainMetadata, Protocol
-from delvec_kernel.errors import CorruptLog, InvalidCommit
 from delvec_kernel.row_tracking import DOMAIN, assigned, high_water_mark, is_enabled, tags
 
 

@@ -1,9 +1,9 @@
 import pytest
 from pydantic import ValidationError
 
-from delvec_kernel.errors import BadRequest, InvalidLocation, LocationNotAllowed
-from delvec_kernel.storage.roots import Roots
+from delvec_errors import BadRequest, InvalidLocation, LocationNotAllowed
 from delvec_service.config import Settings, check_servable, invalid_settings
+from delvec_storage.roots import Roots
 
 
 @pytest.fixture(autouse=True)

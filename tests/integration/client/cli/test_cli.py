@@ -16,7 +16,7 @@ from typer.main import get_command
 
 import delvec
 from delvec.cli import app, main
-from delvec.engines.duckdb import DuckDBEngine
+from delvec_engines.duckdb import DuckDBEngine
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "name": ["a", "b", None]})
 DELVEC = [sys.executable, "-W", "error", "-c", "from delvec.cli import main; main()"]

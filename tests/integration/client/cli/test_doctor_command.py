@@ -5,7 +5,7 @@ import json
 import pytest
 
 from delvec.cli import run
-from delvec_kernel.storage import files
+from delvec_storage import files
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from delvec.cli import files, output
-from delvec_kernel.errors import SchemaMismatch
+from delvec_errors import SchemaMismatch
 
 NESTED = pa.table(
     {

@@ -92,7 +92,7 @@ def test_a_connection_tells_how_far_duckdb_is(tmp_path):
 
 
 def test_settings_of_a_connection_that_was_passed_in_stay(tmp_path):
-    from delvec.engines.duckdb import DuckDBEngine
+    from delvec_engines.duckdb import DuckDBEngine
 
     with duckdb.connect() as mine, delvec.connect() as lake:
         setting = "SELECT current_setting('enable_progress_bar')"

@@ -7,8 +7,8 @@ from pyroaring import BitMap64
 from tests.support.tables import ids
 
 from delvec.dml import touched_files
-from delvec.engines.duckdb import find_rows as duckdb_find_rows
-from delvec.engines.found_rows import RowCollector
+from delvec_engines.duckdb import find_rows as duckdb_find_rows
+from delvec_engines.found_rows import RowCollector
 
 FILES = 6
 

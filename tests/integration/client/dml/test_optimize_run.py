@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from delvec.dml.optimize_run import Optimize, OptimizeRun, check_partitions_only
-from delvec_kernel.errors import BadRequest, InvalidPredicate
+from delvec_errors import BadRequest, InvalidPredicate
 from delvec_kernel.expressions.predicate import parse
 
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string())])

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from delvec.dml import rewrite_sample
-from delvec_kernel.compaction import Bin
+from delvec_maintenance.compaction import Bin
 
 ROWS = 20_000
 DRAW = np.random.default_rng(3)

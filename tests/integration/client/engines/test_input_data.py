@@ -3,8 +3,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from delvec.engines.input_data import to_arrow, to_reader
-from delvec_kernel.errors import SchemaMismatch
+from delvec_engines.input_data import to_arrow, to_reader
+from delvec_errors import SchemaMismatch
 from delvec_kernel.schema.types import StructType
 
 ROWS = [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]

@@ -17,7 +17,7 @@ from fastapi.responses import StreamingResponse
 
 from delvec.http.asgi import AppFailed, EmbeddedTransport
 from delvec.http.embedded import state_directory
-from delvec_kernel.errors import InternalError, StorageError
+from delvec_errors import InternalError, StorageError
 
 
 def application(events):  # noqa: C901 - one small route per behaviour

@@ -14,7 +14,7 @@ from tests.support.tables import ids
 from delvec.connection import Connection
 from delvec.http.embedded import EmbeddedTransport
 from delvec.http.service_client import ServiceClient
-from delvec_kernel.errors import CommitOutcomeUnknown, ServiceUnavailable, TableNotFound
+from delvec_errors import CommitOutcomeUnknown, ServiceUnavailable, TableNotFound
 from delvec_service.app import create_app
 from delvec_service.config import Settings
 

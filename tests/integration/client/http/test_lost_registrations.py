@@ -9,7 +9,7 @@ import pytest
 from delvec.connection import Connection
 from delvec.http.embedded import EmbeddedTransport
 from delvec.http.service_client import ServiceClient
-from delvec_kernel.errors import TableNotFound
+from delvec_errors import TableNotFound
 from delvec_service.app import create_app
 from delvec_service.config import Settings
 

@@ -10,7 +10,8 @@ import pytest
 from delvec.http.backoff import pause
 from delvec.http.plan_stream import ARROW_STREAM
 from delvec.http.service_client import ServiceClient, table_path
-from delvec_kernel.errors import (
+from delvec_contract import CommitRequest, CommitResponse, PlanRequest, PlanResponse, TableRequest
+from delvec_errors import (
     AtomicCreateUnsupported,
     BadRequest,
     CommitOutcomeUnknown,
@@ -23,7 +24,6 @@ from delvec_kernel.errors import (
     TableNotFound,
     Unauthorized,
 )
-from delvec_kernel.wire import CommitRequest, CommitResponse, PlanRequest, PlanResponse, TableRequest
 
 
 class Script(httpx.BaseTransport):

@@ -3,9 +3,9 @@
 import pytest
 
 import delvec
-from delvec.engines.duckdb.engine import DuckDBEngine
 from delvec.sql import query_engines as on_duckdb
-from delvec_kernel.errors import ConcurrentModification
+from delvec_engines.duckdb.engine import DuckDBEngine
+from delvec_errors import ConcurrentModification
 
 WHEN = [
     pytest.param((on_duckdb, "query_duckdb"), id="after the query"),

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import delvec
-from delvec_kernel.errors import DelvecError
+from delvec_errors import DelvecError
 
 SCHEMA = {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}
 DAMAGES = {

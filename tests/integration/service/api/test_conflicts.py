@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from delvec_kernel.errors import ServiceUnavailable
+from delvec_errors import ServiceUnavailable
 
 HOSTILE = "<script>alert`1`</script>\0" + "x" * 5000
 

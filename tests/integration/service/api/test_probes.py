@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from delvec_kernel.errors import ServiceUnavailable
+from delvec_errors import ServiceUnavailable
 from delvec_service.api import probes
 
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from pyroaring import BitMap64
 
+from delvec_contract import PlanResponse
 from delvec_kernel.deletion_vectors.deletion_vector import deserialize_bitmap
-from delvec_kernel.wire import PlanResponse
 
 ARROW = {"Accept": "application/vnd.apache.arrow.stream"}
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from tests.integration.service.conftest import SCHEMA
 
-from delvec_kernel.errors import ServiceUnavailable
+from delvec_errors import ServiceUnavailable
 from delvec_service.auth import directory
 
 ADMIN = "the-configured-token"

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from tests.integration.service.conftest import SCHEMA
 
-from delvec_kernel.errors import ServiceUnavailable
+from delvec_errors import ServiceUnavailable
 from delvec_service.auth import audit
 from delvec_service.auth.rules import RULES
 from delvec_service.store.audit import AuditRecord, AuditStore

@@ -14,15 +14,15 @@ import pytest
 from pyroaring import BitMap64
 from tests.support.between import in_between
 
+from delvec_errors import FileNotInSnapshot, MetadataChanged, ServiceUnavailable
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.errors import FileNotInSnapshot, MetadataChanged, ServiceUnavailable
-from delvec_kernel.storage.files import read_deletion_vectors
 from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.commits import commit_loop, fault_points
 from delvec_service.commits.commit import Committed, NothingToDo, Rebased
 from delvec_service.commits.pending_commit import PendingCommit
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.store.objects import ObjectStore
+from delvec_storage.files import read_deletion_vectors
 
 
 def vector_of(table, path):

@@ -13,12 +13,12 @@ import deltalake
 import pyarrow as pa
 import pytest
 
+from delvec_errors import ServiceUnavailable, StorageError
 from delvec_kernel import locations
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.errors import ServiceUnavailable, StorageError
-from delvec_kernel.storage.files import read_deletion_vectors
 from delvec_service.commits import fault_points
 from delvec_service.store.objects import ObjectStore
+from delvec_storage.files import read_deletion_vectors
 
 ALONE = {"delvec.groupCommit": "false"}
 """Properties of a table where every transaction is its own version."""

@@ -8,14 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from pyroaring import BitMap64
 
+from delvec_errors import IdempotencyKeyReused, InternalError, StorageError
 from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.errors import IdempotencyKeyReused, InternalError, StorageError
-from delvec_kernel.storage.files import read_deletion_vectors
 from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.commits import commit_checks, fault_points
 from delvec_service.commits.commit_log import CommitLog
 from delvec_service.commits.pending_commit import PendingCommit
+from delvec_storage.files import read_deletion_vectors
 
 LONG = 60.0
 

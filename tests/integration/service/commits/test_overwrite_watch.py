@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from delvec_kernel.errors import ServiceUnavailable
+from delvec_errors import ServiceUnavailable
 from delvec_service.commits import fault_points
 from delvec_service.commits.overwrite_watch import OverwriteWatch
 from delvec_service.store.own_commits import OwnCommit, OwnCommitStore

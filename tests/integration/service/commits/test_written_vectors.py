@@ -7,7 +7,7 @@ import pytest
 from pyroaring import BitMap64
 
 from delvec_kernel.deletion_vectors.deletion_vector import FILE_VERSION, Descriptor, encode, frame
-from delvec_kernel.storage.files import read_deletion_vectors
+from delvec_storage.files import read_deletion_vectors
 
 
 class Engine:

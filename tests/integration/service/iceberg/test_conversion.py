@@ -7,14 +7,14 @@ import pytest
 from tests.support.iceberg_tables import delta_rows, iceberg_rows, iceberg_table
 
 import delvec
-from delvec_kernel.errors import StorageError
+from delvec_errors import StorageError
 from delvec_kernel.locations import canonical
-from delvec_kernel.storage.roots import Roots
 from delvec_service.iceberg.conversion import IcebergConversion
 from delvec_service.iceberg.directory import IcebergDirectory
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.open_table import OpenTable
+from delvec_storage.roots import Roots
 
 BOTH = pytest.mark.parametrize("format_version", [2, 3])
 DAY = 24 * 3600 * 1000

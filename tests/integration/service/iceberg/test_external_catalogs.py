@@ -3,7 +3,7 @@
 import pytest
 from pyiceberg.utils.config import Config
 
-from delvec_kernel.errors import BadRequest
+from delvec_errors import BadRequest
 from delvec_service.iceberg.external_catalogs import catalog_and_table
 
 SCHEMA = {

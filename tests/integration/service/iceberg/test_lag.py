@@ -7,7 +7,7 @@ import pytest
 
 import delvec
 from delvec.cli import main
-from delvec_kernel.errors import StorageError
+from delvec_errors import StorageError
 from delvec_service.iceberg.conversion import IcebergConversion
 
 

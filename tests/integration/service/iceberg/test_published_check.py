@@ -11,15 +11,15 @@ import pytest
 from tests.support.iceberg_tables import assert_sound
 
 import delvec
-from delvec_kernel.checks.findings import INVARIANTS
-from delvec_kernel.errors import StorageError
+from delvec_errors import StorageError
 from delvec_kernel.locations import canonical
-from delvec_kernel.storage.roots import Roots
+from delvec_maintenance.checks.findings import INVARIANTS
 from delvec_service.iceberg.conversion import IcebergConversion
 from delvec_service.iceberg.published_check import check_published
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.open_table import OpenTable
+from delvec_storage.roots import Roots
 
 DATA, DELETES = 0, 1
 

@@ -10,9 +10,9 @@ from pyroaring import BitMap64
 from tests.support.checked import assert_sound
 from tests.support.log_by_hand import VECTORS, LogByHand, add, remove, vector
 
-from delvec_kernel.checks.findings import INVARIANTS
+from delvec_errors import NotADeltaTable, ServiceUnavailable
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, inline
-from delvec_kernel.errors import NotADeltaTable, ServiceUnavailable
+from delvec_maintenance.checks.findings import INVARIANTS
 from delvec_service.maintenance.check import check
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.objects import ObjectStore

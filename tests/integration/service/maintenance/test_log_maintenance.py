@@ -11,11 +11,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from delvec_kernel.errors import StorageFull
+from delvec_errors import StorageFull
 from delvec_kernel.log.version_checksum import VersionChecksum
-from delvec_kernel.storage import local_files as _local_files
 from delvec_service.maintenance import checkpoints as writing
 from delvec_service.snapshots.log_reader import LogReader
+from delvec_storage import local_files as _local_files
 
 
 @pytest.fixture

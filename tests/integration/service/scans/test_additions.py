@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from pyroaring import BitMap64
 
+from delvec_contract import AdditionsResponse
 from delvec_kernel.deletion_vectors.deletion_vector import deserialize_bitmap
-from delvec_kernel.wire import AdditionsResponse
 
 ARROW = {"Accept": "application/vnd.apache.arrow.stream"}
 

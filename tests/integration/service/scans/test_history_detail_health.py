@@ -6,10 +6,10 @@ import re
 
 import pytest
 
+from delvec_errors import CorruptLog, NotADeltaTable
 from delvec_kernel import locations
 from delvec_kernel.actions.actions import AddFile, CommitInfo, DomainMetadata, Metadata, Protocol, RemoveFile
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.errors import CorruptLog, NotADeltaTable
 from delvec_kernel.log.commit_file import serialize_commit
 from delvec_service.maintenance.health import health as report_of
 from delvec_service.scans.describe import detail, history

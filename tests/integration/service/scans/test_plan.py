@@ -9,16 +9,16 @@ import pytest
 from pyroaring import BitMap64
 from tests.support import log_by_hand
 
+from delvec_contract import PlanFile
+from delvec_errors import DeletionVectorNotFound, InvalidPredicate, LocationNotAllowed, UnknownColumn
 from delvec_kernel import locations
 from delvec_kernel.actions.actions import AddFile, Metadata, Protocol
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deserialize_bitmap, inline
 from delvec_kernel.deletion_vectors.dv_packing import pack
-from delvec_kernel.errors import DeletionVectorNotFound, InvalidPredicate, LocationNotAllowed, UnknownColumn
 from delvec_kernel.file_index.live_files import LiveFiles
 from delvec_kernel.file_index.packed_files import FileChange
 from delvec_kernel.log.commit_file import serialize_commit
 from delvec_kernel.schema.types import PHYSICAL_NAME
-from delvec_kernel.wire import PlanFile
 from delvec_service.scans.plan import PLAN_SCHEMA, plan
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.objects import ObjectStore

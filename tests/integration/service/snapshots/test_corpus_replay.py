@@ -9,8 +9,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pytest
 
-from delvec_kernel import locations
-from delvec_kernel.errors import (
+from delvec_errors import (
     CorruptLog,
     CorruptTable,
     MissingLogFile,
@@ -18,6 +17,7 @@ from delvec_kernel.errors import (
     NotFound,
     UnsupportedReaderFeature,
 )
+from delvec_kernel import locations
 from delvec_service.maintenance.check import check as check_table
 from delvec_service.scans.describe import history
 from delvec_service.scans.plan import plan

@@ -12,9 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.support.log_by_hand import CountingStore
 
-from delvec_kernel import locations
-from delvec_kernel.actions.actions import AddFile, CommitInfo, Metadata, Protocol, RemoveFile
-from delvec_kernel.errors import (
+from delvec_errors import (
     BadRequest,
     CorruptLog,
     MissingLogFile,
@@ -23,6 +21,8 @@ from delvec_kernel.errors import (
     UnsupportedTable,
     VersionNotFound,
 )
+from delvec_kernel import locations
+from delvec_kernel.actions.actions import AddFile, CommitInfo, Metadata, Protocol, RemoveFile
 from delvec_kernel.log.commit_file import serialize_commit
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.objects import ObjectStore

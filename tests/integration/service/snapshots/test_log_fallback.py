@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.support.log_by_hand import PROTOCOL, VECTORS, LogByHand, add, remove, vector
 
-from delvec_kernel.errors import CorruptLog, LocationNotAllowed, MissingLogFile, UnsupportedReaderFeature
+from delvec_errors import CorruptLog, LocationNotAllowed, MissingLogFile, UnsupportedReaderFeature
 from delvec_service.snapshots.loader import SnapshotLoader
 
 UUID = "80a083e8-7026-4e79-81be-64bd76c43a11"

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from delvec_errors import ServiceUnavailable
 from delvec_kernel import locations
 from delvec_kernel.actions.actions import AddFile, CommitInfo, Metadata, Protocol, RemoveFile
-from delvec_kernel.errors import ServiceUnavailable
 from delvec_kernel.file_index import deferred_statistics, packed_files
 from delvec_kernel.file_index.deferred_statistics import DeferredStatistics
 from delvec_kernel.log.commit_file import serialize_commit

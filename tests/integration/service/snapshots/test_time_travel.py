@@ -3,7 +3,7 @@
 import pytest
 from tests.support.log_by_hand import HOUR, START, LogByHand, add
 
-from delvec_kernel.errors import BadRequest, CorruptLog, VersionNotFound
+from delvec_errors import BadRequest, CorruptLog, VersionNotFound
 from delvec_service.scans.describe import history
 from delvec_service.snapshots.time_travel import milliseconds
 

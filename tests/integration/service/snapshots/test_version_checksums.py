@@ -6,7 +6,7 @@ import logging
 import pytest
 from tests.support.log_by_hand import VECTORS, LogByHand, add, vector
 
-from delvec_kernel.errors import CorruptLog
+from delvec_errors import CorruptLog
 from delvec_service.snapshots.loader import SnapshotLoader
 
 FILES = ["f1", "f2", "f3"]

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import delete, select
 from tests.support.postgres_server import postgres_or_skip
 
-from delvec_kernel.errors import ServiceUnavailable
+from delvec_errors import ServiceUnavailable
 from delvec_service.store.database import Database
 from delvec_service.store.deletion_locks import DeletionLocks, FileLease
 from delvec_service.store.models import FileLeaseRow

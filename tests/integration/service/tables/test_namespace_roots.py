@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.integration.service.conftest import SCHEMA
 
-from delvec_kernel.errors import BadRequest, LocationNotAllowed
+from delvec_errors import BadRequest, LocationNotAllowed
 from delvec_service.config import Settings
 from delvec_service.doctor import examine
 from delvec_service.tables.namespace_roots import NamespaceRoots

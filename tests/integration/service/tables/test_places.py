@@ -17,7 +17,7 @@ import pytest
 from tests.integration.service.conftest import SCHEMA
 from tests.support.in_process_service import running_service
 
-from delvec_kernel.errors import PermissionDenied
+from delvec_errors import PermissionDenied
 from delvec_service.credentials.vending import VendedCredentials
 from delvec_service.store.registry import Registry
 

@@ -11,8 +11,8 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from delvec_kernel.errors import StorageError
-from delvec_kernel.wire.tables import TABLE_NAME
+from delvec_contract.tables import TABLE_NAME
+from delvec_errors import StorageError
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.registry import table_id
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from tests.integration.service.vacuum.test_vacuum import NOW, age_all, data, file, vacuum
 
-from delvec_kernel.errors import StorageDenied
+from delvec_errors import StorageDenied
 from delvec_service.vacuum import quarantine as running
 
 QUARANTINED = "_delvec/quarantined"

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from delvec_kernel.errors import StorageDenied
+from delvec_errors import StorageDenied
 from delvec_service.store.models import Base
 from delvec_service.vacuum import vacuum as running_vacuum
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from delvec_errors import CorruptLog
 from delvec_kernel.actions.action_json import LogFile
 from delvec_kernel.actions.actions import (
     AddFile,
@@ -19,7 +20,6 @@ from delvec_kernel.actions.actions import (
     Txn,
 )
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.errors import CorruptLog
 from delvec_kernel.log.commit_file import parse_commit, serialize_commit
 
 WHERE = LogFile("people", 7, "00000000000000000007.json")

@@ -5,8 +5,8 @@ import json
 import pytest
 from tests.support.altered_table import MAP, Table
 
+from delvec_errors import InvalidTableChange
 from delvec_kernel.actions.actions import Protocol
-from delvec_kernel.errors import InvalidTableChange
 
 
 def test_clustering_columns_are_domain_metadata_of_physical_names():

@@ -5,7 +5,7 @@ import json
 import pytest
 from tests.support.altered_table import Table, change, field, struct
 
-from delvec_kernel.errors import InvalidSchema, InvalidTableChange, UnknownColumn
+from delvec_errors import InvalidSchema, InvalidTableChange, UnknownColumn
 
 
 def test_a_default_is_set_changed_and_dropped():

@@ -5,8 +5,8 @@ import json
 import pytest
 from tests.support.altered_table import MAP, Table, add, change, field, put, struct
 
+from delvec_errors import InvalidSchema, InvalidTableChange, UnknownColumn
 from delvec_kernel.actions.actions import Protocol
-from delvec_kernel.errors import InvalidSchema, InvalidTableChange, UnknownColumn
 
 MAPPED = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "0"}
 

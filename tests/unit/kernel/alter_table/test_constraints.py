@@ -3,8 +3,8 @@
 import pytest
 from tests.support.altered_table import MAP, Table
 
+from delvec_errors import BadRequest, InvalidTableChange, UnknownColumn
 from delvec_kernel.actions.actions import Protocol
-from delvec_kernel.errors import BadRequest, InvalidTableChange, UnknownColumn
 
 
 def test_adding_a_constraint_sets_property_feature_and_requirement():

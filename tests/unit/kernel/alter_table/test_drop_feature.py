@@ -6,13 +6,13 @@ import pytest
 from pydantic import TypeAdapter
 from tests.support.schema_json import field
 
+from delvec_contract import DropFeature, TableChange
+from delvec_errors import InvalidTableChange
 from delvec_kernel.actions.actions import DomainMetadata, Metadata, Protocol
 from delvec_kernel.alter_table.alteration import altered
 from delvec_kernel.alter_table.drop_feature import properties_turned_off
 from delvec_kernel.alter_table.table_update import TableState, TableUpdate
-from delvec_kernel.errors import InvalidTableChange
 from delvec_kernel.schema.types import StructType
-from delvec_kernel.wire import DropFeature, TableChange
 
 CHANGES = TypeAdapter(list[TableChange])
 LEGACY = ("appendOnly", "invariants")

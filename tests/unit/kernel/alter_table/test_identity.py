@@ -3,7 +3,7 @@
 import pytest
 from tests.support.altered_table import Table, field, struct
 
-from delvec_kernel.errors import InvalidTableChange, UnknownColumn
+from delvec_errors import InvalidTableChange, UnknownColumn
 
 
 def numbered(start=1, step=1, mark=None):

@@ -5,8 +5,8 @@ import json
 import pytest
 from tests.support.altered_table import NEW, Table, put
 
+from delvec_errors import BadRequest, InvalidTableChange, UnknownColumn
 from delvec_kernel.actions.actions import Protocol
-from delvec_kernel.errors import BadRequest, InvalidTableChange, UnknownColumn
 from delvec_kernel.features.protocol_upgrade import supported
 
 

@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from delvec_contract import TableChange
+from delvec_errors import BadRequest
 from delvec_kernel.actions.actions import Metadata, Protocol
 from delvec_kernel.alter_table.alteration import altered
-from delvec_kernel.errors import BadRequest
 from delvec_kernel.features.protocol_upgrade import supported
 from delvec_kernel.schema.column_mapping import all_fields, is_mapped
 from delvec_kernel.schema.types import StructType
-from delvec_kernel.wire import TableChange
 
 CHANGE = TypeAdapter(TableChange)
 NAMES = st.sampled_from(["a", "b", "B", "c", "s", "list", "p", "`x y`"])

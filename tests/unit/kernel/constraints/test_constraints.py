@@ -5,6 +5,7 @@ import json
 import pytest
 from tests.support.schema_json import field, struct
 
+from delvec_errors import ExpressionNotAllowed, UnsupportedWriterFeature
 from delvec_kernel.constraints.declared import (
     Check,
     Generated,
@@ -13,7 +14,6 @@ from delvec_kernel.constraints.declared import (
     generates,
     mentioned,
 )
-from delvec_kernel.errors import ExpressionNotAllowed, UnsupportedWriterFeature
 from delvec_kernel.schema.types import StructType
 
 

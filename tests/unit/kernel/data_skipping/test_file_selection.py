@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support.segments_in_memory import SegmentsInMemory, laid_out
 
+from delvec_errors import CorruptLog
 from delvec_kernel.data_skipping import file_selection
 from delvec_kernel.data_skipping.file_selection import page_of, select_files
 from delvec_kernel.data_skipping.truth import prune
-from delvec_kernel.errors import CorruptLog
 from delvec_kernel.expressions.predicate import parse
 from delvec_kernel.file_index.column_bounds import known_columns, summarized
 from delvec_kernel.file_index.packed_files import FileChange

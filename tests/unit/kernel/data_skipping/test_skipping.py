@@ -3,9 +3,9 @@ import json
 import pyarrow as pa
 import pytest
 
+from delvec_errors import CorruptLog, InvalidPredicate
 from delvec_kernel.data_skipping import truth
 from delvec_kernel.data_skipping.truth import prune
-from delvec_kernel.errors import CorruptLog, InvalidPredicate
 from delvec_kernel.expressions.predicate import parse
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.statistics.bounds import statistics_bounds

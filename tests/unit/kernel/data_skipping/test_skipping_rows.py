@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from delvec.engines.duckdb.dialect import predicate_sql
+from delvec_engines.duckdb.dialect import predicate_sql
+from delvec_errors import InvalidPredicate
 from delvec_kernel.data_skipping.truth import prune
-from delvec_kernel.errors import InvalidPredicate
 from delvec_kernel.expressions.predicate import parse
 from delvec_kernel.schema.partition_values import serialize
 from delvec_kernel.schema.types import StructField, StructType, data_type_from_json

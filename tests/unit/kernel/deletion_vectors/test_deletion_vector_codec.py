@@ -12,6 +12,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap, BitMap64
 
+from delvec_errors import (
+    CorruptDeletionVector,
+    DeletionVectorCardinalityMismatch,
+    DeletionVectorChecksumMismatch,
+    DeletionVectorSizeMismatch,
+    DeletionVectorTruncated,
+    InvalidCommit,
+)
 from delvec_kernel.deletion_vectors import z85
 from delvec_kernel.deletion_vectors.deletion_vector import (
     FILE_VERSION,
@@ -29,14 +37,6 @@ from delvec_kernel.deletion_vectors.deletion_vector import (
     inline,
     serialize_bitmap,
     unframe,
-)
-from delvec_kernel.errors import (
-    CorruptDeletionVector,
-    DeletionVectorCardinalityMismatch,
-    DeletionVectorChecksumMismatch,
-    DeletionVectorSizeMismatch,
-    DeletionVectorTruncated,
-    InvalidCommit,
 )
 
 WHERE = Where("people", 7, "part-0.parquet")
@@ -199,7 +199,7 @@ HOSTILE = """
 import random, resource, sys
 from pyroaring import BitMap64
 from delvec_kernel.deletion_vectors.deletion_vector import decode, encode
-from delvec_kernel.errors import CorruptDeletionVector
+from delvec_errors import CorruptDeletionVector
 
 resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
 rng = random.Random(int(sys.argv[1]))

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
+from delvec_errors import InvalidCommit
 from delvec_kernel.deletion_vectors.deletion_vector import Where, encode, unframe
 from delvec_kernel.deletion_vectors.dv_packing import allocate, pack, prefix_length, random_prefix
-from delvec_kernel.errors import InvalidCommit
 
 
 def counted():

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from delvec import AmbiguousColumn, InvalidPredicate, UnknownColumn
-from delvec.engines.duckdb.dialect import expression_sql
+from delvec_engines.duckdb.dialect import expression_sql
 from delvec_kernel.expressions.expression import Expression, parse_expression
 from delvec_kernel.schema.types import StructType
 

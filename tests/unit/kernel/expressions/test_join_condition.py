@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from delvec import BadRequest
-from delvec.engines.duckdb.dialect import expression_sql
+from delvec_engines.duckdb.dialect import expression_sql
 from delvec_kernel.expressions.expression import parse_expression
 from delvec_kernel.expressions.join_condition import conjuncts, join_keys, key_ranges, target_terms
 from delvec_kernel.expressions.literals import lit, literal

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delvec.engines.duckdb.dialect import predicate_sql
-from delvec_kernel.errors import InvalidPredicate, UnknownColumn
+from delvec_engines.duckdb.dialect import predicate_sql
+from delvec_errors import InvalidPredicate, UnknownColumn
 from delvec_kernel.expressions.predicate import MAX_LENGTH, Predicate, parse
 from delvec_kernel.schema.types import StructType
 

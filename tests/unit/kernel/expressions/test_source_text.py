@@ -5,7 +5,7 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from delvec_kernel.errors import BadRequest, from_wire
+from delvec_errors import BadRequest, from_wire
 from delvec_kernel.expressions.predicate import parse
 from delvec_kernel.expressions.source_text import excerpt
 from delvec_kernel.schema.types import StructType

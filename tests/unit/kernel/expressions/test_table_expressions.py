@@ -3,7 +3,7 @@
 import pytest
 from tests.support.expression_cases import CHANGING, COLUMNS, HOSTILE, LEGITIMATE
 
-from delvec_kernel.errors import ExpressionNotAllowed
+from delvec_errors import ExpressionNotAllowed
 from delvec_kernel.expressions.predicate import parse
 from delvec_kernel.expressions.table_expressions import allowed_expression, check_functions
 from delvec_kernel.schema.types import StructType

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from delvec_errors import UnsupportedReaderFeature, UnsupportedWriterFeature
 from delvec_kernel.actions.actions import Metadata, Protocol
-from delvec_kernel.errors import UnsupportedReaderFeature, UnsupportedWriterFeature
 from delvec_kernel.features.table_features import READABLE, check_readable, check_writable
 
 

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from delvec_errors import BadRequest, CorruptLog
 from delvec_kernel.actions import action_json
 from delvec_kernel.actions.action_json import MAX_ACTION_BYTES, LogFile
 from delvec_kernel.actions.actions import Txn
-from delvec_kernel.errors import BadRequest, CorruptLog
 from delvec_kernel.log.commit_file import parse_commit, parse_removes, serialize_commit
 from delvec_kernel.log.version_checksum import VersionChecksum
 

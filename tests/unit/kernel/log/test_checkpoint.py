@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from delvec_errors import CorruptLog
 from delvec_kernel.actions.action_json import LogFile
 from delvec_kernel.actions.actions import DomainMetadata, Metadata, Protocol, Sidecar, Txn
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.errors import CorruptLog
 from delvec_kernel.file_index.files import FILES_SCHEMA, add_at
 from delvec_kernel.log.checkpoint import read_checkpoint, stats_json
 

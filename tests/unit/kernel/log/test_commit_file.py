@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from delvec_errors import CorruptLog
 from delvec_kernel.actions.action_json import LogFile
 from delvec_kernel.actions.actions import RemoveFile
-from delvec_kernel.errors import CorruptLog
 from delvec_kernel.log.commit_file import parse_commit, parse_removes
 
 WHERE = LogFile("people", 3, "00000000000000000003.json")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delvec_kernel.errors import MissingLogFile, VersionNotFound
+from delvec_errors import MissingLogFile, VersionNotFound
 from delvec_kernel.log.log_segment import LogListing, commit_name
 
 UUID = "80a083e8-7026-4e79-81be-64bd76c43a11"

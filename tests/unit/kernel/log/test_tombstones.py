@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from delvec_errors import CorruptLog
 from delvec_kernel.actions.action_json import LogFile
 from delvec_kernel.actions.actions import AddFile, RemoveFile
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, encode_uuid, file_name
-from delvec_kernel.errors import CorruptLog
 from delvec_kernel.log.tombstones import (
     TOMBSTONES,
     Changes,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from delvec_kernel.errors import InvalidTableChange
+from delvec_errors import InvalidTableChange
 from delvec_kernel.schema.column_paths import parse_path, path_text
 
 

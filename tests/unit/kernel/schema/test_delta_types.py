@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from delvec_kernel.errors import InvalidSchema, UnknownColumn
+from delvec_errors import InvalidSchema, UnknownColumn
 from delvec_kernel.schema.types import (
     ArrayType,
     DecimalType,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from delvec_errors import CorruptLog, InvalidSchema, SchemaMismatch
 from delvec_kernel import locations
-from delvec_kernel.errors import CorruptLog, InvalidSchema, SchemaMismatch
 from delvec_kernel.schema.partition_values import parse, parse_column, partition_path, serialize
 from delvec_kernel.schema.types import ArrayType, DecimalType, PrimitiveType, StructType
 

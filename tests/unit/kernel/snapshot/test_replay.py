@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from delvec_errors import CorruptLog, StorageError
 from delvec_kernel.actions.action_json import LogFile
 from delvec_kernel.actions.actions import (
     AddFile,
@@ -18,7 +19,6 @@ from delvec_kernel.actions.actions import (
     Txn,
 )
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.errors import CorruptLog, StorageError
 from delvec_kernel.file_index.files import add_at
 from delvec_kernel.file_index.live_files import LiveFiles
 from delvec_kernel.snapshot.replay import Commit, ReplayState, replay

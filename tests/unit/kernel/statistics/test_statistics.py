@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from delvec_kernel.errors import CorruptLog, CorruptTable, SchemaMismatch
+from delvec_errors import CorruptLog, CorruptTable, SchemaMismatch
 from delvec_kernel.schema.types import (
     ArrayType,
     DecimalType,

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
+from delvec_errors import CorruptTable, RowIndexOutOfRange
 from delvec_kernel.actions.actions import (
     AddFile,
     Cdc,
@@ -17,7 +18,6 @@ from delvec_kernel.actions.actions import (
     Txn,
 )
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.errors import CorruptTable, RowIndexOutOfRange
 from delvec_kernel.transaction import commit_builder, row_runs
 from delvec_kernel.transaction.commit_builder import metrics, resolve
 from delvec_kernel.transaction.transaction_changes import Changes, NewStatistics, RowRun

@@ -7,7 +7,7 @@ from pyroaring import BitMap64
 from tests.support.conflict_table import COMPACTED, compaction, copy, spread
 from tests.support.rows_in_files import Facts, changes
 
-from delvec_kernel.errors import (
+from delvec_errors import (
     ConcurrentDeleteDelete,
 )
 from delvec_kernel.transaction.conflict_checker import (

@@ -7,6 +7,11 @@ from pyroaring import BitMap64
 from tests.support.conflict_table import Table, compaction
 from tests.support.rows_in_files import Facts, changes
 
+from delvec_errors import (
+    ConcurrentAppend,
+    ConcurrentDeleteRead,
+    ConcurrentTransaction,
+)
 from delvec_kernel.actions.actions import (
     AddFile,
     Cdc,
@@ -17,11 +22,6 @@ from delvec_kernel.actions.actions import (
     Txn,
 )
 from delvec_kernel.deletion_vectors.deletion_vector import inline
-from delvec_kernel.errors import (
-    ConcurrentAppend,
-    ConcurrentDeleteRead,
-    ConcurrentTransaction,
-)
 from delvec_kernel.transaction.conflict_checker import (
     Conflict,
     Overlap,

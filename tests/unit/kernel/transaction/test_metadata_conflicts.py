@@ -7,14 +7,14 @@ import pytest
 from pyroaring import BitMap64
 from tests.support.rows_in_files import SCHEMA, Facts, changes
 
+from delvec_errors import (
+    MetadataChanged,
+    ProtocolChanged,
+)
 from delvec_kernel.actions.actions import (
     CommitInfo,
     Metadata,
     Protocol,
-)
-from delvec_kernel.errors import (
-    MetadataChanged,
-    ProtocolChanged,
 )
 from delvec_kernel.transaction.conflict_checker import (
     CurrentTransaction,

@@ -8,16 +8,16 @@ from pyroaring import BitMap64
 from tests.support.conflict_table import COMPACTED, compaction
 from tests.support.rows_in_files import LOCATION, Facts, changes
 
+from delvec_errors import (
+    ConcurrentAppend,
+    ConcurrentDeleteDelete,
+    CorruptDeletionVector,
+)
 from delvec_kernel.actions.actions import (
     AddFile,
     Cdc,
     CommitInfo,
     RemoveFile,
-)
-from delvec_kernel.errors import (
-    ConcurrentAppend,
-    ConcurrentDeleteDelete,
-    CorruptDeletionVector,
 )
 from delvec_kernel.transaction import row_runs
 from delvec_kernel.transaction.conflict_checker import (

@@ -6,7 +6,7 @@ import pytest
 from pyroaring import BitMap64
 from tests.support.rows_in_files import Facts, RowsInFiles, changes
 
-from delvec_kernel.errors import ConcurrentAppend
+from delvec_errors import ConcurrentAppend
 from delvec_kernel.transaction.conflict_checker import Passed, check
 from delvec_kernel.transaction.current_transaction import CurrentTransaction
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from tests.support.schema_json import field
 
+from delvec_errors import ConstraintViolation, UnsupportedWriterFeature
 from delvec_kernel.actions.actions import AddFile, Protocol
-from delvec_kernel.errors import ConstraintViolation, UnsupportedWriterFeature
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.transaction.proven_violations import proven
 

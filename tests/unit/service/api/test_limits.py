@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from delvec.http.backoff import pause
-from delvec_kernel.errors import ServiceUnavailable, TooManyRequests
+from delvec_errors import ServiceUnavailable, TooManyRequests
 from delvec_service.api.lanes import Lane
 from delvec_service.api.limits import RateLimits, RequestLimits
 from delvec_service.telemetry.observer import Observer

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from delvec_kernel.errors import BadRequest, StorageError
+from delvec_errors import BadRequest, StorageError
 from delvec_service.commits import fault_points
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 from pyroaring import BitMap64
 
-from delvec_kernel.errors import InternalError
+from delvec_errors import InternalError
 from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.commits.group_commit import GroupCommit
 

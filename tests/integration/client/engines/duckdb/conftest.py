@@ -2,7 +2,7 @@ from urllib.parse import quote
 
 import pytest
 
-from delvec.engines.duckdb import DuckDBEngine
+from delvec_engines.duckdb import DuckDBEngine
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from delvec.engines.duckdb.dialect_functions import rounded
+from delvec_engines.duckdb.dialect_functions import rounded
 from delvec_kernel.expressions import predicate
 from delvec_kernel.schema.types import DecimalType, PrimitiveType, StructField, StructType
 

@@ -16,17 +16,17 @@ import pytest
 from pyroaring import BitMap64
 from tests.support.scanned_table import PEOPLE, Table, ids, people
 
-from delvec.engines.duckdb import DuckDBEngine
-from delvec.engines.duckdb import scan as scan_module
-from delvec.engines.protocol import Engine
-from delvec_kernel.errors import (
+from delvec_engines.duckdb import DuckDBEngine
+from delvec_engines.duckdb import scan as scan_module
+from delvec_engines.protocol import Engine
+from delvec_errors import (
     CorruptTable,
     EngineUnavailable,
     InternalError,
     InvalidPredicate,
     MissingDataFile,
 )
-from delvec_kernel.storage import files as storage
+from delvec_storage import files as storage
 
 
 def test_it_is_an_engine(engine):
@@ -222,7 +222,7 @@ def test_a_connection_that_was_passed_in_keeps_its_settings_and_stays_open(local
 
 
 def test_object_stores_need_fsspec_and_local_files_do_not(engine, local, monkeypatch):
-    monkeypatch.delitem(sys.modules, "delvec.engines.duckdb.remote", raising=False)
+    monkeypatch.delitem(sys.modules, "delvec_engines.duckdb.remote", raising=False)
     monkeypatch.setitem(sys.modules, "fsspec", None)
     table, remote = Table(local, PEOPLE), Table("memory:///duckdb-no-fsspec", PEOPLE)
     for each in (table, remote):

@@ -6,8 +6,8 @@ import pytest
 from tests.support.damaged_files import end_duckdb
 
 import delvec
-from delvec.engines.duckdb import DuckDBEngine
-from delvec_kernel.errors import CorruptTable, EngineUnavailable
+from delvec_engines.duckdb import DuckDBEngine
+from delvec_errors import CorruptTable, EngineUnavailable
 
 ROWS = pa.table({"id": range(10), "name": ["n"] * 10})
 

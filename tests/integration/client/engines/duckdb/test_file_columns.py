@@ -8,9 +8,9 @@ import pytest
 from pyroaring import BitMap64
 from tests.support.typed_files import FORMS, SHAPES, TYPES, Form, annotate, scan_of, without, write_form
 
-from delvec.engines.duckdb import DuckDBEngine
-from delvec.engines.protocol import WriteTarget
-from delvec_kernel.errors import CorruptTable, UnsupportedTable
+from delvec_engines.duckdb import DuckDBEngine
+from delvec_engines.protocol import WriteTarget
+from delvec_errors import CorruptTable, UnsupportedTable
 from delvec_kernel.expressions.predicate import parse
 from delvec_kernel.schema.types import (
     ArrayType,

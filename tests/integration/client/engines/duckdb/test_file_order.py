@@ -5,10 +5,10 @@ import re
 import pyarrow as pa
 import pytest
 
-from delvec.engines import row_ids
-from delvec.engines.duckdb import file_order
-from delvec.engines.duckdb.statements import Session
-from delvec.engines.protocol import WriteTarget
+from delvec_engines import row_ids
+from delvec_engines.duckdb import file_order
+from delvec_engines.duckdb.statements import Session
+from delvec_engines.protocol import WriteTarget
 
 
 @pytest.fixture

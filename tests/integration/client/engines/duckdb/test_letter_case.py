@@ -4,7 +4,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from delvec.engines.duckdb.dialect_functions import lower, upper
+from delvec_engines.duckdb.dialect_functions import lower, upper
 
 TEXTS = [
     "ΑΣ",

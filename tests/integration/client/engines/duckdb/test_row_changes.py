@@ -17,13 +17,13 @@ import pytest
 from pyroaring import BitMap64
 
 import delvec
-from delvec.engines.duckdb import DuckDBEngine
-from delvec.engines.duckdb import row_changes as row_changes_module
-from delvec.engines.duckdb import scan as scan_module
-from delvec.engines.duckdb import statements as statements_module
-from delvec.engines.protocol import WriteTarget
-from delvec.engines.row_changes import Clause, RowChange
-from delvec_kernel.errors import (
+from delvec_engines.duckdb import DuckDBEngine
+from delvec_engines.duckdb import row_changes as row_changes_module
+from delvec_engines.duckdb import scan as scan_module
+from delvec_engines.duckdb import statements as statements_module
+from delvec_engines.protocol import WriteTarget
+from delvec_engines.row_changes import Clause, RowChange
+from delvec_errors import (
     BadRequest,
     ConstraintViolation,
     CorruptTable,

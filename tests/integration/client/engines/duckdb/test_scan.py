@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 from tests.support.scanned_table import PEOPLE, Table, ids, mapped, people
 
-from delvec.engines.duckdb import scan as scan_module
-from delvec_kernel.errors import (
+from delvec_engines.duckdb import scan as scan_module
+from delvec_errors import (
     CorruptTable,
     UnknownColumn,
     UnsupportedTable,
@@ -106,7 +106,7 @@ def test_a_file_with_more_rows_than_its_statistics_say_is_an_error(engine, local
         engine.read(table.scan(), None, None)
     table.rows[0]["num_records"] = 2**31  # so many that the footer is read
     assert len(ids(engine.read(table.scan(), None, None))) == 2499
-    monkeypatch.setattr("delvec.engines.duckdb.scan._MAX_ROWS", 2000)
+    monkeypatch.setattr("delvec_engines.duckdb.scan._MAX_ROWS", 2000)
     with pytest.raises(UnsupportedTable, match="Spark"):
         engine.read(table.scan(), None, None)
 

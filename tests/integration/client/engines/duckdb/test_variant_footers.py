@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from delvec.engines.duckdb.variant_footers import SLACK, copy_id, copy_name, seen_end
-from delvec_kernel.errors import CorruptTable, UnusableFile
+from delvec_engines.duckdb.variant_footers import SLACK, copy_id, copy_name, seen_end
+from delvec_errors import CorruptTable, UnusableFile
 
 VARIANT = pa.struct([("metadata", pa.binary()), ("value", pa.binary())])
 

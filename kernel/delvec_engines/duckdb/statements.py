@@ -1,0 +1,567 @@
+"""Runs statements on DuckDB, and translates its errors into errors that name table and file.
+
+Tested in `tests/integration/client/engines/duckdb/test_row_changes.py`.
+"""
+
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+
+from delvec_engines.calendar import holds_times, is_legacy, may_ask_for_early, shows_early
+from delvec_engines.data_file import DataFile
+from delvec_engines.duckdb.assignment import FAILED
+from delvec_engines.duckdb.data_files import PROTOCOL, as_pattern, file_list, file_names, is_remote
+from delvec_engines.duckdb.file_columns import BEYOND_TYPE, NOT_TEXT
+from delvec_engines.duckdb.scan import LOOKUP, ScanSource
+from delvec_engines.duckdb.variant_footers import INCOMPLETE
+from delvec_engines.file_schemas import mismatch
+from delvec_engines.interrupts import interruptible
+from delvec_engines.scan import Scan, missing_data_file
+from delvec_errors import (
+    CorruptTable,
+    DelvecError,
+    EngineUnavailable,
+    InternalError,
+    InvalidPredicate,
+    SchemaMismatch,
+    StorageError,
+    UnsupportedTable,
+)
+from delvec_kernel.expressions.predicate import Predicate
+from delvec_kernel.locations import resolve
+from delvec_kernel.schema.file_types import FileTypeMismatch
+from delvec_kernel.schema.types import DataType
+from delvec_storage import files as storage
+
+__all__ = ["ChangeExpressions", "Evaluated", "Session", "damage", "errors"]
+
+_CONFIG: Final = {
+    # Extensions would be downloaded; none is needed.
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    # If the optimizer swapped the sides of the lookup's join, it would hold the files' rows in memory.
+    "disabled_optimizers": "build_side_probe_side",
+    # An unknown table name must be an error, not a Python variable of the caller.
+    "python_enable_replacements": "false",
+}
+_SETTINGS: Final = "SET TimeZone = 'UTC'"
+_WATCHED: Final = f"{_SETTINGS}; SET enable_progress_bar = true; SET enable_progress_bar_print = false"
+"""Settings for progress; only if requested, as they cost a third of a millisecond."""
+_BATCH_ROWS: Final = 1 << 17
+_BYTES_OF_A_THREAD: Final = 48 << 20
+"""Memory per thread for encoded and decoded row groups; bounds the number of threads."""
+_MOST_LOOKED_UP: Final = 100
+_MOST_READ_AGAIN: Final = 1 << 30
+"""Bytes of files that are read one by one to find the one that DuckDB cannot read."""
+_FATAL: Final = ("INTERNAL Error", "FATAL Error")
+"""How the texts of errors begin that end a database."""
+_ENDED: Final = "invalidated because of a previous fatal error"
+
+
+@dataclass(frozen=True)
+class ChangeExpressions:
+    """All expressions of an UPDATE or MERGE.
+
+    Attributes:
+        texts: original SQL of the expressions that compute something.
+        columns: the table's columns they read.
+        early: whether they compare with dates before 1582-10-15 or timestamps before 1900.
+    """
+
+    texts: Sequence[str]
+    columns: frozenset[str]
+    early: bool = False
+
+    @property
+    def text(self) -> str:
+        """The texts joined, for errors."""
+        return "; ".join(self.texts)
+
+
+Evaluated = Predicate | ChangeExpressions
+"""The expressions that a statement evaluates."""
+
+
+class Session:
+    """A DuckDB database; thread-safe, as each statement has its own connection.
+
+    Args:
+        connection: DuckDB connection whose database and settings are used; by default a new in-memory database.
+        memory_limit: bytes, for a new database; DuckDB's default if None.
+        temp_directory: spill directory of a new database; DuckDB's default if None.
+        threads: maximum threads of a new database.
+    """
+
+    def __init__(
+        self,
+        connection: Any = None,
+        memory_limit: int | None = None,
+        temp_directory: str | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self._own = connection is None
+        self._limits = memory_limit, temp_directory
+        # A copy, so that these settings do not become defaults of other sessions.
+        config = dict(_CONFIG)
+        if temp_directory is not None:
+            config["temp_directory"] = temp_directory
+        if memory_limit is not None:
+            most = max(1, min(os.cpu_count() or 1, memory_limit // _BYTES_OF_A_THREAD))
+            threads = most if threads is None else min(most, threads)
+            config["memory_limit"] = f"{memory_limit}B"
+        if threads is not None:
+            config["threads"] = str(threads)
+        self._config = config
+        self._connection = duckdb.connect(":memory:", config=config) if connection is None else connection
+        self._lock = threading.Lock()
+        self._cursors: weakref.WeakSet[Any] | None = None
+        self._progress_of: Session | None = None
+        """The session whose progress() reports on the statements of this one, if another."""
+
+    def progress(self) -> float | None:
+        """Return the progress of the slowest running statement from 0 to 1; None if unknown.
+
+        Only statements that start after the first call report progress.
+        """
+        with self._lock:
+            if self._cursors is None:
+                self._cursors = weakref.WeakSet()
+            running = list(self._cursors)
+        percentages: list[float] = []
+        for cursor in running:
+            with suppress(duckdb.Error):  # closed meanwhile
+                percentages.append(cursor.query_progress())
+        return min((percent / 100 for percent in percentages if percent >= 0), default=None)
+
+    def close(self) -> None:
+        """Close the database, unless it was passed in."""
+        if self._own:
+            self._connection.close()
+
+    @contextmanager
+    def reading_ahead(self, scan: Scan) -> Iterator["Session"]:
+        """Lend a session that reads with one thread: one thread encodes the rows, so more readers would only need memory.
+
+        Object stores, where reading waits, and a connection of the caller keep their threads.
+        """
+        if not self._own or not scan.location.startswith("file:"):
+            yield self
+            return
+        with closing(Session(None, *self._limits, threads=1)) as session:
+            session._progress_of = self  # noqa: SLF001 - its own class
+            yield session
+
+    @contextmanager
+    def connected(self) -> Iterator[Any]:
+        """Lend a connection for several statements, with temporary tables of its own."""
+        with interruptible(), closing(self._cursor()) as cursor:
+            yield cursor
+
+    def table(
+        self, scan: Scan, source: ScanSource, sql: str, predicate: Evaluated | None, *, on: Any = None
+    ) -> pa.Table:
+        """Run a statement over ``source`` and return all of its rows.
+
+        Args:
+            scan: what is read.
+            source: the part to read.
+            sql: the statement.
+            predicate: the expressions it evaluates, for errors.
+            on: connection from :meth:`connected`; by default a new one.
+        """
+        with self._prepared(scan, source, predicate, on) as cursor:
+            found = cursor.sql(sql).to_arrow_table()
+            if shows_early(found):
+                _check_calendar(cursor, scan, source)
+            return found
+
+    def batches(
+        self, scan: Scan, source: ScanSource, sql: str, predicate: Evaluated | None, *, on: Any = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Run a statement over ``source`` and yield its rows in batches; see :meth:`table`.
+
+        The connection is busy until the last batch.
+        """
+        with self._prepared(scan, source, predicate, on) as cursor:
+            is_checked = False
+            for batch in cursor.sql(sql).to_arrow_reader(_BATCH_ROWS):
+                if not is_checked and shows_early(batch):
+                    with self.connected() as other:
+                        _check_calendar(other, scan, source)
+                    is_checked = True
+                yield batch
+
+    def hashes(self, names: Sequence[str]) -> pa.Array:
+        """Return DuckDB's hash of each name, to compare with ``scan.FILE_HASH``."""
+        with self.connected() as cursor:
+            places = pa.array(range(len(names)), pa.int64())
+            cursor.register(LOOKUP, pa.table({"name": pa.array(names, pa.string()), "place": places}))
+            sql = f"SELECT hash(name) AS h FROM {LOOKUP} ORDER BY place"  # noqa: S608 - a constant
+            return cursor.sql(sql).to_arrow_table()["h"].combine_chunks()
+
+    def over(self, name: str, rows: pa.RecordBatch, sql: str) -> pa.Table:
+        """Run a statement over in-memory rows, as a table named ``name``.
+
+        Raises:
+            duckdb.Error: it fails for a row.
+        """
+        with self.connected() as cursor:
+            cursor.register(name, pa.Table.from_batches([rows]))
+            return cursor.sql(sql).to_arrow_table()
+
+    def _cursor(self) -> Any:
+        with self._lock:
+            cursor = self._living().cursor()
+        with (watching := self._progress_of or self)._lock:  # noqa: SLF001 - its own class
+            is_watched = watching._cursors is not None  # noqa: SLF001
+            if watching._cursors is not None:  # noqa: SLF001
+                watching._cursors.add(cursor)  # noqa: SLF001
+        # Settings of the cursor only; those of a connection that was passed in stay.
+        cursor.execute(_WATCHED if is_watched else _SETTINGS).fetchall()
+        return cursor
+
+    def _living(self) -> Any:
+        """Return the connection; that of a new database if a fatal error has ended the old one.
+
+        DuckDB refuses every further statement on a database in which an internal error occurred, and a damaged file
+        can cause one.
+
+        Raises:
+            EngineUnavailable: the connection was passed in.
+        """
+        try:
+            self._connection.execute("SELECT 1").fetchall()
+        except duckdb.FatalException as error:
+            if not self._own:
+                raise EngineUnavailable(
+                    "The DuckDB connection of this engine no longer works after a fatal error. Open another one, and "
+                    "pass it to a new DuckDBEngine."
+                ) from error
+            with suppress(duckdb.Error):
+                self._connection.close()
+            self._connection = duckdb.connect(":memory:", config=self._config)
+        return self._connection
+
+    @contextmanager
+    def _prepared(
+        self, scan: Scan, source: ScanSource, predicate: Evaluated | None, on: Any
+    ) -> Iterator[Any]:
+        self.mount(source)
+        given = self.connected() if on is None else nullcontext(on)
+        with given as cursor, errors(scan, source, predicate):
+            if source.lookup is not None:
+                cursor.register(LOOKUP, source.lookup)
+            if predicate is not None:
+                kinds = (scan.schema.field(name).type for name in predicate.columns)
+                if _may_ask_for_early(predicate, list(kinds)):
+                    _check_calendar(cursor, scan, source)
+            yield cursor
+
+    def check_calendar(self, scan: Scan, source: ScanSource) -> None:
+        """Check all footers of ``source`` for Spark 2's calendar, in which DuckDB reads early times days off.
+
+        Raises:
+            UnsupportedTable: a file uses it.
+            CorruptTable: or a subclass: a file cannot be read.
+        """
+        with self.connected() as cursor, errors(scan, source, None):
+            _check_calendar(cursor, scan, source)
+
+    def mount(self, source: ScanSource) -> None:
+        """Register the storage file system with DuckDB if ``source`` has remote files."""
+        if not any(is_remote(name) for name in source.names):
+            return
+        with self._lock:
+            if self._connection.filesystem_is_registered(PROTOCOL):
+                return
+            try:
+                from delvec_engines.duckdb.remote import StorageFileSystem
+            except ModuleNotFoundError as error:
+                raise EngineUnavailable(
+                    f"The DuckDB engine needs {error.name} to read object stores: pip install '.[local]' in Delvec's clone"
+                ) from error
+            self._connection.register_filesystem(StorageFileSystem())
+
+
+def _may_ask_for_early(evaluated: Evaluated, kinds: Sequence[DataType]) -> bool:
+    if isinstance(evaluated, ChangeExpressions) and evaluated.early:
+        return any(holds_times(kind) for kind in kinds)
+    return may_ask_for_early(evaluated.text, kinds)
+
+
+def _check_calendar(cursor: Any, scan: Scan, source: ScanSource) -> None:
+    """Refuse files in Spark 2's calendar, whose early dates and timestamps DuckDB reads days off."""
+    sql = f"SELECT file_name, key, value FROM parquet_kv_metadata({file_list(source.names)})"  # noqa: S608 - quoted
+    footers: dict[str, dict[str, str]] = {}
+    for name, key, value in cursor.sql(sql).fetchall():
+        footers.setdefault(name, {})[_text(key)] = _text(value)
+    legacy = {name for name, footer in footers.items() if is_legacy(footer)}
+    for path, name in zip(source.files["path"].to_pylist(), source.names, strict=True):
+        if name in legacy:
+            raise UnsupportedTable(
+                f"The data file '{path}' of table '{scan.name}' (version {scan.version}) has dates before 1582 or "
+                "timestamps before 1900 in the calendar of Spark 2, which DuckDB does not convert; read it with Spark.",
+                table=scan.name,
+                version=scan.version,
+                file=path,
+            )
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+@contextmanager
+def errors(scan: Scan, source: ScanSource | None, predicate: Evaluated | None) -> Iterator[None]:
+    """Translate DuckDB's exceptions into errors that name table, version and file.
+
+    Args:
+        scan: what is read.
+        source: the part that is read; None if no file is.
+        predicate: the expressions that are evaluated.
+    """
+    try:
+        with interruptible():
+            yield
+    except (DelvecError, duckdb.InterruptException):
+        raise
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        raise _translated(error, scan, source, predicate) from error
+
+
+def damage(error: Exception, scan: Scan) -> DelvecError | None:
+    """Return the error about a missing or damaged file of a scan; None if DuckDB's error has another cause."""
+    text = str(error)
+    where = f"table '{scan.name}' (version {scan.version})"
+    refused = (
+        _of_storage(text, scan)
+        or _incomplete(text, scan)
+        or _not_text(text, scan, None, where)
+        or _beyond_type(text, scan, None)
+    )
+    if refused is not None:
+        return refused
+    source = _whole_scan(scan)
+    paths = zip(scan.files["path"].to_pylist(), source.names, strict=True)
+    if not isinstance(error, OSError | duckdb.IOException) and not any(
+        spelling in text for path, name in paths for spelling in _spellings(scan, path, name)
+    ):
+        return None
+    return _damaged_file(text, scan, source, where)
+
+
+def _whole_scan(scan: Scan) -> ScanSource:
+    """Return all files of a scan, to ask about the files themselves."""
+    return ScanSource(scan.files, file_names(scan.location, scan.files, scan.roots), None, "", None)
+
+
+def _translated(
+    error: Exception, scan: Scan, source: ScanSource | None, predicate: Evaluated | None
+) -> DelvecError:
+    text = str(error)
+    reason = text.partition("\n")[0]
+    where = f"table '{scan.name}' (version {scan.version})"
+    facts = {"table": scan.name, "version": scan.version}
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return EngineUnavailable(
+            f"DuckDB ran out of memory on {where}: {reason}; raise its memory_limit, or use Spark.", **facts
+        )
+    # By text: while rows are streamed, Arrow raises an OSError with it.
+    if text.startswith(_FATAL):
+        return _fatal(reason, scan, source, where)
+    specific_error = (
+        _of_storage(text, scan)
+        or _incomplete(text, scan)
+        or _refused(text, where, facts)
+        or _not_text(text, scan, source, where)
+        or _beyond_type(text, scan, source)
+        or (_damaged_file(text, scan, source, where) if source is not None else None)
+    )
+    if specific_error is not None:
+        return specific_error
+    if isinstance(error, OSError | duckdb.IOException):
+        return StorageError(f"Reading {where} failed: {reason}; retry, or check storage.", **facts)
+    if predicate is not None:
+        what = f"The predicate {predicate.text!r}"
+        if isinstance(predicate, ChangeExpressions):
+            texts = predicate.texts[:5]
+            several = f"One of the expressions {', '.join(map(repr, texts))}"
+            what = f"The expression {texts[0]!r}" if len(texts) == 1 else several
+        return InvalidPredicate(f"{what} failed on rows of {where}: {reason}", **facts)
+    return CorruptTable(f"DuckDB cannot read {where}: {reason}", **facts)
+
+
+def _fatal(reason: str, scan: Scan, source: ScanSource | None, where: str) -> DelvecError:
+    """Return the error about an internal error of DuckDB, which names the file that causes it."""
+    facts: dict[str, Any] = {"table": scan.name, "version": scan.version}
+    if _ENDED in reason:
+        return EngineUnavailable(
+            f"Reading {where} was stopped, because another statement of this engine ended its DuckDB database. Run the "
+            "command again.",
+            **facts,
+        )
+    path = None if source is None else _unreadable_file(source)
+    if path is None:
+        return InternalError(
+            f"DuckDB failed on {where}: {reason}. Nothing was committed; use Spark.", **facts
+        )
+    return CorruptTable(
+        f"The data file '{path}' of {where} cannot be read, because it is damaged: {reason}. Restore it from a backup.",
+        **facts,
+        file=path,
+    )
+
+
+def _unreadable_file(source: ScanSource) -> str | None:
+    """Return the first file that DuckDB cannot read as a whole; None if there is none among the first few."""
+    paths = source.files["path"].to_pylist()
+    if len(paths) == 1:
+        return str(paths[0])
+    size = 0
+    with closing(Session(threads=1)) as session:  # the next such error must not end a database in use
+        session.mount(source)
+        for path, name, length in zip(paths, source.names, source.files["size"].to_pylist(), strict=True):
+            size += length
+            if size > _MOST_READ_AGAIN:
+                return None
+            with closing(session._cursor()) as cursor:  # noqa: SLF001 - its own module
+                # Hashes need every value; a count is answered from the footer.
+                sql = f"SELECT bit_xor(hash(COLUMNS(*))) FROM read_parquet({file_list([name])})"  # noqa: S608 - quoted
+                try:
+                    cursor.execute(sql).fetchall()
+                except duckdb.Error:
+                    return str(path)
+    return None
+
+
+def _refused(text: str, where: str, facts: dict[str, Any]) -> DelvecError | None:
+    """Return the typed error for a check inside the statement that failed; None if none did."""
+    reason = text.partition("\n")[0]
+    if "delvec: DuckDB read a file" in text:
+        return InternalError(
+            f"The scan of {where} was stopped, because it would return wrong rows: {reason}", **facts
+        )
+    if FAILED in text:
+        column = text.partition(FAILED)[2].partition("'")[2].partition("'")[0]
+        return SchemaMismatch(
+            f"A value does not fit into {where}: {reason.partition('delvec: ')[2]}. Nothing was committed; correct the "
+            "value, or cast it.",
+            **facts,
+            column=column,
+        )
+    if text.startswith("Out of Range Error: bit index"):
+        return CorruptTable(
+            f"A file with a deletion vector of {where} has more rows than its statistics say ({reason}), so its "
+            "deleted rows are uncertain; restore the file from a backup.",
+            **facts,
+        )
+    return None
+
+
+def _not_text(text: str, scan: Scan, source: ScanSource | None, where: str) -> DelvecError | None:
+    """Return the error about bytes in a text column; None for other errors."""
+    if NOT_TEXT not in text:
+        return None
+    column = text.partition(NOT_TEXT)[2].partition("'")[2].partition("' of ")[0]
+    facts = {"table": scan.name, "version": scan.version, "column": column}
+    path = _named(text, scan, source or _whole_scan(scan))
+    return CorruptTable(
+        f"The data file '{path}' of {where} has bytes in column '{column}' that are not text in UTF-8; restore the table to a "
+        "version without this file, or read it with Spark.",
+        **facts,
+        file=path,
+    )
+
+
+def _beyond_type(text: str, scan: Scan, source: ScanSource | None) -> DelvecError | None:
+    """Return the error about a number that is too large for its column; None for other errors."""
+    if BEYOND_TYPE not in text:
+        return None
+    column, _, rest = text.partition(BEYOND_TYPE)[2].removeprefix("'").partition("' of ")
+    reason = rest.partition("; ")[2].partition("\n")[0]
+    path = _named(text, scan, source or _whole_scan(scan))
+    return mismatch(DataFile.of(scan, str(path)), FileTypeMismatch(column, reason))
+
+
+def _named(text: str, scan: Scan, source: ScanSource) -> str | None:
+    """Return the path of the file that an error text names; None if it names none."""
+    paths = zip(source.files["path"].to_pylist(), source.names, strict=True)
+    return next(
+        (path for path, name in paths if any(spelling in text for spelling in _spellings(scan, path, name))),
+        None,
+    )
+
+
+def _incomplete(text: str, scan: Scan) -> DelvecError | None:
+    """Return the error about a variant without metadata; None for other errors."""
+    if INCOMPLETE not in text:
+        return None
+    reason = text.partition("delvec: ")[2].partition("\n")[0]
+    return CorruptTable(
+        f"Table '{scan.name}' (version {scan.version}) is damaged: {reason}; restore its files from a backup.",
+        table=scan.name,
+        version=scan.version,
+        column=reason.partition("'")[2].rpartition(f"' {INCOMPLETE}")[0],
+    )
+
+
+def _of_storage(text: str, scan: Scan) -> DelvecError | None:
+    """Return the storage error that DuckDB's text repeats, with its class, and so still retryable; or None."""
+    remote = sys.modules.get("delvec_engines.duckdb.remote")
+    found: DelvecError | None = remote.raised(text) if remote is not None else None
+    if found is None:
+        return None
+    return type(found)(
+        f"Reading table '{scan.name}' (version {scan.version}) failed. {found.message}",
+        **(found.details | {"table": scan.name, "version": scan.version}),
+    )
+
+
+def _damaged_file(text: str, scan: Scan, source: ScanSource, where: str) -> DelvecError | None:
+    """Return the error about a missing file, or the file that DuckDB's error names; None if there is none.
+
+    If the text names no file, only a few files are looked up in storage: a table can have a million.
+    """
+    paths = source.files["path"].to_pylist()
+    named_paths = [
+        path
+        for path, name in zip(paths, source.names, strict=True)
+        if any(spelling in text for spelling in _spellings(scan, path, name))
+    ]
+    for path in named_paths or paths[:_MOST_LOOKED_UP]:
+        if _is_missing(scan, path):
+            return missing_data_file(scan, path)
+    if not named_paths:
+        return None
+    return CorruptTable(
+        f"The data file '{named_paths[0]}' of {where} cannot be read: {text.partition(chr(10))[0]}",
+        table=scan.name,
+        version=scan.version,
+        file=named_paths[0],
+    )
+
+
+def _spellings(scan: Scan, path: str, name: str) -> Iterator[str]:
+    """Yield the spellings of a file in error texts: DuckDB's name, its glob pattern, storage's URL."""
+    yield name
+    # The name of files that are read as bytes.
+    yield f" {scan.location} {path}"
+    if not is_remote(name):
+        yield as_pattern(name)
+    else:
+        yield resolve(scan.location, path)
+
+
+def _is_missing(scan: Scan, path: str) -> bool:
+    try:
+        return storage.stat(scan.location, path, allowed=scan.roots.allows) is None
+    except StorageError:
+        return False

@@ -1,0 +1,473 @@
+"""Row changes that Spark distributes and DuckDB computes: each task runs the DuckDB engine over its share of the files.
+
+A share is a set of files, or a row range of a large one: DuckDB decodes the other columns only for rows that the
+condition selects, and reads nothing outside a range. Only a task's input and result pass
+between JVM and Python: bitmaps, the actions of new files, and small numbers of new rows. This is only for commands that mean the
+same on DuckDB (:mod:`~delvec_engines.spark.engine_equivalence`); Spark plans all others, and those that fail here.
+
+Tested in `tests/integration/spark/test_spark_duckdb_tasks.py`.
+"""
+
+import json
+import logging
+import os
+import pickle
+import re
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap64
+from pyspark.sql import SparkSession
+
+from delvec_contract import AddFile, ChangeFile
+from delvec_engines.change_files import ChangeFileWriter
+from delvec_engines.operation import operation
+from delvec_engines.parquet_writer import DataFileWriter
+from delvec_engines.protocol import WriteTarget
+from delvec_engines.row_changes import ChangedRows, RowChange
+from delvec_engines.scan import Scan
+from delvec_engines.spark.engine_equivalence import UsedExpression, difference, expressions_of
+from delvec_engines.spark.job_descriptions import described
+from delvec_engines.spark.local_execution import (
+    OBJECT_STORES,
+    SOURCE_BYTES,
+    driver_engine,
+    is_enabled,
+    is_out_of_reach,
+    local_source,
+    note_out_of_reach,
+    reason_for_spark,
+)
+from delvec_engines.spark.row_sets import drop_zip_importers
+from delvec_engines.spark.session import is_remote
+from delvec_engines.spark.task_rows import BufferedWriter, batches_in, sendable_bytes
+from delvec_errors import DelvecError, StorageError, from_wire
+from delvec_kernel.deletion_vectors.deletion_vector import deserialize_bitmap, serialize_bitmap
+from delvec_kernel.expressions.predicate import Predicate
+from delvec_kernel.schema.types import StructType, has_variant
+
+__all__ = ["ENABLED", "DuckDBTasks", "Share", "shares"]
+
+ENABLED: Final = "spark.delvec.duckdbTasks.enabled"
+"""Off unless set: each Python worker takes memory beside the JVM's, which containers of executors may not have."""
+
+_LOGGER: Final = logging.getLogger(__name__)
+_CANCELLED: Final = re.compile(r"\bJob \S+ cancelled\b|SparkContext was shut down")
+"""Spark's messages for a cancelled job, which must not be rerun."""
+_SCHEMES: Final = ("file:", *OBJECT_STORES)
+_LEAST_BYTES: Final = 8 << 20
+"""Bytes that are worth a task; smaller files are not divided."""
+_MOST_BYTES: Final = 128 << 20
+_MOST_SHARES: Final = 1 << 14
+"""Tasks of a command; sizes are the log's word, and a false one must not make millions of them."""
+_LARGEST_FILE: Final = 1 << 44
+"""Bytes above which a size is taken for false: the sum of all must be a number of 64 bits."""
+_MEMORY: Final = 512 << 20
+"""DuckDB's memory limit per task, in bytes; beyond it DuckDB spills."""
+_MOST_FILES: Final = 1 << 17
+_NO_LAST_ROW: Final = 1 << 62
+"""The end of the row range of a share that has the rest of its file."""
+_Answer = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Share:
+    """The files and rows that one task reads.
+
+    Attributes:
+        scan: files.
+        within: the task's row range by path, for files that several tasks share.
+    """
+
+    scan: Scan
+    within: Mapping[str, range]
+
+
+@dataclass(frozen=True)
+class _TaskConfig:
+    """What all tasks of a job share; sent to executors.
+
+    Attributes:
+        predicate: the rows to find; None for a row change.
+        change: the row change, without its source.
+        source: the source's rows as an Arrow IPC stream.
+        source_schema: the source's schema.
+        target: the table after the change.
+        sends_few: whether a few new rows are sent to the driver instead of written.
+        threads: threads per task.
+    """
+
+    threads: int
+    predicate: Predicate | None = None
+    change: RowChange | None = None
+    source: bytes | None = None
+    source_schema: StructType | None = None
+    target: WriteTarget | None = None
+    sends_few: bool = False
+
+
+class DuckDBTasks:
+    """Runs a session's commands on the DuckDB engine, in Spark tasks.
+
+    Args:
+        spark: a classic or Spark Connect session.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._refused: str | None = None
+
+    def find_rows(self, scan: Scan, predicate: Predicate) -> Mapping[str, BitMap64] | None:
+        """Return the result of :meth:`delvec_engines.protocol.Engine.find_rows`, or None if Spark must plan it.
+
+        Raises:
+            BadRequest: a setting is invalid.
+        """
+        reason = reason_for_spark(
+            lambda: self._unsuitable(scan) or difference(self._spark, [UsedExpression.of(predicate)])
+        )
+        answers = None
+        if reason is None:
+            answers = self._run(scan, _TaskConfig(_threads(self._spark), predicate=predicate), "find rows")
+        else:
+            self._log_reason(scan, reason)
+        return None if answers is None else _bitmaps(answers, "changed")
+
+    def change_rows(self, scan: Scan, change: RowChange, target: WriteTarget) -> ChangedRows | None:
+        """Return the result of :meth:`delvec_engines.protocol.Engine.change_rows`, or None if Spark must plan it.
+
+        Raises:
+            BadRequest: a setting is invalid, or Spark cannot read the source.
+        """
+        reason = reason_for_spark(
+            lambda: (
+                self._unsuitable(scan)
+                or _unsuitable_change(change, target)
+                or difference(self._spark, list(expressions_of(change, target)), target)
+            )
+        )
+        rows = None
+        if reason is None and change.source is not None:
+            rows = change.source.data.collected(SOURCE_BYTES)
+            if rows is None:
+                reason = f"the source is larger than {SOURCE_BYTES:,} bytes"
+        if reason is not None:
+            self._log_reason(scan, reason)
+            return None
+        work = _TaskConfig(
+            _threads(self._spark),
+            change=replace(change, source=None),
+            source=None if rows is None else _stream(rows),
+            source_schema=None if change.source is None else change.source.schema,
+            target=target,
+            # Rows of many partitions are better written by the tasks in parallel.
+            sends_few=not target.partition_columns,
+        )
+        answers = self._run(scan, work, "change rows")
+        if answers is None:
+            return None
+        try:
+            return _ShareResults(work, answers).complete(scan, driver_engine(self._spark))
+        except DelvecError as error:
+            self._log_reason(scan, f"DuckDB failed: {error.message}")
+            return None
+
+    def _unsuitable(self, scan: Scan) -> str | None:
+        """Return why these tasks cannot run a scan, in words; None if they can."""
+        reason = _turned_off(self._spark) or self._refused
+        if reason is not None:
+            return reason
+        if not 0 < len(scan) <= _MOST_FILES:
+            return f"the plan has {len(scan):,} files"
+        if has_variant(scan.schema):
+            return "the table has columns of type variant"
+        if not scan.location.startswith(_SCHEMES):
+            return "executors may not have access to the table's storage"
+        return "storage did not respond a few minutes ago" if is_out_of_reach(scan) else None
+
+    def _run(self, scan: Scan, work: _TaskConfig, step: str) -> list[_Answer] | None:
+        context = self._spark.sparkContext
+        parts = shares(scan, context.defaultParallelism)
+        started = time.monotonic()
+        try:
+            sent = context.parallelize([pickle.dumps(part) for part in parts], len(parts))
+            with described(self._spark, scan.name, step):
+                answers: list[_Answer] = sent.mapPartitionsWithIndex(
+                    partial(_run_share, pickle.dumps(work))
+                ).collect()
+        except Exception as error:
+            if _CANCELLED.search(str(error)):
+                raise
+            # Executors may lack a package; later commands need not find that out again.
+            self._refused = (
+                f"tasks failed before: {type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
+            )
+            _LOGGER.warning(
+                "%s of table '%s' (version %s) failed in tasks with DuckDB; Spark plans it, and what follows in this session.",
+                operation(),
+                scan.name,
+                scan.version,
+                exc_info=True,
+            )
+            return None
+        for answer in answers:
+            if "error" in answer:
+                self._failed(scan, answer["error"])
+                return None
+        _LOGGER.info(
+            "%s of table '%s' (version %s) ran in %s tasks, on DuckDB: %s files, %.2f s.",
+            operation(),
+            scan.name,
+            scan.version,
+            len(parts),
+            len(scan),
+            time.monotonic() - started,
+        )
+        return answers
+
+    def _failed(self, scan: Scan, sent: str) -> None:
+        error = from_wire(json.loads(sent))
+        if isinstance(error, StorageError) and scan.location.startswith(OBJECT_STORES):
+            note_out_of_reach(scan)
+        self._log_reason(scan, f"DuckDB failed in a task: {error.message}")
+
+    def _log_reason(self, scan: Scan, reason: str) -> None:
+        _LOGGER.info(
+            "%s of table '%s' (version %s) is planned by Spark: %s.",
+            operation(),
+            scan.name,
+            scan.version,
+            reason,
+        )
+
+
+def shares(scan: Scan, parallel: int) -> list[Share]:
+    """Divide a scan's files, in order, into shares of similar size.
+
+    Args:
+        scan: a scan with at least one file.
+        parallel: how many tasks run concurrently.
+    """
+    sizes = np.clip(scan.files["size"].to_numpy().astype(np.int64), 1, _LARGEST_FILE)
+    counts = scan.files["num_records"].to_pylist()
+    ends = np.cumsum(sizes)
+    total = int(ends[-1])
+    tasks = max(1, min(parallel, total // _LEAST_BYTES), -(-total // _MOST_BYTES))
+    tasks = min(tasks, _MOST_SHARES)
+    share = -(-total // tasks)
+    files: list[list[int]] = [[] for _ in range(tasks)]
+    within: list[dict[int, range]] = [{} for _ in range(tasks)]
+    for number, (end, size) in enumerate(zip(ends.tolist(), sizes.tolist(), strict=True)):
+        start, count = end - size, counts[number]
+        first, last = start // share, (end - 1) // share
+        if first == last or count is None or size < _LEAST_BYTES:
+            files[(start + size // 2) // share].append(number)
+            continue
+        cuts = [0, *(count * (at * share - start) // size for at in range(first + 1, last + 1)), None]
+        for task, (row, stop) in enumerate(pairwise(cuts), first):
+            # The last range is open-ended, because statistics may undercount the rows.
+            rows = range(row or 0, _NO_LAST_ROW if stop is None else stop)
+            if rows:
+                files[task].append(number)
+                within[task][number] = rows
+    paths = scan.files["path"]
+    return [
+        Share(
+            replace(scan, files=scan.files.take(pa.array(chosen, pa.int64()))),
+            {paths[number].as_py(): rows for number, rows in parts.items()},
+        )
+        for chosen, parts in zip(files, within, strict=True)
+        if chosen
+    ]
+
+
+def _turned_off(spark: SparkSession) -> str | None:
+    if is_remote(spark):
+        return "with Spark Connect, tasks cannot be given work of their own"
+    if not is_enabled(spark, ENABLED, default=False):
+        return f"{ENABLED} is not true"
+    return None if find_spec("duckdb") else "DuckDB is not installed"
+
+
+def _unsuitable_change(change: RowChange, target: WriteTarget) -> str | None:
+    if target.identity:
+        return "the table has identity columns"
+    if change.source is not None and has_variant(change.source.schema):
+        return "the source has columns of type variant"
+    asked = [change.on]
+    for clause in change.clauses:
+        asked += [clause.condition, *clause.values]
+    for each in asked:
+        if each is not None and not each.is_deterministic:
+            # Each task would have its own current time.
+            return f"the expression {each.text[:200]!r} has another value in each task"
+    return None
+
+
+def _threads(spark: SparkSession) -> int:
+    return max(1, int(spark.sparkContext.getConf().get("spark.task.cpus", "1") or 1))
+
+
+def _stream(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_table(rows)
+    sent: bytes = sink.getvalue().to_pybytes()
+    return sent
+
+
+def _bitmaps(answers: Sequence[_Answer], kind: str) -> dict[str, BitMap64]:
+    found: dict[str, BitMap64] = {}
+    for answer in answers:
+        for path, sent in answer[kind]:
+            rows = deserialize_bitmap(sent)
+            found[path] = found[path] | rows if path in found else rows
+    return found
+
+
+# --- in the driver, after the tasks ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _ShareResults:
+    """The tasks' results, and the work that needs all of them."""
+
+    work: _TaskConfig
+    answers: Sequence[_Answer]
+
+    def complete(self, scan: Scan, engine: Any) -> ChangedRows:
+        """Insert unmatched source rows, write the rows that tasks sent, and sum up."""
+        change, target = _change(self.work), self.work.target
+        assert target is not None  # noqa: S101 - rows are changed
+        answers = self.answers
+        adds = [AddFile.model_validate_json(add) for each in answers for add in each["adds"]]
+        changes = [ChangeFile.model_validate_json(file) for each in answers for file in each["changes"]]
+        inserted = 0
+        if change.inserts or any(each["few"] or each["few_changes"] for each in answers):
+            with DataFileWriter(target) as writer, ChangeFileWriter(target) as feed:
+                for answer in answers:
+                    for sink, sent in ((writer, answer["few"]), (feed, answer["few_changes"])):
+                        for rows in sent:
+                            for batch in batches_in(rows):
+                                sink.write(batch)
+                if change.inserts and change.source is not None:
+                    inserted = engine.insert_rows(scan, change, target, self._matched(), _sinks(writer, feed))
+                changes += feed.finish()
+                adds += writer.finish()
+        counts = np.sum([each["counts"] for each in answers], axis=0)
+        by_action = dict.fromkeys(("update", "delete"), 0)
+        for count, clause in zip(counts.tolist(), change.clauses, strict=True):
+            if clause.action in by_action:
+                by_action[clause.action] += count
+        return ChangedRows(
+            row_deletes=_bitmaps(answers, "changed"),
+            adds=adds,
+            change_files=changes,
+            matched=_bitmaps(answers, "matched") if change.inserts else {},
+            rows_updated=by_action["update"],
+            rows_deleted=by_action["delete"],
+            rows_inserted=inserted,
+            source_rows=self._source_rows,
+        )
+
+    @property
+    def _source_rows(self) -> int:
+        return max(int(each["source_rows"]) for each in self.answers)
+
+    def _matched(self) -> np.ndarray:
+        matched = np.zeros(self._source_rows, np.bool_)
+        for answer in self.answers:
+            numbers = np.frombuffer(deserialize_bitmap(answer["sources"]).to_array(), np.uint64)
+            matched[numbers.astype(np.int64)] = True
+        return matched
+
+
+def _change(work: _TaskConfig) -> RowChange:
+    """Return the change with its source decoded."""
+    assert work.change is not None  # noqa: S101 - rows are changed
+    if work.source is None or work.source_schema is None:
+        return work.change
+    with pa.ipc.open_stream(pa.py_buffer(work.source)) as stream:
+        rows = stream.read_all()
+    return replace(work.change, source=local_source(rows, work.source_schema))
+
+
+def _sinks(rows: Any, changes: Any) -> Any:
+    from delvec_engines.duckdb.write import RowSinks
+
+    return RowSinks(rows, changes)
+
+
+# --- on executors ---------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def _engine(threads: int) -> Any:
+    """Return this worker's engine, cached because creating a database takes longer than a small share."""
+    from delvec_engines.duckdb import DuckDBEngine
+
+    # A directory of the executor's: on disks made for it, closed to others, and removed with it, which may be killed.
+    local = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0] or tempfile.gettempdir()
+    spilled = Path(local) / f"delvec-{uuid.uuid4()}"
+    return DuckDBEngine(memory_limit=_MEMORY, temp_directory=str(spilled), threads=threads)
+
+
+def _run_share(sent: bytes, number: int, parts: Iterator[bytes]) -> Iterator[_Answer]:
+    drop_zip_importers()
+    work: _TaskConfig = pickle.loads(sent)  # noqa: S301 - the driver's own
+    for each in parts:
+        part: Share = pickle.loads(each)  # noqa: S301
+        try:
+            engine = _engine(work.threads)
+            if work.predicate is not None:
+                matching_rows = engine.find_part(part.scan, work.predicate, part.within)
+                yield {"changed": _sent(matching_rows)}
+            else:
+                yield _changed(engine, work, part, number)
+        except DelvecError as error:
+            # Retrying would not help, and a raised error would reach the driver as text.
+            yield {"error": json.dumps(error.to_wire())}
+        except OSError as error:
+            failed = StorageError(f"A task cannot read or write files of the table: {error}")
+            yield {"error": json.dumps(failed.to_wire())}
+
+
+def _changed(engine: Any, work: _TaskConfig, part: Share, number: int) -> _Answer:
+    change, target = _change(work), work.target
+    assert target is not None  # noqa: S101 - rows are changed
+    limit = 0
+    if work.sends_few:
+        # The budget for rows sent to the driver includes those of the change feed.
+        limit = sendable_bytes(number) // (3 if change.change_feed else 1)
+    with (
+        BufferedWriter(limit, lambda: DataFileWriter(target, task=number)) as writer,
+        BufferedWriter(limit, lambda: ChangeFileWriter(target, task=number)) as feed,
+    ):
+        row_changes = engine.change_part(part.scan, change, target, part.within, _sinks(writer, feed))
+        changes, few_changes = feed.finish()
+        adds, few = writer.finish()
+    return {
+        "changed": _sent(row_changes.changed),
+        "matched": _sent(row_changes.matched),
+        "sources": serialize_bitmap(BitMap64(np.flatnonzero(row_changes.is_matched).astype(np.uint64))),
+        "source_rows": len(row_changes.is_matched),
+        "counts": row_changes.counts.tolist(),
+        "adds": [add.model_dump_json(by_alias=True) for add in adds],
+        "changes": [file.model_dump_json(by_alias=True) for file in changes],
+        "few": few,
+        "few_changes": few_changes,
+    }
+
+
+def _sent(rows_by_path: Mapping[str, BitMap64]) -> list[tuple[str, bytes]]:
+    return [(path, serialize_bitmap(rows)) for path, rows in rows_by_path.items() if rows]

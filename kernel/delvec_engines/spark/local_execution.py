@@ -1,0 +1,284 @@
+"""Runs small row changes in the driver, where a job on the cluster would cost more than the work.
+
+It uses the DuckDB engine with the same plan, but only if the command has the same result there
+(:mod:`~delvec_engines.spark.engine_equivalence`), the files are small, and the driver can read the table's storage.
+If DuckDB refuses or fails, Spark runs the command from the start, so errors are always Spark's.
+
+Tested in `tests/integration/spark/test_spark_local_execution.py`.
+"""
+
+import logging
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import Any, Final, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+from pyspark.sql import SparkSession
+
+from delvec_engines.operation import operation
+from delvec_engines.protocol import WriteTarget
+from delvec_engines.row_changes import ChangedRows, MergeSource, RowChange
+from delvec_engines.scan import Scan
+from delvec_engines.spark.engine_equivalence import UsedExpression, difference, expressions_of
+from delvec_engines.spark.session import is_remote
+from delvec_errors import BadRequest, DelvecError, StorageError
+from delvec_kernel.expressions.predicate import Predicate
+from delvec_kernel.schema.types import StructType, has_variant
+from delvec_kernel.table_properties import parse_byte_size
+
+__all__ = [
+    "ENABLED",
+    "MAX_BYTES",
+    "OBJECT_STORES",
+    "SOURCE_BYTES",
+    "LocalExecution",
+    "driver_engine",
+    "is_enabled",
+    "is_out_of_reach",
+    "local_source",
+    "note_out_of_reach",
+    "reason_for_spark",
+]
+
+ENABLED: Final = "spark.delvec.localExecution.enabled"
+MAX_BYTES: Final = "spark.delvec.localExecution.maxBytes"
+
+_LOGGER: Final = logging.getLogger(__name__)
+_LOCAL_FILES: Final = "file:"
+OBJECT_STORES: Final = ("s3:", "gs:", "az:", "abfss:")
+_LOCAL_BYTES: Final = 512 << 20
+_REMOTE_BYTES: Final = 64 << 20
+"""Limit for remote storage, where many executors are faster than one driver."""
+SOURCE_BYTES: Final = 64 << 20
+_MEMORY: Final = 1 << 30
+_MEMORY_OF_CLUSTERS: Final = 256 << 20
+"""DuckDB's memory on cluster drivers, whose containers often have little memory beside the JVM."""
+_PATIENCE: Final = 600.0
+_unreachable: Final[dict[str, float]] = {}
+"""When storage last failed to respond to this process, by location; each new attempt would take seconds."""
+_Done = TypeVar("_Done")
+
+
+class LocalExecution:
+    """Runs commands of a session in its driver if they are small enough.
+
+    Args:
+        spark: classic or Connect.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def find_rows(self, scan: Scan, predicate: Predicate) -> Mapping[str, BitMap64] | None:
+        """Run :meth:`delvec_engines.protocol.Engine.find_rows` in the driver; return None if Spark has to run it.
+
+        Raises:
+            BadRequest: a setting is not understood.
+        """
+        if self._is_for_spark(scan, [UsedExpression.of(predicate)]):
+            return None
+        return self._try(scan, lambda engine: engine.find_rows(scan, predicate))
+
+    def change_rows(self, scan: Scan, change: RowChange, target: WriteTarget) -> ChangedRows | None:
+        """Run :meth:`delvec_engines.protocol.Engine.change_rows` in the driver; return None if Spark has to run it.
+
+        Raises:
+            BadRequest: a setting is not understood, or Spark cannot read the source.
+        """
+        if self._is_for_spark(scan, list(expressions_of(change, target)), target):
+            return None
+        source = change.source
+        if source is not None:
+            if has_variant(source.schema):
+                self._log_reason(scan, "the source has columns of type variant")
+                return None
+            rows = source.data.collected(SOURCE_BYTES)
+            if rows is None:
+                self._log_reason(scan, f"the source is larger than {SOURCE_BYTES:,} bytes")
+                return None
+            change = replace(change, source=local_source(rows, source.schema))
+        return self._try(scan, lambda engine: engine.change_rows(scan, change, target))
+
+    def copies(self, scan: Scan) -> bool:
+        """Return whether row groups of a scan's files are copied here: they are few bytes, and no row is computed.
+
+        Raises:
+            BadRequest: a setting is not understood.
+        """
+        return reason_for_spark(lambda: self._unsuitable(scan)) is None
+
+    def _is_for_spark(
+        self, scan: Scan, expressions: Sequence[UsedExpression], target: WriteTarget | None = None
+    ) -> bool:
+        reason = reason_for_spark(
+            lambda: self._unsuitable(scan) or difference(self._spark, expressions, target)
+        )
+        if reason is None:
+            return False
+        self._log_reason(scan, reason)
+        return True
+
+    def _unsuitable(self, scan: Scan) -> str | None:
+        """Return why the driver cannot read the scan, for logs; None if it can."""
+        spark = self._spark
+        found = _turned_off(spark)
+        if found is not None:
+            return found
+        if has_variant(scan.schema):
+            return "the table has columns of type variant"
+        if not scan.location.startswith((_LOCAL_FILES, *OBJECT_STORES)):
+            return "executors may not have access to the driver's storage"
+        if is_out_of_reach(scan):
+            return "storage did not respond to the driver a few minutes ago"
+        on_disk = scan.location.startswith(_LOCAL_FILES) or bool(
+            pc.any(pc.starts_with(scan.files["path"], _LOCAL_FILES)).as_py()
+        )
+        if on_disk and not _is_one_machine(spark):
+            return "executors may see different files than the driver at a local path"
+        size, limit = pc.sum(scan.files["size"]).as_py() or 0, _limit(spark, is_local=on_disk)
+        return None if size <= limit else f"the plan has {size:,} bytes, more than {MAX_BYTES} = {limit:,}"
+
+    def _try(self, scan: Scan, work: Callable[[Any], _Done]) -> _Done | None:
+        import duckdb
+
+        try:
+            driver_result = work(driver_engine(self._spark))
+        except duckdb.InterruptException:
+            raise
+        except StorageError as error:
+            if scan.location.startswith(OBJECT_STORES):
+                note_out_of_reach(scan)
+            self._log_reason(scan, f"DuckDB failed: {error.message}")
+            return None
+        except DelvecError as error:
+            self._log_reason(scan, f"DuckDB failed: {error.message}")
+            return None
+        except Exception:
+            _LOGGER.warning(
+                "%s of table '%s' (version %s) failed in the driver; running it on Spark.",
+                operation(),
+                scan.name,
+                scan.version,
+                exc_info=True,
+            )
+            return None
+        _LOGGER.info(
+            "%s of table '%s' (version %s) ran in the driver, on DuckDB: %s files.",
+            operation(),
+            scan.name,
+            scan.version,
+            len(scan),
+        )
+        return driver_result
+
+    def _log_reason(self, scan: Scan, reason: str) -> None:
+        _LOGGER.info(
+            "%s of table '%s' (version %s) runs on Spark: %s.",
+            operation(),
+            scan.name,
+            scan.version,
+            reason,
+        )
+
+
+def reason_for_spark(decide: Callable[[], str | None]) -> str | None:
+    """Return why Spark has to run a command as jobs of its own, for logs; None if it need not.
+
+    Args:
+        decide: returns the reason; if it fails, Spark runs the command.
+
+    Raises:
+        BadRequest: a setting is not understood.
+    """
+    try:
+        return decide()
+    except BadRequest:
+        raise
+    except Exception as error:
+        _LOGGER.warning(
+            "Delvec cannot decide where %s runs; running it on Spark.", operation(), exc_info=True
+        )
+        return f"deciding failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+
+
+def is_enabled(spark: SparkSession, setting: str, *, default: bool) -> bool:
+    """Whether a setting of the session is true.
+
+    Raises:
+        BadRequest: it is neither true nor false.
+    """
+    value = str(spark.conf.get(setting, str(default))).strip().lower()
+    if value not in {"true", "false"}:
+        raise BadRequest(f"{setting} must be true or false, not {value!r}")
+    return value == "true"
+
+
+def local_source(rows: pa.Table, schema: StructType) -> MergeSource:
+    """Return the rows of a Spark source, which has this schema, as a source for the DuckDB engine."""
+    from delvec_engines.duckdb.merge_source import merge_source
+
+    return replace(merge_source(rows), schema=schema)
+
+
+def is_out_of_reach(scan: Scan) -> bool:
+    """Whether storage did not respond a few minutes ago."""
+    return time.monotonic() - _unreachable.get(_store_of(scan), -_PATIENCE) < _PATIENCE
+
+
+def note_out_of_reach(scan: Scan) -> None:
+    """Remember that storage did not respond."""
+    _unreachable[_store_of(scan)] = time.monotonic()
+
+
+def driver_engine(spark: SparkSession) -> Any:
+    """Return the DuckDB engine of the driver's process, with the cores and the memory that it may use."""
+    return _engine(*_resources(spark))
+
+
+@lru_cache(maxsize=4)
+def _engine(threads: int, memory: int) -> Any:
+    """Return this process's engine, cached because creating a database takes longer than a small change."""
+    from delvec_engines.duckdb import DuckDBEngine
+
+    return DuckDBEngine(memory_limit=memory, threads=threads)
+
+
+def _turned_off(spark: SparkSession) -> str | None:
+    """Return why local execution is off for this session, for logs; None if it is on."""
+    if is_remote(spark):
+        return "with Spark Connect, the driver is another process"
+    if not is_enabled(spark, ENABLED, default=True):
+        return f"{ENABLED} is false"
+    return None if find_spec("duckdb") else "DuckDB is not installed"
+
+
+def _is_one_machine(spark: SparkSession) -> bool:
+    # "local-cluster[...]" has separate executor processes, so it does not count.
+    return re.fullmatch(r"local(\[.*\])?", spark.sparkContext.master) is not None
+
+
+def _resources(spark: SparkSession) -> tuple[int, int]:
+    """Return the cores, and the bytes of memory beside the JVM's, that the driver may use."""
+    if _is_one_machine(spark):
+        return max(1, int(spark.sparkContext.defaultParallelism)), _MEMORY
+    return max(1, int(spark.conf.get("spark.driver.cores", "1") or 1)), _MEMORY_OF_CLUSTERS
+
+
+def _store_of(scan: Scan) -> str:
+    return "/".join(scan.location.split("/", 3)[:3])
+
+
+def _limit(spark: SparkSession, *, is_local: bool) -> int:
+    given = spark.conf.get(MAX_BYTES, "")
+    if not given:
+        return _LOCAL_BYTES if is_local else _REMOTE_BYTES
+    size = parse_byte_size(str(given))
+    if size is None:
+        raise BadRequest(f"{MAX_BYTES} must be a size such as 512m, not {given!r}")
+    return size

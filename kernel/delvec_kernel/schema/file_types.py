@@ -1,0 +1,253 @@
+"""Whether a file's values are values of the table's type: the one place that decides it, for every engine.
+
+A file's type is not the table's: annotations may be missing, types of columns are widened, and writers differ. What is accepted
+is what the Delta protocol ("Type Widening", "Column Mapping") and Spark's Parquet reader (ParquetVectorUpdaterFactory) accept, as far
+as no value changes: Spark also reads a date as a number, or a long number as a short one that it cuts. Beyond Spark, decimals
+and half-precision numbers in any layout are accepted, and nanoseconds, which are cut to microseconds.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, Literal
+
+from delvec_kernel.schema.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    GeospatialType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
+from delvec_parquet.file_schema import FileField, FileSchema
+
+__all__ = [
+    "FileTypeMismatch",
+    "Naming",
+    "StoredFields",
+    "UnsupportedFileType",
+    "check_file",
+    "holds",
+    "may_exceed",
+    "naming",
+    "type_name",
+]
+
+Naming = Literal["name", "physical-name", "id"]
+"""How a table's columns are found in its files, by ``delta.columnMapping.mode``."""
+
+_TEXTS: Final = frozenset({"none", "string", "enum", "json", "bson"})
+_BITS: Final = {"int32": 32, "int64": 64}
+_TABLE_BITS: Final = {"byte": 8, "short": 16, "integer": 32, "long": 64}
+_DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 20}
+"""Digits before the point that Spark demands of a decimal which integers of so many bits are widened to."""
+_MAX_PRECISION: Final = 38
+
+
+class FileTypeMismatch(ValueError):
+    """A column of a file is not what the table says.
+
+    Attributes:
+        column: its path in the table.
+    """
+
+    def __init__(self, column: str, reason: str) -> None:
+        super().__init__(reason)
+        self.column = column
+
+
+class UnsupportedFileType(FileTypeMismatch):
+    """This engine cannot read a column of a file, and others can."""
+
+
+def naming(mode: str) -> Naming:
+    """Return how columns are found with that ``delta.columnMapping.mode``."""
+    by_mode: dict[str, Naming] = {"id": "id", "name": "physical-name"}
+    return by_mode.get(mode.lower(), "name")
+
+
+def holds(stored: FileField, data_type: DataType) -> bool:
+    """Whether every value of a file's field, which is no group, is exactly a value of the table's type.
+
+    Values of wider integers may turn out not to fit, see :func:`may_exceed`; then reading them is an error.
+    """
+    if data_type == PrimitiveType("void"):
+        return True
+    if stored.shape != "value" or not isinstance(data_type, PrimitiveType | DecimalType):
+        return False
+    if stored.kind.name == "null":
+        return True
+    if isinstance(data_type, DecimalType):
+        return _holds_decimal(stored, data_type)
+    if isinstance(data_type, GeospatialType):
+        return stored.physical == "binary"
+    check = _CHECKS.get(data_type.name)
+    return check is not None and check(stored)
+
+
+def may_exceed(stored: FileField, data_type: DataType) -> bool:
+    """Whether an integer of a file's field may be too large or too small for the table's integers."""
+    most = _TABLE_BITS.get(data_type.name, 0) if isinstance(data_type, PrimitiveType) else 0
+    bits = stored.kind.bits or _BITS.get(stored.physical, 0)
+    if not most or stored.kind.name not in {"integer", "unsigned"}:
+        return False
+    return bits > most or (bits == most and stored.kind.name == "unsigned")
+
+
+def _holds_integer(stored: FileField, bits: int) -> bool:
+    return stored.kind.name in {"integer", "unsigned"} and 0 < _BITS.get(stored.physical, 0) <= bits
+
+
+def _holds_double(stored: FileField) -> bool:
+    kind = stored.kind
+    is_small = kind.name == "integer" or (kind.name == "unsigned" and kind.bits < _BITS["int32"])
+    return (
+        stored.physical in {"float", "double"}
+        or _is_half(stored)
+        or (stored.physical == "int32" and is_small)
+    )
+
+
+def _is_half(stored: FileField) -> bool:
+    return stored.physical == "fixed" and stored.kind.name == "float16"
+
+
+def _is_text(stored: FileField) -> bool:
+    return stored.physical == "binary" and stored.kind.name in _TEXTS
+
+
+def _is_fixed(stored: FileField) -> bool:
+    return stored.physical == "fixed" and stored.kind.name in {"none", "uuid"}
+
+
+def _is_date(stored: FileField) -> bool:
+    return stored.physical == "int32" and stored.kind.name == "date"
+
+
+def _is_moment(stored: FileField) -> bool:
+    is_annotated = stored.kind.name == "timestamp" and bool(stored.kind.unit)
+    return stored.physical == "int96" or (stored.physical == "int64" and is_annotated)
+
+
+def _is_plain_integer(stored: FileField) -> bool:
+    return stored.kind.name == "integer" and not stored.kind.bits
+
+
+def _holds_decimal(stored: FileField, data_type: DecimalType) -> bool:
+    kind, whole = stored.kind, data_type.precision - data_type.scale
+    match kind.name:
+        case "decimal":
+            is_known = 0 < kind.precision <= _MAX_PRECISION and 0 <= kind.scale <= kind.precision
+            return is_known and kind.scale <= data_type.scale and kind.precision - kind.scale <= whole
+        case "integer" if stored.physical in _BITS:
+            bits = kind.bits or _BITS[stored.physical]
+            return whole >= _DIGITS.get(bits, _DIGITS[_BITS[stored.physical]])
+        case "unsigned" if stored.physical == "int64":
+            return data_type == DecimalType(_DIGITS[64], 0)
+        case _:
+            return False
+
+
+_CHECKS: Final[dict[str, Callable[[FileField], bool]]] = {
+    "boolean": lambda stored: stored.physical == "boolean",
+    "byte": lambda stored: _holds_integer(stored, _BITS["int32"]),
+    "short": lambda stored: _holds_integer(stored, _BITS["int32"]),
+    "integer": lambda stored: _holds_integer(stored, _BITS["int32"]),
+    "long": lambda stored: _holds_integer(stored, _BITS["int64"]),
+    "float": lambda stored: stored.physical == "float" or _is_half(stored),
+    "double": _holds_double,
+    "string": _is_text,
+    "binary": lambda stored: _is_text(stored) or _is_fixed(stored),
+    "date": lambda stored: _is_date(stored) or (stored.physical == "int32" and _is_plain_integer(stored)),
+    "timestamp": _is_moment,
+    "timestamp_ntz": lambda stored: _is_moment(stored) or _is_date(stored),
+}
+
+
+class StoredFields:
+    """The fields of a file, or of a struct in it, by what finds them: field id, or name, ignoring case."""
+
+    def __init__(self, fields: Sequence[FileField], by: Naming) -> None:
+        """Index the fields, so that a table of thousands of columns does not go through all of them for each."""
+        self._by = by
+        self._named: dict[str, list[FileField]] = {}
+        self._numbered: dict[int, FileField] = {}
+        for each in fields:
+            self._named.setdefault(each.name.lower(), []).append(each)
+            if each.field_id is not None:
+                self._numbered.setdefault(each.field_id, each)
+
+    def of(self, item: StructField, path: str = "") -> FileField | None:
+        """Return the field that has a column's values; None if there is none.
+
+        Args:
+            item: the table's column or field.
+            path: of ``item``, for messages.
+
+        Raises:
+            FileTypeMismatch: several have its name, ignoring case.
+        """
+        if self._by == "id":
+            return None if item.field_id is None else self._numbered.get(item.field_id)
+        fields = self._named.get((item.name if self._by == "name" else item.physical_name).lower(), [])
+        if len(fields) > 1:
+            names = ", ".join(repr(each.name) for each in fields)
+            raise FileTypeMismatch(
+                path or item.name,
+                f"it has several columns of that name, which is not case-sensitive: {names}",
+            )
+        return fields[0] if fields else None
+
+    def has(self, name: str) -> bool:
+        """Return whether a field has a name, ignoring case."""
+        return name.lower() in self._named
+
+
+def check_file(file: FileSchema, columns: Sequence[StructField], by: Naming) -> None:
+    """Check that the columns in a file are what the table says.
+
+    Args:
+        file: the file's schema.
+        columns: of the table; those that the file does not have are NULL.
+        by: how they are found in it.
+
+    Raises:
+        FileTypeMismatch: a column has values that are not the table's, or it cannot be told which one has them.
+    """
+    if by == "id" and file and columns and all(each.field_id is None for each in file):
+        raise FileTypeMismatch(columns[0].name, "it has no field ids, which the table's column mapping needs")
+    _check_fields(file, columns, by, "")
+
+
+def _check_fields(
+    fields: Sequence[FileField], columns: Sequence[StructField], by: Naming, prefix: str
+) -> None:
+    by_column = StoredFields(fields, by)
+    for item in columns:
+        path = f"{prefix}{item.name}"
+        stored = by_column.of(item, path)
+        if stored is not None:
+            _check(stored, item.type, by, path)
+
+
+def _check(stored: FileField, data_type: DataType, by: Naming, path: str) -> None:
+    match data_type:
+        case _ if stored.shape == "value" and stored.kind.name == "null":
+            pass
+        case StructType(fields) if stored.shape == "struct":
+            _check_fields(stored.inside, fields, by, f"{path}.")
+        case ArrayType(element) if stored.shape == "list":
+            _check(stored.inside[0], element, by, f"{path}.element")
+        case MapType(key, value) if stored.shape == "map" and len(stored.inside) > 1:
+            _check(stored.inside[0], key, by, f"{path}.key")
+            _check(stored.inside[1], value, by, f"{path}.value")
+        case PrimitiveType("variant") if stored.shape in {"struct", "variant"}:
+            pass
+        case _ if not holds(stored, data_type):
+            raise FileTypeMismatch(path, f"it has {stored}, and the table {type_name(data_type)}")
+
+
+def type_name(data_type: DataType) -> str:
+    """Return a type's name, for messages."""
+    shown = data_type.to_json()
+    return shown if isinstance(shown, str) else str(shown["type"])

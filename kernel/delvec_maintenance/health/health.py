@@ -1,0 +1,244 @@
+"""The health of a table, computed from one snapshot without reading any file.
+
+The score is 100 less the points of the findings. Points measure wasted reads: a file with deleted rows costs the share
+of the table's bytes that a full scan reads in vain; small files cost up to 40 points, by the share of all files that
+compaction would eliminate; deletion vector files that compaction would eliminate cost up to 20, relative to the number
+of data files; overlapping files of a clustered table up to 20, by the share that each lookup opens in vain; commits
+without a checkpoint up to 20. Errors in the log or in live files, which the caller knows of, cost all points.
+
+Tested in `tests/integration/service/scans/test_history_detail_health.py`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delvec_kernel.deletion_vectors.deletion_vector import FRAME_OVERHEAD
+from delvec_kernel.schema.column_paths import ColumnPath, as_in_schema
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_maintenance.checks.findings import Finding as Problem
+from delvec_maintenance.compaction import partition_numbers
+from delvec_maintenance.health import findings
+from delvec_maintenance.health.clustering import overlapping_files
+from delvec_maintenance.health.findings import FileTable, Finding
+from delvec_maintenance.health.overlap import ColumnOverlap, depths, overlaps
+from delvec_maintenance.health.removed_files import RemovedFiles
+from delvec_maintenance.zcubes import clustering_columns
+
+__all__ = ["DEFAULT_VECTOR_FILE_SIZE", "SCORE_BANDS", "Finding", "HealthReport", "PartitionHealth", "examine"]
+
+SCORE_BANDS: Final = (("good", 80.0), ("fair", 50.0), ("poor", -1.0e9))
+"""Names of score bands and their minimum scores, best first."""
+
+DEFAULT_VECTOR_FILE_SIZE: Final = 2 * 1024 * 1024
+SMALL_FILE: Final = 16 * 1024 * 1024
+_EDGES: Final = (0.0, 0.01, 0.05, 0.1, 0.3, 0.5, 1.0)
+_BINS: Final = ("0 %", "up to 1 %", "1-5 %", "5-10 %", "10-30 %", "30-50 %", "over 50 %")
+_MIB: Final = 1024 * 1024
+_SIZE_EDGES: Final = (_MIB, SMALL_FILE, 64 * _MIB, 128 * _MIB, 256 * _MIB, 1024 * _MIB)
+_SIZE_BINS: Final = (
+    "under 1 MiB",
+    "1-16 MiB",
+    "16-64 MiB",
+    "64-128 MiB",
+    "128-256 MiB",
+    "256 MiB-1 GiB",
+    "1 GiB and over",
+)
+
+
+@dataclass(frozen=True)
+class PartitionHealth:
+    """The state of one partition's files.
+
+    Attributes:
+        partition_values: by logical name, as in the log; None for NULL.
+        deleted_bytes: estimated bytes of deleted rows.
+        points: deducted from the table's score for its files.
+    """
+
+    partition_values: Mapping[str, str | None]
+    num_files: int
+    size_in_bytes: int
+    num_deleted_rows: int
+    deleted_bytes: int
+    num_files_with_deletion_vectors: int
+    small_files: int
+    points: float
+
+
+@dataclass(frozen=True)
+class HealthReport:
+    """The state of one version's files.
+
+    Attributes:
+        score: from 0 to 100: 100 less the points of the findings.
+        num_physical_rows: including deleted rows; None if unknown for a file.
+        deleted_ratio: share of physical rows; None likewise.
+        deleted_bytes: estimated bytes of deleted rows in data files.
+        read_amplification: bytes that a full scan reads per byte of live rows; None without live rows.
+        num_deletion_vector_files: files that contain live deletion vectors, several of which may share one.
+        live_deletion_vector_bytes: size of the live deletion vectors in those files.
+        small_files: files under 16 MiB.
+        median_file_size: bytes; None without files.
+        deleted_ratio_histogram: files by share of deleted rows.
+        file_size_histogram: files by size.
+        removed: totals of the tombstones; None if they were not read.
+        partitions: those with the most points, as many as requested.
+        overlaps: per clustering column and per requested column.
+    """
+
+    score: float
+    num_files: int
+    size_in_bytes: int
+    num_physical_rows: int | None
+    num_deleted_rows: int
+    deleted_ratio: float | None
+    deleted_bytes: int
+    read_amplification: float | None
+    num_files_with_deletion_vectors: int
+    num_deletion_vector_files: int
+    live_deletion_vector_bytes: int
+    small_files: int
+    median_file_size: int | None
+    commits_since_checkpoint: int
+    deleted_ratio_histogram: Mapping[str, int]
+    file_size_histogram: Mapping[str, int]
+    findings: tuple[Finding, ...]
+    removed: RemovedFiles | None = None
+    partitions: tuple[PartitionHealth, ...] = ()
+    overlaps: tuple[ColumnOverlap, ...] = ()
+
+
+def examine(
+    snapshot: Snapshot,
+    removed: RemovedFiles | None = None,
+    *,
+    traced: int = 0,
+    partitions: int = 0,
+    vector_file_size: int = DEFAULT_VECTOR_FILE_SIZE,
+    columns: Sequence[ColumnPath] = (),
+    problems: Sequence[Problem] = (),
+) -> HealthReport:
+    """Compute the health report of a version.
+
+    Args:
+        snapshot: the version.
+        removed: totals of its tombstones, if they were read.
+        traced: the number of files that each finding names.
+        partitions: the number of partitions to report on.
+        vector_file_size: bytes per deletion vector file after compaction.
+        columns: report the overlap of these columns in addition to the clustering columns.
+        problems: known errors in its log or live files. Then nothing is recommended that reads files, because it would
+            fail, nor VACUUM, because an earlier version may be what is left.
+
+    Raises:
+        UnknownColumn: the table lacks one of ``columns``.
+        SegmentsLost: the store has lost statistics.
+    """
+    clustered = [as_in_schema(snapshot.schema, path) for path in clustering_columns(snapshot)]
+    asked = list(dict.fromkeys([*clustered, *(as_in_schema(snapshot.schema, path) for path in columns)]))
+    in_columns = depths(snapshot, asked) if asked else []
+    table = FileTable(snapshot, traced, clustering=bool(clustered))
+    files, sizes, size = table.files, table.sizes, snapshot.size_in_bytes
+    stored = files["deletion_vector"].combine_chunks() if files.num_rows else None
+    names, dv_bytes = (0, 0) if stored is None else _deletion_vector_files(stored)
+    rows, deleted = snapshot.num_records, snapshot.num_deleted_rows
+    dead = int(table.dead.sum())
+    possible_findings = [
+        findings.small_files(table),
+        findings.deleted_rows(table),
+        findings.vector_files(table, vector_file_size),
+        overlapping_files(table, clustered, in_columns[: len(clustered)]),
+        findings.checkpoint(snapshot, traced),
+    ]
+    possible_findings.append(None if removed is None else findings.removed_files(removed))
+    if problems:
+        possible_findings = [findings.damaged_files(problems, traced), findings.checkpoint(snapshot, traced)]
+    reported_findings = tuple(one for one in possible_findings if one is not None)
+    return HealthReport(
+        score=round(max(0.0, 100.0 - sum(one.points for one in reported_findings)), 2),
+        num_files=snapshot.num_files,
+        size_in_bytes=size,
+        num_physical_rows=rows,
+        num_deleted_rows=deleted,
+        deleted_ratio=None if rows is None else deleted / rows if rows else 0.0,
+        deleted_bytes=dead,
+        read_amplification=1.0 if not size else round(size / (size - dead), 4) if size > dead else None,
+        num_files_with_deletion_vectors=snapshot.num_deletion_vectors,
+        num_deletion_vector_files=names,
+        live_deletion_vector_bytes=dv_bytes,
+        small_files=int((sizes < SMALL_FILE).sum()),
+        median_file_size=int(np.median(sizes)) if len(sizes) else None,
+        commits_since_checkpoint=snapshot.commits_since_checkpoint,
+        deleted_ratio_histogram=_by_ratio(table.ratios),
+        file_size_histogram=_counted(_SIZE_BINS, np.searchsorted(_SIZE_EDGES, sizes, side="right")),
+        findings=reported_findings,
+        removed=removed,
+        partitions=_partitions(table, reported_findings, partitions) if partitions and table.keys else (),
+        overlaps=overlaps(snapshot, asked, in_columns, traced=traced),
+    )
+
+
+def _by_ratio(ratios: npt.NDArray[np.float64]) -> dict[str, int]:
+    known = ratios[~np.isnan(ratios)]
+    histogram = _counted(_BINS, np.searchsorted(_EDGES, known, side="left"))
+    unknown = len(ratios) - len(known)
+    return histogram | ({"unknown": unknown} if unknown else {})
+
+
+def _counted(names: Sequence[str], places: npt.NDArray[np.intp]) -> dict[str, int]:
+    """Return how often each name occurs, given the index of the name for each file."""
+    counts = np.bincount(places, minlength=len(names))
+    return {name: int(count) for name, count in zip(names, counts, strict=True)}
+
+
+def _deletion_vector_files(stored: pa.StructArray) -> tuple[int, int]:
+    """Return the number of deletion vector files, and the total size of the deletion vectors."""
+    stored = stored.filter(pc.is_in(pc.struct_field(stored, "storageType"), value_set=pa.array(["u", "p"])))
+    files = pc.count_distinct(pc.struct_field(stored, "pathOrInlineDv")).as_py()
+    size = pc.sum(pc.struct_field(stored, "sizeInBytes")).as_py() or 0
+    return int(files), int(size) + FRAME_OVERHEAD * len(stored)
+
+
+def _partitions(table: FileTable, found: tuple[Finding, ...], limit: int) -> tuple[PartitionHealth, ...]:
+    numbers = partition_numbers(table.files, table.keys)
+    count = int(numbers.max()) + 1 if len(numbers) else 0
+    points = np.zeros(len(table))
+    for one in found:
+        if one.per_file is not None:
+            points += one.per_file
+    vectors = table.files["deletion_vector"]
+    rows = pc.fill_null(pc.struct_field(vectors, "cardinality"), 0).to_numpy()
+
+    def summed(weights: npt.ArrayLike | None = None) -> npt.NDArray[Any]:
+        return np.bincount(numbers, weights, minlength=count)
+
+    sizes, costs, files = summed(table.sizes), summed(points).round(6), summed()
+    # Sums in floating point are exact up to 2**53, eight petabytes per partition.
+    deleted, dead, small = summed(rows), summed(table.dead), summed(table.sizes < SMALL_FILE)
+    with_vector = summed(pc.is_valid(vectors).to_numpy())
+    worst = np.lexsort((-sizes, -costs))
+    worst = worst[files[worst] > 0][:limit]
+    _, first = np.unique(numbers, return_index=True)
+    seen = {int(numbers[place]): int(place) for place in first}
+    values = table.files["partition_values"].take(pa.array([seen[int(one)] for one in worst], pa.int64()))
+    named = list(zip(table.snapshot.partition_columns, table.keys, strict=True))
+    return tuple(
+        PartitionHealth(
+            {name: dict(texts or ()).get(key) for name, key in named},
+            int(files[one]),
+            int(sizes[one]),
+            int(deleted[one]),
+            int(dead[one]),
+            int(with_vector[one]),
+            int(small[one]),
+            round(float(costs[one]), 4),
+        )
+        for one, texts in zip(worst.tolist(), values.to_pylist(), strict=True)
+    )

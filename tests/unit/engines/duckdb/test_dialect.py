@@ -1,0 +1,112 @@
+"""Predicates of Spark SQL select the same rows as DuckDB SQL; what is not known to is refused."""
+
+import datetime as dt
+from decimal import Decimal
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from delvec_engines.duckdb.dialect import filter_sql, predicate_sql
+from delvec_errors import InvalidPredicate
+from delvec_kernel.expressions import predicate
+from delvec_kernel.schema.types import StructType
+
+ROWS = pa.table(
+    {
+        "id": pa.array([1, 2, 3, 4], pa.int64()),
+        "tiny": pa.array([127, -1, None, 0], pa.int8()),
+        "name": ["a_b", "axb", "straße", None],
+        "f": pa.array([0.1, 0.5, None, 2.0], pa.float32()),
+        "x": [1.9, -1.9, float("nan"), None],
+        "d": pa.array([Decimal("0.29"), Decimal("2.50"), None, Decimal("-7.00")], pa.decimal128(10, 2)),
+        "day": [dt.date(2024, 2, 29), dt.date(2024, 3, 3), None, dt.date(1969, 12, 31)],
+    }
+)
+SCHEMA = StructType.from_arrow(ROWS.schema)
+
+# The ids that Spark 4.1 with ANSI mode finds.
+SELECTED = {
+    "id = 1 OR id = 4": [1, 4],
+    "NOT (id BETWEEN 2 AND 3)": [1, 4],
+    "name <=> NULL": [4],
+    "name <> 'axb'": [1, 3],
+    "name IN ('a_b', NULL)": [1],
+    "name LIKE 'a_b'": [1, 2],
+    r"name LIKE 'a\_b'": [1],
+    "name LIKE 'a!_b' ESCAPE '!'": [1],
+    "name RLIKE '^a.b$'": [1, 2],
+    "upper(name) = 'STRASSE'": [3],
+    "length(name) = 6": [3],
+    "substring(name, 2, 2) = '_b'": [1],
+    "name || id = 'a_b1'": [1],
+    "startswith(name, 'a')": [1, 2],
+    "tiny * 100 = 12700": [1],
+    "tiny + 1 = 128": [1],
+    "id / 2 = 1.5": [3],
+    "id DIV 2 = 1": [2, 3],
+    "-id % 3 = -1": [1, 4],
+    "d DIV 0.01 = 29": [1],
+    "f = 0.1": [],
+    "f = CAST(0.1 AS FLOAT)": [1],
+    "CAST(x AS INT) = 1 AND id < 3": [1],
+    "CAST(x AS INT) = -1 AND id < 3": [2],
+    "x > 1.0E300": [3],
+    "x = CAST('NaN' AS DOUBLE)": [3],
+    "isnan(x)": [3],
+    "dayofweek(day) = 1": [2],
+    "date_add(day, 1) = DATE '2024-03-01'": [1],
+    "year(day) < 1970": [4],
+    "CASE WHEN id > 2 THEN id ELSE 0 END = 0": [1, 2],
+    "coalesce(name, 'none') = 'none'": [4],
+}
+
+
+@pytest.fixture(scope="module")
+def connection():
+    with duckdb.connect() as made:
+        made.register("rows", ROWS)
+        yield made
+
+
+def selected(connection, condition):
+    query = f"SELECT id FROM rows WHERE {condition} ORDER BY id"
+    return [number for (number,) in connection.execute(query).fetchall()]
+
+
+@pytest.mark.parametrize("write", [predicate_sql, filter_sql])
+@pytest.mark.parametrize("text", SELECTED)
+def test_a_predicate_selects_the_rows_that_spark_selects(connection, write, text):
+    assert selected(connection, write(predicate.parse(text, SCHEMA))) == SELECTED[text]
+
+
+@pytest.mark.parametrize("text", ["id / tiny = 1", "id % tiny = 1", "id DIV tiny = 1"])
+def test_division_by_zero_is_an_error_as_in_ansi_mode(connection, text):
+    with pytest.raises(duckdb.Error, match="division by zero"):
+        selected(connection, predicate_sql(predicate.parse(text, SCHEMA)))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("d / 3 > 1", "division of decimals"),
+        ("f + d > 1", "float and decimal"),
+        ("(id, name) IN ((1, 'a'))", "one by one"),
+        ("x || name = 'x'", "cast it to string"),
+        ("substring(name, -2) = '_b'", "positive integer literals"),
+        ("soundex(name) = 'A100'", "soundex"),
+    ],
+)
+def test_what_is_not_known_to_give_sparks_answer_is_refused(text, message):
+    with pytest.raises(InvalidPredicate, match=f"(?i){message}"):
+        predicate_sql(predicate.parse(text, SCHEMA))
+
+
+def test_columns_are_quoted_and_renamed():
+    schema = StructType.from_arrow(pa.schema([('a"b', pa.int64()), ("select", pa.int64())]))
+    rows = pa.table({'a"b': [1, 2], "s": [2, 1]})
+
+    condition = predicate_sql(predicate.parse('`a"b` > `select`', schema), {"select": "s"})
+
+    assert duckdb.sql(f"SELECT * FROM rows WHERE {condition}").fetchall() == [(2, 1)]
+    assert rows.num_rows == 2

@@ -1,0 +1,60 @@
+"""Tasks read each type of a file with Arrow exactly as the table's, or refuse the file by name."""
+
+import pytest
+from tests.support.typed_files import FORMS, TYPES, write_form
+
+from delvec_engines.data_file import DataFile, open_data_file, reading, to_table_type
+from delvec_engines.file_schemas import checked_schema
+from delvec_errors import CorruptTable
+from delvec_kernel.schema.types import (
+    ArrayType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    data_type_from_json,
+)
+from delvec_storage.roots import Roots
+
+
+def column_of(name, kind):
+    kinds = {
+        "v": kind,
+        "s": StructType((StructField("v", kind),)),
+        "a": ArrayType(kind),
+        "m": MapType(PrimitiveType("string"), kind),
+    }
+    return StructField(name, kinds[name])
+
+
+def values_of(name, column):
+    inside = {
+        "v": lambda each: each,
+        "s": lambda each: each["v"],
+        "a": lambda each: each[0],
+        "m": lambda each: each[0][1],
+    }
+    return [inside[name](each) for each in column.to_pylist()]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_is_read_exactly_or_refused(tmp_path, form):
+    write_form(tmp_path / "a.parquet", FORMS[form])
+    file = DataFile(tmp_path.as_uri(), "a.parquet", "people", 7, Roots())
+    for kind in TYPES:
+        expected = FORMS[form].read.get(kind)
+        for name in "vsam":
+            item = column_of(name, data_type_from_json(kind))
+
+            def read(item=item):
+                with open_data_file(file) as opened, reading(file):
+                    checked_schema(file, opened.metadata, [item], "none")
+                    (chunk,) = opened.read([item.name])[item.name].chunks
+                    return to_table_type(chunk, item.type, item.to_arrow().type, mapped=False)
+
+            if expected is not None:
+                assert values_of(name, read()) == expected, (kind, name)
+            elif not (form == "bson" and kind in {"string", "binary"}):
+                with pytest.raises(CorruptTable) as caught:
+                    read()
+                assert caught.value.details["file"] == "a.parquet", (kind, name)
