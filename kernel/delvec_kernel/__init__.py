@@ -1,1 +1,1 @@
-"""Delta Lake's protocol as pure functions, and the one package that reads and writes files."""
+"""The Delta protocol as pure functions: no I/O, HTTP or threads."""

@@ -1,1 +1,1 @@
-"""Files on local disk and in object stores: the kernel's one package with I/O."""
+"""Files on local disk and in object stores."""

@@ -57,7 +57,7 @@ _DATA_ERROR: Final = re.compile(r"\[[A-Z_.]+\] ([^\n]+?) SQLSTATE: 22\w{3}")
 _TASK_ERROR: Final = re.compile(rf"{TASK_ERROR}(\{{.*\}})")
 _FRAGMENT: Final = re.compile(r"== SQL[^\n]*==\n+(.+?)\n\^", re.DOTALL)
 _RAISED: Final = re.compile(
-    r"^(?:.*: )?delvec_kernel\.errors\.\w+\.(\w+): (.+?)(?= SQLSTATE: |\n\s*\n|\n\s+at |\n\w[\w.]*: |\Z)",
+    r"^(?:.*: )?delvec_errors\.\w+\.(\w+): (.+?)(?= SQLSTATE: |\n\s*\n|\n\s+at |\n\w[\w.]*: |\Z)",
     re.MULTILINE | re.DOTALL,
 )
 """The last line of a Python traceback in an exception's text."""
