@@ -1,7 +1,7 @@
 """Lists and maps in the older forms of Hive, Thrift and Avro; LogicalTypes.md, "Backward-compatibility rules"."""
 
 import pytest
-from tests.unit.kernel.parquet.test_file_schema import element, footer, shape
+from tests.unit.parquet.test_file_schema import element, footer, shape
 
 from delvec_kernel.schema.file_types import FileTypeMismatch, check_file
 from delvec_kernel.schema.types import MapType, PrimitiveType, StructField
