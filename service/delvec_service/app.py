@@ -163,6 +163,7 @@ def create_app(
     fault_points.arm(settings.fault_points)
     service = _service(settings, names_by_folder=names_by_folder, shared=shared)
     asks = settings.authentication != "off"
+    saves = not service.database.is_in_memory
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -180,10 +181,10 @@ def create_app(
             if warming.ident is not None:
                 warming.join(_WARM_SECONDS)
             service.row_commands.close()
-            service.log_maintenance.close()
-            service.health.close()
+            service.log_maintenance.close(samples=saves)
+            service.health.close(save=saves)
             service.overwrite_watch.close()
-            service.loader.close()
+            service.loader.close(save=saves)
             service.audit.close()
             service.database.close()
             service.observer.close()

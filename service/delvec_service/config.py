@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from delvec_contract.tables import TABLE_NAME
 from delvec_errors import BadRequest
@@ -301,6 +301,18 @@ class Settings(BaseSettings):
         description="How long the database keeps entries of the audit log; 0: they are only logged.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read arguments, then the environment: without a file, the sources for files would only cost 10 ms of a start."""
+        return init_settings, env_settings
 
     @field_validator("roots", "allowed_hosts", "metrics_tables", "iceberg_catalogs", mode="before")
     @classmethod

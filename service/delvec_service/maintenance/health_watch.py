@@ -138,9 +138,11 @@ class HealthWatch:
                 self._add(one, pending_outcomes.counts, *pending_outcomes.conflicts)
                 raise
 
-    def close(self) -> None:
-        """Write the counts, if the database accepts them."""
+    def close(self, *, save: bool = True) -> None:
+        """Stop; with ``save``, write the counts first, if the database accepts them."""
         self._writer.close()
+        if not save:
+            return
         with suppress(ServiceUnavailable):
             self.flush()
 

@@ -138,8 +138,15 @@ class LogMaintenance:
             if all(worker.is_idle for worker in self._workers):
                 return True
 
-    def close(self, seconds: float = 30.0) -> None:
-        """Finish pending work within a time limit, then stop."""
+    def close(self, seconds: float = 30.0, *, samples: bool = True) -> None:
+        """Finish pending work within a time limit, then stop.
+
+        Args:
+            seconds: the limit.
+            samples: whether to store pending samples, too.
+        """
+        if not samples:
+            self._samples.close()
         self.wait(seconds)
         for worker in self._workers:
             worker.close(0.0)  # Work that is not done by now is abandoned.

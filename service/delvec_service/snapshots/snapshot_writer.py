@@ -140,7 +140,8 @@ class SnapshotWriter:
 
     def close(self, timeout: float) -> None:
         """Save everything pending, as far as time allows, and stop."""
-        self.flush(timeout)
+        if timeout > 0:
+            self.flush(timeout)
         self._deadline = time.monotonic()  # running work stops where it can
         self._worker.close()
 

@@ -54,12 +54,17 @@ class Database:
     Args:
         url: an SQLAlchemy URL. ``sqlite://`` is an in-memory database that lasts until :meth:`close`.
 
+    Attributes:
+        is_in_memory: whether it ends with this process, so that nothing needs to be saved to it for the next one.
+
     Raises:
         BadRequest: the URL is for neither SQLite nor PostgreSQL.
     """
 
     def __init__(self, url: str) -> None:
-        self._engine = _engine(_parse(url))
+        parsed = _parse(url)
+        self._engine = _engine(parsed)
+        self.is_in_memory = _is_in_memory(parsed)
         sqlite = self._engine.dialect.name == "sqlite"
         self._turns = threading.Lock() if sqlite else None
         self._writing = self._engine.execution_options(**_WRITES)
@@ -375,6 +380,10 @@ def _parse(url: str) -> URL:
     return parsed
 
 
+def _is_in_memory(url: URL) -> bool:
+    return url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:")
+
+
 def _engine(url: URL) -> Engine:
     if url.get_backend_name() == "postgresql":
         engine = create_engine(
@@ -383,7 +392,7 @@ def _engine(url: URL) -> Engine:
         event.listen(engine, "connect", _prepare_postgresql)
         return engine
     options: dict[str, Any] = {}
-    if url.database in (None, "", ":memory:"):
+    if _is_in_memory(url):
         # One connection for all threads, used by one at a time: every other connection would be a different database.
         options = {"poolclass": QueuePool, "pool_size": 1, "max_overflow": 0}
     else:

@@ -22,7 +22,8 @@ def _own_state(tmp_path_factory, monkeypatch):
 
 @pytest.fixture
 def lake():
-    with delvec.connect() as connection:
+    """A connection whose service forgets everything at its end: quicker than a database that another test could open."""
+    with delvec.connect(database_url="sqlite://") as connection:
         yield connection
 
 

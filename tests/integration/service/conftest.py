@@ -42,8 +42,8 @@ def running():
 
 
 @pytest.fixture
-def client(tmp_path):
-    with running_service(database_url=f"sqlite:///{tmp_path / 'store.db'}") as client:
+def client():
+    with running_service() as client:
         yield client
 
 
