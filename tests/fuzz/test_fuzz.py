@@ -20,7 +20,7 @@ from tests.fuzz.draft import Draft
 from tests.fuzz.judge import Baseline, Judge, Suspicion
 from tests.support.random_cases import share_of
 
-CASES = share_of(2_000)
+CASES = share_of(1_000)
 SOURCES = tables.sources()
 
 

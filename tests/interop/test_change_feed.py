@@ -10,7 +10,7 @@ from delvec_engines.protocol import WriteTarget
 pytestmark = [
     pytest.mark.jars,
     pytest.mark.spark,
-    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has the main case"),
+    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has both ways of reading and writing, and a race"),
 ]
 
 FEED = {"delta.enableChangeDataFeed": "true"}
@@ -94,7 +94,6 @@ def test_every_change_of_delta_spark_with_deletion_vectors(scene):
     scene.check(1, 2, engines=["duckdb"])  # computed only from the differences between deletion vectors
 
 
-@pytest.mark.gate
 def test_delta_spark_reads_the_feed_of_what_delvec_wrote(scene):
     """Committed without the client: deletes by vector, a whole file, and an update with change files."""
     scene.create()

@@ -16,7 +16,7 @@ from deltalake import CommitProperties
 
 from delvec_errors import ConstraintViolation
 
-pytestmark = pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has the main case")
+pytestmark = pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has both ways of reading and writing, and a race")
 
 TEXTS = [
     "plain",
@@ -234,7 +234,6 @@ def test_deltalakes_commits_are_read(lake, tmp_path):
 
 @pytest.mark.jars
 @pytest.mark.spark
-@pytest.mark.gate
 def test_every_reader_agrees(table, agreed, tmp_path):
     table.checkpoint()
 

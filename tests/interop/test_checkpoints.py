@@ -127,7 +127,6 @@ def test_a_table_read_from_our_checkpoint(lake, delta_spark, agreed, tmp_path, p
     assert agreed(location) == sorted(left, key=repr)
 
 
-@pytest.mark.gate
 def test_delta_spark_skips_files_by_our_checkpoints_statistics(lake, delta_spark, tmp_path):
     location = tmp_path / "table"
     properties = {"delta.checkpoint.writeStatsAsJson": "false"}

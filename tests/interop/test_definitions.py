@@ -9,7 +9,7 @@ from delvec.spark import DeltaTable, use
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.jars,
-    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has the main case"),
+    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has both ways of reading and writing, and a race"),
 ]
 
 COLUMNS = "id BIGINT, `name` STRING, place STRUCT<city: STRING, zip: INT>"
@@ -94,7 +94,6 @@ def agreed_by_spark(lake, delta_spark):
     return rows
 
 
-@pytest.mark.gate
 def test_constraints_and_clustering_of_a_new_table(lake, delta_spark, tmp_path):
     folder = tmp_path / "t"
     table = lake.create_table(

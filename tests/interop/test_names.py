@@ -8,11 +8,10 @@ from delvec.spark import DeltaTable, use
 pytestmark = [
     pytest.mark.jars,
     pytest.mark.spark,
-    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has the main case"),
+    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has both ways of reading and writing, and a race"),
 ]
 
 
-@pytest.mark.gate
 def test_a_name_is_looked_up_in_the_catalog_first(lake, delta_spark, tmp_path):
     use(lake)
     try:

@@ -6,7 +6,7 @@ import pytest
 pytestmark = [
     pytest.mark.jars,
     pytest.mark.spark,
-    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has the main case"),
+    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has both ways of reading and writing, and a race"),
 ]
 
 
@@ -18,7 +18,6 @@ def ids(rows):
     return sorted(row["id"] for row in rows)
 
 
-@pytest.mark.gate
 def test_overwritten_rows_are_read_alike(lake, agreed, tmp_path):
     location = tmp_path / "table"
     table = lake.create_table(str(location), "country string, id long", partition_by=["country"])

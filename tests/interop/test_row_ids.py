@@ -8,7 +8,7 @@ from tests.integration.engines.test_row_ids import ids
 pytestmark = [
     pytest.mark.jars,
     pytest.mark.spark,
-    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has the main case"),
+    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has both ways of reading and writing, and a race"),
 ]
 
 
@@ -20,7 +20,6 @@ def theirs(spark, location):
 
 
 @pytest.mark.parametrize("vectors", ["true", "false"])
-@pytest.mark.gate
 def test_both_read_ids_kept_by_the_other(lake, delta_spark, tmp_path, vectors):
     location = tmp_path / "t"
     delta_spark.sql(

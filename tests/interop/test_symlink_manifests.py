@@ -7,7 +7,7 @@ import pytest
 pytestmark = [
     pytest.mark.jars,
     pytest.mark.spark,
-    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has the main case"),
+    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has both ways of reading and writing, and a race"),
 ]
 
 FRESH = "delta.compatibility.symlinkFormatManifest.enabled"
@@ -21,7 +21,6 @@ def listed(folder):
     }
 
 
-@pytest.mark.gate
 def test_folders_and_lines_equal_delta_sparks(lake, delta_spark, tmp_path):
     folder = tmp_path / "a table"
     delta_spark.sql(

@@ -9,7 +9,7 @@ import pytest
 pytestmark = [
     pytest.mark.jars,
     pytest.mark.spark,
-    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has the main case"),
+    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has both ways of reading and writing, and a race"),
 ]
 
 
@@ -35,7 +35,6 @@ def unchecked(delta_spark):
     delta_spark.conf.unset(CHECK)
 
 
-@pytest.mark.gate
 def test_delta_spark_would_delete_the_same_files_and_reads_the_rest(
     lake, delta_spark, unchecked, agreed, tmp_path
 ):

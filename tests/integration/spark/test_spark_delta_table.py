@@ -236,7 +236,6 @@ def test_columns_become_sql_that_selects_the_same_rows(spark, text):
     assert sorted(turned.collect(), key=repr) == sorted(frame.filter(text).collect(), key=repr)
 
 
-@pytest.mark.gate
 def test_columns_of_every_kind_become_sql(spark):
     frame = spark.createDataFrame(
         [(1, 1.5, dt.date(2020, 1, 1), {"x": 3}, "it's"), (None, None, None, {"x": None}, None)],

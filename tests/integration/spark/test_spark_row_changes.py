@@ -114,7 +114,6 @@ def test_update_writes_as_many_rows_as_it_removes(engine, scan):
     assert done.matched == {}
 
 
-@pytest.mark.gate
 def test_values_are_cast_as_in_an_assignment(engine, scan, spark):
     changes = Changes(engine, scan).when("matched", "update", "id = 3", id="'12'", n="id * 1.5D", name="id")
     assert written(changes.run().adds, scan.location) == [{"id": 12, "n": 4, "name": "3"}]

@@ -35,8 +35,10 @@ def people(spark, *ids):
     )
 
 
-@pytest.mark.parametrize(("ansi", "case"), [(True, True), (False, False)], ids=["strict", "loose"])
-@pytest.mark.gate
+@pytest.mark.parametrize(
+    ("ansi", "case"),
+    [pytest.param(True, True, id="strict"), pytest.param(False, False, id="loose", marks=pytest.mark.gate)],
+)
 def test_commands_do_not_depend_on_the_session(lake, spark, tmp_path, ansi, case):
     """Names match without regard to case, as in every other Delta table."""
     table = lake.create_table(

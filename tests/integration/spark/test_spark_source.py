@@ -90,7 +90,6 @@ def rows(frame):
     return sorted(frame.toArrow().to_pylist(), key=repr)
 
 
-@pytest.mark.gate
 def test_rows_and_schema_equal_those_of_to_df(spark, table):
     frame = spark.read.format("delvec").load(table.folder)
 

@@ -174,7 +174,6 @@ def test_rows_added_meanwhile_are_left_to_the_next_run(lake, folder, job):
     assert first + rest == list(range(30))
 
 
-@pytest.mark.gate
 def test_a_table_that_follows_another_by_merge(lake, spark, folder, tmp_path, job):
     table = lake.create_table(folder, SCHEMA, engine="duckdb")
     copy = str(tmp_path / "copy")

@@ -87,6 +87,7 @@ def check(snapshot, expected):
     assert snapshot.schema.to_arrow() is not None
 
 
+@pytest.mark.sampled("tests/integration/corpus reads each of these tables")
 def test_the_newest_version(entry, store):
     expected = entry["expected"]
     refusal = REFUSED.get(expected.get("error_kind"))
