@@ -34,7 +34,8 @@ _LAST_FAILED: Final = _ROOT / ".pytest_cache" / "v" / "cache" / "lastfailed"
 _BUILD: Final = _ROOT / ".build"
 _TIMES: Final = _BUILD / "test-times.jsonl"
 _PASSED: Final = _BUILD / "test-full.json"
-_TWO_AT_ONCE: Final = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
+_WORKERS: Final = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
+"""More than two cores have: now and then tests wait for a disk, a JVM or another process."""
 _INTEROP: Final = "tests/interop"
 """A run of its own, because a JVM's class path is fixed, and these need delta-spark."""
 _GATE: Final = (["--ignore", _INTEROP], [_INTEROP])
@@ -81,7 +82,7 @@ def run(selection: list[str], suite: str, *options: str) -> tuple[int, list[str]
     """Run the tests of a suite in a selection; return an exit code, and the flaky tests, which only passed alone."""
     _LAST_FAILED.unlink(missing_ok=True)
     measured = ["-p", "dev.test_times", f"--test-times={_TIMES}"]
-    code = pytest(*selection, f"--suite={suite}", *measured, *options, *_TWO_AT_ONCE)
+    code = pytest(*selection, f"--suite={suite}", *measured, *options, *_WORKERS)
     names = failed()
     if code != _FAILED or not names or len(names) > _FORGIVEN:
         return code, []

@@ -10,8 +10,8 @@ from collections import defaultdict
 
 import pytest
 from hypothesis import settings
-from tests.support.random_cases import share_of, take_share_of_gate
 from tests.support.compiled_statements import compiled_statements  # noqa: F401  (a fixture)
+from tests.support.random_cases import share_of, take_share_of_gate
 from tests.support.schema_template import alembic, schema_template  # noqa: F401  (fixtures)
 
 import delvec

@@ -10,7 +10,9 @@ from delvec_engines.protocol import WriteTarget
 pytestmark = [
     pytest.mark.jars,
     pytest.mark.spark,
-    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has both ways of reading and writing, and a race"),
+    pytest.mark.full_on_spark(
+        "delta-spark takes seconds for each; the gate has both ways of reading and writing, and a race"
+    ),
 ]
 
 FEED = {"delta.enableChangeDataFeed": "true"}

@@ -7,7 +7,9 @@ from tests.support.postgres_server import postgres_or_skip
 pytestmark = [
     pytest.mark.jars,
     pytest.mark.spark,
-    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has both ways of reading and writing, and a race"),
+    pytest.mark.full_on_spark(
+        "delta-spark takes seconds for each; the gate has both ways of reading and writing, and a race"
+    ),
 ]
 
 ROUNDS = 6

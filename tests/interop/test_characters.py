@@ -16,7 +16,9 @@ from deltalake import CommitProperties
 
 from delvec_errors import ConstraintViolation
 
-pytestmark = pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has both ways of reading and writing, and a race")
+pytestmark = pytest.mark.full_on_spark(
+    "delta-spark takes seconds for each; the gate has both ways of reading and writing, and a race"
+)
 
 TEXTS = [
     "plain",

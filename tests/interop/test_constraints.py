@@ -11,7 +11,9 @@ pytestmark = [
     pytest.mark.jars,
     pytest.mark.spark,
     pytest.mark.timeout(900),
-    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has both ways of reading and writing, and a race"),
+    pytest.mark.full_on_spark(
+        "delta-spark takes seconds for each; the gate has both ways of reading and writing, and a race"
+    ),
 ]
 
 SCHEMA = pa.schema(

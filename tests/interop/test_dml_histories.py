@@ -3,7 +3,9 @@
 import pytest
 from tests.interop.dml_campaign import Campaign
 
-pytestmark = pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has both ways of reading and writing, and a race")
+pytestmark = pytest.mark.full_on_spark(
+    "delta-spark takes seconds for each; the gate has both ways of reading and writing, and a race"
+)
 
 SEEDS = (1, 2)
 

@@ -8,7 +8,9 @@ from delvec.spark import DeltaTable, use
 pytestmark = [
     pytest.mark.jars,
     pytest.mark.spark,
-    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has both ways of reading and writing, and a race"),
+    pytest.mark.full_on_spark(
+        "delta-spark takes seconds for each; the gate has both ways of reading and writing, and a race"
+    ),
 ]
 
 

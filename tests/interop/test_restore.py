@@ -9,7 +9,9 @@ from tests.support.checked import assert_sound
 pytestmark = [
     pytest.mark.jars,
     pytest.mark.spark,
-    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has both ways of reading and writing, and a race"),
+    pytest.mark.full_on_spark(
+        "delta-spark takes seconds for each; the gate has both ways of reading and writing, and a race"
+    ),
 ]
 
 DVS = "'delta.enableDeletionVectors' = 'true', 'delta.enableChangeDataFeed' = 'true'"

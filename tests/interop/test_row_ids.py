@@ -8,7 +8,9 @@ from tests.integration.engines.test_row_ids import ids
 pytestmark = [
     pytest.mark.jars,
     pytest.mark.spark,
-    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has both ways of reading and writing, and a race"),
+    pytest.mark.full_on_spark(
+        "delta-spark takes seconds for each; the gate has both ways of reading and writing, and a race"
+    ),
 ]
 
 

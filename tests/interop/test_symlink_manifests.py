@@ -7,7 +7,9 @@ import pytest
 pytestmark = [
     pytest.mark.jars,
     pytest.mark.spark,
-    pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has both ways of reading and writing, and a race"),
+    pytest.mark.full_on_spark(
+        "delta-spark takes seconds for each; the gate has both ways of reading and writing, and a race"
+    ),
 ]
 
 FRESH = "delta.compatibility.symlinkFormatManifest.enabled"

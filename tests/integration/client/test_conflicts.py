@@ -11,6 +11,13 @@ from delvec.cli import main
 
 
 @pytest.fixture
+def lake():
+    """With a database that outlives the connection."""
+    with delvec.connect() as connection:
+        yield connection
+
+
+@pytest.fixture
 def people(lake, tmp_path):
     """A table, to which one commit lost a race and another one was taken past it."""
     people = lake.create_table(str(tmp_path / "people"), "id long")

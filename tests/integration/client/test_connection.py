@@ -25,6 +25,13 @@ from delvec_errors import (
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string())])
 
 
+@pytest.fixture
+def lake():
+    """With a database that outlives the connection."""
+    with delvec.connect() as connection:
+        yield connection
+
+
 def test_table_is_found_by_name_location_and_relative_path(lake, tmp_path, monkeypatch):
     made = lake.create_table(tmp_path / "people", SCHEMA)
     monkeypatch.chdir(tmp_path)

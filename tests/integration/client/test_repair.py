@@ -41,6 +41,13 @@ TRACKED = {**VECTORS, "delta.enableRowTracking": "true"}
 # --- what is right ------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def lake():
+    """With a database that outlives the connection."""
+    with delvec.connect() as connection:
+        yield connection
+
+
 def ids(table, version=None):
     return Counter(table.to_arrow(version=version)["id"].to_pylist())
 

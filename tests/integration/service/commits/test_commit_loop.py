@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from pyroaring import BitMap64
 from tests.support.between import in_between
+from tests.support.in_process_service import running_service
 
 from delvec_errors import FileNotInSnapshot, MetadataChanged, ServiceUnavailable
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
@@ -23,6 +24,13 @@ from delvec_service.commits.pending_commit import PendingCommit
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.store.objects import ObjectStore
 from delvec_storage.files import read_deletion_vectors
+
+
+@pytest.fixture
+def client(tmp_path):
+    """With a database that outlives the service."""
+    with running_service(database_url=f"sqlite:///{tmp_path / 'store.db'}") as client:
+        yield client
 
 
 def vector_of(table, path):

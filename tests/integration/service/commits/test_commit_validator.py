@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import deltalake
 import pyarrow as pa
 import pytest
+from tests.support.in_process_service import running_service
 
 from delvec_errors import ServiceUnavailable, StorageError
 from delvec_kernel import locations
@@ -22,6 +23,13 @@ from delvec_storage.files import read_deletion_vectors
 
 ALONE = {"delvec.groupCommit": "false"}
 """Properties of a table where every transaction is its own version."""
+
+
+@pytest.fixture
+def client(tmp_path):
+    """With a database that outlives the service."""
+    with running_service(database_url=f"sqlite:///{tmp_path / 'store.db'}") as client:
+        yield client
 
 
 def at_once(count, function):

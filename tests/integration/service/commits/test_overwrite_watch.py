@@ -7,6 +7,7 @@ import uuid
 from dataclasses import replace
 
 import pytest
+from tests.support.in_process_service import running_service
 
 from delvec_errors import ServiceUnavailable
 from delvec_service.commits import fault_points
@@ -15,6 +16,13 @@ from delvec_service.store.own_commits import OwnCommit, OwnCommitStore
 from delvec_service.store.registry import table_id
 
 WAIT = 60
+
+
+@pytest.fixture
+def client(tmp_path):
+    """With a database that outlives the service."""
+    with running_service(database_url=f"sqlite:///{tmp_path / 'store.db'}") as client:
+        yield client
 
 
 def replace_commit(table, version, *, engine="a writer that renames", adds=()):
