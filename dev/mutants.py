@@ -25,6 +25,7 @@ _KERNEL: Final = "kernel/delvec_kernel/"
 _SERVICE: Final = "service/delvec_service/"
 _CLIENT: Final = "clients/delvec/"
 _ENGINES: Final = "kernel/delvec_engines/"
+_MAINTENANCE: Final = "kernel/delvec_maintenance/"
 
 
 class Subject(NamedTuple):
@@ -110,6 +111,23 @@ SUBJECTS: Final = (
                 "tests/unit/kernel/data_skipping/test_generated_columns.py",
             ),
             "tests/unit/kernel/data_skipping/test_skipping_rows.py",
+        ],
+    ),
+    Subject(
+        [_KERNEL + "schema/file_types.py"],
+        [
+            "tests/unit/kernel/schema/test_file_types.py",
+            "tests/integration/client/engines/duckdb/test_file_columns.py",
+        ],
+    ),
+    Subject(
+        [_MAINTENANCE + "vacuum", _SERVICE + "vacuum/plan.py", _SERVICE + "vacuum/vacuum.py"],
+        [
+            *(
+                "tests/unit/maintenance/vacuum/test_references.py",
+                "tests/unit/maintenance/vacuum/test_vacuum_attack.py",
+            ),
+            "tests/integration/service/vacuum/test_vacuum.py",
         ],
     ),
     Subject(

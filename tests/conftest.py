@@ -221,14 +221,10 @@ def own_state(tmp_path_factory, schema_template):  # noqa: F811
 
 
 @pytest.fixture(scope="session")
-def lake(tmp_path_factory):
+def lake():
     """A connection with a separate database, for tests that only read or that create their own tables."""
-    database = tmp_path_factory.mktemp("state") / "delvec.db"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DELVEC_DATABASE_URL", f"sqlite:///{database}")
-        patch.delenv("DELVEC_URL", raising=False)
-        with delvec.connect() as connection:
-            yield connection
+    with delvec.connect(database_url="sqlite://") as connection:
+        yield connection
 
 
 @pytest.fixture(scope="session")

@@ -184,7 +184,7 @@ def create_app(
             service.log_maintenance.close(samples=saves)
             service.health.close(save=saves)
             service.overwrite_watch.close()
-            service.loader.close(save=saves)
+            service.loader.close()
             service.audit.close()
             service.database.close()
             service.observer.close()
@@ -290,10 +290,12 @@ def _service(settings: Settings, *, names_by_folder: bool, shared: Sequence[str]
     roots = NamespaceRoots(
         settings.roots, settings.namespace_roots, settings.warehouse, by_folder=names_by_folder
     )
+    saves = not database.is_in_memory
     loader = SnapshotLoader(
         max_bytes=settings.snapshot_cache_bytes,
         checksums=settings.version_checksums,
-        store=SnapshotStore(database) if settings.snapshot_store_bytes else None,
+        # A database in memory outlives no process, and snapshots are in memory already.
+        store=SnapshotStore(database) if saves and settings.snapshot_store_bytes else None,
         max_stored_bytes=settings.snapshot_store_bytes,
         observer=observer,
     )

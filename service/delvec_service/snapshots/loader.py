@@ -420,10 +420,10 @@ class SnapshotLoader:
         is_read = self._backlog.wait(timeout)
         return is_read and (self._writer is None or self._writer.flush(timeout))
 
-    def close(self, timeout: float = _CLOSE_SECONDS, *, save: bool = True) -> None:
-        """Stop; with ``save``, save pending snapshots first, for at most this many seconds."""
+    def close(self, timeout: float = _CLOSE_SECONDS) -> None:
+        """Save pending snapshots, for at most this many seconds."""
         if self._writer is not None:
-            self._writer.close(timeout if save else 0.0)
+            self._writer.close(timeout)
         self._backlog.close()
 
     def _note_newest(self, location: str) -> None:

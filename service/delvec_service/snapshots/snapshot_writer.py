@@ -140,8 +140,7 @@ class SnapshotWriter:
 
     def close(self, timeout: float) -> None:
         """Save everything pending, as far as time allows, and stop."""
-        if timeout > 0:
-            self.flush(timeout)
+        self.flush(timeout)
         self._deadline = time.monotonic()  # running work stops where it can
         self._worker.close()
 
