@@ -7,18 +7,12 @@ Tested in `tests/integration/client/cli/test_access_command.py` and
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import quote
 
-from delvec.http.service_client import ServiceClient, answer, listed, request
+from delvec_commands.table_service import TableService, listed, request
 from delvec_contract import (
-    AccessResponse,
-    AuditResponse,
-    CreatedToken,
     GrantRequest,
-    GrantsResponse,
-    RoleGrant,
     TokenRequest,
-    TokensResponse,
+    operations,
 )
 from delvec_contract.access import AuditOutcome, Role
 from delvec_errors import BadRequest
@@ -29,12 +23,12 @@ __all__ = ["AccessControl"]
 class AccessControl:
     """Bearer tokens, grants and the audit log of a service: ``lake.access``. Answers are as on the wire."""
 
-    def __init__(self, service: ServiceClient) -> None:
+    def __init__(self, service: TableService) -> None:
         self._service = service
 
     def whoami(self) -> dict[str, Any]:
         """Return the principal of this connection's token, and its grants."""
-        return answer(AccessResponse, self._service.get("/v1/access")).model_dump(by_alias=True)
+        return self._service.call(operations.GET_ACCESS).model_dump(by_alias=True)
 
     # --- tokens -----------------------------------------------------------------------------------------
 
@@ -61,11 +55,11 @@ class AccessControl:
                     f"a token cannot live for {expires}: leave expires out for a token that does not expire"
                 ) from error
         body = request(TokenRequest, name=name, principal=principal, expires_at=expires)
-        return answer(CreatedToken, self._service.post("/v1/tokens", body)).model_dump(by_alias=True)
+        return self._service.call(operations.CREATE_TOKEN, body).model_dump(by_alias=True)
 
     def tokens(self) -> list[dict[str, Any]]:
         """Return all tokens by name, without their secrets."""
-        found = answer(TokensResponse, self._service.get("/v1/tokens")).tokens
+        found = self._service.call(operations.LIST_TOKENS).tokens
         return [one.model_dump(by_alias=True) for one in found]
 
     def revoke_token(self, name: str) -> None:
@@ -74,7 +68,7 @@ class AccessControl:
         Raises:
             TokenNotFound: it does not exist.
         """
-        self._service.delete(f"/v1/tokens/{quote(name, safe='')}")
+        self._service.call(operations.REVOKE_TOKEN, token=name)
 
     # --- grants -----------------------------------------------------------------------------------------
 
@@ -105,7 +99,7 @@ class AccessControl:
         """
         on = _on(table, pattern, namespace, all_tables=all_tables)
         body = request(GrantRequest, role=role, grantee=grantee, **on)
-        return answer(RoleGrant, self._service.post("/v1/grants", body)).model_dump(by_alias=True)
+        return self._service.call(operations.GRANT_ROLE, body).model_dump(by_alias=True)
 
     def revoke(
         self,
@@ -123,11 +117,11 @@ class AccessControl:
         """
         on = _on(table, pattern, namespace, all_tables=all_tables)
         given = {name.replace("_", "-"): value for name, value in on.items() if value}
-        self._service.delete("/v1/grants", {"grantee": grantee, **given})
+        self._service.call(operations.REVOKE_ROLE, parameters={"grantee": grantee, **given})
 
     def grants(self, grantee: str | None = None) -> list[dict[str, Any]]:
         """Return the grants that this connection's token may change, or those of one grantee."""
-        role_grants = answer(GrantsResponse, self._service.get("/v1/grants", {"grantee": grantee})).grants
+        role_grants = self._service.call(operations.LIST_GRANTS, parameters={"grantee": grantee}).grants
         return [one.model_dump(by_alias=True) for one in role_grants]
 
     # --- the audit log ----------------------------------------------------------------------------------
@@ -160,8 +154,7 @@ class AccessControl:
             since = datetime.now(UTC) - since
         return listed(
             self._service,
-            "/v1/audit",
-            AuditResponse,
+            operations.LIST_AUDIT,
             lambda page: [one.model_dump(by_alias=True) for one in page.entries],
             {
                 "table": table,

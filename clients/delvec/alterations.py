@@ -7,14 +7,13 @@ from typing import Any, Final
 
 from delvec.ddl import parse_ddl, parse_type
 from delvec.dml.identity_marks import reached
-from delvec.http.service_client import ServiceClient, answer, request, table_path
 from delvec.reading import ReadableTable
+from delvec_commands.table_service import TableService, request
 from delvec_contract import (
     AddColumns,
     AddConstraint,
     AddFeature,
     AlterRequest,
-    AlterResponse,
     ChangeColumn,
     ClusterBy,
     DropColumns,
@@ -28,6 +27,7 @@ from delvec_contract import (
     TableChange,
     UnsetProperties,
     UpgradeProtocol,
+    operations,
 )
 from delvec_errors import ConcurrentModification, ConstraintViolation, UnsupportedOperation
 from delvec_kernel.constraints.declared import DEFAULT, GENERATION
@@ -69,7 +69,7 @@ class Alterations:
         MetadataChanged: other writers keep changing the table's metadata.
     """
 
-    def __init__(self, service: ServiceClient, table: ReadableTable) -> None:
+    def __init__(self, service: TableService, table: ReadableTable) -> None:
         self._service = service
         self._table = table
         self._waiting: list[TableChange] | None = None
@@ -273,7 +273,7 @@ class Alterations:
             read_version=seen,
             engine_info=self._table.engine.name,
         )
-        done = answer(AlterResponse, self._service.post(table_path(self._table.id, "alter"), body))
+        done = self._service.call(operations.ALTER_TABLE, body, table=self._table.id)
         return Altered(done.version, done.operation)
 
     def _verify(self, conditions: Sequence[str]) -> int:

@@ -3,8 +3,8 @@
 from typing import Any
 
 from delvec.dml.self_reads import WritableTable
-from delvec.http.service_client import answer, request, table_path
-from delvec_contract import CheckResponse, RepairRequest, RepairResponse
+from delvec_commands.table_service import request
+from delvec_contract import RepairRequest, operations
 
 __all__ = ["CheckedTable"]
 
@@ -21,8 +21,8 @@ class CheckedTable(WritableTable):
                 rows, and Iceberg's own rules.
         """
         query = ({} if data_files else {"data-files": "false"}) | ({"iceberg": "true"} if iceberg else {})
-        found = self._service.get(table_path(self.id, "check"), query)
-        return answer(CheckResponse, found).model_dump(by_alias=True)
+        answered = self._service.call(operations.CHECK_TABLE, parameters=query, table=self.id)
+        return answered.model_dump(by_alias=True)
 
     def repair(
         self,
@@ -57,5 +57,5 @@ class CheckedTable(WritableTable):
             user_metadata=user_metadata,
             engine_info=self.engine.name,
         )
-        answered = self._service.post(table_path(self.id, "repair"), body)
-        return answer(RepairResponse, answered).model_dump(by_alias=True)
+        answered = self._service.call(operations.REPAIR_TABLE, body, table=self.id)
+        return answered.model_dump(by_alias=True)

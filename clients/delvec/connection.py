@@ -15,18 +15,17 @@ from delvec.display import pairs, rows
 from delvec.dml.retry import DEFAULT_RETRIES, checked
 from delvec.dml.table_definition import TableDefinition, location_of, property_text
 from delvec.http.embedded import embedded_service
-from delvec.http.service_client import ServiceClient, answer, listed, request, table_path
+from delvec.http.service_client import ServiceClient
 from delvec.maintenance import Maintenance
 from delvec.table import DeltaTable
 from delvec.transaction import Metrics
+from delvec_commands.table_service import TableService, listed, request
 from delvec_contract import (
     ConvertRequest,
-    ConvertResponse,
-    HealthListResponse,
     RenameRequest,
     TableRequest,
     TableResource,
-    TablesResponse,
+    operations,
 )
 from delvec_engines.protocol import Engine
 from delvec_errors import (
@@ -43,7 +42,6 @@ from delvec_storage.roots import Roots
 
 __all__ = ["Connection", "connect"]
 
-_EMBEDDED_URL = "http://embedded"
 _REMOTE_TIMEOUT_SECONDS = 300.0
 _SHOWN_TABLES = 50
 
@@ -113,17 +111,10 @@ def connect(
                 "credentials"
             )
         named = os.environ.get("DELVEC_WAREHOUSE") if warehouse is None else os.fspath(warehouse)
-        transport, roots_of_files = embedded_service(
+        service = embedded_service(
             database_url, _warehouse(warehouse), root_locations, [named] if named else ()
         )
-        client = ServiceClient(
-            _EMBEDDED_URL,
-            timeout=None,
-            transport=transport,
-            roots=Roots(root_locations),
-            roots_of_files=roots_of_files,
-        )
-        return Connection(client, retries, has_warehouse=_is_chosen(warehouse))
+        return Connection(service, retries, has_warehouse=_is_chosen(warehouse))
     for name, value in {"database_url": database_url, "warehouse": warehouse}.items():
         if value:
             raise BadRequest(f"{name} applies only to a service in this process: leave out url")
@@ -175,7 +166,7 @@ class Connection:
     """
 
     def __init__(
-        self, service: ServiceClient, retries: int = DEFAULT_RETRIES, *, has_warehouse: bool = False
+        self, service: TableService, retries: int = DEFAULT_RETRIES, *, has_warehouse: bool = False
     ) -> None:
         self._service = service
         self._retries = checked(retries)
@@ -200,7 +191,7 @@ class Connection:
     @property
     def url(self) -> str | None:
         """The service's URL; None for a service in this process."""
-        return None if self._service.base_url == _EMBEDDED_URL else self._service.base_url
+        return self._service.url
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Connection, (self._service, self._retries)
@@ -283,7 +274,7 @@ class Connection:
         location = location_of(name_or_location)
         body = definition.creation(location, name if location else os.fspath(name_or_location))
         try:
-            resource = answer(TableResource, self._service.post("/v1/tables", body))
+            resource = self._service.call(operations.REGISTER_TABLE, body)
         except TableAlreadyExists as error:
             wanted = replace or if_not_exists
             there = self._existing(name_or_location, name, error, chosen) if wanted else None
@@ -313,13 +304,13 @@ class Connection:
             location = error.details.get("location")
         if location is None:
             return None
-        resource = self._resolve(location)
+        resource = self._service.resolve(location)
         if resource is not None and name is not None and resource.name != name:
             return None
         if resource is None:
             body = request(TableRequest, location=location, name=name)
             try:
-                resource = answer(TableResource, self._service.post("/v1/tables", body))
+                resource = self._service.call(operations.REGISTER_TABLE, body)
             except (NotFound, TableAlreadyExists):
                 return None
         return DeltaTable(self._service, resource, engine, self._retries)
@@ -438,7 +429,7 @@ class Connection:
             engine_info=chosen.name,
             **options,
         )
-        done = answer(ConvertResponse, self._service.post("/v1/convert", body))
+        done = self._service.call(operations.CONVERT_TO_DELTA, body)
         table = DeltaTable(self._service, done.table, chosen, self._retries)
         return table, Metrics(done.operation_metrics, done.version)
 
@@ -458,11 +449,9 @@ class Connection:
         chosen = self._engine(engine)
         location = location_of(name_or_location)
         if location is None:
-            path = table_path(os.fspath(name_or_location))
-            return DeltaTable(
-                self._service, answer(TableResource, self._service.get(path)), chosen, self._retries
-            )
-        resource, body = self._resolve(location), request(TableRequest, location=location)
+            named = self._service.call(operations.GET_TABLE, table=os.fspath(name_or_location))
+            return DeltaTable(self._service, named, chosen, self._retries)
+        resource, body = self._service.resolve(location), request(TableRequest, location=location)
         if resource is None:
             resource = self._service.register(body)
         else:
@@ -476,7 +465,7 @@ class Connection:
             namespace: only tables of this namespace: ``namespace.table``.
         """
         return listed(
-            self._service, "/v1/tables", TablesResponse, lambda page: page.tables, {"namespace": namespace}
+            self._service, operations.LIST_TABLES, lambda page: page.tables, {"namespace": namespace}
         )
 
     def health(
@@ -502,8 +491,7 @@ class Connection:
         """
         return listed(
             self._service,
-            "/v1/health",
-            HealthListResponse,
+            operations.LIST_HEALTH,
             lambda page: [one.model_dump(by_alias=True) for one in page.tables],
             {"order-by": order_by, "min-deleted-ratio": min_deleted_ratio},
             limit=limit,
@@ -545,8 +533,8 @@ class Connection:
             TableNotFound: it is not registered.
             TableAlreadyExists: another table has the name; the message has both locations.
         """
-        path = table_path(self._registered(name_or_location), "rename")
-        resource = answer(TableResource, self._service.post(path, request(RenameRequest, name=name)))
+        table, body = self._registered(name_or_location), request(RenameRequest, name=name)
+        resource = self._service.call(operations.RENAME_TABLE, body, table=table)
         return DeltaTable(self._service, resource, self._engine(engine), self._retries)
 
     def drop(self, name_or_location: str | os.PathLike[str]) -> None:
@@ -555,7 +543,7 @@ class Connection:
         Raises:
             TableNotFound: it is not registered.
         """
-        self._service.delete(table_path(self._registered(name_or_location)))
+        self._service.forget(self._registered(name_or_location))
 
     def drop_table(self, name_or_location: str | os.PathLike[str]) -> None:
         """Same as :meth:`drop`."""
@@ -566,7 +554,7 @@ class Connection:
         location = location_of(name_or_location)
         if location is None:
             return os.fspath(name_or_location)
-        resource = self._resolve(location)
+        resource = self._service.resolve(location)
         if resource is None:
             raise TableNotFound(f"no table is registered at '{location}'", location=location)
         return resource.id
@@ -641,10 +629,6 @@ class Connection:
         asked = getattr(self._engine(None), "progress", None)
         found: float | None = None if asked is None else asked()
         return found
-
-    def _resolve(self, location: str) -> TableResource | None:
-        found = answer(TablesResponse, self._service.get("/v1/tables", {"location": location})).tables
-        return found[0] if found else None
 
     def _engine(self, engine: Any) -> Engine:
         if engine is None or engine == "duckdb":

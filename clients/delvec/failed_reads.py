@@ -3,14 +3,15 @@
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from delvec.http.service_client import ServiceClient, table_path
+from delvec_commands.table_service import TableService
+from delvec_contract import operations
 from delvec_errors import CorruptTable
 
 __all__ = ["reporting"]
 
 
 @contextmanager
-def reporting(service: ServiceClient | None, table: str | None = None) -> Iterator[None]:
+def reporting(service: TableService | None, table: str | None = None) -> Iterator[None]:
     """Run reads of a table; a file that is missing or damaged is reported, and the error passes on.
 
     The service looks for itself before it believes a report, and ignores files that are not live.
@@ -25,5 +26,5 @@ def reporting(service: ServiceClient | None, table: str | None = None) -> Iterat
         file, name = error.details.get("file"), table or error.details.get("table")
         if service is not None and isinstance(file, str) and isinstance(name, str):
             with suppress(Exception):  # the error matters more
-                service.get(table_path(name, "health"), {"file": file})
+                service.call(operations.GET_HEALTH, parameters={"file": [file]}, table=name)
         raise

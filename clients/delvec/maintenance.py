@@ -8,20 +8,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
-from urllib.parse import quote
 
 from delvec.catalog import Catalog
-from delvec.http.service_client import ServiceClient, answer, request, table_path
 from delvec.maintenance_tasks import TASKS, Decision, Outcome
+from delvec_commands.table_service import TableService, request
 from delvec_contract import (
     LeaseRequest,
     MaintenanceRun,
-    MaintenanceRunsResponse,
-    MaintenanceTasksResponse,
-    PoliciesResponse,
     Policy,
     PolicyContent,
     PolicyRequest,
+    operations,
 )
 from delvec_contract.policies import PolicyConfig, PolicyType, RunState, config_of
 from delvec_errors import DelvecError, MaintenanceUnderWay
@@ -66,7 +63,7 @@ class MaintenanceResult:
 class Maintenance:
     """Maintenance policies and their runs: ``lake.maintenance``."""
 
-    def __init__(self, service: ServiceClient, lake: Catalog) -> None:
+    def __init__(self, service: TableService, lake: Catalog) -> None:
         self._service = service
         self._lake = lake
         self._owner = str(uuid.uuid4())
@@ -75,8 +72,10 @@ class Maintenance:
 
     def policies(self, table: str | None = None) -> list[dict[str, Any]]:
         """Return all policies, or those that apply to a table, one per type. Names are as on the wire."""
-        path = "/v1/policies" if table is None else table_path(self._lake.table(table).id, "policies")
-        found = answer(PoliciesResponse, self._service.get(path)).policies
+        if table is None:
+            found = self._service.call(operations.LIST_POLICIES).policies
+        else:
+            found = self._applicable(self._lake.table(table).id)
         return [one.model_dump(by_alias=True) for one in found]
 
     def set_policy(
@@ -115,7 +114,7 @@ class Maintenance:
             table=None if table is None else self._lake.table(table).id,
             pattern=pattern,
         )
-        return answer(Policy, self._service.post("/v1/policies", body)).model_dump(by_alias=True)
+        return self._service.call(operations.SET_POLICY, body).model_dump(by_alias=True)
 
     def drop_policy(self, name: str) -> None:
         """Delete a policy.
@@ -123,7 +122,7 @@ class Maintenance:
         Raises:
             PolicyNotFound: it does not exist.
         """
-        self._service.delete(f"/v1/policies/{quote(name, safe='')}")
+        self._service.call(operations.DROP_POLICY, policy=name)
 
     # --- runs -------------------------------------------------------------------------------------------
 
@@ -162,8 +161,7 @@ class Maintenance:
         Raises:
             TableNotFound: the table does not exist.
         """
-        path = table_path(self._lake.table(table).id, "maintenance-tasks")
-        found = answer(MaintenanceTasksResponse, self._service.get(path))
+        found = self._service.call(operations.LIST_TASKS, table=self._lake.table(table).id)
         return [one.model_dump(by_alias=True) for one in found.tasks]
 
     def run(self, tables: Sequence[str] | None = None, *, dry_run: bool = False) -> list[MaintenanceResult]:
@@ -176,7 +174,7 @@ class Maintenance:
             tables: by name or location; by default all registered ones.
             dry_run: change nothing.
         """
-        policies = answer(PoliciesResponse, self._service.get("/v1/policies")).policies
+        policies = self._service.call(operations.LIST_POLICIES).policies
         if not policies:
             return []
         chosen = (
@@ -209,8 +207,10 @@ class Maintenance:
 
     def _applicable_policies(self, table: "DeltaTable") -> list[Policy]:
         """Return the policies that apply now: earlier tables may have taken hours."""
-        answered = self._service.get(table_path(table.id, "policies"))
-        return _enabled_policies({one.type: one for one in answer(PoliciesResponse, answered).policies})
+        return _enabled_policies({one.type: one for one in self._applicable(table.id)})
+
+    def _applicable(self, table_id: str) -> list[Policy]:
+        return self._service.call(operations.LIST_APPLICABLE_POLICIES, table=table_id).policies
 
     def _one(self, table: "DeltaTable", policy: Policy, *, dry_run: bool) -> MaintenanceResult:
         """Decide on one policy, and run it."""
@@ -271,7 +271,7 @@ class Maintenance:
     ) -> list[MaintenanceRun]:
         start = since.isoformat() if isinstance(since, datetime) else since
         parameters = {"table": identifier, "since": start, "type": kind, "state": state, "limit": limit}
-        return answer(MaintenanceRunsResponse, self._service.get("/v1/maintenance-runs", parameters)).runs
+        return self._service.call(operations.LIST_RUNS, parameters=parameters).runs
 
     def _record(
         self,
@@ -302,7 +302,7 @@ class Maintenance:
                 version=measured.version,
                 error=None if error is None else error[:2000],
             )
-            self._service.post(table_path(table.id, "maintenance-runs"), body)
+            self._service.call(operations.RECORD_RUN, body, table=table.id)
         except Exception as failure:  # noqa: BLE001 - continue with the other policies
             return f"; the run could not be recorded: {_message_of(failure, table.name, maintenance_result.policy)}"
         return ""
@@ -314,10 +314,10 @@ class Maintenance:
         Raises:
             MaintenanceUnderWay: another process does.
         """
-        path = table_path(table.id, "maintenance-lease")
 
         def take() -> None:
-            self._service.post(path, request(LeaseRequest, owner=self._owner, seconds=_LEASE_SECONDS))
+            body = request(LeaseRequest, owner=self._owner, seconds=_LEASE_SECONDS)
+            self._service.call(operations.LEASE_TABLE, body, table=table.id)
 
         def keep() -> None:
             while not ended.wait(_LEASE_SECONDS / 3):
@@ -335,7 +335,9 @@ class Maintenance:
             ended.set()
             keeper.join()
             with suppress(Exception):  # it expires by itself
-                self._service.delete(path, {"owner": self._owner})
+                self._service.call(
+                    operations.RELEASE_TABLE, parameters={"owner": self._owner}, table=table.id
+                )
 
 
 def _enabled_policies(held: Mapping[PolicyType, Policy]) -> list[Policy]:

@@ -12,17 +12,15 @@ import pyarrow.compute as pc
 from delvec.change_feed.feed import ChangeFeed, plan_changes, read_changes, read_changes_lazily
 from delvec.display import History, columns_of, pairs, tree
 from delvec.filters import both, of_tuples
-from delvec.http.service_client import ServiceClient, answer, request, table_path
 from delvec.http.vended_credentials import StorageCredentials, storage_credentials
 from delvec.peer_names import TABLE_HINTS, no_attribute
 from delvec.rows import Rows
+from delvec_commands.table_service import TableService, request
 from delvec_contract import (
-    ConflictsResponse,
-    DetailResponse,
-    HistoryResponse,
     PlanRequest,
     SnapshotResponse,
     TableResource,
+    operations,
 )
 from delvec_contract.access import StorageOperation
 from delvec_engines.protocol import Engine
@@ -49,7 +47,7 @@ class ReadableTable:
         engine: reads and writes the data files.
     """
 
-    def __init__(self, service: ServiceClient, resource: TableResource, engine: Engine) -> None:
+    def __init__(self, service: TableService, resource: TableResource, engine: Engine) -> None:
         self._service = service
         self.id = resource.id
         self.name = resource.name
@@ -422,7 +420,7 @@ class ReadableTable:
             UnknownColumn: the table does not have one of ``ranges``.
         """
         parameters = {"version": version, "timestamp": _iso(timestamp), "range": list(ranges) or None}
-        return answer(SnapshotResponse, self._service.get(table_path(self.id, "snapshot"), parameters))
+        return self._service.call(operations.GET_SNAPSHOT, parameters=parameters, table=self.id)
 
     def schema(self, *, version: int | None = None, timestamp: str | datetime | None = None) -> pa.Schema:
         """Return the schema as an Arrow schema."""
@@ -440,8 +438,8 @@ class ReadableTable:
         """
         if limit is not None and limit < 1:
             raise BadRequest(f"limit must be at least 1 (given: {limit})")
-        body = self._service.get(table_path(self.id, "history"), {"limit": limit})
-        return History(entry.model_dump(by_alias=True) for entry in answer(HistoryResponse, body).history)
+        answered = self._service.call(operations.GET_HISTORY, parameters={"limit": limit}, table=self.id)
+        return History(entry.model_dump(by_alias=True) for entry in answered.history)
 
     def conflicts(self, since: str | datetime | None = None, *, limit: int = 100) -> dict[str, Any]:
         """Return conflicts between commits, newest first, and the number of commits by hour.
@@ -454,12 +452,12 @@ class ReadableTable:
             limit: maximum number of conflicts, newest first.
         """
         parameters = {"since": _iso(since), "limit": limit}
-        body = self._service.get(table_path(self.id, "conflicts"), parameters)
-        return answer(ConflictsResponse, body).model_dump(by_alias=True)
+        answered = self._service.call(operations.LIST_CONFLICTS, parameters=parameters, table=self.id)
+        return answered.model_dump(by_alias=True)
 
     def detail(self) -> dict[str, Any]:
         """Return the result of DESCRIBE DETAIL, under Delta's names."""
-        return answer(DetailResponse, self._service.get(table_path(self.id, "detail"))).detail
+        return self._service.call(operations.GET_DETAIL, table=self.id).detail
 
     def plan(
         self,
@@ -491,7 +489,7 @@ class ReadableTable:
             stats=stats,
             clustering=clustering,
         )
-        plan, files = self._service.plan(table_path(self.id, "plan"), body)
+        plan, files = self._service.plan(self.id, body)
         schema = StructType.from_json(plan.table_schema)
         scan = Scan(
             table_id=plan.table_id,

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from delvec.failed_reads import reporting
 from delvec.filters import of_polars
-from delvec.http.service_client import ServiceClient
+from delvec_commands.table_service import TableService
 from delvec_engines.protocol import Engine
 from delvec_engines.scan import Scan
 from delvec_errors import BadRequest, EngineUnavailable
@@ -38,7 +38,7 @@ class Rows:
         scan: Scan,
         columns: Sequence[str] | None,
         predicate: Predicate | None,
-        service: ServiceClient | None = None,
+        service: TableService | None = None,
     ) -> None:
         self._service = service
         self._engine = engine

@@ -26,24 +26,18 @@ from delvec.dml.table_definition import (
 )
 from delvec.dml.update import update
 from delvec.downgrade import Downgrade, DowngradeStep, downgrade
-from delvec.http.service_client import ServiceClient, answer, request, table_path
 from delvec.peer_names import VACUUM_ARGUMENTS, assignments, condition_of, no_argument, vacuum_mode
 from delvec.transaction import Metrics, Transaction, TransactionOptions, begin
 from delvec.vacuum import Vacuum, VacuumPlan
+from delvec_commands.table_service import TableService, request
 from delvec_contract import (
     CheckpointRequest,
-    CheckpointResponse,
     CloneRequest,
-    CloneResponse,
     GenerateRequest,
-    GenerateResponse,
-    HealthResponse,
-    HealthSamplesResponse,
     IcebergRequest,
-    IcebergResponse,
     RestoreRequest,
-    RestoreResponse,
     TableResource,
+    operations,
 )
 from delvec_engines.input_data import to_arrow
 from delvec_engines.operation import running
@@ -73,7 +67,7 @@ class DeltaTable(CheckedTable):
 
     def __init__(
         self,
-        service: ServiceClient,
+        service: TableService,
         resource: TableResource,
         engine: Engine,
         retries: int = DEFAULT_RETRIES,
@@ -177,8 +171,8 @@ class DeltaTable(CheckedTable):
             "partitions": partitions or None,
             "column": list(columns) or None,
         }
-        body = self._service.get(table_path(self.id, "health"), parameters)
-        return answer(HealthResponse, body).model_dump(by_alias=True)
+        answered = self._service.call(operations.GET_HEALTH, parameters=parameters, table=self.id)
+        return answered.model_dump(by_alias=True)
 
     def health_samples(
         self, since: str | datetime | None = None, *, limit: int = 1000
@@ -192,9 +186,9 @@ class DeltaTable(CheckedTable):
             limit: only the newest so many.
         """
         start = since.isoformat() if isinstance(since, datetime) else since
-        body = self._service.get(table_path(self.id, "health", "samples"), {"since": start, "limit": limit})
-        found = answer(HealthSamplesResponse, body).samples
-        return [one.model_dump(by_alias=True) for one in found]
+        parameters = {"since": start, "limit": limit}
+        answered = self._service.call(operations.LIST_HEALTH_SAMPLES, parameters=parameters, table=self.id)
+        return [one.model_dump(by_alias=True) for one in answered.samples]
 
     def checkpoint(self, *, clean_up: bool = False, dry_run: bool = False) -> dict[str, Any]:
         """Write a checkpoint of the newest version unless it has one; return what was done.
@@ -207,8 +201,7 @@ class DeltaTable(CheckedTable):
             UnsupportedWriterFeature: the table has features that Delvec does not support.
         """
         body = request(CheckpointRequest, clean_up=clean_up, dry_run=dry_run)
-        answered = self._service.post(table_path(self.id, "checkpoint"), body)
-        return answer(CheckpointResponse, answered).model_dump(by_alias=True)
+        return self._service.call(operations.CHECKPOINT, body, table=self.id).model_dump(by_alias=True)
 
     def vacuum(
         self,
@@ -327,8 +320,8 @@ class DeltaTable(CheckedTable):
         """
         if mode != "symlink_format_manifest":
             raise BadRequest(f"the mode of generate() must be 'symlink_format_manifest', not {mode!r}")
-        answered = self._service.post(table_path(self.id, "generate"), request(GenerateRequest, mode=mode))
-        return answer(GenerateResponse, answered).model_dump(by_alias=True)
+        body = request(GenerateRequest, mode=mode)
+        return self._service.call(operations.GENERATE, body, table=self.id).model_dump(by_alias=True)
 
     def to_iceberg(
         self, *, format_version: int = 2, squash: bool = False, catalog: str | None = None
@@ -355,8 +348,8 @@ class DeltaTable(CheckedTable):
             BadRequest: the format version or catalog does not exist, or the service may not write to it.
         """
         body = request(IcebergRequest, format_version=format_version, squash=squash, catalog=catalog)
-        answered = self._service.post(table_path(self.id, "iceberg"), body)
-        return answer(IcebergResponse, answered).model_dump(by_alias=True)
+        answered = self._service.call(operations.CONVERT_TO_ICEBERG, body, table=self.id)
+        return answered.model_dump(by_alias=True)
 
     def restore(
         self,
@@ -404,7 +397,7 @@ class DeltaTable(CheckedTable):
             user_metadata=user_metadata,
             engine_info=self.engine.name,
         )
-        done = answer(RestoreResponse, self._service.post(table_path(self.id, "restore"), body))
+        done = self._service.call(operations.RESTORE_TABLE, body, table=self.id)
         return Metrics(done.operation_metrics, done.version)
 
     def clone(
@@ -472,7 +465,7 @@ class DeltaTable(CheckedTable):
             engine_info=self.engine.name,
             **options,
         )
-        done = answer(CloneResponse, self._service.post(table_path(self.id, "clone"), body))
+        done = self._service.call(operations.CLONE_TABLE, body, table=self.id)
         made = DeltaTable(self._service, done.table, self.engine, self._retries)
         return made, Metrics(done.operation_metrics, done.version)
 

@@ -9,7 +9,7 @@ from typing import Any, Self, TypedDict
 from pyroaring import BitMap64
 
 from delvec.display import pairs, shown
-from delvec.http.service_client import ServiceClient, answer, request, table_path
+from delvec_commands.table_service import TableService, request
 from delvec_contract import (
     AddFile,
     AllocateRequest,
@@ -130,7 +130,7 @@ class Transaction:
 
     def __init__(
         self,
-        service: ServiceClient,
+        service: TableService,
         table_id: str,
         operation: str,
         read_version: int,
@@ -224,8 +224,7 @@ class Transaction:
         return DeletionVectorFiles(self._allocate, location, self.transaction_id)
 
     def _allocate(self, body: AllocateRequest) -> AllocateResponse:
-        path = table_path(self._table_id, "deletion-vectors")
-        return answer(AllocateResponse, self._service.post(path, body))
+        return self._service.allocate(self._table_id, body)
 
     def mark_read(
         self,
@@ -353,21 +352,19 @@ class Transaction:
             user_metadata=self._user_metadata,
             engine_info=self._engine_info,
         )
-        path = table_path(self._table_id, "commits")
-        self.result = answer(CommitResponse, self._service.commit(path, body, self.transaction_id))
+        self.result = self._service.commit(self._table_id, body, self.transaction_id)
         return self.result
 
 
 def begin(
-    service: ServiceClient, table_id: str, operation: str, table_changes: Sequence[WriteChange] = ()
+    service: TableService, table_id: str, operation: str, table_changes: Sequence[WriteChange] = ()
 ) -> tuple[BeginResponse, StructType]:
     """Start a transaction before data files are written; return what a writer needs to know, and the schema.
 
     With ``table_changes``, it describes the table after the commit, which must include the same changes.
     """
     body = request(BeginRequest, operation=operation, table_changes=list(table_changes))
-    path = table_path(table_id, "transactions")
-    begun = answer(BeginResponse, service.post(path, body, harmless=True))  # one row more in the ledger
+    begun = service.begin(table_id, body)
     return begun, StructType.from_json(begun.table_schema)
 
 

@@ -7,20 +7,16 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Literal
-from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec.http.service_client import ServiceClient, answer, request, table_path
+from delvec_commands.table_service import TableService, request
 from delvec_contract import (
-    PurgeResponse,
-    QuarantinesResponse,
-    UndoResponse,
     VacuumRequest,
-    VacuumResponse,
+    operations,
 )
-from delvec_contract.shapes import FILES, Envelope
+from delvec_contract.shapes import FILES
 from delvec_errors import BadRequest
 from delvec_kernel.locations import canonical_relative
 
@@ -88,7 +84,7 @@ class VacuumPlan:
 class Vacuum:
     """VACUUM of one table, and its quarantines."""
 
-    service: ServiceClient
+    service: TableService
     table_id: str
     location: str
 
@@ -143,27 +139,26 @@ class Vacuum:
 
     def quarantines(self) -> list[dict[str, Any]]:
         """Return the table's quarantines, newest first."""
-        answered = self.service.get(table_path(self.table_id, "quarantines"))
-        return [one.model_dump(by_alias=True) for one in answer(QuarantinesResponse, answered).quarantines]
+        answered = self.service.call(operations.LIST_QUARANTINES, table=self.table_id)
+        return [one.model_dump(by_alias=True) for one in answered.quarantines]
 
     def undo(self, quarantine: str) -> dict[str, Any]:
         """Move the files of a quarantine back."""
-        answered = self.service.post(f"{self._path(quarantine)}/undo", Envelope())
-        return answer(UndoResponse, answered).model_dump(by_alias=True)
+        answered = self.service.call(operations.UNDO_VACUUM, table=self.table_id, quarantine=quarantine)
+        return answered.model_dump(by_alias=True)
 
     def purge(self, quarantine: str | None, older_than_hours: float) -> list[dict[str, Any]]:
         """Delete the files of one quarantine, or of all that are old enough."""
         chosen = [quarantine] if quarantine is not None else self._older(older_than_hours)
-        answers = (self.service.post(f"{self._path(name)}/purge", Envelope()) for name in chosen)
-        purge_responses = (answer(PurgeResponse, answered) for answered in answers)
-        return [one.model_dump(by_alias=True) for one in purge_responses]
+        answers = (
+            self.service.call(operations.PURGE_VACUUMED, table=self.table_id, quarantine=name)
+            for name in chosen
+        )
+        return [one.model_dump(by_alias=True) for one in answers]
 
     def _older(self, hours: float) -> list[str]:
         since = datetime.now(UTC) - timedelta(hours=hours)
         return [one["id"] for one in self.quarantines() if datetime.fromisoformat(one["created-at"]) <= since]
-
-    def _path(self, quarantine: str) -> str:
-        return table_path(self.table_id, f"quarantines/{quote(quarantine, safe='')}")
 
     def _approved(self, plan: VacuumPlan) -> dict[str, Any]:
         if plan.location != self.location:
@@ -228,5 +223,4 @@ class Vacuum:
 
     def _one(self, **options: Any) -> dict[str, Any]:
         body = request(VacuumRequest, **options)
-        answered = self.service.post(table_path(self.table_id, "vacuum"), body)
-        return answer(VacuumResponse, answered).model_dump(by_alias=True)
+        return self.service.call(operations.VACUUM, body, table=self.table_id).model_dump(by_alias=True)

@@ -1,7 +1,7 @@
 """DELETE, UPDATE and OPTIMIZE run by the service itself, for clients without an engine: small ones, few at once.
 
-The commands are those of the Python client: one implementation for both. They call the service as every client does,
-through the same routes but without a socket, so that planning, checks, conflicts and answers are the same. This is
+The commands are those of the Python client: one implementation for both. They call the service as every client in its
+process does, so that planning, checks, conflicts and answers are the same. This is
 the only module of the service that imports them; DuckDB, which is optional, is imported for the first command.
 """
 
@@ -17,10 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec.http.asgi import ASGIApp, EmbeddedTransport
-from delvec.http.service_client import ServiceClient, answer
 from delvec_contract import (
-    CommitOutcome,
     CommitRequest,
     CommitResponse,
     DeleteRequest,
@@ -35,13 +32,14 @@ from delvec_contract import (
 from delvec_contract import TableResource as Resource
 from delvec_errors import EngineUnavailable, ReadLimitExceeded, ServiceUnavailable
 from delvec_service.commits.idempotency import Answers, request_hash
+from delvec_service.in_process import Handlers, InProcessService
 from delvec_service.logs import log_context
+from delvec_service.service import Service
 from delvec_service.store.open_table import OpenTable
 
 __all__ = ["Limits", "RowCommands"]
 
 _OPTIMIZE: Final = "OPTIMIZE"
-_URL: Final = "http://service"
 _PATIENCE_SECONDS: Final = 2.0
 _NOTED: Final = 102
 """The status of a request that is still being processed: a note is not an answer."""
@@ -66,30 +64,25 @@ class RowCommands:
     """Runs DELETE, UPDATE and OPTIMIZE with DuckDB in this process; safe to share between threads.
 
     Args:
-        answers: stores notes of what a request with an idempotency key has begun to commit.
+        service: the service.
+        handlers: handle what commands ask the service for.
         limits: limits of size and number.
     """
 
-    def __init__(self, answers: Answers, limits: Limits) -> None:
-        self._answers = answers
+    def __init__(self, service: Service, handlers: Handlers, limits: Limits) -> None:
+        self._service = service
+        self._handlers = handlers
         self._limits = limits
         self._places = threading.BoundedSemaphore(limits.at_once) if limits.at_once else None
         self._lock = threading.Lock()
-        self._app: ASGIApp | None = None
-        self._transport: EmbeddedTransport | None = None
+        self._is_closed = False
         self._idle: list[Any] = []
-
-    def over(self, app: ASGIApp) -> None:
-        """Set the application through which commands reach the service; it starts with the first command."""
-        self._app = app
 
     def close(self) -> None:
         """Release the resources of commands."""
         with self._lock:
-            transport, engines = self._transport, self._idle
-            self._transport, self._idle = None, []
-        if transport is not None:
-            transport.close()
+            self._is_closed = True
+            engines, self._idle = self._idle, []
         for engine in engines:
             engine.close()
 
@@ -213,37 +206,43 @@ class RowCommands:
     @contextmanager
     def _planning(self, table: OpenTable) -> Iterator[Any]:
         """Open a table for a dry run, which commits nothing."""
-        with self._place() as (engine, transport):
-            yield _opened(_Client(transport, table, self._limits.read_bytes, None, _OPTIMIZE), table, engine)
+        with self._place() as engine:
+            yield _opened(self._service_for(table, None, _OPTIMIZE), table, engine)
+
+    def _service_for(
+        self, table: OpenTable, notes: "_AttemptLog | None", operation: str
+    ) -> "_CommandService":
+        return _CommandService(
+            self._service, self._handlers, table, self._limits.read_bytes, notes, operation
+        )
 
     def _run(
         self, table: OpenTable, key: str | None, command: Callable[[Any], Any], operation: str
     ) -> CommitResponse:
-        with self._place() as (engine, transport):
-            notes = None if key is None else _AttemptLog(self._answers, key)
-            client = _Client(transport, table, self._limits.read_bytes, notes, operation)
+        with self._place() as engine:
+            notes = None if key is None else _AttemptLog(self._service.answers, key)
+            service = self._service_for(table, notes, operation)
             try:
-                client.check_notes(table.record.id)
-                metrics = command(_opened(client, table, engine))
+                service.check_notes(table.record.id)
+                metrics = command(_opened(service, table, engine))
             except _AlreadyCommitted as before:
                 return before.answer
-            if client.done is not None:
-                return client.done
+            if service.done is not None:
+                return service.done
             return CommitResponse(
                 result="nothing-to-do",
                 version=None,
-                read_version=client.read_version,
+                read_version=service.read_version,
                 transaction_id=str(uuid.uuid4()),
                 operation_metrics=dict(metrics),
             )
 
     @contextmanager
-    def _place(self) -> Iterator[tuple[Any, EmbeddedTransport]]:
-        """Take a command slot, with an engine and a client of the service.
+    def _place(self) -> Iterator[Any]:
+        """Take a command slot, with an engine.
 
         No two commands share an engine: a damaged file can end the database of DuckDB that reads it.
         """
-        transport = self._started()
         if self._places is None or not self._places.acquire(timeout=_PATIENCE_SECONDS):
             raise ServiceUnavailable(
                 f"{self._limits.at_once} commands are running, the maximum of this service (DELVEC_DML_AT_ONCE); try "
@@ -255,10 +254,10 @@ class RowCommands:
             if engine is None:
                 engine = _engine(self._limits.memory_bytes // self._limits.at_once)
             try:
-                yield engine, transport
+                yield engine
             finally:
                 with self._lock:
-                    is_closed = self._transport is not transport
+                    is_closed = self._is_closed
                     if not is_closed:
                         self._idle.append(engine)
                 if is_closed:
@@ -266,15 +265,8 @@ class RowCommands:
         finally:
             self._places.release()
 
-    def _started(self) -> EmbeddedTransport:
-        with self._lock:
-            if self._transport is None:
-                assert self._app is not None  # noqa: S101 - create_app has said so
-                self._transport = EmbeddedTransport(self._app)
-            return self._transport
 
-
-def _opened(client: "_Client", table: OpenTable, engine: Any) -> Any:
+def _opened(service: "_CommandService", table: OpenTable, engine: Any) -> Any:
     from delvec.table import DeltaTable  # it imports all commands of the client
 
     resource = Resource(
@@ -283,7 +275,7 @@ def _opened(client: "_Client", table: OpenTable, engine: Any) -> Any:
         location=table.location,
         created_at=table.record.created_at.isoformat(),
     )
-    opened = DeltaTable(client, resource, engine)
+    opened = DeltaTable(service, resource, engine)
     opened.compacts_after_commits = False  # the answer already tells the caller
     return opened
 
@@ -372,19 +364,20 @@ class _AttemptLog:
         return request_hash("attempt", self._key, place)
 
 
-class _Client(ServiceClient):
+class _CommandService(InProcessService):
     """The service as seen by one command: reads are limited, and commits happen once."""
 
     def __init__(
         self,
-        transport: EmbeddedTransport,
+        service: Service,
+        handlers: Handlers,
         table: OpenTable,
         read_bytes: int,
         notes: _AttemptLog | None,
         operation: str,
     ) -> None:
-        super().__init__(_URL, timeout=None, transport=transport, roots=table.roots)
-        self._table = table
+        super().__init__(service, handlers, roots=table.roots)
+        self._of_command = table
         self._read_bytes = read_bytes
         self._notes = notes
         self._operation = operation
@@ -393,20 +386,20 @@ class _Client(ServiceClient):
         self.read_version = 0
         self.done: CommitResponse | None = None
 
-    def plan(self, path: str, request: PlanRequest) -> tuple[PlanResponse, pa.Table]:
+    def plan(self, table: str, asked: PlanRequest) -> tuple[PlanResponse, pa.Table]:
         """Plan, and reject plans that are too large to read, or outside the roots."""
-        planned, files = super().plan(path, request)
+        planned, files = super().plan(table, asked)
         self.read_version = planned.version
         # A DELETE removes files without reading them if all their rows match.
         read = files.filter(pc.invert(files["matches_all"])) if self._operation == "DELETE" else files
         size = pc.sum(read["size"]).as_py() or 0
         if size > self._read_bytes and self._operation != _OPTIMIZE:
             raise ReadLimitExceeded(
-                f"This {self._operation} of table '{self._table.name}' would read {len(read)} files with {size} "
+                f"This {self._operation} of table '{self._of_command.name}' would read {len(read)} files with {size} "
                 f"bytes, but the service reads at most {self._read_bytes} (DELVEC_DML_MAX_BYTES). Narrow the "
                 "predicate, or run the command on your own engine: delvec.connect(url).table(name), with "
                 "engine=spark for large tables.",
-                table=self._table.name,
+                table=self._of_command.name,
                 version=planned.version,
                 files=len(read),
                 bytes=size,
@@ -414,14 +407,13 @@ class _Client(ServiceClient):
             )
         return planned, files
 
-    def commit(self, path: str, body: CommitRequest, transaction_id: str) -> Any:
+    def commit(self, table: str, asked: CommitRequest, transaction_id: str) -> CommitResponse:
         """Commit, unless an earlier copy of the request already has."""
         if self._notes is not None:
-            self.check_notes(path.split("/")[3])
-            self._notes.add(transaction_id, body.read_version)
-        committed = super().commit(path, body, transaction_id)
-        self.done = answer(CommitResponse, committed)
-        return committed
+            self.check_notes(table)
+            self._notes.add(transaction_id, asked.read_version)
+        self.done = super().commit(table, asked, transaction_id)
+        return self.done
 
     def check_notes(self, table_id: str) -> None:
         """Check whether an earlier attempt of the same request has succeeded.
@@ -433,6 +425,6 @@ class _Client(ServiceClient):
             return
         self._notes.look()
         for note in self._notes.found:
-            found = answer(CommitOutcome, self.get(f"/v1/tables/{table_id}/commits", note))
-            if found.result == "committed" and found.commit is not None:
-                raise _AlreadyCommitted(found.commit)
+            outcome = self.outcome(table_id, note["transaction-id"], note["read-version"])
+            if outcome.result == "committed" and outcome.commit is not None:
+                raise _AlreadyCommitted(outcome.commit)

@@ -19,10 +19,10 @@ from tests.fuzz import tables
 from tests.fuzz.footer_mutations import mutated
 from tests.fuzz.worker import answer_cases
 from tests.support import iceberg_by_hand
+from tests.support.asgi_transport import EmbeddedTransport
 
 from delvec.cli.files import open_rows
 from delvec.connection import Connection
-from delvec.http.embedded import EmbeddedTransport
 from delvec.http.service_client import ServiceClient
 from delvec_engines.data_file import DataFile, open_data_file
 from delvec_errors import DelvecError

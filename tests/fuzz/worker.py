@@ -21,9 +21,9 @@ from tests.fuzz.case import erase, make, write
 from tests.fuzz.direct import DirectLake
 from tests.fuzz.draft import Draft
 from tests.fuzz.judge import Judge, Suspicion, Verdict, baseline
+from tests.support.asgi_transport import EmbeddedTransport
 
 from delvec.connection import Connection
-from delvec.http.embedded import EmbeddedTransport
 from delvec.http.service_client import ServiceClient
 from delvec_errors import DelvecError
 from delvec_service.app import create_app

@@ -9,9 +9,9 @@ import shutil
 import deltalake
 import pyarrow as pa
 import pytest
+from tests.support.asgi_transport import EmbeddedTransport
 
 from delvec.connection import Connection
-from delvec.http.embedded import EmbeddedTransport
 from delvec.http.service_client import ServiceClient
 from delvec.transaction import Transaction
 from delvec_errors import CommitOverwritten

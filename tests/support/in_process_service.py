@@ -3,8 +3,8 @@
 from contextlib import contextmanager
 
 import httpx
+from tests.support.asgi_transport import EmbeddedTransport
 
-from delvec.http.embedded import EmbeddedTransport
 from delvec_service.app import create_app
 from delvec_service.config import Settings
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from delvec.change_feed.changed_files import scans_of
-from delvec.http.service_client import ServiceClient, request, table_path
+from delvec_commands.table_service import TableService, request
 from delvec_contract import ChangesRequest
 from delvec_engines.protocol import Engine
 from delvec_engines.scan import Scan
@@ -42,7 +42,7 @@ class ChangeFeed:
 
 
 def plan_changes(
-    service: ServiceClient,
+    service: TableService,
     table_id: str,
     *,
     columns: Sequence[str] | None = None,
@@ -66,7 +66,7 @@ def plan_changes(
     asked = request(
         ChangesRequest, columns=None if columns is None else list(columns), predicate=predicate, **bounds
     )
-    plan, files = service.changes(table_path(table_id, "changes"), asked)
+    plan, files = service.changes(table_id, asked)
     schema = feed_schema(StructType.from_json(plan.table_schema))
     names = schema.names if columns is None else [schema.field(name).name for name in columns]
     parsed = None if predicate is None else predicates.parse(predicate, schema)

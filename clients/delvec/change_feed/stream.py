@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from delvec.change_feed.feed import plan_changes
 from delvec.change_feed.stream_options import StreamOptions
-from delvec.http.service_client import ServiceClient, request, table_path
+from delvec_commands.table_service import TableService, request
 from delvec_contract import (
     AdditionsRequest,
     AdditionsResponse,
@@ -69,7 +69,7 @@ class TableStream:
 
     beginning = BEGINNING
 
-    def __init__(self, service: ServiceClient, pinned: SnapshotResponse, options: StreamOptions) -> None:
+    def __init__(self, service: TableService, pinned: SnapshotResponse, options: StreamOptions) -> None:
         self._service = service
         self._pinned = pinned
         self._options = options
@@ -231,7 +231,7 @@ class TableStream:
             metadata_id=pinned.metadata_id,
             **fields,
         )
-        answered = self._service.additions(table_path(pinned.table_id, "additions"), asked)
+        answered = self._service.additions(pinned.table_id, asked)
         self._start_checked = self._start_checked or asked.check_start
         return answered
 

@@ -13,7 +13,6 @@ from delvec.access import AccessControl
 from delvec.cli.output import print_json, print_table, say
 from delvec.cli.session import session
 from delvec.http.embedded import service_of_database
-from delvec.http.service_client import ServiceClient
 from delvec_contract.access import AuditOutcome, Role
 
 __all__ = ["app", "audit", "grant", "grants", "revoke"]
@@ -221,11 +220,11 @@ def _access(context: typer.Context, database_url: str | None) -> Iterator[Access
         with now.connect() as lake:
             yield lake.access
         return
-    client = ServiceClient("http://database", timeout=None, transport=service_of_database(database_url))
+    service = service_of_database(database_url)
     try:
-        yield AccessControl(client)
+        yield AccessControl(service)
     finally:
-        client.close()
+        service.close()
 
 
 def _time(option: str, text: str) -> datetime | timedelta:

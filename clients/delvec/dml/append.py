@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from delvec.dml import data_schema
 from delvec.dml.self_reads import WritableTable
-from delvec.http.service_client import ServiceClient, request
 from delvec.transaction import Metrics, Transaction, begin
+from delvec_commands.table_service import TableService, request
 from delvec_contract import AddFile, AppTransaction, BeginResponse, WriteChange
 from delvec_engines import identity
 from delvec_engines.protocol import WriteTarget
@@ -59,7 +59,7 @@ class NewRows:
         stream: if the rows are a micro-batch of a stream, its operation parameters for the table's history.
     """
 
-    service: ServiceClient
+    service: TableService
     table: WritableTable
     begun: BeginResponse
     data: Any
@@ -71,7 +71,7 @@ class NewRows:
 
     @classmethod
     def begin(
-        cls, service: ServiceClient, table: WritableTable, data: Any, options: WriteOptions
+        cls, service: TableService, table: WritableTable, data: Any, options: WriteOptions
     ) -> "NewRows":
         """Begin a transaction for rows.
 
@@ -214,7 +214,7 @@ _METRICS: Final[Mapping[str, int]] = dict.fromkeys(("numFiles", "numOutputRows",
 _READ_AGAIN: Final = frozenset({"delvec", "duckdb", "pandas", "polars", "pyarrow", "pyspark"})
 
 
-def append(service: ServiceClient, table: WritableTable, data: Any, options: WriteOptions) -> Metrics:
+def append(service: TableService, table: WritableTable, data: Any, options: WriteOptions) -> Metrics:
     """Write ``data`` as new files, and commit them; see :meth:`delvec.DeltaTable.append`."""
     return add_rows(NewRows.begin(service, table, data, options))
 

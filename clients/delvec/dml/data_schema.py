@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from delvec.http.service_client import request
+from delvec_commands.table_service import request
 from delvec_contract import AddColumns, ChangeColumn, NewColumn, ReplaceSchema, WriteChange
 from delvec_engines.input_data import to_reader
 from delvec_errors import InvalidSchema, SchemaMismatch

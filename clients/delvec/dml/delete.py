@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from delvec.dml import row_command, touched_files
 from delvec.dml.row_command import Clock
 from delvec.dml.touched_files import TouchedFile
-from delvec.http.service_client import ServiceClient
 from delvec.reading import ReadableTable
 from delvec.transaction import Metrics, Transaction, begin
+from delvec_commands.table_service import TableService
 from delvec_engines.footers import with_row_counts
 from delvec_engines.row_changes import SOURCE, TARGET, Clause, MergeSource, RowChange
 from delvec_engines.scan import Scan
@@ -34,7 +34,7 @@ _EVERYTHING: Final = "true"
 
 
 def delete(
-    service: ServiceClient,
+    service: TableService,
     table: ReadableTable,
     predicate: str | None,
     *,
@@ -84,7 +84,7 @@ def delete(
 
 
 def delete_keys(
-    service: ServiceClient,
+    service: TableService,
     table: ReadableTable,
     predicate: str | None,
     source: MergeSource,
@@ -164,7 +164,7 @@ def delete_keys(
 
 
 def _with_change_files(
-    service: ServiceClient,
+    service: TableService,
     table: ReadableTable,
     scan: Scan,
     condition: Predicate,
@@ -190,7 +190,7 @@ def _with_change_files(
 
 
 def _transaction(
-    service: ServiceClient,
+    service: TableService,
     table: ReadableTable,
     scan: Scan,
     predicate: str | None,

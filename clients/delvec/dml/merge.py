@@ -16,9 +16,9 @@ from delvec.dml.merge_builder import MergeStatement, When
 from delvec.dml.row_command import Clock
 from delvec.dml.schema_evolution import new_columns, with_new_columns
 from delvec.dml.self_reads import WritableTable
-from delvec.http.service_client import ServiceClient
 from delvec.reading import ReadableTable
 from delvec.transaction import Metrics, Transaction, begin
+from delvec_commands.table_service import TableService
 from delvec_contract import SnapshotResponse
 from delvec_engines import identity, row_ids
 from delvec_engines.row_changes import SOURCE, TARGET, ChangedRows, Clause, MergeSource, RowChange
@@ -83,7 +83,7 @@ class _Resolved:
 
 
 def merge(
-    service: ServiceClient,
+    service: TableService,
     table: WritableTable,
     statement: MergeStatement,
     source: MergeSource,

@@ -7,7 +7,6 @@ from typing import Any, Final
 from delvec.dml.optimize_run import COMMIT_BYTES, Optimize, OptimizeRun
 from delvec.dml.retry import checked, with_retries
 from delvec.dml.rewrite_progress import Progress, reported
-from delvec.http.service_client import ServiceClient, answer, request, table_path
 from delvec.peer_names import (
     OPTIMIZE_ARGUMENTS,
     OPTIMIZE_HINTS,
@@ -18,7 +17,8 @@ from delvec.peer_names import (
 )
 from delvec.reading import ReadableTable
 from delvec.transaction import Metrics
-from delvec_contract import RepackRequest, RepackResponse, Rewrite
+from delvec_commands.table_service import TableService, request
+from delvec_contract import RepackRequest, Rewrite, operations
 from delvec_engines.operation import running
 from delvec_errors import BadRequest
 from delvec_maintenance.compaction import MAX_DELETED_RATIO
@@ -32,7 +32,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 class Optimizer:
     """OPTIMIZE of a table: ``table.optimize()``, ``.optimize.compact()``, ``.optimize.z_order([…])``, ``.optimize.purge()``."""
 
-    def __init__(self, service: ServiceClient, table: ReadableTable, retries: int) -> None:
+    def __init__(self, service: TableService, table: ReadableTable, retries: int) -> None:
         self._service = service
         self._table = table
         self._retries = retries
@@ -237,8 +237,8 @@ class Optimizer:
             CorruptDeletionVector: or a subclass: a deletion vector cannot be read; its commit had no effect.
         """
         body = request(RepackRequest, dry_run=dry_run, user_metadata=user_metadata)
-        answered = self._service.post(table_path(self._table.id, "deletion-vectors", "compact"), body)
-        return answer(RepackResponse, answered).model_dump(by_alias=True)
+        answered = self._service.call(operations.COMPACT_DELETION_VECTORS, body, table=self._table.id)
+        return answered.model_dump(by_alias=True)
 
     @running("OPTIMIZE")
     def after_commit(self, partitions: Sequence[Mapping[str, str | None]]) -> None:

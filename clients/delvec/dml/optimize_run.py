@@ -15,9 +15,9 @@ from delvec.dml import row_command
 from delvec.dml.rewrite_progress import Progress, RewriteProgress
 from delvec.dml.rewrite_sample import with_measured_sizes
 from delvec.dml.row_command import Clock
-from delvec.http.service_client import ServiceClient
 from delvec.reading import ReadableTable
 from delvec.transaction import Metrics, Transaction, begin
+from delvec_commands.table_service import TableService
 from delvec_contract import AddFile, Rewrite, RowMapFile
 from delvec_engines import row_ids
 from delvec_engines.compaction import Compacted
@@ -198,7 +198,7 @@ class OptimizeRun:
         command: what to rewrite, and how.
     """
 
-    def __init__(self, service: ServiceClient, table: ReadableTable, command: Optimize) -> None:
+    def __init__(self, service: TableService, table: ReadableTable, command: Optimize) -> None:
         self._service = service
         self._table = table
         self._wanted = command

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from delvec.dml import touched_files
 from delvec.dml.append import NewRows, WriteOptions
 from delvec.dml.self_reads import WritableTable
-from delvec.http.service_client import ServiceClient
 from delvec.transaction import Metrics, Transaction
+from delvec_commands.table_service import TableService
 from delvec_engines.scan import Scan
 from delvec_errors import BadRequest, ConstraintViolation, UnsupportedWriterFeature
 from delvec_kernel.constraints.declared import REPLACE_WHERE
@@ -77,7 +77,7 @@ class Replacement:
 
 
 def overwrite(
-    service: ServiceClient, table: WritableTable, data: Any, replacement: Replacement, options: WriteOptions
+    service: TableService, table: WritableTable, data: Any, replacement: Replacement, options: WriteOptions
 ) -> Metrics:
     """Replace rows by ``data`` in one commit; see :meth:`delvec.DeltaTable.overwrite`."""
     replacement.check(options)

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Final
 
 from delvec.failed_reads import reporting
-from delvec.http.backoff import pause
-from delvec.http.service_client import ServiceClient
 from delvec.transaction import Metrics
+from delvec_commands.backoff import pause
+from delvec_commands.table_service import TableService
 from delvec_errors import (
     BadRequest,
     CommitOverwritten,
@@ -33,7 +33,7 @@ def checked(retries: int) -> int:
     return retries
 
 
-def with_retries(service: ServiceClient, retries: int, command: Callable[[], Metrics]) -> Metrics:
+def with_retries(service: TableService, retries: int, command: Callable[[], Metrics]) -> Metrics:
     """Run a command, and up to ``retries`` times again after conflicts; ``.retries`` of the result is their number.
 
     A command is only retried if it certainly had no effect, never if its outcome is unknown.

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec.http.service_client import ServiceClient, request, table_path
-from delvec_contract import TaskReport
+from delvec_commands.table_service import TableService, request
+from delvec_contract import TaskReport, operations
 
 __all__ = ["Done", "Progress", "RewriteProgress", "reported"]
 
@@ -123,14 +123,14 @@ class RewriteProgress:
 
 @contextmanager
 def reported(
-    service: ServiceClient, table_id: str, operation: str, engine: str, progress: RewriteProgress
+    service: TableService, table_id: str, operation: str, engine: str, progress: RewriteProgress
 ) -> Iterator[None]:
     """Report progress to the service every second while the block runs, and how the block ended.
 
     Blocks that take less than a second are not reported. Failed reports are ignored: they must not fail the rewrite.
     """
     began, ended = time.monotonic(), threading.Event()
-    path, task = table_path(table_id, "maintenance-tasks"), service.task_id or str(uuid.uuid4())
+    task = service.task_id or str(uuid.uuid4())
 
     def report(state: Literal["running", "done", "failed"]) -> None:
         task_progress = progress.done
@@ -147,7 +147,7 @@ def reported(
                 size_in_bytes=task_progress.size,
                 bytes_done=task_progress.bytes,
             )
-            service.post(path, body, harmless=True)
+            service.call(operations.REPORT_TASK, body, table=table_id)
 
     def keep() -> None:
         while not ended.wait(_REPORT_SECONDS):

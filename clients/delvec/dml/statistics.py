@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 
 from delvec.dml.optimize_run import check_partitions_only
 from delvec.dml.row_command import Clock
-from delvec.http.service_client import ServiceClient
 from delvec.reading import ReadableTable
 from delvec.transaction import Metrics, Transaction
+from delvec_commands.table_service import TableService
 from delvec_engines.live_statistics import live_statistics
 from delvec_engines.scan import Scan
 from delvec_kernel.statistics.file_statistics import dump, indexed_columns
@@ -26,7 +26,7 @@ _COMMIT_BYTES: Final = 16 << 20
 
 
 def compute_statistics(
-    service: ServiceClient,
+    service: TableService,
     table: ReadableTable,
     where: str | None = None,
     *,

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from delvec.http.service_client import ServiceClient, request
 from delvec.reading import ReadableTable
 from delvec.transaction import Metrics, Transaction, begin
+from delvec_commands.table_service import TableService, request
 from delvec_contract import ReplaceTable, TableRequest
 from delvec_errors import BadRequest
 from delvec_kernel import locations
@@ -83,7 +83,7 @@ class TableDefinition:
 
 
 def replace_table(
-    service: ServiceClient, table: ReadableTable, definition: TableDefinition, operation: str
+    service: TableService, table: ReadableTable, definition: TableDefinition, operation: str
 ) -> Metrics:
     """Replace schema and properties of a table and remove its rows, in one commit; time travel still reads the old table.
 

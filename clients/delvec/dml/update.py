@@ -7,9 +7,9 @@ from typing import Any, Final
 from delvec.dml import row_command, touched_files
 from delvec.dml.assignments import Relations, updated
 from delvec.dml.row_command import Clock
-from delvec.http.service_client import ServiceClient
 from delvec.reading import ReadableTable
 from delvec.transaction import Metrics, Transaction, begin
+from delvec_commands.table_service import TableService
 from delvec_engines import row_ids
 from delvec_engines.row_changes import TARGET, Clause, RowChange
 from delvec_engines.scan import Scan
@@ -22,7 +22,7 @@ _METRICS: Final = row_command.metrics_of_rows("numUpdatedRows")
 
 
 def update(
-    service: ServiceClient,
+    service: TableService,
     table: ReadableTable,
     assignments: Mapping[str, Any],
     predicate: str | None,

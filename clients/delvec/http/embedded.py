@@ -6,16 +6,13 @@ Tested in `tests/integration/client/test_connection.py`.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from delvec.http.asgi import AppFailed, EmbeddedTransport
+from delvec_commands.table_service import TableService
 from delvec_errors import EngineUnavailable, InvalidLocation
-from delvec_storage.roots import Roots
 
 __all__ = [
-    "AppFailed",
-    "EmbeddedTransport",
     "embedded_service",
     "service_of_database",
     "state_directory",
@@ -47,8 +44,8 @@ def embedded_service(
     warehouse: str | None = None,
     roots: Sequence[str] = (),
     shared: Sequence[str] = (),
-) -> tuple[EmbeddedTransport, Callable[[str], Roots]]:
-    """Start the service in this process; return its transport, and what says which files the log of a table may name.
+) -> TableService:
+    """Start the service in this process.
 
     Args:
         database_url: an SQLAlchemy URL; by default an SQLite file in :func:`state_directory`.
@@ -66,8 +63,8 @@ def embedded_service(
         from delvec_service.startup import garbage_collection_paused
 
         with garbage_collection_paused():
-            from delvec_service.app import create_app
             from delvec_service.config import Settings, roots_in_environment
+            from delvec_service.embedded import EmbeddedService
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.partition(".")[0] == "delvec":
             raise
@@ -77,17 +74,12 @@ def embedded_service(
         ) from error
     url = database_url or f"sqlite:///{state_directory() / 'embedded.db'}"
     settings = Settings.embedded(url, warehouse, tuple(roots))
-    app = create_app(settings, names_by_folder=True, shared=(*shared, *roots_in_environment()))
-    tables = app.state.service.tables
-
-    def roots_of_files(location: str) -> Roots:
-        found: Roots = tables.roots_of_files(location, tables.roots.everywhere)
-        return found
-
-    return EmbeddedTransport(app), roots_of_files
+    return EmbeddedService(
+        settings, roots=roots, names_by_folder=True, shared=(*shared, *roots_in_environment())
+    )
 
 
-def service_of_database(database_url: str | None = None) -> EmbeddedTransport:
+def service_of_database(database_url: str | None = None) -> TableService:
     """Start the service of a database in this process without authentication, for its administrators.
 
     Args:
@@ -101,10 +93,10 @@ def service_of_database(database_url: str | None = None) -> EmbeddedTransport:
         from delvec_service.startup import garbage_collection_paused
 
         with garbage_collection_paused():
-            from delvec_service.app import create_app
             from delvec_service.config import Settings
+            from delvec_service.embedded import EmbeddedService
     except ModuleNotFoundError as error:
         raise EngineUnavailable(
             f"the service's database needs {error.name}: pip install '.[service]' in Delvec's clone, or give --url"
         ) from error
-    return EmbeddedTransport(create_app(Settings.of_database(database_url)))
+    return EmbeddedService(Settings.of_database(database_url))

@@ -1,10 +1,11 @@
 """Converts error responses to typed errors."""
 
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any
 
 import httpx
 
+from delvec_commands.service_adapter import RETRYABLE
 from delvec_errors import (
     DelvecError,
     InternalError,
@@ -15,16 +16,7 @@ from delvec_errors import (
     from_wire,
 )
 
-__all__ = ["RETRYABLE", "answer_lost", "error_of", "not_delvec"]
-
-RETRYABLE: Final = frozenset(
-    {
-        HTTPStatus.TOO_MANY_REQUESTS,
-        HTTPStatus.BAD_GATEWAY,
-        HTTPStatus.SERVICE_UNAVAILABLE,
-        HTTPStatus.GATEWAY_TIMEOUT,
-    }
-)
+__all__ = ["answer_lost", "error_of", "not_delvec"]
 
 
 def error_of(response: httpx.Response, request_id: str) -> DelvecError:

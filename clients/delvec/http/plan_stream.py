@@ -2,22 +2,19 @@
 
 import io
 from collections.abc import Iterator
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import httpx
 import pyarrow as pa
 from pydantic import ValidationError
 
 from delvec.http.error_answers import not_delvec
-from delvec_contract import AdditionsResponse, ChangesResponse, PlanResponse
+from delvec_commands.service_adapter import Plan
 from delvec_errors import InternalError, ServiceUnavailable
 
-__all__ = ["ARROW_STREAM", "Plan", "read_plan"]
+__all__ = ["ARROW_STREAM", "read_plan"]
 
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
-
-
-Plan = TypeVar("Plan", PlanResponse, ChangesResponse, AdditionsResponse)
 
 
 class _Chunks(io.RawIOBase):

@@ -9,9 +9,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from delvec_contract import AccessResponse, CredentialsResponse
+from delvec_commands.table_service import TableService
+from delvec_contract import operations
 from delvec_contract.access import StorageOperation
 from delvec_errors import CredentialVendingUnsupported
 from delvec_storage.table_credentials import S3Keys
@@ -21,10 +22,6 @@ __all__ = ["StorageCredentials", "TableCredentials", "storage_credentials"]
 _SPARE_SECONDS: Final = 300.0
 """Credentials are renewed this long before they expire, so that running reads can finish."""
 _TEMPORARY: Final = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
-
-
-class _Service(Protocol):
-    def get(self, path: str, parameters: Mapping[str, Any] | None = None) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -58,10 +55,12 @@ class StorageCredentials:
         return hadoop_conf
 
 
-def storage_credentials(service: _Service, table_id: str, operation: StorageOperation) -> StorageCredentials:
+def storage_credentials(
+    service: TableService, table_id: str, operation: StorageOperation
+) -> StorageCredentials:
     """Ask for credentials; see :meth:`delvec.DeltaTable.storage_credentials`."""
-    answered = service.get(f"/v1/tables/{table_id}/credentials", {"operation": operation})
-    [found] = CredentialsResponse.model_validate(answered).storage_credentials
+    answered = service.call(operations.VEND_CREDENTIALS, parameters={"operation": operation}, table=table_id)
+    [found] = answered.storage_credentials
     expires_at = datetime.fromtimestamp(found.expiration_time_ms / 1000, UTC)
     return StorageCredentials(found.prefix, found.operation, expires_at, found.config)
 
@@ -72,7 +71,7 @@ class TableCredentials:
     They allow writing if the connection's token does, otherwise only reading.
     """
 
-    def __init__(self, service: _Service, table_id: str) -> None:
+    def __init__(self, service: TableService, table_id: str) -> None:
         self._service = service
         self._table_id = table_id
         self._lock = threading.Lock()
@@ -111,6 +110,5 @@ class TableCredentials:
             return self._found
 
     def _operation(self) -> StorageOperation:
-        answered = self._service.get("/v1/access", {"table": self._table_id})
-        role = AccessResponse.model_validate(answered).role
+        role = self._service.call(operations.GET_ACCESS, parameters={"table": self._table_id}).role
         return "READ" if role == "reader" else "READ_WRITE"

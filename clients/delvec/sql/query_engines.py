@@ -14,10 +14,10 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from delvec.catalog import Catalog
 from delvec.failed_reads import reporting
-from delvec.http.service_client import ServiceClient
 from delvec.sql.queries import Query, Total
 from delvec.sql.tokens import TableName
 from delvec.table import DeltaTable
+from delvec_commands.table_service import TableService
 from delvec_engines.duckdb.data_files import as_pattern, file_names, read_as_bytes
 from delvec_engines.duckdb.pushed_filters import mentions_null
 from delvec_engines.duckdb.relation import relation
@@ -69,7 +69,7 @@ def query_duckdb(lake: Catalog, query: Query) -> pa.Table:
     with duckdb.connect(":memory:", config=_CONFIG) as database:
         database.execute("SET TimeZone = 'UTC'")
         scans: list[Scan] = []
-        services: list[ServiceClient] = []
+        services: list[TableService] = []
 
         def view(table: TableName, condition: str | None) -> str:
             source = lake.table(table.name)

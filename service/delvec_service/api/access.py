@@ -28,13 +28,14 @@ from delvec_errors import (
     TokenAlreadyExists,
     TokenNotFound,
 )
-from delvec_service.api.dependencies import Caller, Service, ServiceState
+from delvec_service.api.dependencies import Caller, ServiceState
 from delvec_service.api.lanes import Kind
 from delvec_service.api.problems import COMMON, responses
 from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
 from delvec_service.auth.access import Access
 from delvec_service.logs import bind_log_context
+from delvec_service.service import Service
 from delvec_service.store.access import GrantRecord, TokenRecord
 
 __all__ = ["routers"]

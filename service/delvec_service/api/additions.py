@@ -4,20 +4,19 @@ from typing import Annotated, Any
 
 from fastapi import Header
 
-from delvec_contract import AdditionsRequest, AdditionsResponse, PlanFile, StreamPosition
+from delvec_contract import AdditionsRequest, AdditionsResponse
 from delvec_errors import (
     ChangeDataNotRecorded,
     IncompatibleSchemaChange,
     SourceRowsChanged,
     StreamSchemaChanged,
 )
-from delvec_kernel.change_feed.stream_positions import Position
+from delvec_service import operations
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.plan import ARROW_STREAM, arrow_response, file_responses, plan_files
 from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
-from delvec_service.scans.stream_plan import PlannedAdditions, plan_additions
-from delvec_service.store.open_table import OpenTable
+from delvec_service.scans.stream_plan import plan_additions
 
 __all__ = ["router"]
 
@@ -55,26 +54,5 @@ def plan_of_additions(
     """
     planned = plan_additions(service.loader, table, body)
     if ARROW_STREAM in accept:
-        return arrow_response(_answer(table, planned), planned.files)
-    return _answer(table, planned, plan_files(planned.files))
-
-
-def _answer(
-    table: OpenTable, planned: PlannedAdditions, files: list[PlanFile] | None = None
-) -> AdditionsResponse:
-    return AdditionsResponse(
-        table_id=table.record.id,
-        name=table.name,
-        location=table.location,
-        version=planned.version,
-        start=_stream_position(planned.start),
-        end=_stream_position(planned.end),
-        snapshot_timestamp=planned.snapshot_timestamp,
-        files=files or [],
-        num_files=planned.files.num_rows,
-        num_found=planned.num_found,
-    )
-
-
-def _stream_position(position: Position) -> StreamPosition:
-    return StreamPosition(version=position.version, index=position.index, snapshot=position.snapshot)
+        return arrow_response(operations.additions_answer(table, planned), planned.files)
+    return operations.additions_answer(table, planned, plan_files(planned.files))

@@ -15,8 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 from starlette.requests import ClientDisconnect
 
 from delvec_errors import BadRequest, RequestTimeout, RequestTooLarge
-from delvec_service.api import problems
 from delvec_service.api.lanes import in_thread
+from delvec_service.bad_requests import check_texts, invalid
 
 __all__ = ["Checked"]
 
@@ -121,7 +121,7 @@ def _checked(body: bytes, model: TypeAdapter[Any]) -> tuple[Any, Any]:
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False, include_context=False)
     # Raised outside the except block: pydantic's error refers to the body and would keep it in memory.
-    raise problems.invalid([{**each, "loc": ("body", *each["loc"])} for each in found])
+    raise invalid([{**each, "loc": ("body", *each["loc"])} for each in found])
 
 
 def _parsed(body: bytes) -> Any:
@@ -144,64 +144,6 @@ def _parsed(body: bytes) -> Any:
     if any(each in body for each in _LONE_SURROGATES):
         check_texts(parsed)
     return parsed
-
-
-def check_texts(parsed: Any) -> None:
-    """Reject NUL, which PostgreSQL cannot store, and lone surrogates, which UTF-8 cannot encode.
-
-    Raises:
-        BadRequest: a text, or a name, has one.
-    """
-    pending: list[tuple[str, Any]] = [("", parsed)]
-    while pending:
-        where, node = pending.pop()
-        if isinstance(node, str):
-            check_text(node, f"body field '{where}'" if where else "body")
-        elif isinstance(node, dict):
-            for key, value in node.items():
-                check_text(key, f"body: the name of a field{f' of {where!r}' if where else ''}")
-                if isinstance(value, str) and _is_partition_value(where):
-                    check_halves(value, f"body field '{where}.{key}'")
-                elif not isinstance(value, int | float):
-                    pending.append((f"{where}.{key}" if where else key, value))
-        elif isinstance(node, list):
-            pending.extend((f"{where}.{index}", value) for index, value in enumerate(node))
-
-
-def check_text(text: str, where: str) -> None:
-    """Reject a text with NUL or a lone surrogate.
-
-    Raises:
-        BadRequest: it has one.
-    """
-    if "\0" in text:
-        raise BadRequest(
-            f"The request is not valid: {where[:300]}: the character NUL (U+0000) is not allowed."
-        )
-    check_halves(text, where)
-
-
-def _is_partition_value(where: str) -> bool:
-    """Whether the fields there are partition values.
-
-    In a binary partition value NUL is an ordinary byte, and the log can store it.
-    """
-    return where.endswith(".partitionValues")
-
-
-def check_halves(text: str, where: str) -> None:
-    """Reject a text with a lone surrogate.
-
-    Raises:
-        BadRequest: it has one.
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise BadRequest(
-            f"The request is not valid: {problems.printable(where[:300])}: it contains a lone surrogate, which UTF-8 "
-            "cannot encode."
-        ) from None
 
 
 def _too_deep() -> BadRequest:

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from delvec_errors import PermissionDenied
 from delvec_service.api import problems
+from delvec_service.bad_requests import printable
 from delvec_service.config import is_loopback
 
 __all__ = ["BrowserGuard"]
@@ -67,7 +68,7 @@ class BrowserGuard:
         if is_loopback(name) or name.endswith(".localhost") or name in self._hosts or name in self._names:
             return None
         return (
-            f"The request is for the host '{problems.printable(name[:_LONGEST])}', which is not this service's. A service "
+            f"The request is for the host '{printable(name[:_LONGEST])}', which is not this service's. A service "
             "without tokens answers only to localhost. List the name in DELVEC_ALLOWED_HOSTS, or create a token "
             "(delvec token create)."
         )

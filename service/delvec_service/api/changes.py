@@ -15,12 +15,12 @@ from delvec_errors import (
     UnknownColumn,
     UnsupportedTable,
 )
+from delvec_service import operations
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.plan import ARROW_STREAM, arrow_response, descriptor_answer, file_responses
 from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
-from delvec_service.scans.change_feed_plan import PlannedChanges, plan_changes
-from delvec_service.store.open_table import OpenTable
+from delvec_service.scans.change_feed_plan import plan_changes
 
 __all__ = ["router"]
 
@@ -55,27 +55,8 @@ def plan_of_changes(
     """
     planned = plan_changes(service.loader, table, body)
     if ARROW_STREAM in accept:
-        return arrow_response(_answer(table, planned), planned.files)
-    return _answer(table, planned, _files(planned.files))
-
-
-def _answer(
-    table: OpenTable, planned: PlannedChanges, files: list[ChangedFile] | None = None
-) -> ChangesResponse:
-    snapshot = planned.snapshot
-    return ChangesResponse(
-        table_id=table.record.id,
-        name=table.name,
-        location=table.location,
-        version=snapshot.version,
-        start_version=planned.start,
-        end_version=planned.end,
-        table_schema=snapshot.schema.to_json(),
-        partition_columns=list(snapshot.partition_columns),
-        configuration=dict(snapshot.configuration),
-        files=files or [],
-        num_files=planned.files.num_rows,
-    )
+        return arrow_response(operations.changes_answer(table, planned), planned.files)
+    return operations.changes_answer(table, planned, _files(planned.files))
 
 
 def _files(files: pa.Table) -> list[ChangedFile]:

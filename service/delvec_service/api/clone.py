@@ -20,9 +20,9 @@ from delvec_service.api.dependencies import Caller, ServiceState, Table
 from delvec_service.api.problems import CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Maintenance
 from delvec_service.api.resource import resource_router
-from delvec_service.api.tables import resource
 from delvec_service.cloning.clone import Cloned, NotCloned, clone
 from delvec_service.logs import bind_log_context
+from delvec_service.operations import resource
 
 __all__ = ["router"]
 

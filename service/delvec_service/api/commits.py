@@ -3,9 +3,7 @@
 Tested in `tests/integration/service/commits/test_commit.py`.
 """
 
-import dataclasses
 import json
-import uuid
 from typing import Annotated, Any, Final
 
 from fastapi import Path, Response, status
@@ -30,22 +28,14 @@ from delvec_errors import (
     VersionNotFound,
 )
 from delvec_kernel.log.log_segment import commit_path
-from delvec_kernel.transaction.transaction_changes import Changes
-from delvec_service.api import problems
+from delvec_service import operations
 from delvec_service.api.dependencies import ServiceState, Table
-from delvec_service.api.outcomes import committed_response
 from delvec_service.api.plan import DELETION_VECTOR_ERRORS
 from delvec_service.api.problems import COMMON, CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import REPLAYED, IdempotencyKey, Mutation, ParsedBody, replay
 from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
-from delvec_service.api.snapshot import snapshot_fields
-from delvec_service.commits.allocation import begin
-from delvec_service.commits.commit import AlreadyApplied, CommitResult, Committed, NothingToDo
-from delvec_service.commits.commit_request import changes_of
-from delvec_service.commits.idempotency import is_final, request_hash
-from delvec_service.logs import bind_log_context
-from delvec_service.store.open_table import OpenTable
+from delvec_service.store.answers import StoredAnswer
 
 __all__ = ["routers"]
 
@@ -81,14 +71,7 @@ _mutations = resource_router("commits", Mutation)
 )
 def begin_transaction(table: Table, body: BeginRequest, service: ServiceState) -> BeginResponse:
     """Begin a transaction before writing data files. The answer has what the writer needs to know."""
-    transaction_id, snapshot = begin(
-        table, service.loader, service.ledger, body.operation, body.table_changes
-    )
-    return BeginResponse(
-        **snapshot_fields(table.record, snapshot, service.loader),
-        transaction_id=transaction_id,
-        deletion_vectors_enabled=snapshot.dv_enabled,
-    )
+    return operations.begin(service, table, body)
 
 
 @_commits.post(
@@ -126,58 +109,13 @@ def commit(
         raise BadRequest(
             "Idempotency-Key and transaction-id differ; send only one of them, or the same value in both."
         )
-    bind_log_context(change=body.operation)
-    key = body.transaction_id or idempotency_key
-    if key is None:
-        changes = changes_of(body, str(uuid.uuid4()), table)
-        return _written(_response(service, table, changes, service.commits.commit(table, changes)))
-    hashed = request_hash("commit", table.record.id, parsed)
-    known = service.answers.find(key, hashed)
-    if known is not None:
-        return replay(known)
-    try:
-        changes = dataclasses.replace(changes_of(body, key, table), request_hash=hashed)
-        result = service.commits.commit(table, changes)
-        answer = _written(_response(service, table, changes, result))
-    except DelvecError as error:
-        if is_final(error):
-            service.answers.keep(key, hashed, error.status, bytes(problems.answer(error).body))
-        raise
-    if not isinstance(result, Committed):  # so it is not in the log
-        service.answers.keep(key, hashed, status.HTTP_200_OK, bytes(answer.body))
-    elif result.replayed:
-        answer.headers.update(REPLAYED)
-    return answer
-
-
-def _written(answer: CommitResponse) -> Response:
+    committed = operations.commit(service, table, body, parsed, idempotency_key)
+    if isinstance(committed, StoredAnswer):
+        return replay(committed)
+    answer, is_replayed = committed
     # FastAPI would validate the answer that was just built, field by field.
-    return Response(answer.model_dump_json(by_alias=True), media_type="application/json")
-
-
-def _response(
-    service: ServiceState, table: OpenTable, changes: Changes, result: CommitResult
-) -> CommitResponse:
-    if isinstance(result, Committed):
-        partitions = service.commits.to_compact(table, changes)
-        return committed_response(result).model_copy(update={"auto_compact": partitions})
-    if isinstance(result, NothingToDo):
-        return CommitResponse(
-            result="nothing-to-do",
-            version=None,
-            read_version=result.read_version,
-            transaction_id=result.transaction_id,
-            operation_metrics=dict(result.metrics),
-        )
-    if isinstance(result, AlreadyApplied):
-        return CommitResponse(
-            result="already-applied",
-            version=None,
-            read_version=result.read_version,
-            transaction_id=result.transaction_id,
-            operation_metrics={},
-        )
-    raise result.error(table.name)
+    content = answer.model_dump_json(by_alias=True)
+    return Response(content, headers=REPLAYED if is_replayed else None, media_type="application/json")
 
 
 @_reading.get(

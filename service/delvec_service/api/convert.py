@@ -19,9 +19,9 @@ from delvec_service.api.dependencies import Caller, ServiceState
 from delvec_service.api.problems import MUTATION, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Maintenance
 from delvec_service.api.resource import resource_router
-from delvec_service.api.tables import resource
 from delvec_service.cloning.convert import convert
 from delvec_service.logs import bind_log_context
+from delvec_service.operations import resource
 
 __all__ = ["router"]
 

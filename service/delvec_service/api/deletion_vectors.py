@@ -2,13 +2,13 @@
 
 from fastapi import status
 
-from delvec_contract import AllocatedDeletionVector, AllocatedVectorFile, AllocateRequest, AllocateResponse
+from delvec_contract import AllocateRequest, AllocateResponse
 from delvec_errors import InvalidCommit, UnsupportedWriterFeature
+from delvec_service import operations
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import Mutation
 from delvec_service.api.resource import resource_router
-from delvec_service.commits.allocation import allocate
 
 __all__ = ["router"]
 
@@ -25,27 +25,4 @@ def allocate_deletion_vectors(table: Table, body: AllocateRequest, service: Serv
 
     Deletion vectors share files of about the configured size.
     """
-    transaction_id, places, files = allocate(
-        table,
-        service.loader,
-        service.ledger,
-        body.sizes,
-        files=body.files,
-        transaction_id=body.transaction_id,
-        target_bytes=service.settings.deletion_vector_target_bytes,
-    )
-    return AllocateResponse(
-        transaction_id=transaction_id,
-        deletion_vectors=[
-            AllocatedDeletionVector(
-                path_or_inline_dv=place.path_or_inline_dv,
-                offset=place.offset,
-                size_in_bytes=place.size_in_bytes,
-                file=place.file,
-            )
-            for place in places
-        ],
-        files=[
-            AllocatedVectorFile(path_or_inline_dv=file.path_or_inline_dv, file=file.path) for file in files
-        ],
-    )
+    return operations.allocate(service, table, body)

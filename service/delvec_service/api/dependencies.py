@@ -10,70 +10,15 @@ from fastapi import Depends, Path, Query, Request
 
 from delvec_errors import BadRequest
 from delvec_service.api.authorizer import ACCESS, TABLE
-from delvec_service.api.lanes import Lanes, in_thread
+from delvec_service.api.lanes import in_thread
 from delvec_service.auth.access import Access
-from delvec_service.auth.audit import AuditLog
-from delvec_service.auth.directory import Directory
-from delvec_service.commits.commit import Commits
-from delvec_service.commits.idempotency import Answers
-from delvec_service.commits.outcomes import Outcomes
-from delvec_service.commits.overwrite_watch import OverwriteWatch
-from delvec_service.commits.vector_compaction import VectorCompaction
-from delvec_service.config import Settings
-from delvec_service.credentials.vending import CredentialVending
 from delvec_service.dml import RowCommands
-from delvec_service.iceberg.conversion import IcebergConversion
 from delvec_service.logs import bind_log_context
-from delvec_service.maintenance.health_watch import HealthWatch
-from delvec_service.maintenance.log_maintenance import LogMaintenance
-from delvec_service.maintenance.symlink_manifests import SymlinkManifests
-from delvec_service.scans.plan_queue import PlanQueue
-from delvec_service.snapshots.loader import SnapshotLoader
-from delvec_service.store.clones import CloneStore
-from delvec_service.store.commit_record import CommitRecordStore
-from delvec_service.store.database import Database
-from delvec_service.store.deletion_locks import DeletionLocks
-from delvec_service.store.iceberg_conversions import IcebergConversionStore
-from delvec_service.store.ledger import Ledger
-from delvec_service.store.maintenance import MaintenanceStore
+from delvec_service.service import Service
 from delvec_service.store.open_table import OpenTable
 from delvec_service.store.registry import TableRecord
-from delvec_service.tables.registry import Tables
-from delvec_service.telemetry.observer import Observer
 
-__all__ = ["Caller", "Moment", "PointInTime", "Service", "ServiceState", "Table", "TableName"]
-
-
-@dataclass(frozen=True)
-class Service:
-    """The parts of the service that live as long as the application."""
-
-    settings: Settings
-    database: Database
-    ledger: Ledger
-    loader: SnapshotLoader
-    plan_queue: PlanQueue
-    tables: Tables
-    commits: Commits
-    manifests: SymlinkManifests
-    iceberg: IcebergConversion
-    iceberg_conversions: IcebergConversionStore
-    vector_compaction: VectorCompaction
-    log_maintenance: LogMaintenance
-    overwrite_watch: OverwriteWatch
-    health: HealthWatch
-    commit_record: CommitRecordStore
-    clone_store: CloneStore
-    deletion_locks: DeletionLocks
-    maintenance: MaintenanceStore
-    answers: Answers
-    outcomes: Outcomes
-    row_commands: RowCommands
-    lanes: Lanes
-    observer: Observer
-    directory: Directory
-    credentials: CredentialVending
-    audit: AuditLog
+__all__ = ["Caller", "CommandRunner", "Moment", "PointInTime", "ServiceState", "Table", "TableName"]
 
 
 # Handlers without I/O are coroutines: a plain function costs two thread switches.
@@ -88,12 +33,18 @@ async def _service(request: Request) -> Service:
 ServiceState: TypeAlias = Annotated[Service, Depends(_service)]
 
 
+async def _row_commands(request: Request) -> RowCommands:
+    row_commands = request.app.state.row_commands
+    assert isinstance(row_commands, RowCommands)  # noqa: S101 - set by create_app
+    return row_commands
+
+
+CommandRunner: TypeAlias = Annotated[RowCommands, Depends(_row_commands)]
+"""What runs the commands of clients without an engine."""
+
+
 async def _access(request: Request) -> Access:
     access = request.scope.get(ACCESS)
-    if access is None:
-        # The service's own requests, on behalf of commands already authorized, do not pass through the authorizer.
-        assert request.app.state.skips_authorization  # noqa: S101 - set by create_app
-        return Access()
     assert isinstance(access, Access)  # noqa: S101 - set by the authorizer
     return access
 

@@ -27,7 +27,7 @@ from delvec_errors import (
     UnsupportedTable,
     UnsupportedWriterFeature,
 )
-from delvec_service.api.dependencies import ServiceState, Table
+from delvec_service.api.dependencies import CommandRunner, Table
 from delvec_service.api.plan import DELETION_VECTOR_ERRORS
 from delvec_service.api.problems import CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Mutation
@@ -63,7 +63,7 @@ router = resource_router("commands", _Command)
 
 @router.post("/tables/{table}/delete", responses=responses(*_ERRORS))
 def delete_rows(
-    table: Table, body: DeleteRequest, service: ServiceState, idempotency_key: IdempotencyKey = None
+    table: Table, body: DeleteRequest, commands: CommandRunner, idempotency_key: IdempotencyKey = None
 ) -> CommitResponse:
     """Delete the rows that match a predicate, with the service's own DuckDB.
 
@@ -71,7 +71,7 @@ def delete_rows(
     service retries after a conflict; if the conflict persists, the status is 409 and the error names the winning
     commit.
     """
-    return _noted(service.row_commands.delete(table, body, idempotency_key))
+    return _noted(commands.delete(table, body, idempotency_key))
 
 
 @router.post(
@@ -79,18 +79,18 @@ def delete_rows(
     responses=responses(*_ERRORS, SchemaMismatch, ConstraintViolation),
 )
 def update_rows(
-    table: Table, body: UpdateRequest, service: ServiceState, idempotency_key: IdempotencyKey = None
+    table: Table, body: UpdateRequest, commands: CommandRunner, idempotency_key: IdempotencyKey = None
 ) -> CommitResponse:
     """Update columns of the rows that match a predicate, with the service's own DuckDB.
 
     Limits and conflicts are the same as for `delete`.
     """
-    return _noted(service.row_commands.update(table, body, idempotency_key))
+    return _noted(commands.update(table, body, idempotency_key))
 
 
 @router.post("/tables/{table}/optimize", responses=responses(*_ERRORS))
 def optimize_table(
-    table: Table, body: OptimizeRequest, service: ServiceState, idempotency_key: IdempotencyKey = None
+    table: Table, body: OptimizeRequest, commands: CommandRunner, idempotency_key: IdempotencyKey = None
 ) -> CommitResponse | OptimizePlan:
     """Compact small files, and files with many deleted rows, with the service's own DuckDB.
 
@@ -100,17 +100,17 @@ def optimize_table(
     """
     if body.dry_run:
         bind_log_context(change="dry run")
-        return service.row_commands.plan_optimize(table, body)
-    return _noted(service.row_commands.optimize(table, body, idempotency_key))
+        return commands.plan_optimize(table, body)
+    return _noted(commands.optimize(table, body, idempotency_key))
 
 
 @router.get("/tables/{table}/maintenance-plan", responses=responses(*_ERRORS))
-def plan_maintenance(table: Table, service: ServiceState) -> MaintenancePlanResponse:
+def plan_maintenance(table: Table, commands: CommandRunner) -> MaintenancePlanResponse:
     """Return what the table's policies would do now, and why: a dry run of `delvec maintain`.
 
     Nothing changes. If the table has a VACUUM policy, its storage is listed.
     """
-    return MaintenancePlanResponse(table=table.name, planned=service.row_commands.plan_maintenance(table))
+    return MaintenancePlanResponse(table=table.name, planned=commands.plan_maintenance(table))
 
 
 def _noted(done: CommitResponse) -> CommitResponse:

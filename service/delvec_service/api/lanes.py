@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, TypeVar
-from weakref import WeakKeyDictionary
 
 import anyio.to_thread
 from anyio import CapacityLimiter
@@ -41,7 +40,7 @@ _WAIT_SECONDS: Final = 10.0
 
 
 class Lane:
-    """The requests of one kind. For one event loop.
+    """The requests of one kind.
 
     Args:
         kind: the kind.
@@ -208,7 +207,7 @@ class _Slot:
 
 
 class Lanes:
-    """One lane per kind and event loop: commands that the service runs itself arrive on another loop.
+    """One lane per kind.
 
     Args:
         queued: how many requests of a kind may wait; 0: any number.
@@ -225,42 +224,27 @@ class Lanes:
         maintenance_seconds: float,
         observer: Observer = NO_OBSERVER,
     ) -> None:
-        self._queued = queued
-        self._observer = observer
-        self._seconds = dict.fromkeys(_AT_ONCE, seconds) | {"maintenance": maintenance_seconds}
-        self._lanes: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Kind, Lane]] = WeakKeyDictionary()
+        self._lanes: dict[Kind, Lane] = {}
+        for kind in ("commits", *_AT_ONCE):  # the others give way to commits
+            self._lanes.setdefault(
+                kind,
+                Lane(
+                    kind,
+                    at_once=_AT_ONCE[kind],
+                    queued=queued,
+                    seconds=maintenance_seconds if kind == "maintenance" else seconds,
+                    before=self._lanes["commits"] if kind in _YIELDING else None,
+                    observer=observer,
+                ),
+            )
 
     def of(self, kind: Kind) -> Lane:
-        """Return the lane of the running loop."""
-        loop = asyncio.get_running_loop()
-        lanes = self._lanes.get(loop)
-        if lanes is None:
-            commits = self._lane("commits")
-            lanes = self._lanes[loop] = {
-                each: commits
-                if each == "commits"
-                else self._lane(each, before=commits if each in _YIELDING else None)
-                for each in _AT_ONCE
-            }
-        return lanes[kind]
-
-    def _lane(self, kind: Kind, before: Lane | None = None) -> Lane:
-        return Lane(
-            kind,
-            at_once=_AT_ONCE[kind],
-            queued=self._queued,
-            seconds=self._seconds[kind],
-            before=before,
-            observer=self._observer,
-        )
+        """Return the lane of a kind."""
+        return self._lanes[kind]
 
     def loads(self) -> dict[Kind, tuple[int, int]]:
-        """Return how many requests of each kind are running and waiting, across all loops."""
-        every = list(self._lanes.values())
-        return {
-            kind: (sum(one[kind].running for one in every), sum(one[kind].waiting for one in every))
-            for kind in _AT_ONCE
-        }
+        """Return how many requests of each kind are running and waiting."""
+        return {kind: (lane.running, lane.waiting) for kind, lane in self._lanes.items()}
 
 
 _LANE: Final[ContextVar[Lane | None]] = ContextVar("delvec_lane", default=None)

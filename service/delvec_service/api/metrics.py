@@ -12,10 +12,12 @@ from anyio import CapacityLimiter
 from fastapi import Header, Request, Response
 
 from delvec_errors import BadRequest, DelvecError, ServiceUnavailable
-from delvec_service.api.dependencies import Service, ServiceState
+from delvec_service.api.dependencies import ServiceState
+from delvec_service.api.lanes import Lanes
 from delvec_service.api.problems import COMMON, responses
 from delvec_service.api.resource import resource_router
 from delvec_service.logs import logger
+from delvec_service.service import Service
 from delvec_service.telemetry.observer import Gauges
 from delvec_service.telemetry.table_metrics import band_lines, database_line, iceberg_lines, table_lines
 
@@ -49,16 +51,18 @@ async def metrics(
     if not service.settings.metrics:
         raise BadRequest("Metrics are turned off; turn them on with DELVEC_METRICS=true.")
     lines = await _database_lines(request, service, openmetrics="openmetrics" in accept)
-    found = await anyio.to_thread.run_sync(service.observer.expose, accept, gauges(service), lines)
+    found = await anyio.to_thread.run_sync(
+        service.observer.expose, accept, gauges(service, request.app.state.lanes), lines
+    )
     assert found is not None  # noqa: S101 - metrics are on
     content, media_type = found
     return Response(content, media_type=media_type)
 
 
-def gauges(service: Service) -> Gauges:
+def gauges(service: Service, admission: Lanes) -> Gauges:
     """Return gauges of this process, measured on request."""
     connections = service.database.connections()
-    lanes = service.lanes.loads()
+    lanes = admission.loads()
     return {
         "cache_bytes": {
             ("snapshots",): service.loader.nbytes,

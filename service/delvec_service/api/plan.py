@@ -6,7 +6,6 @@ Tested in `tests/integration/service/scans/test_plan.py`.
 import base64
 import io
 from collections.abc import Iterator
-from contextlib import nullcontext
 from typing import Annotated, Any, Final
 
 import pyarrow as pa
@@ -36,16 +35,11 @@ from delvec_errors import (
     UnsupportedTable,
 )
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_service import operations
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
 from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
-from delvec_service.scans.plan import PlannedScan, plan
-from delvec_service.scans.vacuumed_versions import check_planned, naming_vacuum
-from delvec_service.snapshots.loader import SnapshotLoader
-from delvec_service.snapshots.version_marks import read_mark
-from delvec_service.store.open_table import OpenTable
 
 __all__ = [
     "ARROW_STREAM",
@@ -99,47 +93,19 @@ def plan_scan(
     of the answer is JSON in the schema's metadata under the key `delvec`.
     """
     arrow = ARROW_STREAM in accept
-    version, offset = body.version, 0
+    at, offset = None, 0
     if body.page_token is not None:
         if arrow:
             raise BadRequest("An Arrow stream has no pages; leave out page-token.")
-        version, offset = _position(body.page_token, body.version)
+        at, offset = _position(body.page_token, body.version)
 
-    def planned_scan(snapshot: Snapshot) -> PlannedScan:
-        is_old = body.version is not None or body.timestamp is not None
-        with (
-            service.observer.plan(table.name),
-            naming_vacuum(table, service.loader, snapshot) if is_old else nullcontext(),
-        ):
-            planned = plan(
-                snapshot,
-                table.name,
-                predicate=body.predicate,
-                columns=body.columns,
-                stats=body.stats,
-                row_ids=body.row_ids,
-                clustering=body.clustering,
-                inline_deletion_vectors=body.inline_deletion_vectors,
-                offset=offset,
-                limit=None if arrow else body.page_size,
-                allowed=table.roots.allows,
-                turns=service.plan_queue,
-                observer=service.observer,
-            )
-        if is_old:
-            check_planned(table, service.loader, snapshot, planned.files["path"])
-        return planned
-
-    planned = service.loader.reading(
-        table.objects,
-        table.name,
-        planned_scan,
-        version=version,
-        timestamp=body.timestamp if body.page_token is None else None,
-    )
+    limit = None if arrow else body.page_size
+    planned = operations.plan_scan(service, table, body, at=at, offset=offset, limit=limit)
     if arrow:
-        return arrow_response(_answer(table, planned, service.loader), planned.files)
-    return _answer(table, planned, service.loader, offset=offset, files=plan_files(planned.files))
+        return arrow_response(operations.plan_answer(table, planned, service.loader), planned.files)
+    return operations.plan_answer(
+        table, planned, service.loader, offset=offset, files=plan_files(planned.files)
+    )
 
 
 def _position(token: str, version: int | None) -> tuple[int, int]:
@@ -150,34 +116,6 @@ def _position(token: str, version: int | None) -> tuple[int, int]:
     if version not in (None, int(of_version)):
         raise BadRequest(f"The page-token belongs to version {of_version}, not to version {version}.")
     return int(of_version), int(offset)
-
-
-def _answer(
-    table: OpenTable,
-    planned: PlannedScan,
-    loader: SnapshotLoader,
-    *,
-    offset: int = 0,
-    files: list[PlanFile] | None = None,
-) -> PlanResponse:
-    snapshot = planned.snapshot
-    end = offset + len(files or ())
-    more = files is not None and end < planned.num_files
-    return PlanResponse(
-        table_id=table.record.id,
-        name=table.name,
-        location=table.location,
-        version=snapshot.version,
-        read_mark=read_mark(loader, snapshot),
-        table_schema=snapshot.schema.to_json(),
-        partition_columns=list(snapshot.partition_columns),
-        configuration=dict(snapshot.configuration),
-        protocol=snapshot.protocol.to_json(),
-        files=files or [],
-        num_files=planned.num_files,
-        num_files_total=planned.num_files_total,
-        next_page_token=f"{snapshot.version}.{end}" if more else None,
-    )
 
 
 def plan_files(files: pa.Table) -> list[PlanFile]:

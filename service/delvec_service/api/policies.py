@@ -21,12 +21,13 @@ from delvec_contract.access import GrantScope, Role
 from delvec_contract.policies import PolicyType, RunState
 from delvec_errors import MaintenanceUnderWay, PermissionDenied, PolicyNotFound, TableNotFound
 from delvec_maintenance.policies import applicable
-from delvec_service.api.dependencies import Caller, Service, ServiceState, Table
+from delvec_service.api.dependencies import Caller, ServiceState, Table
 from delvec_service.api.problems import COMMON, MUTATION, OPENING, responses
 from delvec_service.api.repeats import Mutation
 from delvec_service.api.resource import resource_router
 from delvec_service.auth.access import Access
 from delvec_service.logs import bind_log_context
+from delvec_service.service import Service
 from delvec_service.snapshots.time_travel import moment_of
 
 __all__ = ["router"]

@@ -5,7 +5,7 @@ Tested in `tests/integration/service/test_http.py`.
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from fastapi import FastAPI, Request
@@ -53,6 +53,7 @@ from delvec_errors import (
     UnusableFile,
     VersionNotFound,
 )
+from delvec_service.bad_requests import invalid, printable
 from delvec_service.logs import bind_log_context
 
 __all__ = [
@@ -62,8 +63,6 @@ __all__ = [
     "SNAPSHOT",
     "answer",
     "install",
-    "invalid",
-    "printable",
     "responses",
 ]
 
@@ -188,11 +187,6 @@ class _Envelope(JSONResponse):
         return json.dumps(content, separators=(",", ":")).encode()
 
 
-def printable(text: str) -> str:
-    """Return the text with everything that cannot be encoded replaced."""
-    return text.encode("utf-8", "replace").decode()
-
-
 def install(app: FastAPI) -> None:
     """Install handlers that turn every error of the application into an envelope."""
     app.add_exception_handler(DelvecError, _on_delvec_error)
@@ -208,41 +202,6 @@ def _on_delvec_error(_request: Request, error: Exception) -> JSONResponse:
 def _on_invalid_request(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - what it was installed for
     return answer(invalid(error.errors()))
-
-
-_WORDS: Final = {
-    "missing": "it is required",
-    "extra_forbidden": "this field does not exist",
-    "dict_type": "it must be a JSON object",
-    "model_type": "it must be a JSON object",
-    "model_attributes_type": "it must be a JSON object",
-    "list_type": "it must be a JSON array",
-    "tuple_type": "it must be a JSON array",
-}
-"""Replacements for pydantic's messages that use Python's words."""
-
-
-def invalid(errors: Sequence[Mapping[str, Any]]) -> BadRequest:
-    """Return the error for pydantic's validation errors of a request."""
-    # The value is left out: it may be large, or a secret in the wrong field.
-    problems = [
-        {
-            "field": printable(".".join(str(part)[:100] for part in problem["loc"][1:])),
-            "in": str(problem["loc"][0]) if problem["loc"] else "body",
-            "message": _WORDS.get(problem["type"])
-            or printable(problem["msg"])[:500].removeprefix("Value error, "),
-        }
-        for problem in errors[:20]
-    ]
-    return BadRequest(f"The request is not valid: {_sentence(problems)}.", problems=problems)
-
-
-def _sentence(problems: Iterable[dict[str, str]]) -> str:
-    first = next(iter(problems), {"field": "", "in": "body", "message": "it cannot be parsed"})
-    where = f"{first['in']} field '{first['field']}'" if first["field"] else first["in"]
-    message = first["message"]
-    starts_with_a_word = message[1:2].islower()  # not with an abbreviation such as JSON
-    return f"{where}: {message[:1].lower() if starts_with_a_word else message[:1]}{message[1:]}"
 
 
 def _on_http_error(request: Request, error: Exception) -> JSONResponse:

@@ -17,10 +17,11 @@ from pydantic import BaseModel, TypeAdapter
 
 from delvec_errors import BadRequest, DeadlineExceeded, DelvecError
 from delvec_service.api.authorizer import ACCESS
-from delvec_service.api.bodies import Checked, check_text
-from delvec_service.api.dependencies import Service
-from delvec_service.api.lanes import Kind, in_thread
+from delvec_service.api.bodies import Checked
+from delvec_service.api.lanes import Kind, Lanes, in_thread
 from delvec_service.auth.access import Access
+from delvec_service.bad_requests import check_text
+from delvec_service.service import Service
 
 __all__ = ["Route"]
 
@@ -29,6 +30,9 @@ _LONGEST_QUERY: Final = 64
 
 class Route(APIRoute):
     """A route of the service.
+
+    Attributes:
+        operation: the handler as it was written: what clients in this process call.
 
     Handlers that are not coroutines run in threads of the route's kind, as does the conversion of results to JSON.
     """
@@ -40,6 +44,7 @@ class Route(APIRoute):
     """Whether unknown query parameters are ignored."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        self.operation = endpoint
         handler = endpoint
         if not inspect.iscoroutinefunction(endpoint):
             handler = _in_thread(endpoint, options.get("status_code") or 200)
@@ -69,7 +74,8 @@ class Route(APIRoute):
                 )
             access: Access | None = raw_request.scope.get(ACCESS)
             whose = "" if access is None else access.name
-            return await service.lanes.of(self.kind).run(lambda: handle(request), self.late, whose)
+            lanes: Lanes = raw_request.app.state.lanes
+            return await lanes.of(self.kind).run(lambda: handle(request), self.late, whose)
 
         return run
 

@@ -1,6 +1,6 @@
 """``…/snapshot``: a table at one version."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Query
 
@@ -12,12 +12,10 @@ from delvec_service.api.dependencies import PointInTime, ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
 from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
+from delvec_service.operations import snapshot_fields
 from delvec_service.scans.describe import column_ranges
-from delvec_service.snapshots.loader import SnapshotLoader
-from delvec_service.snapshots.version_marks import read_mark
-from delvec_service.store.registry import TableRecord
 
-__all__ = ["router", "snapshot_fields"]
+__all__ = ["router"]
 
 router = resource_router("reading", Route)
 
@@ -53,27 +51,3 @@ def get_snapshot(
     return service.loader.reading(
         table.objects, table.name, look, version=moment.version, timestamp=moment.timestamp
     )
-
-
-def snapshot_fields(record: TableRecord, snapshot: Snapshot, loader: SnapshotLoader) -> dict[str, Any]:
-    """Return the fields of :class:`~delvec_contract.SnapshotResponse`."""
-    return {
-        "table_id": record.id,
-        "name": record.name,
-        "location": record.location,
-        "version": snapshot.version,
-        "read_mark": read_mark(loader, snapshot),
-        "timestamp": snapshot.timestamp,
-        "table_schema": snapshot.schema.to_json(),
-        "partition_columns": list(snapshot.partition_columns),
-        "configuration": dict(snapshot.configuration),
-        "protocol": snapshot.protocol.to_json(),
-        "metadata_id": snapshot.metadata.id,
-        "num_files": snapshot.num_files,
-        "size_in_bytes": snapshot.size_in_bytes,
-        "num_deletion_vectors": snapshot.num_deletion_vectors,
-        "num_deleted_rows": snapshot.num_deleted_rows,
-        "num_rows": snapshot.num_rows,
-        "app_transactions": {name: txn.version for name, txn in snapshot.txns.items()},
-        "domain_metadata": {name: entry.configuration for name, entry in snapshot.domain_metadata.items()},
-    }

@@ -3,7 +3,6 @@
 Tested in `tests/integration/service/tables/test_tables.py`.
 """
 
-import uuid
 from typing import Annotated
 
 from fastapi import Query, Response, status
@@ -21,16 +20,14 @@ from delvec_errors import (
     TableNotFound,
     UnknownColumn,
 )
-from delvec_kernel.symlink_manifest import are_kept_fresh
 from delvec_service.api.dependencies import Caller, ServiceState, Table, TableName
 from delvec_service.api.problems import COMMON, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Mutation
 from delvec_service.api.resource import resource_router
 from delvec_service.logs import bind_log_context
-from delvec_service.store.registry import TableRecord
-from delvec_service.tables.registry import NewTable
+from delvec_service.operations import register, resource
 
-__all__ = ["resource", "router"]
+__all__ = ["router"]
 
 router = resource_router("tables", Mutation)
 
@@ -67,30 +64,10 @@ def register_table(
 
     Registering it again has no effect. If you pass a schema, the table is created there first.
     """
-    bind_log_context(table=body.name, change=body.location)
-    access.require_place(service.tables, body.location, body.name, creates=body.table_schema is not None)
-    if body.table_schema is None:
-        record, created = service.tables.register(body.location, body.name, access)
-        if not created:
-            response.status_code = status.HTTP_200_OK
-        bind_log_context(table=record.name, table_id=record.id, change=record.location)
-        return resource(record)
-    new = NewTable(
-        schema=body.table_schema,
-        partition_columns=tuple(body.partition_columns),
-        properties=body.properties,
-        description=body.description,
-        cluster_by=tuple(body.cluster_by),
-        # In the log, where it can be found even if the database is lost.
-        transaction_id=idempotency_key or str(uuid.uuid4()),
-    )
-    record, version = service.tables.create(body.location, body.name, new, access)
-    bind_log_context(table=record.name, table_id=record.id, change=record.location, version=version)
-    made = service.tables.open(record.id)
-    service.log_maintenance.committed(made, version, new.transaction_id)
-    if are_kept_fresh(new.properties):
-        service.manifests.created(made)
-    return resource(record, version)
+    registered, is_new = register(service, access, body, idempotency_key)
+    if not is_new:
+        response.status_code = status.HTTP_200_OK
+    return registered
 
 
 @router.get("/tables", responses=responses(*COMMON, InvalidLocation, LocationNotAllowed))
@@ -165,14 +142,3 @@ def rename_table(
     record = service.tables.rename(table, body.name)
     bind_log_context(table_id=record.id)
     return resource(record)
-
-
-def resource(record: TableRecord, version: int | None = None) -> TableResource:
-    """Return a table in its wire form."""
-    return TableResource(
-        id=record.id,
-        name=record.name,
-        location=record.location,
-        created_at=record.created_at.isoformat(),
-        version=version,
-    )

@@ -2,12 +2,12 @@
 
 import pytest
 from tests.support import bad_input_cases as cases
+from tests.support.asgi_transport import EmbeddedTransport
 
 import delvec_errors as errors
 from delvec.connection import Connection
-from delvec.http import backoff as _backoff
-from delvec.http.embedded import EmbeddedTransport
 from delvec.http.service_client import ServiceClient
+from delvec_commands import backoff as _backoff
 from delvec_service.app import create_app
 from delvec_service.commits import commit_log
 from delvec_service.config import Settings

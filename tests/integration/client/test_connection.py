@@ -182,7 +182,7 @@ def test_connection_is_shared_by_threads(people):
     assert counts == [5] * 8
 
 
-@pytest.mark.parametrize("missing", ["fastapi", "sqlalchemy", "delvec_service"])
+@pytest.mark.parametrize("missing", ["sqlalchemy", "delvec_service"])
 def test_missing_service_is_explained(missing, tmp_path):
     program = f"""
 import sys

@@ -11,7 +11,7 @@ import pytest
 import delvec
 from delvec.cli import main
 from delvec.maintenance_tasks import TASKS
-from delvec_contract import MaintenanceRun
+from delvec_contract import MaintenanceRun, operations
 
 
 @pytest.fixture
@@ -215,14 +215,14 @@ def test_an_error_that_nobody_foresaw_ends_no_round(lake, two, monkeypatch, capl
 
 
 def test_work_that_cannot_be_recorded_is_done_all_the_same(lake, two, monkeypatch):
-    post = lake.maintenance._service.post
+    call = lake._service.call
 
-    def deaf(path, *arguments, **named):
-        if path.endswith("/maintenance-runs"):
+    def deaf(operation, *arguments, **named):
+        if operation is operations.RECORD_RUN:
             raise delvec.ServiceUnavailable("the database sleeps")
-        return post(path, *arguments, **named)
+        return call(operation, *arguments, **named)
 
-    monkeypatch.setattr(lake.maintenance._service, "post", deaf)
+    monkeypatch.setattr(lake._service, "call", deaf)
     found = lake.maintenance.run()
     assert outcomes(found) == ALL_DONE
     assert all(one.reason.endswith("; the run could not be recorded: the database sleeps") for one in found)
@@ -262,7 +262,7 @@ def test_an_interval_holds_whatever_else_was_done_since(lake, two):
     now = datetime.now(UTC)
     for kind, state in (("system.vacuum", "done"), ("system.checkpoint", "failed")):
         run = MaintenanceRun(id=kind, type=kind, state=state, reason="", started_at=now, ended_at=now)
-        lake._service.post(f"/v1/tables/{b.id}/maintenance-runs", run)
+        lake._service.call(operations.RECORD_RUN, run, table=b.id)
 
     (waits,) = lake.maintenance.run(["b"])
 

@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 from pydantic import SecretStr
 from tests.support import bad_input_cases as cases
+from tests.support.asgi_transport import EmbeddedTransport
 
 import delvec_errors as errors
 from delvec.connection import Connection
-from delvec.http.embedded import EmbeddedTransport
 from delvec.http.service_client import ServiceClient
 from delvec_service.app import create_app
 from delvec_service.config import Settings

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
+from tests.support.asgi_transport import EmbeddedTransport
 
-from delvec.http.embedded import EmbeddedTransport
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, serialize_bitmap
 from delvec_service.app import create_app
 from delvec_service.config import Settings

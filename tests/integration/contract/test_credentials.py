@@ -17,10 +17,10 @@ import pyarrow as pa
 import pytest
 from moto.iam.access_control import IAMPolicy, PermissionResult
 from moto.sts.models import sts_backends
+from tests.support.asgi_transport import EmbeddedTransport
 from tests.support.s3_bucket import BUCKET, settings
 
 import delvec
-from delvec.http.embedded import EmbeddedTransport
 from delvec_errors import BadRequest, CredentialVendingUnsupported, PermissionDenied, StorageDenied
 from delvec_service.app import create_app
 from delvec_service.config import Settings

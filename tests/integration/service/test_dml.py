@@ -236,7 +236,7 @@ def test_update_is_not_made_twice_where_the_service_died_before_it_kept_the_answ
 
 def test_request_that_is_sent_again_while_it_still_runs_takes_effect_once(client, people, monkeypatch):
     request = UpdateRequest(set={"age": "age + 1"}, predicate="id = 3")
-    commands = client.service.row_commands
+    commands = client.app.state.row_commands
     barrier = threading.Barrier(2, timeout=60)
     plain = DuckDBEngine.change_rows
     first_passes = threading.local()

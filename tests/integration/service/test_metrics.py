@@ -236,7 +236,7 @@ def test_a_thousand_tables_make_a_scrape_of_a_thousand_tables(running, tmp_path)
 
 WORKER = """
 import sys, httpx
-from delvec.http.embedded import EmbeddedTransport
+from tests.support.asgi_transport import EmbeddedTransport
 from delvec_service.app import create_app
 from delvec_service.config import Settings
 

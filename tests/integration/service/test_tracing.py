@@ -2,8 +2,8 @@
 
 import httpx
 import pytest
+from tests.support.asgi_transport import EmbeddedTransport
 
-from delvec.http.embedded import EmbeddedTransport
 from delvec_service import app as application
 from delvec_service.config import Settings
 from delvec_service.telemetry import tracing

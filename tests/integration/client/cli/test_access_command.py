@@ -4,11 +4,11 @@ import json
 from datetime import timedelta
 
 import pytest
+from tests.support.asgi_transport import EmbeddedTransport
 
 import delvec
 from delvec.access import AccessControl
 from delvec.cli import main
-from delvec.http.embedded import EmbeddedTransport
 from delvec.http.service_client import ServiceClient
 from delvec_service.app import create_app
 from delvec_service.config import Settings

@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pyarrow as pa
 import pytest
+from tests.support.asgi_transport import EmbeddedTransport
 from tests.support.tables import ids
 
 from delvec.connection import Connection
-from delvec.http.embedded import EmbeddedTransport
 from delvec.http.service_client import ServiceClient
 from delvec_errors import CommitOutcomeUnknown, ServiceUnavailable, TableNotFound
 from delvec_service.app import create_app

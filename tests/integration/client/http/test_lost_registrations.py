@@ -5,9 +5,9 @@ import shutil
 import httpx
 import pyarrow as pa
 import pytest
+from tests.support.asgi_transport import EmbeddedTransport
 
 from delvec.connection import Connection
-from delvec.http.embedded import EmbeddedTransport
 from delvec.http.service_client import ServiceClient
 from delvec_errors import TableNotFound
 from delvec_service.app import create_app

@@ -3,23 +3,23 @@
 import pyarrow as pa
 import pytest
 
-from delvec.http.service_client import ServiceClient
+from delvec_service.in_process import InProcessService
 
-PLAN, BEGIN, COMMIT = "plan", "transactions", "commits"
+PLAN, BEGIN, COMMIT = "plan_scan", "begin_transaction", "commit"
 ROWS = pa.table({"id": pa.array(range(100), pa.int64()), "name": ["x"] * 100})
 
 
 @pytest.fixture
 def requests(monkeypatch):
-    """The last parts of the paths that were asked for."""
+    """The operations that were asked for."""
     made = []
-    send = ServiceClient._send
+    run = InProcessService._run
 
-    def noting(self, method, path, **rest):
-        made.append(path.rpartition("/")[2])
-        return send(self, method, path, **rest)
+    def noting(self, operation, *rest):
+        made.append(operation.name)
+        return run(self, operation, *rest)
 
-    monkeypatch.setattr(ServiceClient, "_send", noting)
+    monkeypatch.setattr(InProcessService, "_run", noting)
     return made
 
 

@@ -7,10 +7,10 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from delvec.http.backoff import pause
 from delvec.http.plan_stream import ARROW_STREAM
-from delvec.http.service_client import ServiceClient, table_path
-from delvec_contract import CommitRequest, CommitResponse, PlanRequest, PlanResponse, TableRequest
+from delvec.http.service_client import ServiceClient
+from delvec_commands.backoff import pause
+from delvec_contract import CommitRequest, CommitResponse, PlanRequest, PlanResponse, TableRequest, operations
 from delvec_errors import (
     AtomicCreateUnsupported,
     BadRequest,
@@ -70,13 +70,20 @@ def ok(body):
     return lambda _request: httpx.Response(200, json=body)
 
 
+NO_TABLES = {"tables": []}
+PEOPLE = {
+    "id": "1",
+    "name": "people",
+    "location": "file:///data/people",
+    "created-at": "2026-01-01T00:00:00+00:00",
+}
 REGISTER = TableRequest(location="file:///data/people")
 COMMIT = CommitRequest(read_version=1, operation="DELETE")
 
 
 def test_requests_carry_token_request_id_and_base_path():
-    client, script, _ = service(ok({}), token="s3cret")
-    client.get("/v1/tables", {"location": "file:///a b", "page-token": None})
+    client, script, _ = service(ok(NO_TABLES), token="s3cret")
+    client.call(operations.LIST_TABLES, parameters={"location": "file:///a b", "page-token": None})
     (request,) = script.requests
     assert request.headers["Authorization"] == "Bearer s3cret"
     assert len(request.headers["X-Request-Id"]) == 36
@@ -86,8 +93,8 @@ def test_requests_carry_token_request_id_and_base_path():
 
 
 def test_a_token_may_end_in_a_newline_and_must_fit_a_header():
-    client, script, _ = service(ok({}), token="s3cret\n")
-    client.get("/v1/tables")
+    client, script, _ = service(ok(NO_TABLES), token="s3cret\n")
+    client.call(operations.LIST_TABLES)
     assert script.requests[0].headers["Authorization"] == "Bearer s3cret"
     for token in ("…", "a\nb"):
         with pytest.raises(BadRequest, match="printable ASCII"):
@@ -95,7 +102,7 @@ def test_a_token_may_end_in_a_newline_and_must_fit_a_header():
 
 
 def test_table_names_cannot_reach_another_resource():
-    assert table_path("a/../b", "plan") == "/v1/tables/a%2F..%2Fb/plan"
+    assert operations.PLAN_SCAN.filled({"table": "a/../b"}) == "/v1/tables/a%2F..%2Fb/plan"
 
 
 def test_envelope_becomes_the_error_that_the_service_raised():
@@ -104,7 +111,7 @@ def test_envelope_becomes_the_error_that_the_service_raised():
         envelope(ConcurrentDeleteDelete("lost the race", table="people", conflict=conflict))
     )
     with pytest.raises(ConcurrentDeleteDelete, match="lost the race") as caught:
-        client.post("/v1/tables/people/commits", COMMIT)
+        client.call(operations.COMMIT, COMMIT, table="people")
     assert caught.value.conflict == conflict
     assert caught.value.details["table"] == "people"
     assert caught.value.details["request_id"]
@@ -113,14 +120,14 @@ def test_envelope_becomes_the_error_that_the_service_raised():
 def test_service_unavailable_keeps_its_own_class():
     client, _, _ = service(envelope(ServiceUnavailable("starting")))
     with pytest.raises(ServiceUnavailable) as caught:
-        client.get("/readyz")
+        client.call(operations.LIST_TABLES)
     assert type(caught.value) is ServiceUnavailable
 
 
 def test_reads_are_repeated():
     busy = envelope(ServiceUnavailable("starting"))
-    client, script, waits = service(busy, busy, ok({"version": 3}))
-    assert client.get("/v1/tables/t/snapshot") == {"version": 3}
+    client, script, waits = service(busy, busy, ok(NO_TABLES))
+    assert client.call(operations.LIST_TABLES).tables == []
     assert len(script.requests) == 3
     assert waits[0] <= 0.2
     assert waits[1] <= 0.4
@@ -129,10 +136,10 @@ def test_reads_are_repeated():
 
 @pytest.mark.parametrize("trouble", [envelope(ServiceUnavailable("starting")), httpx.ReadError("reset")])
 def test_changes_are_repeated_under_one_key_each(trouble):
-    client, script, _ = service(trouble, ok({"name": "people"}))
-    assert client.post("/v1/tables", REGISTER) == {"name": "people"}
-    client.post("/v1/tables", REGISTER)
-    client.delete("/v1/tables/people")
+    client, script, _ = service(trouble, ok(PEOPLE))
+    assert client.register(REGISTER).name == "people"
+    client.register(REGISTER)
+    client.forget("people")
 
     keys = [request.headers["Idempotency-Key"] for request in script.requests]
     assert keys[0] == keys[1]
@@ -142,21 +149,21 @@ def test_changes_are_repeated_under_one_key_each(trouble):
 def test_repeating_ends():
     client, script, waits = service(httpx.ConnectError("refused"))
     with pytest.raises(ServiceUnavailable, match=r"http://delvec\.test/base cannot be reached: refused"):
-        client.get("/v1/config")
+        client.call(operations.LIST_TABLES)
     assert len(script.requests) == 4
     assert len(waits) == 3
 
 
 def test_failed_storage_is_tried_again_for_reads():
-    client, script, _ = service(envelope(StorageError("S3 answered 500")), ok({}))
-    assert client.get("/v1/tables/t/snapshot") == {}
+    client, script, _ = service(envelope(StorageError("S3 answered 500")), ok(NO_TABLES))
+    assert client.call(operations.LIST_TABLES).tables == []
     assert len(script.requests) == 2
 
 
 def test_definite_errors_are_not_tried_again():
     client, script, _ = service(envelope(TableNotFound("no table people")))
     with pytest.raises(TableNotFound):
-        client.get("/v1/tables/people")
+        client.call(operations.GET_TABLE, table="people")
     assert len(script.requests) == 1
 
 
@@ -173,8 +180,10 @@ def test_definite_errors_are_not_tried_again():
 def test_retry_after_is_honoured_within_reason(retry_after, low, high):
     if retry_after == "in 10 s":
         retry_after = email.utils.formatdate(time.time() + 10, usegmt=True)
-    client, _, waits = service(envelope(ServiceUnavailable("busy"), **{"Retry-After": retry_after}), ok({}))
-    client.get("/v1/config")
+    client, _, waits = service(
+        envelope(ServiceUnavailable("busy"), **{"Retry-After": retry_after}), ok(NO_TABLES)
+    )
+    client.call(operations.LIST_TABLES)
     assert low <= waits[0] <= high
 
 
@@ -196,7 +205,7 @@ DONE = CommitResponse(
 
 
 def commit(client):
-    return client.commit("/v1/tables/t/commits", COMMIT, "5f1c")
+    return client.commit("t", COMMIT, "5f1c").model_dump(mode="json", by_alias=True)
 
 
 @pytest.mark.parametrize("failure", LOST)
@@ -329,7 +338,7 @@ def test_waits_do_not_grow_without_end():
 def test_answers_of_something_else_say_so(response, error):
     client, _, _ = service(response)
     with pytest.raises(error, match="not as a Delvec service would"):
-        client.get("/v1/config")
+        client.call(operations.LIST_TABLES)
 
 
 @pytest.mark.parametrize("url", ["", "localhost:8710", "ftp://host", "http://", "http://[::1"])
@@ -344,7 +353,7 @@ def test_nobody_listens_on_the_port():
         port = sock.getsockname()[1]
     client = ServiceClient(f"http://127.0.0.1:{port}", sleep=lambda _: None)
     with pytest.raises(ServiceUnavailable, match=f"127.0.0.1:{port} cannot be reached"):
-        client.get("/v1/config")
+        client.call(operations.LIST_TABLES)
     client.close()
 
 
@@ -352,7 +361,7 @@ def test_closed_connection_says_so():
     client, _, _ = service(ok({}))
     client.close()
     with pytest.raises(ServiceUnavailable, match="closed"):
-        client.get("/v1/config")
+        client.call(operations.LIST_TABLES)
 
 
 FILES = pa.table({"path": ["a.parquet", "b%20c.parquet"], "size": pa.array([10, 20], pa.int64())})
@@ -388,7 +397,7 @@ def stream(files=FILES, plan=PLAN, batches=None, cut=0):
 
 def test_plan_arrives_as_an_arrow_table():
     client, script, _ = service(stream())
-    plan, files = client.plan("/v1/tables/people/plan", PlanRequest(predicate="id = 1", version=4))
+    plan, files = client.plan("people", PlanRequest(predicate="id = 1", version=4))
     assert plan == PLAN
     assert files.to_pylist() == FILES.to_pylist()
     assert script.requests[0].headers["Accept"] == ARROW_STREAM
@@ -397,33 +406,33 @@ def test_plan_arrives_as_an_arrow_table():
 
 def test_plan_without_files_is_a_plan():
     client, _, _ = service(stream(FILES.slice(0, 0), PLAN.model_copy(update={"num_files": 0})))
-    assert client.plan("/p", PlanRequest())[1].num_rows == 0
+    assert client.plan("p", PlanRequest())[1].num_rows == 0
 
 
 @pytest.mark.parametrize("broken", [{"batches": 1}, {"batches": 1, "cut": 8}, {"cut": 30}])
 def test_plan_that_breaks_off_is_asked_for_again_and_never_taken_for_whole(broken):
     client, script, _ = service(stream(**broken), stream())
-    assert client.plan("/p", PlanRequest())[1].num_rows == 2
+    assert client.plan("p", PlanRequest())[1].num_rows == 2
     assert len(script.requests) == 2
     client, script, _ = service(stream(**broken))
     with pytest.raises(ServiceUnavailable, match="broke off"):
-        client.plan("/p", PlanRequest())
+        client.plan("p", PlanRequest())
     assert len(script.requests) == 4
 
 
 def test_plan_without_its_description_is_refused():
     client, _, _ = service(stream(plan=None))
     with pytest.raises(InternalError, match="lacks its description"):
-        client.plan("/p", PlanRequest())
+        client.plan("p", PlanRequest())
 
 
 def test_plan_in_another_format_is_refused():
     client, _, _ = service(ok({}))
     with pytest.raises(DelvecError, match="not as a Delvec service would"):
-        client.plan("/p", PlanRequest())
+        client.plan("p", PlanRequest())
 
 
 def test_error_while_planning_keeps_its_class():
     client, _, _ = service(envelope(TableNotFound("no table people")))
     with pytest.raises(TableNotFound):
-        client.plan("/p", PlanRequest())
+        client.plan("p", PlanRequest())

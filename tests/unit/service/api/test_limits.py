@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from delvec.http.backoff import pause
+from delvec_commands.backoff import pause
 from delvec_errors import ServiceUnavailable, TooManyRequests
 from delvec_service.api.lanes import Lane
 from delvec_service.api.limits import RateLimits, RequestLimits

@@ -1,0 +1,161 @@
+"""The operations of the service that clients call: name, method, path and the body of the answer.
+
+An operation's name is that of its handler, and its ``operationId`` in the OpenAPI document.
+
+Tested in `tests/integration/contract/test_operations.py`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import NoneType
+from typing import Any, Final, Generic, Literal, TypeVar
+from urllib.parse import quote
+
+from delvec_contract.access import (
+    AccessResponse,
+    AuditResponse,
+    CreatedToken,
+    CredentialsResponse,
+    GrantsResponse,
+    RoleGrant,
+    TokenResource,
+    TokensResponse,
+)
+from delvec_contract.alterations import AlterResponse
+from delvec_contract.commits import AllocateResponse, BeginResponse, CommitOutcome, CommitResponse
+from delvec_contract.conflicts import ConflictsResponse
+from delvec_contract.health import HealthListResponse, HealthResponse, HealthSamplesResponse
+from delvec_contract.maintenance import (
+    CheckpointResponse,
+    CheckResponse,
+    GenerateResponse,
+    IcebergResponse,
+    PurgeResponse,
+    QuarantinesResponse,
+    RepackResponse,
+    RepairResponse,
+    RestoreResponse,
+    UndoResponse,
+    VacuumResponse,
+)
+from delvec_contract.plans import AdditionsResponse, ChangesResponse, PlanResponse
+from delvec_contract.policies import (
+    LeaseResponse,
+    MaintenanceRun,
+    MaintenanceRunsResponse,
+    MaintenanceTasksResponse,
+    PoliciesResponse,
+    Policy,
+    TaskReport,
+)
+from delvec_contract.tables import (
+    CloneResponse,
+    ConvertResponse,
+    DetailResponse,
+    HistoryResponse,
+    SnapshotResponse,
+    TableResource,
+    TablesResponse,
+)
+
+__all__ = ["Operation"]
+
+Answer_co = TypeVar("Answer_co", covariant=True)
+
+
+@dataclass(frozen=True)
+class Operation(Generic[Answer_co]):
+    """One operation.
+
+    Attributes:
+        name: of its handler.
+        method: of HTTP.
+        path: below the service's URL, with the names of its parameters in braces.
+        answer: the class of the answer's body; NoneType for none.
+        is_harmless: whether repeating it does no harm, so that the service need not remember its answer.
+    """
+
+    name: str
+    method: Literal["GET", "POST", "DELETE"]
+    path: str
+    answer: type[Answer_co]
+    is_harmless: bool = False
+
+    def filled(self, path: Mapping[str, str]) -> str:
+        """Return the path with its parameters, URL-encoded."""
+        return self.path.format(**{name: quote(value, safe="") for name, value in path.items()})
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether it changes nothing."""
+        return self.method == "GET"
+
+
+def _of_table(
+    name: str, method: Literal["GET", "POST", "DELETE"], rest: str, answer: type[Answer_co], **options: Any
+) -> Operation[Answer_co]:
+    return Operation(name, method, "/v1/tables/{table}" + rest, answer, **options)
+
+
+PLAN_SCAN: Final = _of_table("plan_scan", "POST", "/plan", PlanResponse, is_harmless=True)
+PLAN_CHANGES: Final = _of_table("plan_of_changes", "POST", "/changes", ChangesResponse, is_harmless=True)
+PLAN_ADDITIONS: Final = _of_table(
+    "plan_of_additions", "POST", "/additions", AdditionsResponse, is_harmless=True
+)
+# A transaction begun twice is one row more in the ledger.
+BEGIN: Final = _of_table("begin_transaction", "POST", "/transactions", BeginResponse, is_harmless=True)
+ALLOCATE: Final = _of_table("allocate_deletion_vectors", "POST", "/deletion-vectors", AllocateResponse)
+COMMIT: Final = _of_table("commit", "POST", "/commits", CommitResponse)
+FIND_COMMIT: Final = _of_table("find_commit", "GET", "/commits", CommitOutcome)
+
+REGISTER_TABLE: Final = Operation("register_table", "POST", "/v1/tables", TableResource)
+LIST_TABLES: Final = Operation("list_tables", "GET", "/v1/tables", TablesResponse)
+GET_TABLE: Final = _of_table("get_table", "GET", "", TableResource)
+FORGET_TABLE: Final = _of_table("forget_table", "DELETE", "", NoneType)
+RENAME_TABLE: Final = _of_table("rename_table", "POST", "/rename", TableResource)
+ALTER_TABLE: Final = _of_table("alter_table", "POST", "/alter", AlterResponse)
+CLONE_TABLE: Final = _of_table("clone_table", "POST", "/clone", CloneResponse)
+CONVERT_TO_DELTA: Final = Operation("convert_to_delta", "POST", "/v1/convert", ConvertResponse)
+RESTORE_TABLE: Final = _of_table("restore_table", "POST", "/restore", RestoreResponse)
+
+GET_SNAPSHOT: Final = _of_table("get_snapshot", "GET", "/snapshot", SnapshotResponse)
+GET_HISTORY: Final = _of_table("get_history", "GET", "/history", HistoryResponse)
+GET_DETAIL: Final = _of_table("get_detail", "GET", "/detail", DetailResponse)
+LIST_CONFLICTS: Final = _of_table("list_conflicts", "GET", "/conflicts", ConflictsResponse)
+
+GET_HEALTH: Final = _of_table("get_health", "GET", "/health", HealthResponse)
+LIST_HEALTH_SAMPLES: Final = _of_table("list_health_samples", "GET", "/health/samples", HealthSamplesResponse)
+LIST_HEALTH: Final = Operation("list_health", "GET", "/v1/health", HealthListResponse)
+CHECK_TABLE: Final = _of_table("check_table", "GET", "/check", CheckResponse)
+REPAIR_TABLE: Final = _of_table("repair_table", "POST", "/repair", RepairResponse)
+CHECKPOINT: Final = _of_table("write_checkpoint", "POST", "/checkpoint", CheckpointResponse)
+GENERATE: Final = _of_table("generate_manifests", "POST", "/generate", GenerateResponse)
+CONVERT_TO_ICEBERG: Final = _of_table("convert_to_iceberg", "POST", "/iceberg", IcebergResponse)
+COMPACT_DELETION_VECTORS: Final = _of_table(
+    "compact_deletion_vectors", "POST", "/deletion-vectors/compact", RepackResponse
+)
+VACUUM: Final = _of_table("vacuum_table", "POST", "/vacuum", VacuumResponse)
+LIST_QUARANTINES: Final = _of_table("list_quarantines", "GET", "/quarantines", QuarantinesResponse)
+UNDO_VACUUM: Final = _of_table("undo_vacuum", "POST", "/quarantines/{quarantine}/undo", UndoResponse)
+PURGE_VACUUMED: Final = _of_table("purge_vacuumed", "POST", "/quarantines/{quarantine}/purge", PurgeResponse)
+
+LIST_POLICIES: Final = Operation("list_policies", "GET", "/v1/policies", PoliciesResponse)
+SET_POLICY: Final = Operation("set_policy", "POST", "/v1/policies", Policy)
+DROP_POLICY: Final = Operation("drop_policy", "DELETE", "/v1/policies/{policy}", NoneType)
+LIST_APPLICABLE_POLICIES: Final = _of_table("list_applicable_policies", "GET", "/policies", PoliciesResponse)
+LEASE_TABLE: Final = _of_table("lease_table", "POST", "/maintenance-lease", LeaseResponse)
+RELEASE_TABLE: Final = _of_table("release_table", "DELETE", "/maintenance-lease", NoneType)
+RECORD_RUN: Final = _of_table("record_run", "POST", "/maintenance-runs", MaintenanceRun)
+LIST_RUNS: Final = Operation("list_runs", "GET", "/v1/maintenance-runs", MaintenanceRunsResponse)
+REPORT_TASK: Final = _of_table("report_task", "POST", "/maintenance-tasks", TaskReport, is_harmless=True)
+LIST_TASKS: Final = _of_table("list_tasks", "GET", "/maintenance-tasks", MaintenanceTasksResponse)
+
+GET_ACCESS: Final = Operation("get_access", "GET", "/v1/access", AccessResponse)
+LIST_TOKENS: Final = Operation("list_tokens", "GET", "/v1/tokens", TokensResponse)
+CREATE_TOKEN: Final = Operation("create_token", "POST", "/v1/tokens", CreatedToken)
+REVOKE_TOKEN: Final = Operation("revoke_token", "DELETE", "/v1/tokens/{token}", TokenResource)
+LIST_GRANTS: Final = Operation("list_grants", "GET", "/v1/grants", GrantsResponse)
+GRANT_ROLE: Final = Operation("grant_role", "POST", "/v1/grants", RoleGrant)
+REVOKE_ROLE: Final = Operation("revoke_role", "DELETE", "/v1/grants", NoneType)
+LIST_AUDIT: Final = Operation("list_audit", "GET", "/v1/audit", AuditResponse)
+VEND_CREDENTIALS: Final = _of_table("vend_credentials", "GET", "/credentials", CredentialsResponse)

@@ -1,0 +1,437 @@
+"""What the service does on every command's way, whoever asks: an HTTP handler, or a client in this process.
+
+Tested in `tests/integration/contract/test_table_service.py`.
+"""
+
+import dataclasses
+import json
+import uuid
+from contextlib import nullcontext
+from typing import Any, Final, Literal, TypeAlias
+
+from delvec_contract import (
+    AdditionsResponse,
+    AllocatedDeletionVector,
+    AllocatedVectorFile,
+    AllocateRequest,
+    AllocateResponse,
+    BeginRequest,
+    BeginResponse,
+    ChangedFile,
+    ChangesResponse,
+    CommitOutcome,
+    CommitRequest,
+    CommitResponse,
+    ErrorBody,
+    PlanFile,
+    PlanRequest,
+    PlanResponse,
+    SnapshotResponse,
+    StreamPosition,
+    TableRequest,
+    TableResource,
+)
+from delvec_errors import DelvecError
+from delvec_kernel.change_feed.stream_positions import Position
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.symlink_manifest import are_kept_fresh
+from delvec_kernel.transaction.transaction_changes import Changes
+from delvec_service.auth.access import Access
+from delvec_service.commits import allocation
+from delvec_service.commits.commit import AlreadyApplied, CommitResult, Committed, NothingToDo
+from delvec_service.commits.commit_request import changes_of
+from delvec_service.commits.commit_result import Rebased
+from delvec_service.commits.idempotency import is_final, request_hash
+from delvec_service.commits.outcomes import Outcome
+from delvec_service.logs import bind_log_context
+from delvec_service.scans.change_feed_plan import PlannedChanges
+from delvec_service.scans.plan import PlannedScan, plan
+from delvec_service.scans.stream_plan import PlannedAdditions
+from delvec_service.scans.vacuumed_versions import check_planned, naming_vacuum
+from delvec_service.service import Service
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.snapshots.version_marks import read_mark
+from delvec_service.store.answers import StoredAnswer
+from delvec_service.store.open_table import OpenTable
+from delvec_service.store.registry import TableRecord
+from delvec_service.tables.registry import NewTable
+
+__all__ = [
+    "OK",
+    "additions_answer",
+    "allocate",
+    "begin",
+    "changes_answer",
+    "commit",
+    "committed_response",
+    "envelope",
+    "find_commit",
+    "plan_answer",
+    "plan_scan",
+    "register",
+    "resource",
+    "snapshot",
+    "snapshot_fields",
+]
+
+_Result: TypeAlias = Literal[
+    "committed", "nothing-to-do", "already-applied", "conflict", "refused", "unknown"
+]
+OK: Final = 200
+
+
+# --- scans ------------------------------------------------------------------------------------------------
+
+
+def plan_scan(
+    service: Service,
+    table: OpenTable,
+    asked: PlanRequest,
+    *,
+    at: int | None = None,
+    offset: int = 0,
+    limit: int | None = None,
+) -> PlannedScan:
+    """Plan a scan.
+
+    Args:
+        service: the service.
+        table: the table.
+        asked: what to plan; ``page_token`` and ``page_size`` are the caller's business.
+        at: the version of the first page, for the others.
+        offset: number of files to leave out.
+        limit: maximum number of files; None for all.
+    """
+
+    def planned_scan(snapshot: Snapshot) -> PlannedScan:
+        is_old = asked.version is not None or asked.timestamp is not None
+        with (
+            service.observer.plan(table.name),
+            naming_vacuum(table, service.loader, snapshot) if is_old else nullcontext(),
+        ):
+            planned = plan(
+                snapshot,
+                table.name,
+                predicate=asked.predicate,
+                columns=asked.columns,
+                stats=asked.stats,
+                row_ids=asked.row_ids,
+                clustering=asked.clustering,
+                inline_deletion_vectors=asked.inline_deletion_vectors,
+                offset=offset,
+                limit=limit,
+                allowed=table.roots.allows,
+                turns=service.plan_queue,
+                observer=service.observer,
+            )
+        if is_old:
+            check_planned(table, service.loader, snapshot, planned.files["path"])
+        return planned
+
+    return service.loader.reading(
+        table.objects,
+        table.name,
+        planned_scan,
+        version=asked.version if at is None else at,
+        timestamp=asked.timestamp if at is None else None,
+    )
+
+
+def plan_answer(
+    table: OpenTable,
+    planned: PlannedScan,
+    loader: SnapshotLoader,
+    *,
+    offset: int = 0,
+    files: list[PlanFile] | None = None,
+) -> PlanResponse:
+    """Return a planned scan as an answer, with one page of its files."""
+    snapshot = planned.snapshot
+    end = offset + len(files or ())
+    more = files is not None and end < planned.num_files
+    return PlanResponse(
+        table_id=table.record.id,
+        name=table.name,
+        location=table.location,
+        version=snapshot.version,
+        read_mark=read_mark(loader, snapshot),
+        table_schema=snapshot.schema.to_json(),
+        partition_columns=list(snapshot.partition_columns),
+        configuration=dict(snapshot.configuration),
+        protocol=snapshot.protocol.to_json(),
+        files=files or [],
+        num_files=planned.num_files,
+        num_files_total=planned.num_files_total,
+        next_page_token=f"{snapshot.version}.{end}" if more else None,
+    )
+
+
+def changes_answer(
+    table: OpenTable, planned: PlannedChanges, files: list[ChangedFile] | None = None
+) -> ChangesResponse:
+    """Return a planned read of the change data feed as an answer."""
+    snapshot = planned.snapshot
+    return ChangesResponse(
+        table_id=table.record.id,
+        name=table.name,
+        location=table.location,
+        version=snapshot.version,
+        start_version=planned.start,
+        end_version=planned.end,
+        table_schema=snapshot.schema.to_json(),
+        partition_columns=list(snapshot.partition_columns),
+        configuration=dict(snapshot.configuration),
+        files=files or [],
+        num_files=planned.files.num_rows,
+    )
+
+
+def additions_answer(
+    table: OpenTable, planned: PlannedAdditions, files: list[PlanFile] | None = None
+) -> AdditionsResponse:
+    """Return a planned step of a stream as an answer."""
+    return AdditionsResponse(
+        table_id=table.record.id,
+        name=table.name,
+        location=table.location,
+        version=planned.version,
+        start=_stream_position(planned.start),
+        end=_stream_position(planned.end),
+        snapshot_timestamp=planned.snapshot_timestamp,
+        files=files or [],
+        num_files=planned.files.num_rows,
+        num_found=planned.num_found,
+    )
+
+
+def _stream_position(position: Position) -> StreamPosition:
+    return StreamPosition(version=position.version, index=position.index, snapshot=position.snapshot)
+
+
+# --- transactions -----------------------------------------------------------------------------------------
+
+
+def begin(service: Service, table: OpenTable, asked: BeginRequest) -> BeginResponse:
+    """Begin a transaction before writing data files."""
+    transaction_id, snapshot = allocation.begin(
+        table, service.loader, service.ledger, asked.operation, asked.table_changes
+    )
+    return BeginResponse(
+        **snapshot_fields(table.record, snapshot, service.loader),
+        transaction_id=transaction_id,
+        deletion_vectors_enabled=snapshot.dv_enabled,
+    )
+
+
+def allocate(service: Service, table: OpenTable, asked: AllocateRequest) -> AllocateResponse:
+    """Reserve files, offsets and UUIDs for deletion vectors."""
+    transaction_id, places, files = allocation.allocate(
+        table,
+        service.loader,
+        service.ledger,
+        asked.sizes,
+        files=asked.files,
+        transaction_id=asked.transaction_id,
+        target_bytes=service.settings.deletion_vector_target_bytes,
+    )
+    return AllocateResponse(
+        transaction_id=transaction_id,
+        deletion_vectors=[
+            AllocatedDeletionVector(
+                path_or_inline_dv=place.path_or_inline_dv,
+                offset=place.offset,
+                size_in_bytes=place.size_in_bytes,
+                file=place.file,
+            )
+            for place in places
+        ],
+        files=[
+            AllocatedVectorFile(path_or_inline_dv=file.path_or_inline_dv, file=file.path) for file in files
+        ],
+    )
+
+
+def commit(
+    service: Service, table: OpenTable, asked: CommitRequest, parsed: Any, idempotency_key: str | None = None
+) -> tuple[CommitResponse, bool] | StoredAnswer:
+    """Commit one transaction. Its id is the idempotency key.
+
+    Args:
+        service: the service.
+        table: the table.
+        asked: the commit.
+        parsed: the same as JSON values, which identify it.
+        idempotency_key: replaces a missing transaction id.
+
+    Returns:
+        The answer, and whether an earlier request with the same key made the commit; or the stored answer to that
+        request, if the log does not have it.
+    """
+    bind_log_context(change=asked.operation)
+    key = asked.transaction_id or idempotency_key
+    if key is None:
+        changes = changes_of(asked, str(uuid.uuid4()), table)
+        return _commit_answer(service, table, changes, service.commits.commit(table, changes)), False
+    hashed = request_hash("commit", table.record.id, parsed)
+    stored_answer = service.answers.find(key, hashed)
+    if stored_answer is not None:
+        return stored_answer
+    try:
+        changes = dataclasses.replace(changes_of(asked, key, table), request_hash=hashed)
+        result = service.commits.commit(table, changes)
+        answer = _commit_answer(service, table, changes, result)
+    except DelvecError as error:
+        if is_final(error):
+            service.answers.keep(key, hashed, error.status, envelope(error))
+        raise
+    if isinstance(result, Committed):
+        return answer, result.replayed
+    # It is not in the log.
+    service.answers.keep(key, hashed, OK, answer.model_dump_json(by_alias=True).encode())
+    return answer, False
+
+
+def envelope(error: DelvecError) -> bytes:
+    """Return the body of an error's answer. In ASCII: an error may quote a lone surrogate from a log."""
+    return json.dumps(error.to_wire(), separators=(",", ":")).encode()
+
+
+def _commit_answer(
+    service: Service, table: OpenTable, changes: Changes, result: CommitResult
+) -> CommitResponse:
+    if isinstance(result, Committed):
+        partitions = service.commits.to_compact(table, changes)
+        return committed_response(result).model_copy(update={"auto_compact": partitions})
+    if isinstance(result, NothingToDo):
+        return CommitResponse(
+            result="nothing-to-do",
+            version=None,
+            read_version=result.read_version,
+            transaction_id=result.transaction_id,
+            operation_metrics=dict(result.metrics),
+        )
+    if isinstance(result, AlreadyApplied):
+        return CommitResponse(
+            result="already-applied",
+            version=None,
+            read_version=result.read_version,
+            transaction_id=result.transaction_id,
+            operation_metrics={},
+        )
+    raise result.error(table.name)
+
+
+def find_commit(
+    service: Service, table: OpenTable, transaction_id: str, read_version: int | None
+) -> CommitOutcome:
+    """Return the outcome of a commit by its transaction id. An unknown outcome is also an answer."""
+    outcome = service.outcomes.find(table, transaction_id, read_version)
+    result, commit_response, error = _outcome_fields(outcome)
+    return CommitOutcome(
+        transaction_id=transaction_id,
+        result=result,
+        commit=commit_response,
+        error=error,
+        searched_from=outcome.searched[0],
+        searched_to=outcome.searched[1],
+    )
+
+
+def committed_response(committed: Committed) -> CommitResponse:
+    """Return a successful commit in the form of its original answer."""
+    return CommitResponse(
+        result="rebased" if isinstance(committed, Rebased) else "committed",
+        version=committed.version,
+        read_version=committed.read_version,
+        transaction_id=committed.transaction_id,
+        winners_passed=list(committed.winners_passed),
+        operation_metrics=dict(committed.metrics),
+    )
+
+
+def _outcome_fields(outcome: Outcome) -> tuple[_Result, CommitResponse | None, ErrorBody | None]:
+    done = outcome.committed
+    if done is not None:
+        return "committed", committed_response(done), None
+    if outcome.answer is None:
+        return "unknown", None, None
+    body = json.loads(outcome.answer.body)
+    if "error" in body:
+        conflict = "conflict" in body["error"].get("details", {})
+        return "conflict" if conflict else "refused", None, ErrorBody.model_validate(body["error"])
+    response = CommitResponse.model_validate(body)
+    if response.result == "already-applied":
+        return "already-applied", response, None
+    return "nothing-to-do", response, None
+
+
+# --- tables -----------------------------------------------------------------------------------------------
+
+
+def register(
+    service: Service, access: Access, asked: TableRequest, idempotency_key: str | None = None
+) -> tuple[TableResource, bool]:
+    """Register the table at a location, or create one there; return whether it is new."""
+    bind_log_context(table=asked.name, change=asked.location)
+    access.require_place(service.tables, asked.location, asked.name, creates=asked.table_schema is not None)
+    if asked.table_schema is None:
+        record, is_new = service.tables.register(asked.location, asked.name, access)
+        bind_log_context(table=record.name, table_id=record.id, change=record.location)
+        return resource(record), is_new
+    new = NewTable(
+        schema=asked.table_schema,
+        partition_columns=tuple(asked.partition_columns),
+        properties=asked.properties,
+        description=asked.description,
+        cluster_by=tuple(asked.cluster_by),
+        # In the log, where it can be found even if the database is lost.
+        transaction_id=idempotency_key or str(uuid.uuid4()),
+    )
+    record, version = service.tables.create(asked.location, asked.name, new, access)
+    bind_log_context(table=record.name, table_id=record.id, change=record.location, version=version)
+    made = service.tables.open(record.id)
+    service.log_maintenance.committed(made, version, new.transaction_id)
+    if are_kept_fresh(new.properties):
+        service.manifests.created(made)
+    return resource(record, version), True
+
+
+def resource(record: TableRecord, version: int | None = None) -> TableResource:
+    """Return a table in its wire form."""
+    return TableResource(
+        id=record.id,
+        name=record.name,
+        location=record.location,
+        created_at=record.created_at.isoformat(),
+        version=version,
+    )
+
+
+def snapshot(service: Service, table: OpenTable) -> SnapshotResponse:
+    """Return the newest version of a table."""
+    newest = service.loader.load(table.objects, table.name)
+    return SnapshotResponse(**snapshot_fields(table.record, newest, service.loader))
+
+
+def snapshot_fields(record: TableRecord, snapshot: Snapshot, loader: SnapshotLoader) -> dict[str, Any]:
+    """Return the fields of :class:`~delvec_contract.SnapshotResponse`."""
+    return {
+        "table_id": record.id,
+        "name": record.name,
+        "location": record.location,
+        "version": snapshot.version,
+        "read_mark": read_mark(loader, snapshot),
+        "timestamp": snapshot.timestamp,
+        "table_schema": snapshot.schema.to_json(),
+        "partition_columns": list(snapshot.partition_columns),
+        "configuration": dict(snapshot.configuration),
+        "protocol": snapshot.protocol.to_json(),
+        "metadata_id": snapshot.metadata.id,
+        "num_files": snapshot.num_files,
+        "size_in_bytes": snapshot.size_in_bytes,
+        "num_deletion_vectors": snapshot.num_deletion_vectors,
+        "num_deleted_rows": snapshot.num_deleted_rows,
+        "num_rows": snapshot.num_rows,
+        "app_transactions": {name: txn.version for name, txn in snapshot.txns.items()},
+        "domain_metadata": {name: entry.configuration for name, entry in snapshot.domain_metadata.items()},
+    }

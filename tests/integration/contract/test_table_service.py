@@ -1,0 +1,258 @@
+"""The port to the service: both adapters answer alike."""
+
+import uuid
+
+import pyarrow as pa
+import pytest
+from tests.support.asgi_transport import EmbeddedTransport
+
+from delvec.connection import Connection
+from delvec.http.service_client import ServiceClient
+from delvec_commands.service_adapter import ServiceAdapter
+from delvec_contract import (
+    AdditionsRequest,
+    AllocateRequest,
+    BeginRequest,
+    ChangesRequest,
+    CommitRequest,
+    PlanRequest,
+    RemoveFile,
+    TableRequest,
+    operations,
+)
+from delvec_errors import (
+    BadRequest,
+    ConcurrentDeleteDelete,
+    IdempotencyKeyReused,
+    InvalidPredicate,
+    NotADeltaTable,
+    ServiceUnavailable,
+    TableNotFound,
+    VersionNotFound,
+)
+from delvec_service.app import create_app
+from delvec_service.config import Settings
+from delvec_service.embedded import EmbeddedService
+from delvec_service.tables.registry import Tables
+
+ROWS = pa.table({"id": pa.array(range(10), pa.int64())})
+
+
+def over_http(settings):
+    return ServiceClient("http://delvec.test", transport=EmbeddedTransport(create_app(settings)))
+
+
+ADAPTERS = {"HTTP": over_http, "in process": EmbeddedService}
+
+
+@pytest.fixture(params=ADAPTERS)
+def service(request, tmp_path):
+    service = ADAPTERS[request.param](Settings.embedded(f"sqlite:///{tmp_path / 'service.db'}"))
+    service._sleep = lambda _: None
+    yield service
+    service.close()
+
+
+@pytest.fixture
+def lake(service):
+    return Connection(service)
+
+
+@pytest.fixture
+def table(lake, tmp_path):
+    properties = {"delta.enableChangeDataFeed": "true"}
+    table = lake.create_table(tmp_path / "people", "id long", properties=properties)
+    table.append(ROWS.slice(0, 5))
+    table.append(ROWS.slice(5))
+    return table
+
+
+def removal(plan, files, **more):
+    """A commit that removes the first file."""
+    removes = [RemoveFile(path=files["path"][0].as_py())]
+    return CommitRequest(read_version=plan.version, operation="DELETE", removes=removes, **more)
+
+
+def test_a_plan_has_its_files_as_arrow(service, table):
+    plan, files = service.plan(table.id, PlanRequest(predicate="id = 7"))
+
+    assert (plan.table_id, plan.version, plan.num_files, plan.num_files_total) == (table.id, 2, 1, 2)
+    assert files.num_rows == 1
+    assert files["size"].to_pylist()[0] > 0
+    assert files.schema.field("deletion_vector").type.get_field_index("cardinality") >= 0
+
+
+def test_small_vectors_come_with_the_plan(service, table):
+    table.delete("id IN (1, 3)")
+
+    _, files = service.plan(table.id, PlanRequest())
+    assert [each and len(each) > 0 for each in files["deleted_rows"].to_pylist()].count(True) == 1
+
+
+def test_changes_and_additions_have_their_files(service, table):
+    table.delete("id = 7")
+
+    changes, files = service.changes(table.id, ChangesRequest(start_version=1))
+    assert (changes.start_version, changes.end_version, changes.num_files) == (1, 3, files.num_rows)
+    step, files = service.additions(
+        table.id,
+        AdditionsRequest(starting_version=1, max_files=10, ignore_deletes=True, skip_change_commits=True),
+    )
+    assert step.num_files == files.num_rows
+
+
+def test_a_commit_that_is_sent_again_has_the_first_answer(service, table):
+    plan, files = service.plan(table.id, PlanRequest())
+    key = str(uuid.uuid4())
+    body = removal(plan, files, transaction_id=key)
+
+    first = service.commit(table.id, body, key)
+    assert (first.result, first.version, first.operation_metrics["numRemovedFiles"]) == ("committed", 3, 1)
+    assert service.commit(table.id, body, key) == first
+    assert table.version() == 3
+    outcome = service.outcome(table.id, key, plan.version)
+    assert (outcome.result, outcome.commit.version) == ("committed", 3)
+    other = removal(plan, files, transaction_id=key, user_metadata="another")
+    with pytest.raises(IdempotencyKeyReused):
+        service.commit(table.id, other, key)
+
+
+def test_a_commit_without_effect_is_remembered_too(service, table):
+    key = str(uuid.uuid4())
+    body = CommitRequest(read_version=2, operation="DELETE", transaction_id=key)
+
+    first = service.commit(table.id, body, key)
+    assert (first.result, first.version) == ("nothing-to-do", None)
+    assert service.commit(table.id, body, key) == first
+    assert service.outcome(table.id, key).result == "nothing-to-do"
+
+
+def test_a_conflict_says_who_won_also_when_it_is_sent_again(service, table):
+    plan, files = service.plan(table.id, PlanRequest())
+    table.update({"id": "id + 100"}, "id < 5")
+    key = str(uuid.uuid4())
+    body = removal(plan, files, transaction_id=key)
+
+    conflicts = []
+    for _ in range(2):
+        with pytest.raises(ConcurrentDeleteDelete) as caught:
+            service.commit(table.id, body, key)
+        conflicts.append(caught.value.conflict)
+    assert conflicts[0]["winning-version"] == 3
+    assert conflicts[0] == conflicts[1]
+    outcome = service.outcome(table.id, key, plan.version)
+    assert (outcome.result, outcome.error.type) == ("conflict", ConcurrentDeleteDelete.type)
+
+
+def test_a_transaction_begins_and_has_places_for_its_vectors(service, table):
+    begun = service.begin(table.id, BeginRequest(operation="DELETE"))
+    allocated = service.allocate(
+        table.id, AllocateRequest(sizes=[40, 50], transaction_id=begun.transaction_id)
+    )
+
+    assert begun.deletion_vectors_enabled
+    assert begun.version == 2
+    assert [each.size_in_bytes for each in allocated.deletion_vectors] == [40, 50]
+    assert allocated.transaction_id == begun.transaction_id
+
+
+def test_tables_are_registered_found_and_forgotten(service, table, tmp_path):
+    assert service.resolve(table.location).id == table.id
+    assert service.register(TableRequest(location=table.location)).id == table.id
+    assert service.call(operations.GET_TABLE, table=table.name).id == table.id
+    service.forget(table.id)
+    assert service.resolve(table.location) is None
+    with pytest.raises(TableNotFound):
+        service.plan(table.id, PlanRequest())
+    with pytest.raises(NotADeltaTable):
+        service.register(TableRequest(location=str(tmp_path / "nothing")))
+
+
+def test_a_table_that_the_database_lost_is_registered_again(service, lake, table):
+    table = lake.table(table.location)
+    for use in (table.to_arrow, table.snapshot, lambda: table.append(ROWS)):
+        service.call(operations.FORGET_TABLE, table=table.id)
+        use()
+        assert service.resolve(table.location).id == table.id
+    assert table.count() == 20
+
+
+ERRORS = {
+    "no such table": (
+        lambda service, _: service.plan("nobody", PlanRequest()),
+        (TableNotFound, "nobody"),
+    ),
+    "an invalid predicate": (
+        lambda service, table: service.plan(table, PlanRequest(predicate="id =")),
+        (InvalidPredicate, "id ="),
+    ),
+    "no such version": (
+        lambda service, table: service.plan(table, PlanRequest(version=77)),
+        (VersionNotFound, "77"),
+    ),
+    "a value out of range": (
+        lambda service, table: service.call(operations.GET_HISTORY, parameters={"limit": 0}, table=table),
+        (BadRequest, "query field 'limit': input should be greater than or equal to 1"),
+    ),
+    "a parameter of another type": (
+        lambda service, table: service.call(
+            operations.GET_SNAPSHOT, parameters={"version": "x"}, table=table
+        ),
+        (BadRequest, "query field 'version'"),
+    ),
+    "NUL in a body": (
+        lambda service, table: service.commit(
+            table, CommitRequest(read_version=2, operation="DELETE", user_metadata="a\0b"), "key"
+        ),
+        (BadRequest, "body field 'user-metadata': the character NUL"),
+    ),
+    "NUL in a path": (
+        lambda service, _: service.call(operations.GET_TABLE, table="a\0b"),
+        (BadRequest, r"path: the character NUL"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_errors_are_the_same(service, table, case):
+    ask, (kind, message) = ERRORS[case]
+
+    with pytest.raises(kind, match=message) as caught:
+        ask(service, table.id)
+    assert type(caught.value) is kind
+
+
+def test_rare_operations_have_the_contracts_answers(service, lake, table):
+    assert service.call(operations.GET_SNAPSHOT, parameters={"range": ["id"]}, table=table.id).column_ranges
+    assert [
+        entry.operation
+        for entry in service.call(operations.GET_HISTORY, parameters={"limit": 1}, table=table.id).history
+    ] == ["WRITE"]
+    assert service.call(operations.GET_HEALTH, parameters={"files": 3}, table=table.id).score > 0
+    assert service.call(operations.LIST_TABLES, parameters={"page-size": 5}).tables[0].id == table.id
+    checked = service.call(operations.CHECK_TABLE, parameters={"data-files": False}, table=table.id)
+    assert checked.num_errors == 0
+    assert lake.access.whoami()["is-restricted"] is False
+
+
+def test_what_fails_in_passing_is_asked_again(service, table, monkeypatch):
+    failures = iter([ServiceUnavailable("the database sleeps")] * 2)
+    plain = Tables.opened
+
+    def asleep(self, identifier):
+        for failure in failures:
+            raise failure
+        return plain(self, identifier)
+
+    monkeypatch.setattr(Tables, "opened", asleep)
+    assert service.plan(table.id, PlanRequest())[0].version == 2
+
+
+def test_a_closed_connection_says_so(service, table):
+    service.close()
+    with pytest.raises(ServiceUnavailable, match="closed"):
+        service.plan(table.id, PlanRequest())
+
+
+def test_both_are_the_same_port(service):
+    assert isinstance(service, ServiceAdapter)
