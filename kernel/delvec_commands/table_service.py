@@ -1,4 +1,7 @@
-"""The service as commands see it: over HTTP, or in this process."""
+"""The service as commands see it: over HTTP, or in this process.
+
+Tested in `tests/integration/contract/test_table_service.py`.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar

@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -117,9 +116,7 @@ class RowCommands:
     def optimize(self, table: OpenTable, request: OptimizeRequest, key: str | None = None) -> CommitResponse:
         """Rewrite files in one commit; arguments and errors as for :meth:`delete`."""
 
-        def run(target: Any) -> Any:
-            command = _optimize_command(target, request)
-            size = command(dry_run=True)["numRemovedBytes"]
+        def check(size: int) -> None:
             if size > self._limits.read_bytes:
                 raise ReadLimitExceeded(
                     f"This OPTIMIZE of table '{table.name}' would rewrite {size} bytes, but the service reads at "
@@ -129,10 +126,13 @@ class RowCommands:
                     bytes=size,
                     limit=self._limits.read_bytes,
                 )
-            # One commit, so that a repeated request finds either all of the first or nothing.
-            return command(
-                commit_bytes=max(1, 2 * self._limits.read_bytes), user_metadata=request.user_metadata
-            )
+
+        # One commit, so that a repeated request finds either all of the first or nothing.
+        whole = max(1, 2 * self._limits.read_bytes)
+        command = _optimize_command(request, may_read=check, commit_bytes=whole)
+
+        def run(target: Any) -> Any:
+            return target.optimize.run(command)
 
         return self._run(table, key, run, _OPTIMIZE)
 
@@ -147,7 +147,7 @@ class RowCommands:
             DelvecError: as for the client's ``DeltaTable.optimize``.
         """
         with self._planning(table) as target:
-            planned = _optimize_command(target, request)(dry_run=True)
+            planned = target.optimize.run(_optimize_command(request), dry_run=True)
         groups: list[PlannedFiles] = []
         left = request.limit
         for paths, reason, (size, live) in zip(planned.bins, planned.reasons, planned.sizes, strict=True):
@@ -280,13 +280,19 @@ def _opened(service: "_CommandService", table: OpenTable, engine: Any) -> Any:
     return opened
 
 
-def _optimize_command(target: Any, request: OptimizeRequest) -> Callable[..., Any]:
-    common = {"where": request.predicate, "target_size": request.target_size}
-    if request.zorder_by:
-        return partial(target.optimize.z_order, list(request.zorder_by), **common)
-    if request.purge:
-        return partial(target.optimize.purge, **common)
-    return partial(target.optimize, full=request.full, rewrite=request.rewrite, **common)
+def _optimize_command(request: OptimizeRequest, **limits: Any) -> Any:
+    from delvec.dml.optimize_run import Optimize
+
+    return Optimize(
+        request.predicate,
+        purge=request.purge,
+        zorder_by=tuple(request.zorder_by or ()),
+        full=request.full,
+        target_size=request.target_size,
+        user_metadata=request.user_metadata,
+        rewrite=request.rewrite,
+        **limits,
+    )
 
 
 class _SingleTableCatalog:

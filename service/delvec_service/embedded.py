@@ -105,16 +105,16 @@ class _Shield:
 
     def run(self, work: Callable[[], _Answer]) -> _Answer:
         """Return the result of work."""
-        done: Future[_Answer] = Future()
+        future: Future[_Answer] = Future()
         context = contextvars.copy_context()
         if self._work is None:
             self._work = queue.SimpleQueue()
             threading.Thread(target=_run_all, args=(self._work,), name="delvec-embedded", daemon=True).start()
-        self._work.put(lambda: context.run(_settle, done, work))
+        self._work.put(lambda: context.run(_settle, future, work))
         try:
-            return done.result()
+            return future.result()
         except BaseException:
-            if not done.done():  # interrupted: the next operation must not wait for this one
+            if not future.done():  # interrupted: the next operation must not wait for this one
                 self.close()
             raise
 

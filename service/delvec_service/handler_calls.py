@@ -1,4 +1,7 @@
-"""Calls an HTTP handler as a function: its arguments are found by their names, and validated as FastAPI would."""
+"""Calls an HTTP handler as a function: its arguments are found by their names, and validated as FastAPI would.
+
+Tested in `tests/integration/contract/test_table_service.py`.
+"""
 
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass

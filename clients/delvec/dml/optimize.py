@@ -253,6 +253,11 @@ class Optimizer:
         except Exception as error:  # noqa: BLE001 - the command before it is committed
             _LOGGER.warning("table %s was not compacted after a commit: %s", self._table.name, error)
 
+    @running("OPTIMIZE")
+    def run(self, command: Optimize, *, dry_run: bool = False) -> Metrics:
+        """Run a command that is already described."""
+        return self._run(command, dry_run=dry_run, retries=None)
+
     def _run(self, command: Optimize, *, dry_run: bool, retries: int | None) -> Metrics:
         command.check()
         run = OptimizeRun(self._service, self._table, command)

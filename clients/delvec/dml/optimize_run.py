@@ -1,7 +1,7 @@
 """One run of OPTIMIZE, Z-order, clustering or PURGE: plans, has files copied or rewritten, and commits batch by batch."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Final
@@ -26,7 +26,7 @@ from delvec_engines.operation import operation
 from delvec_engines.protocol import ROW_GROUP_BYTES, Engine, WriteTarget
 from delvec_engines.row_group_copy import CopyPlan, Decision, Part, check_rewrite
 from delvec_engines.scan import Scan
-from delvec_errors import BadRequest, InvalidPredicate, InvalidTableChange
+from delvec_errors import BadRequest, DelvecError, InvalidPredicate, InvalidTableChange
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.column_paths import parse_path, path_text
 from delvec_maintenance import auto_compaction
@@ -112,6 +112,7 @@ class Optimize:
         auto: only these partitions, by the rules of auto compaction; None for a command.
         max_memory: bytes of rows held in memory; None for the engine's default.
         rewrite: whether to decode and re-encode rows: see :meth:`Optimizer.__call__`.
+        may_read: called with the bytes of the files to rewrite before the first is read; raises to refuse.
     """
 
     where: str | None = None
@@ -128,6 +129,7 @@ class Optimize:
     auto: Sequence[Mapping[str, str | None]] | None = None
     max_memory: int | None = None
     rewrite: Rewrite = "auto"
+    may_read: Callable[[int], None] | None = None
 
     def check(self) -> None:
         """Refuse invalid numbers.
@@ -254,6 +256,7 @@ class OptimizeRun:
     def execute(self) -> Metrics:
         """Rewrite and commit, batch by batch."""
         scan, bins = self._plan()
+        self._check_size(scan, bins)
         self._counts["totalConsideredFiles"] = self._counts["totalFilesSkipped"] = len(scan)
         self.progress.plan(sum(len(each.files) for each in bins), sum(each.size for each in bins))
         passes = 1 if self._cubes is None else 2  # sorted rows are read, then written
@@ -270,6 +273,19 @@ class OptimizeRun:
                 self.progress.commit()
         self._add("partitionsOptimized", len(partitions))
         return Metrics({**self._counts, **self._elapsed()}, self._version)
+
+    def _check_size(self, scan: Scan, bins: Sequence[Bin]) -> None:
+        """Let the command refuse what is too large."""
+        check = self._wanted.may_read
+        if check is None:
+            return
+        try:
+            check(sum(each.size for each in bins))
+        except DelvecError:
+            if self._copies is None:
+                raise
+            # Files that stay as they are do not count; only footers tell which.
+            check(sum(each.bin.size for each in self._parts(scan, bins, _MAX_DRY_RUN_FOOTERS)))
 
     def _parts(self, scan: Scan, bins: Sequence[Bin], looks: int | None = None) -> Iterator[Part]:
         """Yield the parts to copy or rewrite; each footer is read once, when its bin's turn comes.

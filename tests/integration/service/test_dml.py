@@ -11,6 +11,7 @@ from tests.support.tables import ids
 import delvec
 from delvec_contract import UpdateRequest
 from delvec_engines.duckdb import DuckDBEngine
+from delvec_service import operations
 from delvec_service.store.answers import AnswerStore
 
 ROWS = pa.table({"id": range(10), "age": pa.array(range(0, 100, 10), pa.int32()), "name": ["n"] * 10})
@@ -360,3 +361,20 @@ def test_a_dry_run_says_what_would_be_written_again_and_why(client, people):
     )
     nothing = client.post("/v1/tables/people/optimize", json={"dry-run": True}).json()
     assert (nothing["num-files"], nothing["groups"]) == (0, [])
+
+
+def test_optimize_plans_once_and_refuses_what_is_too_large(running, people, tmp_path, monkeypatch):
+    people.append(people.to_arrow())
+    plans = []
+    plain = operations.plan_scan
+    monkeypatch.setattr(
+        operations, "plan_scan", lambda *given, **more: plans.append(1) or plain(*given, **more)
+    )
+    with running(database_url=f"sqlite:///{tmp_path / 'third.db'}") as client:
+        client.post("/v1/tables", json={"location": str(tmp_path / "people"), "name": "people"})
+        done = client.post("/v1/tables/people/optimize", json={"rewrite": "always"})
+    assert (done.status_code, done.json()["result"], len(plans)) == (200, "committed", 1)
+    people.append(people.to_arrow())
+    with running(database_url=f"sqlite:///{tmp_path / 'third.db'}", dml_max_bytes=1000) as client:
+        refused = client.post("/v1/tables/people/optimize", json={"rewrite": "always"})
+    assert refusal(refused) == (422, "ReadLimitExceeded")
