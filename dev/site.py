@@ -20,7 +20,7 @@ _LINK: Final = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 _CLASSES: Final = (
     "delvec.connection.Connection",
     "delvec.table.DeltaTable",
-    "delvec.transaction.Transaction",
+    "delvec_commands.transaction.Transaction",
     "delvec.maintenance.Maintenance",
     "delvec.spark.DeltaTable",
 )

@@ -28,8 +28,8 @@ from delvec_errors.tables import *  # noqa: F403
 if TYPE_CHECKING:
     from delvec.connection import Connection, connect
     from delvec.table import DeltaTable
-    from delvec.transaction import Metrics, Transaction
     from delvec.vacuum import VacuumPlan
+    from delvec_commands.transaction import Metrics, Transaction
     from delvec_kernel.expressions.literals import lit
     from delvec_kernel.schema.types import (
         ArrayType,
@@ -72,12 +72,12 @@ _HOMES = {
     "DecimalType": "delvec_kernel.schema.types",
     "DeltaTable": "delvec.table",
     "MapType": "delvec_kernel.schema.types",
-    "Metrics": "delvec.transaction",
+    "Metrics": "delvec_commands.transaction",
     "PrimitiveType": "delvec_kernel.schema.types",
     "lit": "delvec_kernel.expressions.literals",
     "StructField": "delvec_kernel.schema.types",
     "StructType": "delvec_kernel.schema.types",
-    "Transaction": "delvec.transaction",
+    "Transaction": "delvec_commands.transaction",
     "VacuumPlan": "delvec.vacuum",
     "connect": "delvec.connection",
 }
@@ -92,7 +92,7 @@ def __getattr__(name: str) -> Any:
 
         return version("delvec")
     if name not in _HOMES:
-        from delvec.peer_names import MODULE_HINTS, no_attribute
+        from delvec_commands.peer_names import MODULE_HINTS, no_attribute
 
         raise no_attribute("module 'delvec'", name, MODULE_HINTS)
     value = getattr(importlib.import_module(_HOMES[name]), name)

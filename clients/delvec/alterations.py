@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from delvec.ddl import parse_ddl, parse_type
-from delvec.dml.identity_marks import reached
-from delvec.reading import ReadableTable
+from delvec_commands.dml.identity_marks import reached
+from delvec_commands.reading import ReadableTable
 from delvec_commands.table_service import TableService, request
 from delvec_contract import (
     AddColumns,

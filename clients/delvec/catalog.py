@@ -4,7 +4,7 @@ import os
 from typing import Any, Protocol
 
 from delvec.table import DeltaTable
-from delvec.transaction import Metrics
+from delvec_commands.transaction import Metrics
 from delvec_contract import TableResource
 
 __all__ = ["Catalog"]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from delvec.dml.self_reads import WritableTable
+from delvec_commands.dml.self_reads import WritableTable
 from delvec_commands.table_service import request
 from delvec_contract import RepairRequest, operations
 

@@ -11,15 +11,15 @@ import pyarrow as pa
 
 from delvec.access import AccessControl
 from delvec.ddl import parse_ddl
-from delvec.display import pairs, rows
-from delvec.dml.retry import DEFAULT_RETRIES, checked
-from delvec.dml.table_definition import TableDefinition, location_of, property_text
 from delvec.http.embedded import embedded_service
 from delvec.http.service_client import ServiceClient
 from delvec.maintenance import Maintenance
 from delvec.table import DeltaTable
-from delvec.transaction import Metrics
+from delvec_commands.display import pairs, rows
+from delvec_commands.dml.retry import DEFAULT_RETRIES, checked
+from delvec_commands.dml.table_definition import TableDefinition, location_of, property_text
 from delvec_commands.table_service import TableService, listed, request
+from delvec_commands.transaction import Metrics
 from delvec_contract import (
     ConvertRequest,
     RenameRequest,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Protocol
 
 from delvec.alterations import Alterations
-from delvec.dml.optimize import Optimizer
+from delvec_commands.dml.optimize import Optimizer
 from delvec_errors import InvalidTableChange
 
 __all__ = ["Downgrade", "DowngradeStep", "downgrade"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from delvec.dml.optimize_run import PlannedCompaction
+from delvec_commands.dml.optimize_run import PlannedCompaction
 from delvec_contract.policies import (
     CheckpointConfig,
     CompactionConfig,

@@ -8,28 +8,28 @@ from typing import Any, Literal, Unpack
 
 from delvec.alterations import Alterations
 from delvec.checks import CheckedTable
-from delvec.dml.append import WriteOptions, append, is_repeatable
-from delvec.dml.delete import delete, delete_keys
-from delvec.dml.merge import merge
-from delvec.dml.merge_builder import MergeBuilder, MergeStatement
-from delvec.dml.optimize import Optimizer
-from delvec.dml.overwrite import PartitionOverwrite, Replacement, overwrite
-from delvec.dml.retry import DEFAULT_RETRIES, checked, with_retries
-from delvec.dml.self_reads import self_read_version
-from delvec.dml.statistics import compute_statistics
-from delvec.dml.table_definition import (
+from delvec.downgrade import Downgrade, DowngradeStep, downgrade
+from delvec.vacuum import Vacuum, VacuumPlan
+from delvec_commands.dml.append import WriteOptions, append, is_repeatable
+from delvec_commands.dml.delete import delete, delete_keys
+from delvec_commands.dml.merge import merge
+from delvec_commands.dml.merge_builder import MergeBuilder, MergeStatement
+from delvec_commands.dml.optimize import Optimizer
+from delvec_commands.dml.overwrite import PartitionOverwrite, Replacement, overwrite
+from delvec_commands.dml.retry import DEFAULT_RETRIES, checked, with_retries
+from delvec_commands.dml.self_reads import self_read_version
+from delvec_commands.dml.statistics import compute_statistics
+from delvec_commands.dml.table_definition import (
     REPLACING,
     TableDefinition,
     location_of,
     property_text,
     replace_table,
 )
-from delvec.dml.update import update
-from delvec.downgrade import Downgrade, DowngradeStep, downgrade
-from delvec.peer_names import VACUUM_ARGUMENTS, assignments, condition_of, no_argument, vacuum_mode
-from delvec.transaction import Metrics, Transaction, TransactionOptions, begin
-from delvec.vacuum import Vacuum, VacuumPlan
+from delvec_commands.dml.update import update
+from delvec_commands.peer_names import VACUUM_ARGUMENTS, assignments, condition_of, no_argument, vacuum_mode
 from delvec_commands.table_service import TableService, request
+from delvec_commands.transaction import Metrics, Transaction, TransactionOptions, begin
 from delvec_contract import (
     CheckpointRequest,
     CloneRequest,
@@ -746,7 +746,7 @@ class DeltaTable(CheckedTable):
         Args:
             operation: Delta's operation name: WRITE, DELETE, UPDATE, MERGE, OPTIMIZE, ...
             read_version: the version that the changes are based on; by default the newest. See ``.read_version``.
-            options: see :class:`~delvec.transaction.Transaction`.
+            options: see :class:`~delvec_commands.transaction.Transaction`.
 
         Raises:
             UnsupportedWriterFeature: the table requires an unsupported writer feature.

@@ -281,7 +281,7 @@ def _opened(service: "_CommandService", table: OpenTable, engine: Any) -> Any:
 
 
 def _optimize_command(request: OptimizeRequest, **limits: Any) -> Any:
-    from delvec.dml.optimize_run import Optimize
+    from delvec_commands.dml.optimize_run import Optimize
 
     return Optimize(
         request.predicate,

@@ -10,7 +10,7 @@ from tests.chaos import oracle
 
 from delvec.connection import Connection
 from delvec.http.service_client import ServiceClient
-from delvec.transaction import Transaction, begin
+from delvec_commands.transaction import Transaction, begin
 from delvec_engines.protocol import WriteTarget
 from delvec_errors import (
     BadRequest,

@@ -12,7 +12,7 @@ IMPORTS = {
     "tests/integration/client/test_table.py": {"delvec", "delvec.table"},
     "tests/integration/client/test_update.py": {"tests.scenes"},
     "tests/integration/client/dml/test_found_rows.py": {"pytest"},
-    "tests/scenes.py": {"delvec.dml.update"},
+    "tests/scenes.py": {"delvec_commands.dml.update"},
     "tests/integration/client/conftest.py": set(),
 }
 
@@ -24,7 +24,7 @@ IMPORTS = {
         (["kernel/delvec_maintenance/compaction.py"], ["tests/unit/maintenance/test_compaction.py"]),
         (["clients/delvec/__init__.py"], ["tests/integration/client/test_table.py"]),
         (
-            ["clients/delvec/dml/update.py"],
+            ["kernel/delvec_commands/dml/update.py"],
             ["tests/integration/client/dml/test_found_rows.py", "tests/integration/client/test_update.py"],
         ),
         (["tests/scenes.py"], ["tests/integration/client/test_update.py"]),

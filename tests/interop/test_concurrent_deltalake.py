@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 from deltalake.exceptions import CommitFailedError
 
-from delvec.transaction import Transaction
+from delvec_commands.transaction import Transaction
 from delvec_errors import ConcurrentModification
 
 pytestmark = pytest.mark.full_on_spark("delta-spark takes seconds for each; the gate has the main case")

@@ -13,7 +13,7 @@ from tests.support.asgi_transport import EmbeddedTransport
 
 from delvec.connection import Connection
 from delvec.http.service_client import ServiceClient
-from delvec.transaction import Transaction
+from delvec_commands.transaction import Transaction
 from delvec_errors import CommitOverwritten
 from delvec_service.app import create_app
 from delvec_service.config import Settings

@@ -11,7 +11,7 @@ import typer
 
 from delvec.cli.output import number, print_json, print_table, say, size_of, span_of
 from delvec.cli.session import Table, session
-from delvec.dml.optimize_run import PlannedCompaction
+from delvec_commands.dml.optimize_run import PlannedCompaction
 from delvec_contract import Rewrite
 
 __all__ = ["check", "checkpoint", "downgrade", "generate", "optimize", "repair", "restore"]

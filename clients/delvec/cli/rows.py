@@ -15,9 +15,9 @@ from delvec.cli import files
 from delvec.cli.files import Destination, Format, Limit, Out
 from delvec.cli.output import number, print_json, print_pairs, rows_of, say
 from delvec.cli.session import Table, session
-from delvec.dml.retry import DEFAULT_RETRIES
-from delvec.dml.touched_files import DryRun
-from delvec.transaction import Metrics
+from delvec_commands.dml.retry import DEFAULT_RETRIES
+from delvec_commands.dml.touched_files import DryRun
+from delvec_commands.transaction import Metrics
 
 __all__ = ["append", "changes", "delete", "overwrite", "read", "report"]
 

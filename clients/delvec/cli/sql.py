@@ -11,7 +11,7 @@ from delvec.cli import alter, rows
 from delvec.cli.files import Destination, Format, Limit, Out
 from delvec.cli.output import working
 from delvec.cli.session import session
-from delvec.transaction import Metrics
+from delvec_commands.transaction import Metrics
 
 __all__ = ["sql"]
 

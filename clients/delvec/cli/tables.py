@@ -12,7 +12,7 @@ import typer
 from delvec.cli.output import number, print_json, print_table, say
 from delvec.cli.session import Table, session
 from delvec.table import DeltaTable
-from delvec.transaction import Metrics
+from delvec_commands.transaction import Metrics
 from delvec_errors import InvalidSchema
 from delvec_parquet.parquet_file import open_parquet
 

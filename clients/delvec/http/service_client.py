@@ -20,8 +20,8 @@ from pydantic import BaseModel, ValidationError
 
 from delvec.http.error_answers import answer_lost, error_of, not_delvec
 from delvec.http.plan_stream import ARROW_STREAM, read_plan
-from delvec.http.vended_credentials import TableCredentials
 from delvec_commands.service_adapter import Plan, ServiceAdapter
+from delvec_commands.vended_credentials import TableCredentials
 from delvec_contract import TableResource
 from delvec_contract.operations import Operation
 from delvec_errors import BadRequest, DelvecError, InternalError, ServiceUnavailable

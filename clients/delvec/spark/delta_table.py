@@ -22,7 +22,7 @@ from delvec.spark.merge_builder import DeltaMergeBuilder, assignments
 from delvec.spark.optimize_builder import DeltaOptimizeBuilder
 from delvec.spark.table_builder import DeltaTableBuilder
 from delvec.table import DeltaTable as Table
-from delvec.transaction import Metrics
+from delvec_commands.transaction import Metrics
 from delvec_engines.spark.manifest import hadoop_path
 from delvec_errors import (
     BadRequest,

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 
 from delvec.table import DeltaTable as Table
-from delvec.transaction import Metrics
+from delvec_commands.transaction import Metrics
 from delvec_engines.spark.manifest import hadoop_path
 
 __all__ = ["DeltaOptimizeBuilder"]

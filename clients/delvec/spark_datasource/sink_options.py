@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from delvec.dml.append import WriteOptions
-from delvec.dml.overwrite import Replacement
+from delvec_commands.dml.append import WriteOptions
+from delvec_commands.dml.overwrite import Replacement
 from delvec_errors import BadRequest, UnsupportedOperation
 
 __all__ = ["NOT_IN_CATALOGS", "WriteRequest", "refuse_catalog"]

@@ -18,11 +18,11 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
-from delvec.change_feed.stream_options import FORMAT, VERSION_OPTIONS, StreamOptions
 from delvec.spark_datasource.driver_connection import driver_connection
 from delvec.spark_datasource.partitions import FilesOfTask, cut
 from delvec.spark_datasource.sink_options import NOT_IN_CATALOGS, refuse_catalog
 from delvec.spark_datasource.stream_source import default_limits, reader_of
+from delvec_commands.change_feed.stream_options import FORMAT, VERSION_OPTIONS, StreamOptions
 from delvec_engines.spark.file_slices import read_slices
 from delvec_engines.spark.row_sets import without_traceback
 from delvec_errors import BadRequest, SchemaMismatch, UnsupportedOperation, UnsupportedTable
@@ -195,7 +195,7 @@ class DelvecSource(DataSource):  # type: ignore[misc]
     @without_traceback
     def streamReader(self, schema: T.StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return the stream reader; see :mod:`delvec.spark_datasource.stream_source`."""
-        from delvec.change_feed.stream import TableStream
+        from delvec_commands.change_feed.stream import TableStream
 
         pin = self._pinned()
         options = pin.options
@@ -314,7 +314,7 @@ class _ChangesReader(_Reader):
     @without_traceback
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the change data feed."""
-        from delvec.change_feed.feed import plan_changes
+        from delvec_commands.change_feed.feed import plan_changes
 
         options, table = self._pin.options, _table(self._pin.options)
         start = options.stream

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from delvec.change_feed.stream_options import StreamOptions
 from delvec.spark_datasource.partitions import FilesOfTask, cut
+from delvec_commands.change_feed.stream_options import StreamOptions
 from delvec_engines.spark.file_slices import read_slices
 from delvec_engines.spark.row_sets import without_traceback
 from delvec_errors import UnsupportedOperation
@@ -30,7 +30,7 @@ except ImportError:  # PySpark 4.0 and 4.1
     limits = None
 
 if TYPE_CHECKING:
-    from delvec.change_feed.stream import TableStream
+    from delvec_commands.change_feed.stream import TableStream
 
 __all__ = ["StreamReader", "default_limits", "reader_of"]
 

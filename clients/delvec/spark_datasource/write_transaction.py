@@ -17,11 +17,11 @@ from typing import Any, Final
 import pyarrow as pa
 
 from delvec.connection import Connection
-from delvec.dml.append import NewRows, WriteOptions, add_rows
-from delvec.dml.overwrite import Replacement, replace_rows
 from delvec.spark_datasource.sink_options import WriteRequest
 from delvec.table import DeltaTable
 from delvec_commands.backoff import pause
+from delvec_commands.dml.append import NewRows, WriteOptions, add_rows
+from delvec_commands.dml.overwrite import Replacement, replace_rows
 from delvec_contract import AddFile, BeginResponse, WriteChange
 from delvec_engines.parquet_writer import write_data_files
 from delvec_engines.protocol import Engine, WriteTarget

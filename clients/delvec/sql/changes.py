@@ -12,7 +12,7 @@ import pyarrow as pa
 from delvec.sql.default_values import with_defaults
 from delvec.sql.queries import Query, parse_query
 from delvec.sql.tokens import Cursor, TableName, invalid, newest_version
-from delvec.transaction import Metrics
+from delvec_commands.transaction import Metrics
 from delvec_errors import SchemaMismatch
 from delvec_kernel.schema.column_paths import backticked
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from delvec.catalog import Catalog
 from delvec.sql.tokens import Cursor, invalid, newest_version
-from delvec.transaction import Metrics
+from delvec_commands.transaction import Metrics
 from delvec_errors import BadRequest
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from delvec.dml.assignments import IDENTITY
 from delvec.sql.queries import DIALECTS, parse_query
+from delvec_commands.dml.assignments import IDENTITY
 from delvec_errors import BadRequest
 from delvec_kernel.constraints.declared import DEFAULT, GENERATION, Generated
 from delvec_kernel.expressions.expression import parse_expression

@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 
 from delvec.catalog import Catalog
-from delvec.display import type_text
 from delvec.sql.tokens import Cursor
+from delvec_commands.display import type_text
 from delvec_kernel.schema.types import StructType
 
 __all__ = ["describe", "show"]

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from delvec.sql.queries import parse_query
 from delvec.sql.tokens import Cursor, invalid, newest_version
-from delvec.transaction import Metrics
+from delvec_commands.transaction import Metrics
 
 if TYPE_CHECKING:
     from delvec.sql.changes import OpenTable, RunQuery

@@ -13,10 +13,10 @@ import pyarrow as pa
 from sqlglot.tokenizer_core import Token, TokenType
 
 from delvec.catalog import Catalog
-from delvec.failed_reads import reporting
 from delvec.sql.queries import Query, Total
 from delvec.sql.tokens import TableName
 from delvec.table import DeltaTable
+from delvec_commands.failed_reads import reporting
 from delvec_commands.table_service import TableService
 from delvec_engines.duckdb.data_files import as_pattern, file_names, read_as_bytes
 from delvec_engines.duckdb.pushed_filters import mentions_null

@@ -12,7 +12,7 @@ from delvec.catalog import Catalog
 from delvec.sql import changes, creation, inspection, maintenance
 from delvec.sql.queries import DIALECTS, Query, parse_query
 from delvec.sql.tokens import Cursor, TableName, invalid, parse_error
-from delvec.transaction import Metrics
+from delvec_commands.transaction import Metrics
 from delvec_errors import BadRequest, EngineUnavailable, InvalidStatement
 
 __all__ = ["alter", "run"]

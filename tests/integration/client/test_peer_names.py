@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 import delvec
-from delvec.filters import of_polars, of_tuples
+from delvec_commands.filters import of_polars, of_tuples
+from delvec_commands.rows import Rows
 from delvec_errors import BadRequest
 from delvec_kernel.schema.types import schema_from
 
@@ -154,13 +155,13 @@ def test_a_lazyframe_reads_what_the_query_needs(lake, tmp_path, monkeypatch):
     table.append([{"id": 1000, "name": "later", "x": 0.0}])  # the version is pinned
 
     read = []
-    real = delvec.rows.Rows.to_batches
+    real = Rows.to_batches
 
     def to_batches(self):
         read.append((self.schema.names, len(self.files())))
         return real(self)
 
-    monkeypatch.setattr(delvec.rows.Rows, "to_batches", to_batches)
+    monkeypatch.setattr(Rows, "to_batches", to_batches)
     assert frame.collect().height == 18
     assert frame.select(pl.len()).collect().item() == 18
     assert frame.filter(pl.col("id") >= 100).select(pl.col("x").sum()).collect().item() == 20.5

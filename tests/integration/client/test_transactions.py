@@ -8,7 +8,7 @@ import pytest
 from pyroaring import BitMap64
 from tests.support.tables import ids
 
-from delvec import transaction
+from delvec_commands import transaction
 from delvec_contract import AddFile
 from delvec_errors import (
     BadRequest,

@@ -14,7 +14,7 @@ from tests.support.tables import ids
 
 from delvec.connection import Connection
 from delvec.http.service_client import ServiceClient
-from delvec.transaction import Transaction
+from delvec_commands.transaction import Transaction
 from delvec_errors import CommitOverwritten, ConcurrentModification
 from delvec_kernel import locations
 from delvec_service.app import create_app

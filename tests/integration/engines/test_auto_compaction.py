@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 import delvec
-from delvec.dml import optimize
+from delvec_commands.dml import optimize
 
 pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
 

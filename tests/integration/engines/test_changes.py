@@ -13,8 +13,8 @@ from pyroaring import BitMap64
 from tests.support.typed_files import FORMS, annotate, nested, write_form
 
 import delvec
-from delvec.change_feed import changed_files
-from delvec.change_feed import feed as changes_command
+from delvec_commands.change_feed import changed_files
+from delvec_commands.change_feed import feed as changes_command
 from delvec_kernel.deletion_vectors.deletion_vector import inline
 from delvec_kernel.schema.types import PrimitiveType, StructField, StructType, data_type_from_json
 

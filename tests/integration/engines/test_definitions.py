@@ -140,7 +140,7 @@ def test_an_equal_definition_does_not_pass_an_append(lake, engine, tmp_path, mon
     weak = {"delta.isolationLevel": "WriteSerializable"}
     table = lake.create_table(tmp_path / "t", "id long", properties=weak, engine=engine)
     table.append([{"id": 1}])
-    from delvec import transaction
+    from delvec_commands import transaction
 
     real = transaction.Transaction.commit
 
@@ -174,7 +174,7 @@ def test_what_others_commit_is_replaced_knowingly(lake, engine, tmp_path, monkey
     """The replacement conflicts with a concurrent commit, and is retried on top of it."""
     table = lake.create_table(tmp_path / "t", "id long", engine=engine)
     table.append([{"id": 1}])
-    from delvec import transaction
+    from delvec_commands import transaction
 
     real = transaction.Transaction.commit
 
@@ -196,7 +196,7 @@ def test_what_others_commit_is_replaced_knowingly(lake, engine, tmp_path, monkey
 def test_without_retries_a_replacement_loses(engine, tmp_path, monkeypatch):
     with delvec.connect(retries=0, database_url=f"sqlite:///{tmp_path}/own.db") as lake:
         table = lake.create_table(tmp_path / "t", "id long", engine=engine)
-        from delvec import transaction
+        from delvec_commands import transaction
 
         real = transaction.Transaction.commit
 

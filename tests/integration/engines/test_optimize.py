@@ -10,7 +10,7 @@ import pytest
 from tests.integration.engines.optimized_tables import filled, rows, some
 
 import delvec
-from delvec.transaction import Transaction
+from delvec_commands.transaction import Transaction
 
 pytestmark = pytest.mark.full_on_spark("the same on DuckDB in the gate; there on Spark are the main cases")
 

@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 from tests.integration.engines.conftest import DataFile
 from tests.unit.kernel.data_skipping.test_skipping_rows import PREDICATES, VALUES
 
-from delvec.dml.row_command import target_of
+from delvec_commands.dml.row_command import target_of
 from delvec_engines import page_pruning
 from delvec_engines.duckdb import DuckDBEngine, find_rows, row_changes
 from delvec_engines.duckdb import engine as engines

@@ -381,7 +381,7 @@ def test_what_runs_elsewhere_is_watched_with_bytes_rate_and_time_left(table):
 
 
 def test_a_task_of_the_page_is_listed_once_with_what_its_engine_reports(filled, monkeypatch):
-    monkeypatch.setattr("delvec.dml.rewrite_progress._REPORT_SECONDS", 0.0)
+    monkeypatch.setattr("delvec_commands.dml.rewrite_progress._REPORT_SECONDS", 0.0)
     run(filled, "purge")
     shown = Page(filled.client.get(f"/dashboard/tables/{filled.name}/tasks"))
     [task] = shown.all("li")

@@ -283,7 +283,7 @@ def test_lost_race_is_run_again_and_one_without_end_names_the_winner(client, peo
     assert client.post("/v1/tables/people/update", json=body).status_code == 200
     assert ages(people)[3] == 131
 
-    monkeypatch.setattr("delvec.dml.retry.pause", lambda *_: 0.0)
+    monkeypatch.setattr("delvec_commands.dml.retry.pause", lambda *_: 0.0)
     answer = client.post("/v1/tables/people/update", json=body)
     assert refusal(answer) == (409, "ConcurrentDeleteDeleteException")
     conflict = answer.json()["error"]["details"]["conflict"]

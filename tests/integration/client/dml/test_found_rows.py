@@ -6,7 +6,7 @@ import pytest
 from pyroaring import BitMap64
 from tests.support.tables import ids
 
-from delvec.dml import touched_files
+from delvec_commands.dml import touched_files
 from delvec_engines.duckdb import find_rows as duckdb_find_rows
 from delvec_engines.found_rows import RowCollector
 

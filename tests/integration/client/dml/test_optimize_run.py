@@ -5,7 +5,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from delvec.dml.optimize_run import Optimize, OptimizeRun, check_partitions_only
+from delvec_commands.dml.optimize_run import Optimize, OptimizeRun, check_partitions_only
 from delvec_errors import BadRequest, InvalidPredicate
 from delvec_kernel.expressions.predicate import parse
 

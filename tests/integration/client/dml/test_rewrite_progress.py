@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 import delvec
-from delvec.dml import rewrite_progress
-from delvec.dml.rewrite_progress import Done, RewriteProgress
+from delvec_commands.dml import rewrite_progress
+from delvec_commands.dml.rewrite_progress import Done, RewriteProgress
 
 
 def files(*rows_and_sizes, deleted=0):

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from delvec.dml import rewrite_sample
+from delvec_commands.dml import rewrite_sample
 from delvec_maintenance.compaction import Bin
 
 ROWS = 20_000

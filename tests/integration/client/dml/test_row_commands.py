@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import delvec
-from delvec.dml import merge as merge_command
-from delvec.dml import row_command
+from delvec_commands.dml import merge as merge_command
+from delvec_commands.dml import row_command
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string(), "n": pa.int32()})
 

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pytest
 
 import delvec
-from delvec.dml import statistics as command
+from delvec_commands.dml import statistics as command
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from delvec.dml.merge_builder import MergeStatement
+from delvec_commands.dml.merge_builder import MergeStatement
 from delvec_contract import AddColumns, NewColumn
 from delvec_kernel.schema.column_paths import backticked, with_type
 from delvec_kernel.schema.types import ArrayType, DataType, MapType, StructField, StructType

@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from delvec.dml.merge_builder import MergeStatement, When
-from delvec.dml.schema_evolution import new_columns, with_new_columns
+from delvec_commands.dml.merge_builder import MergeStatement, When
+from delvec_commands.dml.schema_evolution import new_columns, with_new_columns
 from delvec_kernel.schema.types import StructType
 
 HOME = pa.struct({"city": pa.string()})

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from delvec.dml import data_schema
-from delvec.dml.self_reads import WritableTable
-from delvec.transaction import Metrics, Transaction, begin
+from delvec_commands.dml import data_schema
+from delvec_commands.dml.self_reads import WritableTable
 from delvec_commands.table_service import TableService, request
+from delvec_commands.transaction import Metrics, Transaction, begin
 from delvec_contract import AddFile, AppTransaction, BeginResponse, WriteChange
 from delvec_engines import identity
 from delvec_engines.protocol import WriteTarget

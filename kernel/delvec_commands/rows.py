@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec.failed_reads import reporting
-from delvec.filters import of_polars
+from delvec_commands.failed_reads import reporting
+from delvec_commands.filters import of_polars
 from delvec_commands.table_service import TableService
 from delvec_engines.protocol import Engine
 from delvec_engines.scan import Scan

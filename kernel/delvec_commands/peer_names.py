@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from delvec.filters import both
+from delvec_commands.filters import both
 from delvec_errors import BadRequest
 from delvec_kernel.expressions.literals import lit
 

@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from delvec.display import shown
-from delvec.dml import row_command
-from delvec.dml.rewrite_progress import Progress, RewriteProgress
-from delvec.dml.rewrite_sample import with_measured_sizes
-from delvec.dml.row_command import Clock
-from delvec.reading import ReadableTable
-from delvec.transaction import Metrics, Transaction, begin
+from delvec_commands.display import shown
+from delvec_commands.dml import row_command
+from delvec_commands.dml.rewrite_progress import Progress, RewriteProgress
+from delvec_commands.dml.rewrite_sample import with_measured_sizes
+from delvec_commands.dml.row_command import Clock
+from delvec_commands.reading import ReadableTable
 from delvec_commands.table_service import TableService
+from delvec_commands.transaction import Metrics, Transaction, begin
 from delvec_contract import AddFile, Rewrite, RowMapFile
 from delvec_engines import row_ids
 from delvec_engines.compaction import Compacted
@@ -106,7 +106,7 @@ class Optimize:
         max_deleted_ratio: files with a larger share of deleted rows are rewritten regardless of size.
         commit_bytes: split the work into independent commits of about this many bytes.
         user_metadata: text for the table's history.
-        progress: called while it runs; see :class:`~delvec.dml.rewrite_progress.RewriteProgress`.
+        progress: called while it runs; see :class:`~delvec_commands.dml.rewrite_progress.RewriteProgress`.
         min_deleted_ratio: purge only files with a larger share of deleted rows.
         max_bytes: rewrite at most this many bytes, by gain per byte; None for no limit.
         auto: only these partitions, by the rules of auto compaction; None for a command.

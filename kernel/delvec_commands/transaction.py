@@ -8,7 +8,7 @@ from typing import Any, Self, TypedDict
 
 from pyroaring import BitMap64
 
-from delvec.display import pairs, shown
+from delvec_commands.display import pairs, shown
 from delvec_commands.table_service import TableService, request
 from delvec_contract import (
     AddFile,

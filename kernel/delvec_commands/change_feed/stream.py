@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from delvec.change_feed.feed import plan_changes
-from delvec.change_feed.stream_options import StreamOptions
+from delvec_commands.change_feed.feed import plan_changes
+from delvec_commands.change_feed.stream_options import StreamOptions
 from delvec_commands.table_service import TableService, request
 from delvec_contract import (
     AdditionsRequest,

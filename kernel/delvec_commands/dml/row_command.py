@@ -6,10 +6,10 @@ from typing import Final
 
 from sqlglot import exp
 
-from delvec.dml import touched_files
-from delvec.dml.touched_files import TouchedFile
-from delvec.reading import ReadableTable
-from delvec.transaction import Transaction
+from delvec_commands.dml import touched_files
+from delvec_commands.dml.touched_files import TouchedFile
+from delvec_commands.reading import ReadableTable
+from delvec_commands.transaction import Transaction
 from delvec_engines.protocol import WriteTarget
 from delvec_engines.row_changes import ChangedRows
 from delvec_engines.scan import Scan

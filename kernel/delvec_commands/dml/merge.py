@@ -10,15 +10,15 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from delvec.dml import row_command, touched_files
-from delvec.dml.assignments import Relations, inserted, updated
-from delvec.dml.merge_builder import MergeStatement, When
-from delvec.dml.row_command import Clock
-from delvec.dml.schema_evolution import new_columns, with_new_columns
-from delvec.dml.self_reads import WritableTable
-from delvec.reading import ReadableTable
-from delvec.transaction import Metrics, Transaction, begin
+from delvec_commands.dml import row_command, touched_files
+from delvec_commands.dml.assignments import Relations, inserted, updated
+from delvec_commands.dml.merge_builder import MergeStatement, When
+from delvec_commands.dml.row_command import Clock
+from delvec_commands.dml.schema_evolution import new_columns, with_new_columns
+from delvec_commands.dml.self_reads import WritableTable
+from delvec_commands.reading import ReadableTable
 from delvec_commands.table_service import TableService
+from delvec_commands.transaction import Metrics, Transaction, begin
 from delvec_contract import SnapshotResponse
 from delvec_engines import identity, row_ids
 from delvec_engines.row_changes import SOURCE, TARGET, ChangedRows, Clause, MergeSource, RowChange

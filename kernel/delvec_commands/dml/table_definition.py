@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from delvec.reading import ReadableTable
-from delvec.transaction import Metrics, Transaction, begin
+from delvec_commands.reading import ReadableTable
 from delvec_commands.table_service import TableService, request
+from delvec_commands.transaction import Metrics, Transaction, begin
 from delvec_contract import ReplaceTable, TableRequest
 from delvec_errors import BadRequest
 from delvec_kernel import locations

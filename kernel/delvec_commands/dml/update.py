@@ -4,12 +4,12 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from delvec.dml import row_command, touched_files
-from delvec.dml.assignments import Relations, updated
-from delvec.dml.row_command import Clock
-from delvec.reading import ReadableTable
-from delvec.transaction import Metrics, Transaction, begin
+from delvec_commands.dml import row_command, touched_files
+from delvec_commands.dml.assignments import Relations, updated
+from delvec_commands.dml.row_command import Clock
+from delvec_commands.reading import ReadableTable
 from delvec_commands.table_service import TableService
+from delvec_commands.transaction import Metrics, Transaction, begin
 from delvec_engines import row_ids
 from delvec_engines.row_changes import TARGET, Clause, RowChange
 from delvec_engines.scan import Scan

@@ -9,13 +9,13 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec.change_feed.feed import ChangeFeed, plan_changes, read_changes, read_changes_lazily
-from delvec.display import History, columns_of, pairs, tree
-from delvec.filters import both, of_tuples
-from delvec.http.vended_credentials import StorageCredentials, storage_credentials
-from delvec.peer_names import TABLE_HINTS, no_attribute
-from delvec.rows import Rows
+from delvec_commands.change_feed.feed import ChangeFeed, plan_changes, read_changes, read_changes_lazily
+from delvec_commands.display import History, columns_of, pairs, tree
+from delvec_commands.filters import both, of_tuples
+from delvec_commands.peer_names import TABLE_HINTS, no_attribute
+from delvec_commands.rows import Rows
 from delvec_commands.table_service import TableService, request
+from delvec_commands.vended_credentials import StorageCredentials, storage_credentials
 from delvec_contract import (
     PlanRequest,
     SnapshotResponse,
@@ -177,7 +177,7 @@ class ReadableTable:
             version: likewise.
             timestamp: likewise.
             filters: as for :meth:`scan`.
-            types_mapper: see :meth:`delvec.rows.Rows.to_pandas`.
+            types_mapper: see :meth:`delvec_commands.rows.Rows.to_pandas`.
 
         Raises:
             EngineUnavailable: pandas is not installed.

@@ -11,11 +11,11 @@ from typing import Any, Final, Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec.dml import touched_files
-from delvec.dml.append import NewRows, WriteOptions
-from delvec.dml.self_reads import WritableTable
-from delvec.transaction import Metrics, Transaction
+from delvec_commands.dml import touched_files
+from delvec_commands.dml.append import NewRows, WriteOptions
+from delvec_commands.dml.self_reads import WritableTable
 from delvec_commands.table_service import TableService
+from delvec_commands.transaction import Metrics, Transaction
 from delvec_engines.scan import Scan
 from delvec_errors import BadRequest, ConstraintViolation, UnsupportedWriterFeature
 from delvec_kernel.constraints.declared import REPLACE_WHERE

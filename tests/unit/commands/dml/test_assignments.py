@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from delvec import BadRequest, SchemaMismatch, UnknownColumn, lit
-from delvec.dml.assignments import Relations, inserted, updated
+from delvec_commands.dml.assignments import Relations, inserted, updated
 from delvec_kernel.schema.types import StructField, StructType
 
 ADDRESS = pa.struct({"city": pa.string(), "geo": pa.struct({"x": pa.int32(), "y": pa.int32()})})

@@ -4,10 +4,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from delvec.dml.optimize_run import COMMIT_BYTES, Optimize, OptimizeRun
-from delvec.dml.retry import checked, with_retries
-from delvec.dml.rewrite_progress import Progress, reported
-from delvec.peer_names import (
+from delvec_commands.dml.optimize_run import COMMIT_BYTES, Optimize, OptimizeRun
+from delvec_commands.dml.retry import checked, with_retries
+from delvec_commands.dml.rewrite_progress import Progress, reported
+from delvec_commands.peer_names import (
     OPTIMIZE_ARGUMENTS,
     OPTIMIZE_HINTS,
     memory_of,
@@ -15,9 +15,9 @@ from delvec.peer_names import (
     no_attribute,
     partitions_of,
 )
-from delvec.reading import ReadableTable
-from delvec.transaction import Metrics
+from delvec_commands.reading import ReadableTable
 from delvec_commands.table_service import TableService, request
+from delvec_commands.transaction import Metrics
 from delvec_contract import RepackRequest, Rewrite, operations
 from delvec_engines.operation import running
 from delvec_errors import BadRequest

@@ -10,12 +10,12 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec.dml import row_command, touched_files
-from delvec.dml.row_command import Clock
-from delvec.dml.touched_files import TouchedFile
-from delvec.reading import ReadableTable
-from delvec.transaction import Metrics, Transaction, begin
+from delvec_commands.dml import row_command, touched_files
+from delvec_commands.dml.row_command import Clock
+from delvec_commands.dml.touched_files import TouchedFile
+from delvec_commands.reading import ReadableTable
 from delvec_commands.table_service import TableService
+from delvec_commands.transaction import Metrics, Transaction, begin
 from delvec_engines.footers import with_row_counts
 from delvec_engines.row_changes import SOURCE, TARGET, Clause, MergeSource, RowChange
 from delvec_engines.scan import Scan

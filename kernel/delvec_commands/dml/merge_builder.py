@@ -1,14 +1,14 @@
 """The clauses of a MERGE, as built by a user.
 
-Tested in `tests/integration/engines/test_merge.py` and `tests/unit/client/dml/test_schema_evolution.py`.
+Tested in `tests/integration/engines/test_merge.py` and `tests/unit/commands/dml/test_schema_evolution.py`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
-from delvec.peer_names import MERGE_HINTS, no_attribute
-from delvec.transaction import Metrics
+from delvec_commands.peer_names import MERGE_HINTS, no_attribute
+from delvec_commands.transaction import Metrics
 from delvec_errors import BadRequest
 
 __all__ = ["MergeBuilder", "MergeStatement", "When"]

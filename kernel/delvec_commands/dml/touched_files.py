@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeAlias
 
 from pyroaring import BitMap64
 
-from delvec.transaction import Metrics, Transaction
+from delvec_commands.transaction import Metrics, Transaction
 from delvec_contract import DeletionVectorDescriptor
 from delvec_engines import row_ids
 from delvec_engines.dv_files import SENT_BYTES

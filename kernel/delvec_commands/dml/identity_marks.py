@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec.reading import ReadableTable
+from delvec_commands.reading import ReadableTable
 from delvec_engines.identity import START, STEP, high_water_mark
 from delvec_engines.scan import Scan
 from delvec_kernel.schema.column_paths import backticked

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Final
 
-from delvec.failed_reads import reporting
-from delvec.transaction import Metrics
 from delvec_commands.backoff import pause
+from delvec_commands.failed_reads import reporting
 from delvec_commands.table_service import TableService
+from delvec_commands.transaction import Metrics
 from delvec_errors import (
     BadRequest,
     CommitOverwritten,

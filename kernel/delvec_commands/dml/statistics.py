@@ -7,11 +7,11 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec.dml.optimize_run import check_partitions_only
-from delvec.dml.row_command import Clock
-from delvec.reading import ReadableTable
-from delvec.transaction import Metrics, Transaction
+from delvec_commands.dml.optimize_run import check_partitions_only
+from delvec_commands.dml.row_command import Clock
+from delvec_commands.reading import ReadableTable
 from delvec_commands.table_service import TableService
+from delvec_commands.transaction import Metrics, Transaction
 from delvec_engines.live_statistics import live_statistics
 from delvec_engines.scan import Scan
 from delvec_kernel.statistics.file_statistics import dump, indexed_columns
