@@ -21,7 +21,7 @@ _CLASSES: Final = (
     "delvec.connection.Connection",
     "delvec.table.DeltaTable",
     "delvec_commands.transaction.Transaction",
-    "delvec.maintenance.Maintenance",
+    "delvec_commands.maintenance.Maintenance",
     "delvec.spark.DeltaTable",
 )
 

@@ -28,8 +28,8 @@ from delvec_errors.tables import *  # noqa: F403
 if TYPE_CHECKING:
     from delvec.connection import Connection, connect
     from delvec.table import DeltaTable
-    from delvec.vacuum import VacuumPlan
     from delvec_commands.transaction import Metrics, Transaction
+    from delvec_commands.vacuum import VacuumPlan
     from delvec_kernel.expressions.literals import lit
     from delvec_kernel.schema.types import (
         ArrayType,
@@ -78,7 +78,7 @@ _HOMES = {
     "StructField": "delvec_kernel.schema.types",
     "StructType": "delvec_kernel.schema.types",
     "Transaction": "delvec_commands.transaction",
-    "VacuumPlan": "delvec.vacuum",
+    "VacuumPlan": "delvec_commands.vacuum",
     "connect": "delvec.connection",
 }
 

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from delvec_commands.dml.self_reads import WritableTable
+from delvec_commands.maintained_table import MaintainedTable
 from delvec_commands.table_service import request
 from delvec_contract import RepairRequest, operations
 
 __all__ = ["CheckedTable"]
 
 
-class CheckedTable(WritableTable):
+class CheckedTable(MaintainedTable):
     """A table that can be checked and repaired."""
 
     def check(self, *, data_files: bool = True, iceberg: bool = False) -> dict[str, Any]:

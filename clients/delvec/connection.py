@@ -13,11 +13,11 @@ from delvec.access import AccessControl
 from delvec.ddl import parse_ddl
 from delvec.http.embedded import embedded_service
 from delvec.http.service_client import ServiceClient
-from delvec.maintenance import Maintenance
 from delvec.table import DeltaTable
 from delvec_commands.display import pairs, rows
 from delvec_commands.dml.retry import DEFAULT_RETRIES, checked
 from delvec_commands.dml.table_definition import TableDefinition, location_of, property_text
+from delvec_commands.maintenance import Maintenance
 from delvec_commands.table_service import TableService, listed, request
 from delvec_commands.transaction import Metrics
 from delvec_contract import (

@@ -55,6 +55,11 @@ class ReadableTable:
         self.engine = engine
         service.opens(resource)
 
+    @property
+    def service(self) -> TableService:
+        """The service that has the table."""
+        return self._service
+
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if not name.startswith("_") and name not in _INTERNAL]
 

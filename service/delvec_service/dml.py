@@ -1,8 +1,7 @@
 """DELETE, UPDATE and OPTIMIZE run by the service itself, for clients without an engine: small ones, few at once.
 
-The commands are those of the Python client: one implementation for both. They call the service as every client in its
-process does, so that planning, checks, conflicts and answers are the same. This is
-the only module of the service that imports them; DuckDB, which is optional, is imported for the first command.
+The commands are those of every client, on any engine. They call the service as every client in its process does, so that
+planning, checks, conflicts and answers are the same. They and DuckDB, which is optional, are imported for the first command.
 """
 
 import json
@@ -101,7 +100,14 @@ class RowCommands:
         """
 
         def run(target: Any) -> Any:
-            return target.delete(request.predicate, user_metadata=request.user_metadata)
+            from delvec_commands.dml.delete import delete
+
+            return _retried(
+                target,
+                lambda: delete(
+                    target.service, target, request.predicate, user_metadata=request.user_metadata
+                ),
+            )
 
         return self._run(table, key, run, "DELETE")
 
@@ -109,7 +115,14 @@ class RowCommands:
         """Update columns of the rows that match a predicate; arguments and errors as for :meth:`delete`."""
 
         def run(target: Any) -> Any:
-            return target.update(request.set, request.predicate, user_metadata=request.user_metadata)
+            from delvec_commands.dml.update import update
+            from delvec_commands.peer_names import assignments
+
+            values, where = assignments(request.set, request.predicate, None, None, None)
+            return _retried(
+                target,
+                lambda: update(target.service, target, values, where, user_metadata=request.user_metadata),
+            )
 
         return self._run(table, key, run, "UPDATE")
 
@@ -185,11 +198,11 @@ class RowCommands:
             EngineUnavailable: DuckDB is not installed.
             ServiceUnavailable: too many commands are running.
         """
-        from delvec.maintenance import Maintenance
+        from delvec_commands.maintenance import Maintenance
 
         with self._planning(table) as target:
             catalog: Any = _SingleTableCatalog(target)
-            maintenance = Maintenance(target._service, catalog)  # noqa: SLF001 - a handle is its service
+            maintenance = Maintenance(target.service, catalog)
             return [
                 PlannedMaintenance(
                     policy=one.policy,
@@ -267,7 +280,7 @@ class RowCommands:
 
 
 def _opened(service: "_CommandService", table: OpenTable, engine: Any) -> Any:
-    from delvec.table import DeltaTable  # it imports all commands of the client
+    from delvec_commands.maintained_table import MaintainedTable  # with all commands
 
     resource = Resource(
         id=table.record.id,
@@ -275,9 +288,13 @@ def _opened(service: "_CommandService", table: OpenTable, engine: Any) -> Any:
         location=table.location,
         created_at=table.record.created_at.isoformat(),
     )
-    opened = DeltaTable(service, resource, engine)
-    opened.compacts_after_commits = False  # the answer already tells the caller
-    return opened
+    return MaintainedTable(service, resource, engine)
+
+
+def _retried(target: Any, command: Callable[[], Any]) -> Any:
+    from delvec_commands.dml.retry import DEFAULT_RETRIES, with_retries
+
+    return with_retries(target.service, DEFAULT_RETRIES, command)
 
 
 def _optimize_command(request: OptimizeRequest, **limits: Any) -> Any:

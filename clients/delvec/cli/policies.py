@@ -16,7 +16,7 @@ import typer
 from delvec.cli.output import number, print_json, print_table, say
 from delvec.cli.session import session
 from delvec.connection import Connection
-from delvec.maintenance import MaintenanceResult
+from delvec_commands.maintenance import MaintenanceResult
 from delvec_contract.policies import PolicyType
 from delvec_errors import DelvecError
 

@@ -7,7 +7,7 @@ import typer
 
 from delvec.cli.output import number, print_json, print_table, say
 from delvec.cli.session import Table, session
-from delvec.vacuum import VacuumPlan
+from delvec_commands.vacuum import VacuumPlan
 
 __all__ = ["app", "vacuum"]
 

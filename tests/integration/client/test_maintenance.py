@@ -10,7 +10,7 @@ import pytest
 
 import delvec
 from delvec.cli import main
-from delvec.maintenance_tasks import TASKS
+from delvec_commands.maintenance_tasks import TASKS
 from delvec_contract import MaintenanceRun, operations
 
 

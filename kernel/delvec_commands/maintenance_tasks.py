@@ -5,9 +5,10 @@ Tested in `tests/integration/client/test_maintenance.py`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from delvec_commands.dml.optimize_run import PlannedCompaction
+from delvec_commands.maintained_table import MaintainedTable
 from delvec_contract.policies import (
     CheckpointConfig,
     CompactionConfig,
@@ -17,9 +18,6 @@ from delvec_contract.policies import (
     VacuumConfig,
 )
 from delvec_errors import InvalidTableChange
-
-if TYPE_CHECKING:
-    from delvec.table import DeltaTable
 
 __all__ = ["TASKS", "Decision", "Outcome", "Task"]
 
@@ -55,11 +53,11 @@ class Outcome:
 class Task(Protocol):
     """One kind of maintenance."""
 
-    def decide(self, table: "DeltaTable", config: Any) -> Decision:
+    def decide(self, table: MaintainedTable, config: Any) -> Decision:
         """Decide whether the task is worth running now; changes nothing."""
         ...
 
-    def perform(self, table: "DeltaTable", config: Any) -> Outcome:
+    def perform(self, table: MaintainedTable, config: Any) -> Outcome:
         """Run the task."""
         ...
 
@@ -67,10 +65,10 @@ class Task(Protocol):
 class _Rewrite:
     """Shared steps of OPTIMIZE and PURGE."""
 
-    def _run(self, table: "DeltaTable", config: Any, budget: int | None, *, dry_run: bool = False) -> Any:
+    def _run(self, table: MaintainedTable, config: Any, budget: int | None, *, dry_run: bool = False) -> Any:
         raise NotImplementedError
 
-    def perform(self, table: "DeltaTable", config: Any) -> Outcome:
+    def perform(self, table: MaintainedTable, config: Any) -> Outcome:
         """Rewrite files, within the budget."""
         metrics = self._run(table, config, config.max_bytes_per_run)
         return Outcome(
@@ -79,7 +77,7 @@ class _Rewrite:
             metrics.version,
         )
 
-    def _over_budget(self, table: "DeltaTable", config: Any) -> str | None:
+    def _over_budget(self, table: MaintainedTable, config: Any) -> str | None:
         """Return a reason if only the budget keeps files from being rewritten, else None."""
         if config.max_bytes_per_run is None:
             return None
@@ -92,7 +90,7 @@ class _Rewrite:
 class _Purge(_Rewrite):
     """PURGE of files with many deleted rows."""
 
-    def decide(self, table: "DeltaTable", config: DvPurgeConfig) -> Decision:
+    def decide(self, table: MaintainedTable, config: DvPurgeConfig) -> Decision:
         planned = self._run(table, config, config.max_bytes_per_run, dry_run=True)
         prediction = _planned(planned)
         share = f"with more than {config.min_deleted_ratio:.1%} deleted rows"
@@ -105,7 +103,7 @@ class _Purge(_Rewrite):
         )
 
     def _run(
-        self, table: "DeltaTable", config: DvPurgeConfig, budget: int | None, *, dry_run: bool = False
+        self, table: MaintainedTable, config: DvPurgeConfig, budget: int | None, *, dry_run: bool = False
     ) -> Any:
         return table.optimize.purge(
             min_deleted_ratio=config.min_deleted_ratio,
@@ -118,7 +116,7 @@ class _Purge(_Rewrite):
 class _Compaction(_Rewrite):
     """OPTIMIZE."""
 
-    def decide(self, table: "DeltaTable", config: CompactionConfig) -> Decision:
+    def decide(self, table: MaintainedTable, config: CompactionConfig) -> Decision:
         planned = self._run(table, config, config.max_bytes_per_run, dry_run=True)
         prediction = _planned(planned)
         if not prediction.cost_bytes:
@@ -133,7 +131,7 @@ class _Compaction(_Rewrite):
         return _decision(prediction, reason, is_due)
 
     def _run(
-        self, table: "DeltaTable", config: CompactionConfig, budget: int | None, *, dry_run: bool = False
+        self, table: MaintainedTable, config: CompactionConfig, budget: int | None, *, dry_run: bool = False
     ) -> Any:
         return table.optimize(
             target_size=config.target_file_size_bytes,
@@ -148,7 +146,7 @@ class _Compaction(_Rewrite):
 class _DvCompaction:
     """Compaction of deletion vector files."""
 
-    def decide(self, table: "DeltaTable", config: DvCompactionConfig) -> Decision:
+    def decide(self, table: MaintainedTable, config: DvCompactionConfig) -> Decision:
         try:
             compaction_result = table.optimize.deletion_vectors(dry_run=True)
         except InvalidTableChange as error:  # nothing to do for a table without deletion vectors
@@ -162,7 +160,7 @@ class _DvCompaction:
             reason = f"{reason}; {wanted}" if before else "no deletion vector files need to be compacted"
         return Decision(is_due, reason, gained, before - after, compaction_result["size-in-bytes"])
 
-    def perform(self, table: "DeltaTable", config: DvCompactionConfig) -> Outcome:
+    def perform(self, table: MaintainedTable, config: DvCompactionConfig) -> Outcome:
         del config
         before = table.health()["num-deletion-vector-files"]
         compaction_result = table.optimize.deletion_vectors()
@@ -174,13 +172,13 @@ class _DvCompaction:
 class _Checkpoint:
     """A checkpoint, optionally with a clean-up of the log."""
 
-    def decide(self, table: "DeltaTable", config: CheckpointConfig) -> Decision:
+    def decide(self, table: MaintainedTable, config: CheckpointConfig) -> Decision:
         commits = table.health()["commits-since-checkpoint"]
         is_due = commits >= config.min_commits
         reason = f"{commits:,} commits since the newest checkpoint, {config.min_commits:,} required"
         return Decision(is_due, reason, gain_files=commits if is_due else None)
 
-    def perform(self, table: "DeltaTable", config: CheckpointConfig) -> Outcome:
+    def perform(self, table: MaintainedTable, config: CheckpointConfig) -> Outcome:
         before = table.health()["commits-since-checkpoint"]
         table.checkpoint(clean_up=config.clean_up)
         return Outcome(gain_files=before - table.health()["commits-since-checkpoint"])
@@ -189,7 +187,7 @@ class _Checkpoint:
 class _Vacuum:
     """VACUUM, with at least the table's retention."""
 
-    def decide(self, table: "DeltaTable", config: VacuumConfig) -> Decision:
+    def decide(self, table: MaintainedTable, config: VacuumConfig) -> Decision:
         vacuum_result = self._run(table, config, dry_run=True)
         files, size = vacuum_result["num-files"], vacuum_result["size-in-bytes"]
         is_due = bool(files) and size >= config.min_gain_bytes
@@ -198,14 +196,14 @@ class _Vacuum:
             reason += f"; at least {config.min_gain_bytes:,} required"
         return Decision(is_due, reason, size, files, 0)
 
-    def perform(self, table: "DeltaTable", config: VacuumConfig) -> Outcome:
+    def perform(self, table: MaintainedTable, config: VacuumConfig) -> Outcome:
         vacuum_result = self._run(table, config)
         return Outcome(
             vacuum_result["size-in-bytes"], vacuum_result["num-files"], vacuum_result["end-version"]
         )
 
     @staticmethod
-    def _run(table: "DeltaTable", config: VacuumConfig, *, dry_run: bool = False) -> dict[str, Any]:
+    def _run(table: MaintainedTable, config: VacuumConfig, *, dry_run: bool = False) -> dict[str, Any]:
         return table.vacuum(config.retention_hours, dry_run, mode=config.mode, limit=0)
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
-from delvec.catalog import Catalog
-from delvec.maintenance_tasks import TASKS, Decision, Outcome
+from delvec_commands.maintained_table import MaintainedTable
+from delvec_commands.maintenance_tasks import TASKS, Decision, Outcome
 from delvec_commands.table_service import TableService, request
 from delvec_contract import (
     LeaseRequest,
@@ -18,14 +18,12 @@ from delvec_contract import (
     Policy,
     PolicyContent,
     PolicyRequest,
+    TableResource,
     operations,
 )
 from delvec_contract.policies import PolicyConfig, PolicyType, RunState, config_of
 from delvec_errors import DelvecError, MaintenanceUnderWay
 from delvec_maintenance.policies import applicable, is_quiet
-
-if TYPE_CHECKING:
-    from delvec.table import DeltaTable
 
 __all__ = ["Maintenance", "MaintenanceResult"]
 
@@ -60,10 +58,22 @@ class MaintenanceResult:
     version: int | None = None
 
 
+class Tables(Protocol):
+    """The tables that maintenance looks up."""
+
+    def table(self, name_or_location: str, /) -> MaintainedTable:
+        """Return an existing table."""
+        ...
+
+    def tables(self) -> Sequence[TableResource]:
+        """Return the registered tables."""
+        ...
+
+
 class Maintenance:
     """Maintenance policies and their runs: ``lake.maintenance``."""
 
-    def __init__(self, service: TableService, lake: Catalog) -> None:
+    def __init__(self, service: TableService, lake: Tables) -> None:
         self._service = service
         self._lake = lake
         self._owner = str(uuid.uuid4())
@@ -191,7 +201,7 @@ class Maintenance:
         return results
 
     def _maintain(
-        self, table: "DeltaTable", policies: Sequence[Policy], *, dry_run: bool
+        self, table: MaintainedTable, policies: Sequence[Policy], *, dry_run: bool
     ) -> list[MaintenanceResult]:
         if not _enabled_policies(applicable(policies, table.id, table.name)):
             return []
@@ -205,14 +215,14 @@ class Maintenance:
         except MaintenanceUnderWay as error:
             return [MaintenanceResult(table.name, None, None, "elsewhere", error.message)]
 
-    def _applicable_policies(self, table: "DeltaTable") -> list[Policy]:
+    def _applicable_policies(self, table: MaintainedTable) -> list[Policy]:
         """Return the policies that apply now: earlier tables may have taken hours."""
         return _enabled_policies({one.type: one for one in self._applicable(table.id)})
 
     def _applicable(self, table_id: str) -> list[Policy]:
         return self._service.call(operations.LIST_APPLICABLE_POLICIES, table=table_id).policies
 
-    def _one(self, table: "DeltaTable", policy: Policy, *, dry_run: bool) -> MaintenanceResult:
+    def _one(self, table: MaintainedTable, policy: Policy, *, dry_run: bool) -> MaintenanceResult:
         """Decide on one policy, and run it."""
         maintenance_result = MaintenanceResult(table.name, policy.name, policy.type, "not-due", "")
         task, started = TASKS[policy.type], datetime.now(UTC)
@@ -246,7 +256,7 @@ class Maintenance:
         )
 
     def _reason_to_wait(
-        self, table: "DeltaTable", policy: Policy, config: PolicyConfig, now: datetime
+        self, table: MaintainedTable, policy: Policy, config: PolicyConfig, now: datetime
     ) -> str | None:
         """Return why the policy may not run now; None if it may."""
         quiet = is_quiet(config.quiet_hours, now)
@@ -275,7 +285,7 @@ class Maintenance:
 
     def _record(
         self,
-        table: "DeltaTable",
+        table: MaintainedTable,
         maintenance_result: MaintenanceResult,
         started: datetime,
         outcome: Outcome | None = None,
@@ -308,7 +318,7 @@ class Maintenance:
         return ""
 
     @contextmanager
-    def _lease(self, table: "DeltaTable") -> Iterator[None]:
+    def _lease(self, table: MaintainedTable) -> Iterator[None]:
         """Keep other processes from maintaining a table meanwhile.
 
         Raises:
