@@ -27,6 +27,8 @@ def folders_for(module):
     folders = {Path("unit") / mirrored, Path("integration") / mirrored}
     if area == "storage" or package[:2] == ("delvec_service", "store"):
         folders.add(Path("integration/contract"))
+    if area == "commands":  # users run them through the client
+        folders.add(Path("integration/client", *package[1:]))
     if area == "engines":
         folders.add(Path("integration/client") / mirrored)
     return {ROOT / "tests" / folder for folder in folders}
