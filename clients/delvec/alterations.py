@@ -2,18 +2,19 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from delvec.ddl import parse_ddl, parse_type
 from delvec_commands.dml.identity_marks import reached
 from delvec_commands.reading import ReadableTable
 from delvec_commands.table_service import TableService, request
-from delvec_contract import (
+from delvec_contract import AlterRequest, operations
+from delvec_errors import ConcurrentModification, ConstraintViolation, UnsupportedOperation
+from delvec_kernel.alter_table.changes import (
     AddColumns,
     AddConstraint,
     AddFeature,
-    AlterRequest,
     ChangeColumn,
     ClusterBy,
     DropColumns,
@@ -27,9 +28,7 @@ from delvec_contract import (
     TableChange,
     UnsetProperties,
     UpgradeProtocol,
-    operations,
 )
-from delvec_errors import ConcurrentModification, ConstraintViolation, UnsupportedOperation
 from delvec_kernel.constraints.declared import DEFAULT, GENERATION
 from delvec_kernel.schema.char_varchar import CHARACTERS
 from delvec_kernel.schema.column_paths import backticked
@@ -106,62 +105,56 @@ class Alterations:
                 else {"after": fields[number - 1].name}
             )
             made.append(_new_column(field, into, place))
-        return self._apply(request(AddColumns, change="add-columns", columns=made))
+        return self._apply(request(AddColumns, columns=made))
 
     def rename_column(self, column: str, to: str) -> Altered | None:
         """Rename a column or a field of a struct; the table needs ``delta.columnMapping.mode=name``."""
-        return self._apply(request(RenameColumn, change="rename-column", column=column, to=to))
+        return self._apply(request(RenameColumn, column=column, to=to))
 
     def drop_columns(self, columns: str | Iterable[str], *, if_exists: bool = False) -> Altered | None:
         """Drop columns or fields of structs; the table needs ``delta.columnMapping.mode=name``."""
         names = [columns] if isinstance(columns, str) else list(columns)
-        return self._apply(request(DropColumns, change="drop-columns", columns=names, if_exists=if_exists))
+        return self._apply(request(DropColumns, columns=names, if_exists=if_exists))
 
     def change_type(self, column: str, to: str) -> Altered | None:
         """Widen the type of a column (``'bigint'``); the table needs ``delta.enableTypeWidening=true``."""
         field = parse_type(to, column)
         _check_plain(field)
-        return self._apply(
-            request(ChangeColumn, change="change-column", column=column, type=field.type.to_json())
-        )
+        return self._apply(request(ChangeColumn, column=column, type=field.type.to_json()))
 
     def set_not_null(self, column: str) -> Altered | None:
         """Set a column NOT NULL; existing rows are checked first."""
-        return self._apply(request(ChangeColumn, change="change-column", column=column, nullable=False))
+        return self._apply(request(ChangeColumn, column=column, nullable=False))
 
     def drop_not_null(self, column: str) -> Altered | None:
         """Allow NULL in a column."""
-        return self._apply(request(ChangeColumn, change="change-column", column=column, nullable=True))
+        return self._apply(request(ChangeColumn, column=column, nullable=True))
 
     def set_default(self, column: str, expression: str) -> Altered | None:
         """Set a column's default, a Spark SQL expression that reads no columns.
 
         It applies to rows written without the column from now on; existing rows do not change.
         """
-        return self._apply(request(ChangeColumn, change="change-column", column=column, default=expression))
+        return self._apply(request(ChangeColumn, column=column, default=expression))
 
     def drop_default(self, column: str) -> Altered | None:
         """Drop a column's default."""
-        return self._apply(request(ChangeColumn, change="change-column", column=column, default=""))
+        return self._apply(request(ChangeColumn, column=column, default=""))
 
     def sync_identity(self, column: str) -> Altered | None:
         """Continue an identity column after the highest value in the table, including values that users inserted.
 
         Reads statistics, and the rows of files without usable ones. The high-water mark never goes back.
         """
-        return self._apply(request(SyncIdentity, change="sync-identity", column=column))
+        return self._apply(request(SyncIdentity, column=column))
 
     def comment_column(self, column: str, comment: str | None) -> Altered | None:
         """Comment on a column; None removes the comment."""
-        return self._apply(
-            request(ChangeColumn, change="change-column", column=column, comment=comment or "")
-        )
+        return self._apply(request(ChangeColumn, column=column, comment=comment or ""))
 
     def move_column(self, column: str, *, first: bool = False, after: str | None = None) -> Altered | None:
         """Move a column to the first place, or after another column."""
-        return self._apply(
-            request(ChangeColumn, change="change-column", column=column, first=first, after=after)
-        )
+        return self._apply(request(ChangeColumn, column=column, first=first, after=after))
 
     # --- the rest -------------------------------------------------------------------------------------
 
@@ -175,7 +168,6 @@ class Alterations:
         return self._apply(
             request(
                 SetProperties,
-                change="set-properties",
                 properties=dict(properties),
                 allow_unknown=allow_unknown,
             )
@@ -184,9 +176,7 @@ class Alterations:
     def unset_properties(self, names: str | Iterable[str], *, if_exists: bool = False) -> Altered | None:
         """Unset table properties; features stay in the protocol."""
         given = [names] if isinstance(names, str) else list(names)
-        return self._apply(
-            request(UnsetProperties, change="unset-properties", names=given, if_exists=if_exists)
-        )
+        return self._apply(request(UnsetProperties, names=given, if_exists=if_exists))
 
     def enable_deletion_vectors(self) -> Altered | None:
         """Enable deletion vectors; readers must support them from then on."""
@@ -194,15 +184,15 @@ class Alterations:
 
     def add_constraint(self, name: str, expression: str) -> Altered | None:
         """Add a CHECK constraint, a Boolean expression that must be true for every row, including existing ones."""
-        return self._apply(request(AddConstraint, change="add-constraint", name=name, expression=expression))
+        return self._apply(request(AddConstraint, name=name, expression=expression))
 
     def drop_constraint(self, name: str, *, if_exists: bool = False) -> Altered | None:
         """Drop a CHECK constraint."""
-        return self._apply(request(DropConstraint, change="drop-constraint", name=name, if_exists=if_exists))
+        return self._apply(request(DropConstraint, name=name, if_exists=if_exists))
 
     def add_feature(self, feature: str) -> Altered | None:
         """Add a table feature to the protocol, and those that it needs."""
-        return self._apply(request(AddFeature, change="add-feature", feature=feature))
+        return self._apply(request(AddFeature, feature=feature))
 
     def drop_feature(self, feature: str, *, truncate_history: bool = False) -> Altered | None:
         """Drop a table feature from the protocol; not within :meth:`together`.
@@ -213,16 +203,13 @@ class Alterations:
             feature: its name in the Delta protocol.
             truncate_history: delete older versions; only for ``checkpointProtection``.
         """
-        return self._apply(
-            request(DropFeature, change="drop-feature", feature=feature, truncate_history=truncate_history)
-        )
+        return self._apply(request(DropFeature, feature=feature, truncate_history=truncate_history))
 
     def upgrade_protocol(self, min_reader_version: int, min_writer_version: int) -> Altered | None:
         """Upgrade the protocol to a reader and a writer version."""
         return self._apply(
             request(
                 UpgradeProtocol,
-                change="upgrade-protocol",
                 min_reader_version=min_reader_version,
                 min_writer_version=min_writer_version,
             )
@@ -230,12 +217,12 @@ class Alterations:
 
     def comment(self, comment: str | None) -> Altered | None:
         """Comment on the table; None removes the comment."""
-        return self._apply(request(SetComment, change="set-comment", comment=comment))
+        return self._apply(request(SetComment, comment=comment))
 
     def cluster_by(self, columns: str | Sequence[str]) -> Altered | None:
         """Set the clustering columns; none turns clustering off."""
         names = [columns] if isinstance(columns, str) else list(columns)
-        return self._apply(request(ClusterBy, change="cluster-by", columns=names))
+        return self._apply(request(ClusterBy, columns=names))
 
     # --------------------------------------------------------------------------------------------------
 
@@ -263,7 +250,7 @@ class Alterations:
     def _with_identity_end(self, change: TableChange, version: int) -> TableChange:
         if not isinstance(change, SyncIdentity):
             return change
-        return change.model_copy(update={"reached": reached(self._table, change.column, version)})
+        return replace(change, reached=reached(self._table, change.column, version))
 
     def _send(self, changes: Sequence[TableChange], verified: int | None, seen: int) -> Altered:
         body = request(

@@ -21,9 +21,9 @@ from delvec_contract import (
     TableResource,
     operations,
 )
-from delvec_contract.policies import PolicyConfig, PolicyType, RunState, config_of
+from delvec_contract.policies import RunState, config_of
 from delvec_errors import DelvecError, MaintenanceUnderWay
-from delvec_maintenance.policies import applicable, is_quiet
+from delvec_maintenance.policies import PolicyConfig, PolicyType, applicable, is_quiet
 
 __all__ = ["Maintenance", "MaintenanceResult"]
 

@@ -9,7 +9,8 @@ from typing import Any, Final, Protocol
 
 from delvec_commands.dml.optimize_run import PlannedCompaction
 from delvec_commands.maintained_table import MaintainedTable
-from delvec_contract.policies import (
+from delvec_errors import InvalidTableChange
+from delvec_maintenance.policies import (
     CheckpointConfig,
     CompactionConfig,
     DvCompactionConfig,
@@ -17,7 +18,6 @@ from delvec_contract.policies import (
     PolicyType,
     VacuumConfig,
 )
-from delvec_errors import InvalidTableChange
 
 __all__ = ["TASKS", "Decision", "Outcome", "Task"]
 

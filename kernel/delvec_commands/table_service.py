@@ -26,6 +26,7 @@ from delvec_contract import (
     TableRequest,
     TableResource,
 )
+from delvec_contract.codec import checked
 from delvec_contract.operations import Operation
 from delvec_errors import BadRequest
 from delvec_storage.roots import Roots
@@ -34,7 +35,7 @@ __all__ = ["TableService", "listed", "request"]
 
 _Answer = TypeVar("_Answer")
 _Entry = TypeVar("_Entry")
-_Model = TypeVar("_Model", bound=BaseModel)
+_Body = TypeVar("_Body")
 
 _PAGE = 1000
 
@@ -126,14 +127,14 @@ class TableService(Protocol):
         """Release what the connection holds; a service that was started for it shuts down."""
 
 
-def request(model: type[_Model], **values: Any) -> _Model:
+def request(model: type[_Body], **values: Any) -> _Body:
     """Return the body of a request.
 
     Raises:
         BadRequest: a value is invalid; one sentence instead of pydantic's report.
     """
     try:
-        return model(**values)
+        return checked(model, **values)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
     # Raised outside the except block, unchained: pydantic's error may keep, invisible to the garbage collector,

@@ -11,32 +11,30 @@ from pyroaring import BitMap64
 from delvec_commands.display import pairs, shown
 from delvec_commands.table_service import TableService, request
 from delvec_contract import (
-    AddFile,
     AllocateRequest,
     AllocateResponse,
-    AppTransaction,
     BeginRequest,
     BeginResponse,
-    ChangeFile,
     CommitReads,
     CommitRequest,
     CommitResponse,
-    DeletionVectorDescriptor,
     FileRows,
-    FileStatistics,
-    MappedOutput,
-    RemoveFile,
     RewrittenFile,
     RowDelete,
+)
+from delvec_engines.dv_files import SENT_BYTES, DeletionVectorFiles
+from delvec_kernel.actions.actions import AddFile, Cdc, RemoveFile, Txn
+from delvec_kernel.alter_table.changes import WriteChange
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, serialize_bitmap
+from delvec_kernel.schema.types import StructType
+from delvec_kernel.statistics.file_statistics import num_records
+from delvec_kernel.transaction.transaction_changes import (
+    FileStatistics,
+    MappedOutput,
     RowMap,
     RowMapFile,
     RowRun,
-    WriteChange,
 )
-from delvec_engines.dv_files import SENT_BYTES, DeletionVectorFiles
-from delvec_kernel.deletion_vectors.deletion_vector import serialize_bitmap
-from delvec_kernel.schema.types import StructType
-from delvec_kernel.statistics.file_statistics import num_records
 
 __all__ = ["Metrics", "Transaction", "TransactionOptions", "begin"]
 
@@ -150,7 +148,7 @@ class Transaction:
         self._read_mark = read_mark
         self._engine_info = engine_info
         self._predicate = predicate
-        self._txn = None if txn is None else request(AppTransaction, app_id=txn[0], version=txn[1])
+        self._txn = None if txn is None else request(Txn, app_id=txn[0], version=txn[1])
         self._data_change = data_change
         self._parameters = dict(operation_parameters or {})
         self._user_metadata = user_metadata
@@ -163,7 +161,7 @@ class Transaction:
         self._added_deletes: list[FileRows] = []
         self._statistics: list[FileStatistics] = []
         self._table_changes: list[WriteChange] = []
-        self._change_files: list[ChangeFile] = []
+        self._change_files: list[Cdc] = []
         self.read_version = read_version
         self.transaction_id = transaction_id or str(uuid.uuid4())
         self.result: CommitResponse | None = None
@@ -187,13 +185,13 @@ class Transaction:
             file if isinstance(file, AddFile) else request(AddFile, **dict(file)) for file in files
         )
 
-    def add_change_files(self, files: Iterable[ChangeFile]) -> None:
+    def add_change_files(self, files: Iterable[Cdc]) -> None:
         """Add files of the change data feed that are already written: for all changes of this commit, or none."""
         self._change_files.extend(files)
 
     def remove(self, paths: Iterable[str]) -> None:
         """Remove whole files, whatever deletion vectors they have at the time of the commit."""
-        self._removes.extend(RemoveFile(path=path) for path in paths)
+        self._removes.extend(RemoveFile(path) for path in paths)
 
     def delete_rows(self, rows: Mapping[str, Iterable[int]]) -> None:
         """Delete rows of live files: physical row indexes by path. Files without indexes are ignored."""
@@ -213,7 +211,7 @@ class Transaction:
         wanted = {path: rows for path, indexes in vectors.items() if (rows := _rows(indexes))}
         self.delete_rows_written(self.deletion_vector_files(location).write(wanted))
 
-    def delete_rows_written(self, vectors: Mapping[str, DeletionVectorDescriptor]) -> None:
+    def delete_rows_written(self, vectors: Mapping[str, Descriptor]) -> None:
         """Delete rows by complete deletion vectors, already written to :meth:`deletion_vector_files`."""
         self._row_deletes.extend(
             RowDelete(path=path, deletion_vector=descriptor) for path, descriptor in vectors.items()
@@ -282,9 +280,7 @@ class Transaction:
                 FileStatistics,
                 path=path,
                 stats=stats,
-                deletion_vector=None
-                if vector is None
-                else DeletionVectorDescriptor.model_validate(dict(vector)),
+                deletion_vector=None if vector is None else request(Descriptor, **vector),
             )
             for path, stats, vector in files
         )

@@ -4,18 +4,17 @@ Tested in `tests/integration/service/commits/test_commit.py` and
 `tests/integration/service/commits/test_commit_checks.py`.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from delvec_contract.alterations import WriteChange
+from delvec_contract.actions import AddFile, AppTransaction, ChangeFile, DeletionVectorDescriptor, RemoveFile
+from delvec_contract.alterations import AnyWriteChange
+from delvec_contract.codec import Body
 from delvec_contract.shapes import (
     FILES,
-    AddFile,
     Answer,
     Base64,
-    ChangeFile,
-    DeletionVectorDescriptor,
     Delta,
     Envelope,
     ErrorBody,
@@ -24,18 +23,17 @@ from delvec_contract.shapes import (
     Long,
     Metrics,
     Properties,
-    RemoveFile,
     Text,
     TransactionId,
 )
 from delvec_contract.tables import SnapshotResponse
+from delvec_kernel.transaction import transaction_changes
 
 __all__ = [
     "AllocateRequest",
     "AllocateResponse",
     "AllocatedDeletionVector",
     "AllocatedVectorFile",
-    "AppTransaction",
     "BeginRequest",
     "BeginResponse",
     "CommitOutcome",
@@ -43,13 +41,8 @@ __all__ = [
     "CommitRequest",
     "CommitResponse",
     "FileRows",
-    "FileStatistics",
-    "MappedOutput",
     "RewrittenFile",
     "RowDelete",
-    "RowMap",
-    "RowMapFile",
-    "RowRun",
 ]
 
 
@@ -57,7 +50,7 @@ class BeginRequest(Envelope):
     """Begin a transaction before data files are written, so that the service knows about them."""
 
     operation: str = Field(max_length=64, description="Delta's operation name: WRITE, DELETE, ...")
-    table_changes: list[WriteChange] = Field(
+    table_changes: list[AnyWriteChange] = Field(
         default_factory=list,
         max_length=1000,
         fail_fast=True,
@@ -178,74 +171,95 @@ class CommitReads(Envelope):
     )
 
 
-class AppTransaction(Envelope):
-    """The version of an application's transaction; if the table has it or a later one, it was already committed."""
-
-    app_id: str = Field(min_length=1, max_length=1024)
-    version: int = Field(ge=0, lt=2**63)
-
-
-class RowRun(Envelope):
-    """Adjacent rows of an output that are adjacent live rows of one source."""
-
-    source: FilePath = Field(description="Path of a file that the commit removes.")
-    first_rank: Long = Field(
-        description="The position of the first row among the source's live rows; among all its rows if the output is in "
-        "`added-deletes`."
-    )
-    count: int = Field(ge=1, lt=2**63)
-    first_output_row: Long
+_RowRun: TypeAlias = Annotated[
+    transaction_changes.RowRun,
+    Body(
+        Envelope,
+        doc="Adjacent rows of an output that are adjacent live rows of one source.",
+        source=Annotated[FilePath, Field(description="Path of a file that the commit removes.")],
+        first_rank=Annotated[
+            Long,
+            Field(
+                description="The position of the first row among the source's live rows; among all its rows if the "
+                "output is in `added-deletes`."
+            ),
+        ],
+        count=Field(ge=1, lt=2**63),
+        first_output_row=Long,
+    ),
+]
 
 
 class RewrittenFile(Envelope):
     """The origin of all rows of a file that a compaction added."""
 
     path: FilePath = Field(description="The path of a file that the commit adds.")
-    runs: list[RowRun] = Field(max_length=FILES, fail_fast=True)
+    runs: list[_RowRun] = Field(max_length=FILES, fail_fast=True)
 
 
-class RowMapFile(Envelope):
-    """A Parquet file of a row map, as the engine has written it."""
-
-    path: str = Field(
-        max_length=128, description="Relative to the table's location: `_delvec/row_maps/<uuid>.parquet`."
-    )
-    size_in_bytes: int = Field(gt=0, le=2**28)
-    num_rows: int = Field(gt=0, le=2**24, description="The number of rows that the file describes.")
-
-
-class MappedOutput(Envelope):
-    """A file that a compaction added and that a row map describes."""
-
-    path: FilePath
-    num_rows: int = Field(gt=0, le=2**32, description="The number of rows in the file.")
-
-
-class RowMap(Envelope):
-    """The origin of rows that a compaction sorted, in files next to the table: `source` and `row` of each row."""
-
-    files: list[RowMapFile] = Field(
-        max_length=FILES, fail_fast=True, description=("The map's files, in order.")
-    )
-    outputs: list[MappedOutput] = Field(
-        max_length=FILES, fail_fast=True, description="All files of the commit, in the order of the rows."
-    )
-
-
-class FileStatistics(Envelope):
-    """New statistics of an otherwise unchanged live file."""
-
-    path: FilePath = Field(description="As in the log.")
-    stats: Annotated[str, Field(max_length=4_000_000)] = Field(
-        description="Statistics as a JSON document; numRecords counts physical rows."
-    )
-    deletion_vector: DeletionVectorDescriptor | None = Field(
-        default=None,
-        description=(
-            "The deletion vector that the file had when they were computed; a file that has another one by "
-            "now keeps its statistics."
+_RowMapFile: TypeAlias = Annotated[
+    transaction_changes.RowMapFile,
+    Body(
+        Envelope,
+        doc="A Parquet file of a row map, as the engine has written it.",
+        path=Field(
+            max_length=128, description="Relative to the table's location: `_delvec/row_maps/<uuid>.parquet`."
         ),
-    )
+        size_in_bytes=Field(gt=0, le=2**28),
+        num_rows=Field(gt=0, le=2**24, description="The number of rows that the file describes."),
+    ),
+]
+
+
+_MappedOutput: TypeAlias = Annotated[
+    transaction_changes.MappedOutput,
+    Body(
+        Envelope,
+        path=FilePath,
+        num_rows=Field(gt=0, le=2**32, description="The number of rows in the file."),
+    ),
+]
+
+
+_RowMap: TypeAlias = Annotated[
+    transaction_changes.RowMap,
+    Body(
+        Envelope,
+        doc="The origin of rows that a compaction sorted, in files next to the table: `source` and `row` of each row.",
+        files=Annotated[
+            list[_RowMapFile],
+            Field(max_length=FILES, fail_fast=True, description="The map's files, in order."),
+        ],
+        outputs=Annotated[
+            list[_MappedOutput],
+            Field(
+                max_length=FILES,
+                fail_fast=True,
+                description="All files of the commit, in the order of the rows.",
+            ),
+        ],
+    ),
+]
+
+
+_FileStatistics: TypeAlias = Annotated[
+    transaction_changes.FileStatistics,
+    Body(
+        Envelope,
+        path=Annotated[FilePath, Field(description="As in the log.")],
+        stats=Field(
+            max_length=4_000_000,
+            description="Statistics as a JSON document; numRecords counts physical rows.",
+        ),
+        deletion_vector=Annotated[
+            DeletionVectorDescriptor | None,
+            Field(
+                description="The deletion vector that the file had when they were computed; a file that has another "
+                "one by now keeps its statistics."
+            ),
+        ],
+    ),
+]
 
 
 class CommitRequest(Envelope):
@@ -286,7 +300,7 @@ class CommitRequest(Envelope):
             "The change data feed of the whole commit, for changes that deletion vectors do not show."
         ),
     )
-    table_changes: list[WriteChange] = Field(
+    table_changes: list[AnyWriteChange] = Field(
         default_factory=list,
         max_length=1000,
         fail_fast=True,
@@ -305,7 +319,7 @@ class CommitRequest(Envelope):
             "changes."
         ),
     )
-    row_map: RowMap | None = Field(
+    row_map: _RowMap | None = Field(
         default=None,
         description=("The same for a compaction that sorts rows; cannot be combined with `rewritten`."),
     )
@@ -316,7 +330,7 @@ class CommitRequest(Envelope):
         description="Rows of added files that are deleted from the start: a compaction that copies whole files carries over those of its "
         "sources. The file must be in `rewritten`, where `first-rank` and `count` then count all rows of a source.",
     )
-    statistics: list[FileStatistics] = Field(
+    statistics: list[_FileStatistics] = Field(
         default_factory=list,
         max_length=FILES,
         fail_fast=True,

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from delvec_contract.actions import DeletionVectorDescriptor
 from delvec_contract.shapes import (
     Answer,
     Base64,
     Columns,
-    DeletionVectorDescriptor,
     Delta,
     Envelope,
     Expression,

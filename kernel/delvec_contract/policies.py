@@ -4,6 +4,7 @@ Tested in `tests/integration/service/api/test_policies.py`.
 """
 
 from datetime import UTC, datetime
+from functools import cache
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 from pydantic import (
@@ -13,18 +14,18 @@ from pydantic import (
     ConfigDict,
     Field,
     StrictBool,
+    TypeAdapter,
     ValidationError,
     model_validator,
 )
 
+from delvec_contract.codec import Body
 from delvec_contract.shapes import Answer, Envelope, JsonObject, Long, Text, TransactionId
+from delvec_maintenance import policies
+from delvec_maintenance.policies import PolicyType
 
 __all__ = [
     "POLICY_NAME",
-    "CheckpointConfig",
-    "CompactionConfig",
-    "DvCompactionConfig",
-    "DvPurgeConfig",
     "LeaseRequest",
     "LeaseResponse",
     "MaintenancePlanResponse",
@@ -35,14 +36,12 @@ __all__ = [
     "PlannedMaintenance",
     "PoliciesResponse",
     "Policy",
-    "PolicyConfig",
     "PolicyContent",
     "PolicyRequest",
     "PolicyType",
     "RunState",
     "TaskReport",
     "TaskState",
-    "VacuumConfig",
     "config_of",
 ]
 
@@ -50,13 +49,6 @@ POLICY_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_.\-]*$"
 _PATTERN: Final = r"^[A-Za-z0-9_.\-*?]+$"
 _HOURS: Final = r"^([01][0-9]|2[0-3]):[0-5][0-9]-([01][0-9]|2[0-3]):[0-5][0-9]$"
 
-PolicyType: TypeAlias = Literal[
-    "system.data-compaction",
-    "system.dv-purge",
-    "system.dv-compaction",
-    "system.checkpoint",
-    "system.vacuum",
-]
 RunState: TypeAlias = Literal["done", "failed"]
 TaskState: TypeAlias = Literal["running", "done", "failed", "lost"]
 TaskOperation: TypeAlias = Annotated[str, Field(max_length=64, pattern=r"^[A-Z][A-Z ]*$")]
@@ -80,118 +72,69 @@ _Change: TypeAlias = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 _Moment: TypeAlias = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 
 
-class PolicyConfig(BaseModel):
-    """Settings of all policies, named as in the catalogs' policies.
-
-    Attributes:
-        quiet_hours: ``HH:MM-HH:MM`` in UTC, during which no run starts; may span midnight.
-        min_interval_hours: minimum time between the starts of two runs on a table.
-    """
-
+class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    quiet_hours: list[Annotated[str, Field(pattern=_HOURS)]] = Field(default_factory=list, max_length=24)
-    min_interval_hours: _Hours = 0.0
 
-
-class CompactionConfig(PolicyConfig):
-    """OPTIMIZE.
-
-    Attributes:
-        target_file_size_bytes: of new files; None for the table's setting.
-        max_deleted_ratio: files with a larger share of deleted rows are rewritten, whatever their size.
-        min_files_saved: a run must reduce the files to open by at least this many, or gain ``min_gain_bytes``.
-        min_gain_bytes: bytes of deleted rows that justify a run.
-        max_bytes_per_run: the budget: bytes of files to rewrite.
-        max_memory_bytes: for rows held at once; others are spilled to disk. None for all memory of the process.
-        rewrite: "always" decodes and re-encodes all rows, "auto" copies row groups where that is as good for readers.
-    """
-
-    target_file_size_bytes: _Size | None = None
-    max_deleted_ratio: _Ratio = 0.05
-    min_files_saved: _Count = 10
-    min_gain_bytes: _Count = 1 << 30
-    max_bytes_per_run: _Size | None = None
-    max_memory_bytes: Annotated[int, Field(strict=True, ge=128 << 20, lt=2**63)] | None = None
-    rewrite: Literal["auto", "always"] = "auto"
-
-
-class DvPurgeConfig(PolicyConfig):
-    """PURGE of files with many deleted rows.
-
-    Attributes:
-        min_deleted_ratio: only files with a larger share of deleted rows are rewritten; 0 for all with a deletion vector.
-        min_gain_bytes: minimum bytes of deleted rows for a run.
-        max_bytes_per_run: the budget: bytes of files to rewrite.
-        max_memory_bytes: for rows held at once; others are spilled to disk. None for all memory of the process.
-    """
-
-    min_deleted_ratio: _Ratio = 0.05
-    min_gain_bytes: _Count = 0
-    max_bytes_per_run: _Size | None = None
-    max_memory_bytes: Annotated[int, Field(strict=True, ge=128 << 20, lt=2**63)] | None = None
-
-
-class DvCompactionConfig(PolicyConfig):
-    """Compaction of deletion vectors in many small files, or in files that are mostly unused.
-
-    Attributes:
-        min_files_saved: a run must save at least this many deletion vector files, or gain ``min_gain_bytes``.
-        min_gain_bytes: bytes of dead deletion vectors that justify a run.
-    """
-
-    min_files_saved: _Size = 10
-    min_gain_bytes: _Size = 64 << 20
-
-
-class CheckpointConfig(PolicyConfig):
-    """A checkpoint.
-
-    Attributes:
-        min_commits: commits since the newest checkpoint.
-        clean_up: whether to also delete log files past ``delta.logRetentionDuration``.
-    """
-
-    min_commits: _Size = 20
-    clean_up: StrictBool = False
-
-
-class VacuumConfig(PolicyConfig):
-    """VACUUM, never with a shorter retention than the table's.
-
-    Attributes:
-        mode: ``lite`` reads only the log.
-        retention_hours: None for ``delta.deletedFileRetentionDuration``.
-        min_gain_bytes: minimum bytes to delete for a run.
-    """
-
-    min_interval_hours: _Hours = 24.0
-    mode: Literal["full", "lite"] = "full"
-    retention_hours: _Hours | None = None
-    min_gain_bytes: _Count = 1
-
-
-_CONFIGS: Final[dict[str, type[PolicyConfig]]] = {
-    "system.data-compaction": CompactionConfig,
-    "system.dv-purge": DvPurgeConfig,
-    "system.dv-compaction": DvCompactionConfig,
-    "system.checkpoint": CheckpointConfig,
-    "system.vacuum": VacuumConfig,
+_COMMON: Final[dict[str, Any]] = {
+    "quiet_hours": Annotated[list[Annotated[str, Field(pattern=_HOURS)]], Field(max_length=24)],
+    "min_interval_hours": _Hours,
+}
+_BUDGET: Final[dict[str, Any]] = {
+    "max_bytes_per_run": _Size | None,
+    "max_memory_bytes": Annotated[int, Field(strict=True, ge=128 << 20, lt=2**63)] | None,
+}
+_CompactionConfig: TypeAlias = Annotated[
+    policies.CompactionConfig,
+    Body(
+        _Strict,
+        target_file_size_bytes=_Size | None,
+        max_deleted_ratio=_Ratio,
+        min_files_saved=_Count,
+        min_gain_bytes=_Count,
+        **_BUDGET,
+        **_COMMON,
+    ),
+]
+_DvPurgeConfig: TypeAlias = Annotated[
+    policies.DvPurgeConfig,
+    Body(_Strict, min_deleted_ratio=_Ratio, min_gain_bytes=_Count, **_BUDGET, **_COMMON),
+]
+_DvCompactionConfig: TypeAlias = Annotated[
+    policies.DvCompactionConfig, Body(_Strict, min_files_saved=_Size, min_gain_bytes=_Size, **_COMMON)
+]
+_CheckpointConfig: TypeAlias = Annotated[
+    policies.CheckpointConfig, Body(_Strict, min_commits=_Size, clean_up=StrictBool, **_COMMON)
+]
+_VacuumConfig: TypeAlias = Annotated[
+    policies.VacuumConfig, Body(_Strict, retention_hours=_Hours | None, min_gain_bytes=_Count, **_COMMON)
+]
+_CONFIGS: Final[dict[str, Any]] = {
+    "system.data-compaction": _CompactionConfig,
+    "system.dv-purge": _DvPurgeConfig,
+    "system.dv-compaction": _DvCompactionConfig,
+    "system.checkpoint": _CheckpointConfig,
+    "system.vacuum": _VacuumConfig,
 }
 
 
-def config_of(policy_type: str, config: dict[str, Any]) -> PolicyConfig:
+@cache
+def _adapter(policy_type: str) -> TypeAdapter[policies.PolicyConfig]:
+    return TypeAdapter(_CONFIGS[policy_type])
+
+
+def config_of(policy_type: str, config: dict[str, Any]) -> policies.PolicyConfig:
     """Return the config of a policy, with defaults.
 
     Raises:
         ValueError: it has unknown fields or invalid values; names them.
     """
     try:
-        return _CONFIGS[policy_type].model_validate(config)
+        return _adapter(policy_type).validate_python(config)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part)[:100] for part in first["loc"]) or "config"
-        known = ", ".join(sorted(_CONFIGS[policy_type].model_fields))
+        known = ", ".join(sorted(_adapter(policy_type).json_schema()["properties"]))
         unknown = first["type"] == "extra_forbidden"
         said = f"is not a field of {policy_type}; it has {known}" if unknown else first["msg"]
         raise ValueError(f"config: {where} {said}") from None

@@ -24,13 +24,10 @@ from pydantic_core import PydanticCustomError
 
 __all__ = [
     "FILES",
-    "AddFile",
     "Answer",
     "Base64",
-    "ChangeFile",
     "Column",
     "Columns",
-    "DeletionVectorDescriptor",
     "Delta",
     "Envelope",
     "ErrorBody",
@@ -43,7 +40,6 @@ __all__ = [
     "Metrics",
     "PartitionValues",
     "Properties",
-    "RemoveFile",
     "Tags",
     "Text",
     "Timestamp",
@@ -178,48 +174,3 @@ class ErrorEnvelope(Answer):
     """The shape of every error response."""
 
     error: ErrorBody
-
-
-class DeletionVectorDescriptor(Delta):
-    """Locates a deletion vector (PROTOCOL.md, "Deletion Vector Descriptor Schema")."""
-
-    storage_type: Literal["u", "p", "i"] = Field(alias="storageType")
-    path_or_inline_dv: Text = Field(alias="pathOrInlineDv")
-    offset: int | None = Field(default=None, ge=0, lt=2**31)
-    size_in_bytes: int = Field(alias="sizeInBytes", ge=0, lt=2**31)
-    cardinality: int = Field(ge=0, lt=2**63)
-
-
-class AddFile(Delta):
-    """A data file that an engine wrote (PROTOCOL.md, "Add File and Remove File")."""
-
-    path: FilePath = Field(description="Relative to the table's location, URL-encoded.")
-    partition_values: PartitionValues = Field(alias="partitionValues", default_factory=dict)
-    size: int = Field(ge=0, lt=2**63, description="Bytes.")
-    modification_time: int = Field(
-        alias="modificationTime", ge=-(2**63), lt=2**63, description="Milliseconds since the epoch."
-    )
-    stats: Annotated[str, Field(max_length=4_000_000)] | None = Field(
-        default=None, description="Statistics as a JSON document."
-    )
-    tags: Tags | None = None
-    clustering_provider: Annotated[str, Field(max_length=256)] | None = Field(
-        default=None,
-        alias="clusteringProvider",
-        description="The program that clustered the file by the table's clustering columns.",
-    )
-
-
-class ChangeFile(Delta):
-    """A change data file that an engine wrote (PROTOCOL.md, "Add CDC File")."""
-
-    path: FilePath = Field(description="Relative to the table's location, URL-encoded; below `_change_data`.")
-    partition_values: PartitionValues = Field(alias="partitionValues", default_factory=dict)
-    size: int = Field(ge=0, lt=2**63, description="Bytes.")
-    tags: Tags | None = None
-
-
-class RemoveFile(Delta):
-    """A whole file that the commit removes, with its deletion vector at that time."""
-
-    path: FilePath

@@ -9,10 +9,10 @@ from typing import Final, Self
 
 import pyarrow as pa
 
-from delvec_contract import ChangeFile
 from delvec_engines.parquet_writer import DataFileWriter
 from delvec_engines.protocol import WriteTarget
 from delvec_engines.row_ids import table_columns
+from delvec_kernel.actions.actions import Cdc
 from delvec_kernel.change_feed.feed_schema import CHANGE_TYPE
 from delvec_kernel.schema.types import PrimitiveType, StructField, StructType
 
@@ -65,13 +65,13 @@ class ChangeFileWriter:
         hidden = [name for name in batch.schema.names if name in self._hidden]
         self._writer.write(batch.drop_columns(hidden) if hidden else batch)
 
-    def finish(self) -> list[ChangeFile]:
+    def finish(self) -> list[Cdc]:
         """Complete all files, durably, and return their actions; none for no rows.
 
         Raises:
             StorageError: storage did not answer.
         """
         return [
-            ChangeFile(path=file.path, partition_values=file.partition_values, size=file.size)
+            Cdc(path=file.path, partition_values=file.partition_values, size=file.size)
             for file in self._writer.finish()
         ]

@@ -14,11 +14,12 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
-from delvec_contract import AddFile, RowMapFile, RowRun
 from delvec_engines.marked_rows import MarkedRows
 from delvec_engines.scan import Scan
 from delvec_errors import CorruptTable
+from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.statistics.file_statistics import num_records
+from delvec_kernel.transaction.transaction_changes import RowMapFile, RowRun
 
 __all__ = ["Compacted", "ReadOrder", "ReadRows", "RowRange", "check_rows", "row_runs"]
 

@@ -9,8 +9,8 @@ from typing import Final
 
 from pyroaring import BitMap64
 
-from delvec_contract import AllocateRequest, AllocateResponse, DeletionVectorDescriptor
-from delvec_kernel.deletion_vectors.deletion_vector import FILE_VERSION, encode, frame
+from delvec_contract import AllocateRequest, AllocateResponse
+from delvec_kernel.deletion_vectors.deletion_vector import FILE_VERSION, Descriptor, encode, frame
 from delvec_storage import files as storage
 
 __all__ = ["SENT_BYTES", "DeletionVectorFiles", "VectorFile"]
@@ -74,7 +74,7 @@ class DeletionVectorFiles:
         allocation = self.allocate(AllocateRequest(transaction_id=self.transaction_id, files=count))
         return [VectorFile(file.file, file.path_or_inline_dv) for file in allocation.files]
 
-    def write(self, vectors: Mapping[str, BitMap64]) -> dict[str, DeletionVectorDescriptor]:
+    def write(self, vectors: Mapping[str, BitMap64]) -> dict[str, Descriptor]:
         """Write deletion vectors, several to a file, durably; return their descriptors by data file.
 
         Args:
@@ -90,12 +90,12 @@ class DeletionVectorFiles:
         sizes = [len(payload) for payload in payloads.values()]
         allocation = self.allocate(AllocateRequest(transaction_id=self.transaction_id, sizes=sizes))
         files: dict[str, bytearray] = {}
-        descriptors: dict[str, DeletionVectorDescriptor] = {}
+        descriptors: dict[str, Descriptor] = {}
         for (path, payload), place in zip(payloads.items(), allocation.deletion_vectors, strict=True):
             content = files.setdefault(place.file, bytearray(FILE_VERSION))
             content.extend(bytes(place.offset - len(content)))
             content.extend(frame(payload))
-            descriptors[path] = DeletionVectorDescriptor(
+            descriptors[path] = Descriptor(
                 storage_type=place.storage_type,
                 path_or_inline_dv=place.path_or_inline_dv,
                 offset=place.offset,

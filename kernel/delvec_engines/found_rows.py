@@ -11,7 +11,6 @@ from typing import Final
 
 from pyroaring import BitMap64
 
-from delvec_contract import DeletionVectorDescriptor
 from delvec_engines.dv_files import SENT_BYTES, DeletionVectorFiles
 from delvec_engines.scan import Scan
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, serialize_bitmap
@@ -40,7 +39,7 @@ class FoundRows(Mapping[str, BitMap64]):
         self,
         scan: Scan,
         held: Mapping[str, BitMap64],
-        written: Mapping[str, DeletionVectorDescriptor] | None = None,
+        written: Mapping[str, Descriptor] | None = None,
     ) -> None:
         self._scan = scan
         self._held = held
@@ -75,7 +74,7 @@ class RowCollector:
         self._dv_files = dv_files
         self._max_bytes = max_bytes
         self._held: dict[str, BitMap64] = {}
-        self._written: dict[str, DeletionVectorDescriptor] = {}
+        self._written: dict[str, Descriptor] = {}
         self._room = max_bytes
 
     def add(self, path: str, rows: BitMap64) -> None:
@@ -125,15 +124,8 @@ def serialized_bytes(bitmaps: Iterable[BitMap64]) -> int:
     return sum(len(serialize_bitmap(rows)) for rows in bitmaps)
 
 
-def _read(scan: Scan, path: str, written: DeletionVectorDescriptor) -> BitMap64:
-    descriptor = Descriptor(
-        written.storage_type,
-        written.path_or_inline_dv,
-        written.offset,
-        written.size_in_bytes,
-        written.cardinality,
-    )
+def _read(scan: Scan, path: str, written: Descriptor) -> BitMap64:
     found = read_deletion_vectors(
-        scan.location, [(path, descriptor)], table=scan.name, version=scan.version, allowed=scan.roots.allows
+        scan.location, [(path, written)], table=scan.name, version=scan.version, allowed=scan.roots.allows
     )
     return found[path]

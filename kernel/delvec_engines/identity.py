@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec_contract import AddFile, AdvanceIdentity
 from delvec_errors import ConstraintViolation
+from delvec_kernel.actions.actions import AddFile
+from delvec_kernel.alter_table.changes import AdvanceIdentity
 from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import PrimitiveType, StructField, StructType
 
@@ -145,7 +146,7 @@ def advances(columns: Iterable[IdentityColumn], adds: Iterable[AddFile]) -> list
         if marks:
             mark = max(marks) if column.step > 0 else min(marks)
             name = backticked(column.name)
-            changes.append(AdvanceIdentity(change="advance-identity", column=name, high_water_mark=mark))
+            changes.append(AdvanceIdentity(column=name, high_water_mark=mark))
     return changes
 
 
@@ -154,7 +155,7 @@ def without_marks(adds: Iterable[AddFile]) -> list[AddFile]:
     found = []
     for add in adds:
         tags = {key: value for key, value in (add.tags or {}).items() if not key.startswith(_TAG)}
-        found.append(add.model_copy(update={"tags": tags or None}) if add.tags else add)
+        found.append(replace(add, tags=tags or None) if add.tags else add)
     return found
 
 

@@ -15,7 +15,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import IO, Final, Self
 from urllib.parse import quote
@@ -25,13 +25,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from delvec_contract import AddFile
 from delvec_engines.arrow_conversion import bytes_in, cast_batch, physical_schema
 from delvec_engines.identity import IdentityNumbers
 from delvec_engines.protocol import WriteTarget
 from delvec_engines.row_ids import table_columns
 from delvec_errors import ConstraintViolation, StorageError
 from delvec_kernel import locations
+from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.schema import partition_values
 from delvec_kernel.schema.column_mapping import is_mapped
 from delvec_kernel.schema.types import PrimitiveType
@@ -243,7 +243,7 @@ class DataFileWriter:
         self._finished = True
         marks = self._identity.tags()
         if marks and self._adds:
-            self._adds[-1] = self._adds[-1].model_copy(update={"tags": marks})
+            self._adds[-1] = replace(self._adds[-1], tags=marks)
         return self._adds
 
     # --- in the caller's thread -----------------------------------------------------------------------

@@ -11,12 +11,12 @@ from typing import Any, Final, Protocol, runtime_checkable
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from delvec_contract import AddFile
 from delvec_engines.compaction import Compacted
 from delvec_engines.dv_files import DeletionVectorFiles
 from delvec_engines.identity import IdentityColumn
 from delvec_engines.row_changes import ChangedRows, MergeSource, RowChange
 from delvec_engines.scan import Scan
+from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.constraints.declared import REPLACE_WHERE, Check, Constraints, constraints_of, mentioned
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.column_paths import ColumnPath

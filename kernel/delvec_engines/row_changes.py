@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 from pyroaring import BitMap64
 
-from delvec_contract import AddFile, ChangeFile
+from delvec_kernel.actions.actions import AddFile, Cdc
 from delvec_kernel.expressions.expression import Expression
 from delvec_kernel.schema.types import StructType
 
@@ -120,7 +120,7 @@ class ChangedRows:
 
     row_deletes: Mapping[str, BitMap64]
     adds: Sequence[AddFile] = ()
-    change_files: Sequence[ChangeFile] = ()
+    change_files: Sequence[Cdc] = ()
     matched: Mapping[str, BitMap64] = field(default_factory=dict)
     rows_updated: int = 0
     rows_deleted: int = 0

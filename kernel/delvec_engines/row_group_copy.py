@@ -15,12 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from delvec_contract import AddFile, Rewrite, RowRun
+from delvec_contract import Rewrite
 from delvec_engines.compaction import Compacted
 from delvec_engines.copy_jobs import CopiedFile, CopyJob, RowGroupCopier
 from delvec_engines.protocol import WriteTarget
 from delvec_engines.scan import Scan
 from delvec_errors import BadRequest, CorruptTable, DelvecError, MissingDataFile, StorageError
+from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.row_tracking import ENABLED as ROW_TRACKING
 from delvec_kernel.schema.column_mapping import is_mapped
 from delvec_kernel.schema.type_widening import TYPE_CHANGES
@@ -28,6 +29,7 @@ from delvec_kernel.schema.types import ArrayType, DataType, MapType, StructType
 from delvec_kernel.statistics.merged_statistics import merged
 from delvec_kernel.table_properties import is_true
 from delvec_kernel.transaction.row_runs import row_array
+from delvec_kernel.transaction.transaction_changes import RowRun
 from delvec_maintenance.compaction import Bin, CompactionRules, deleted_ratios, is_small
 from delvec_parquet.footer import Footer, column_names, why_not_together
 from delvec_storage.row_groups import SourceFile

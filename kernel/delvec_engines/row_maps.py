@@ -17,9 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from delvec_contract import RowMapFile
 from delvec_errors import StorageError
 from delvec_kernel.transaction.row_maps import FOLDER, MOST_FILE_ROWS, SCHEMA
+from delvec_kernel.transaction.transaction_changes import RowMapFile
 from delvec_storage import files as storage
 
 __all__ = ["RowMapWriter"]

@@ -132,7 +132,9 @@ def assembled(settings: Settings, *, names_by_folder: bool = False, shared: Sequ
         max_bytes=settings.snapshot_cache_bytes,
         checksums=settings.version_checksums,
         # A database in memory outlives no process, and snapshots are in memory already.
-        store=SnapshotStore(database) if settings.snapshot_store_bytes and not database.is_in_memory else None,
+        store=SnapshotStore(database)
+        if settings.snapshot_store_bytes and not database.is_in_memory
+        else None,
         max_stored_bytes=settings.snapshot_store_bytes,
         observer=observer,
     )

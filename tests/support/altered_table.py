@@ -6,12 +6,12 @@ import json
 from pydantic import TypeAdapter
 from tests.support.schema_json import field, struct
 
-from delvec_contract import TableChange
+from delvec_contract.alterations import AnyTableChange
 from delvec_kernel.actions.actions import Metadata, Protocol
 from delvec_kernel.alter_table.alteration import altered
 from delvec_kernel.schema.types import StructType
 
-CHANGES = TypeAdapter(list[TableChange])
+CHANGES = TypeAdapter(list[AnyTableChange])
 NEW = Protocol(3, 7, ("deletionVectors",), ("appendOnly", "invariants", "deletionVectors"))
 
 

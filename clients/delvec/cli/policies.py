@@ -17,8 +17,8 @@ from delvec.cli.output import number, print_json, print_table, say
 from delvec.cli.session import session
 from delvec.connection import Connection
 from delvec_commands.maintenance import MaintenanceResult
-from delvec_contract.policies import PolicyType
 from delvec_errors import DelvecError
+from delvec_maintenance.policies import PolicyType
 
 __all__ = ["app", "maintain"]
 

@@ -25,9 +25,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from delvec.connection import connect
 from delvec.spark_datasource.sink_options import WriteRequest
 from delvec.spark_datasource.write_transaction import WriteTransaction
-from delvec_contract import AddFile
+from delvec_contract.codec import as_json, from_json
 from delvec_engines.spark.row_sets import drop_zip_importers, without_traceback
 from delvec_errors import DelvecError, from_wire
+from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.schema.types import schema_from
 
 __all__ = ["DelvecWriter", "Written", "written"]
@@ -55,7 +56,7 @@ class Written(WriterCommitMessage):  # type: ignore[misc]
             if error.retryable:
                 raise
             return cls([], json.dumps(error.to_wire()))
-        return cls([add.model_dump_json(by_alias=True) for add in adds])
+        return cls([as_json(add) for add in adds])
 
 
 def written(messages: Sequence[Written]) -> list[AddFile] | DelvecError:
@@ -63,7 +64,7 @@ def written(messages: Sequence[Written]) -> list[AddFile] | DelvecError:
     for message in messages:
         if message.error:
             return from_wire(json.loads(message.error))
-    return [AddFile.model_validate_json(add) for message in messages for add in message.adds]
+    return [from_json(AddFile, add) for message in messages for add in message.adds]
 
 
 class DelvecWriter(DataSourceArrowWriter):  # type: ignore[misc]

@@ -22,7 +22,7 @@ from delvec.table import DeltaTable
 from delvec_commands.backoff import pause
 from delvec_commands.dml.append import NewRows, WriteOptions, add_rows
 from delvec_commands.dml.overwrite import Replacement, replace_rows
-from delvec_contract import AddFile, BeginResponse, WriteChange
+from delvec_contract import BeginResponse
 from delvec_engines.parquet_writer import write_data_files
 from delvec_engines.protocol import Engine, WriteTarget
 from delvec_engines.row_checks import RowChecks
@@ -38,6 +38,8 @@ from delvec_errors import (
     UnsupportedWriterFeature,
 )
 from delvec_kernel import locations
+from delvec_kernel.actions.actions import AddFile
+from delvec_kernel.alter_table.changes import WriteChange
 from delvec_kernel.constraints.declared import REPLACE_WHERE
 from delvec_kernel.schema.types import StructType
 

@@ -13,11 +13,13 @@ from delvec_commands.dml import data_schema
 from delvec_commands.dml.self_reads import WritableTable
 from delvec_commands.table_service import TableService, request
 from delvec_commands.transaction import Metrics, Transaction, begin
-from delvec_contract import AddFile, AppTransaction, BeginResponse, WriteChange
+from delvec_contract import BeginResponse
 from delvec_engines import identity
 from delvec_engines.protocol import WriteTarget
 from delvec_engines.scan import Scan
 from delvec_errors import InvalidTableChange, SchemaMismatch
+from delvec_kernel.actions.actions import AddFile, Txn
+from delvec_kernel.alter_table.changes import WriteChange
 from delvec_kernel.constraints.declared import generates
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.table_properties import is_true
@@ -81,9 +83,7 @@ class NewRows:
             ConcurrentWrite: the rows were read from an older version of the table.
         """
         application = (
-            None
-            if options.txn is None
-            else request(AppTransaction, app_id=options.txn[0], version=options.txn[1])
+            None if options.txn is None else request(Txn, app_id=options.txn[0], version=options.txn[1])
         )
         begun, schema = begin(service, table.id, "WRITE")
         known = -1 if application is None else begun.app_transactions.get(application.app_id, -1)

@@ -12,9 +12,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from delvec_commands.table_service import request
-from delvec_contract import AddColumns, ChangeColumn, NewColumn, ReplaceSchema, WriteChange
 from delvec_engines.input_data import to_reader
 from delvec_errors import InvalidSchema, SchemaMismatch
+from delvec_kernel.alter_table.changes import AddColumns, ChangeColumn, NewColumn, ReplaceSchema, WriteChange
 from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import (
     ArrayType,
@@ -84,12 +84,10 @@ def evolved(table: StructType, data: StructType, *, widens: bool) -> list[WriteC
             _check_typed(value_type, path)
             columns.append(request(NewColumn, column=name, type=_nullable(value_type).to_json()))
         elif widens and _is_wider(column_type, value_type):
-            wider.append(
-                request(ChangeColumn, change="change-column", column=name, type=value_type.to_json())
-            )
+            wider.append(request(ChangeColumn, column=name, type=value_type.to_json()))
     if not columns:
         return wider
-    return [*wider, request(AddColumns, change="add-columns", columns=columns)]
+    return [*wider, request(AddColumns, columns=columns)]
 
 
 def replaced(
@@ -123,11 +121,7 @@ def replaced(
     assert isinstance(new, StructType)  # noqa: S101 - a struct stays one
     if _without_comments(new) == _without_comments(old) and partitions == list(partition_columns):
         return []
-    return [
-        request(
-            ReplaceSchema, change="replace-schema", table_schema=new.to_json(), partition_columns=partitions
-        )
-    ]
+    return [request(ReplaceSchema, table_schema=new.to_json(), partition_columns=partitions)]
 
 
 def _differences(

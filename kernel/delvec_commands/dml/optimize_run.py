@@ -18,7 +18,7 @@ from delvec_commands.dml.row_command import Clock
 from delvec_commands.reading import ReadableTable
 from delvec_commands.table_service import TableService
 from delvec_commands.transaction import Metrics, Transaction, begin
-from delvec_contract import AddFile, Rewrite, RowMapFile
+from delvec_contract import Rewrite
 from delvec_engines import row_ids
 from delvec_engines.compaction import Compacted
 from delvec_engines.copy_jobs import LocalCopier, RowGroupCopier
@@ -27,8 +27,10 @@ from delvec_engines.protocol import ROW_GROUP_BYTES, Engine, WriteTarget
 from delvec_engines.row_group_copy import CopyPlan, Decision, Part, check_rewrite
 from delvec_engines.scan import Scan
 from delvec_errors import BadRequest, DelvecError, InvalidPredicate, InvalidTableChange
+from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.column_paths import parse_path, path_text
+from delvec_kernel.transaction.transaction_changes import RowMapFile
 from delvec_maintenance import auto_compaction
 from delvec_maintenance.compaction import (
     DEFAULT_TARGET_SIZE,
@@ -539,8 +541,8 @@ class OptimizeRun:
         row_map: list[RowMapFile] = []
         provider = CLUSTERING_PROVIDER if cubes.is_clustering else None
         for of_bin in engine.cluster(scan, bins, cubes.columns, _with_file_size(target, self._target_size)):
-            facts = {"tags": dict(cubes.new_tags()), "clustering_provider": provider}
-            adds += [add.model_copy(update=facts) for add in of_bin.adds]
+            tags = dict(cubes.new_tags())
+            adds += [replace(add, tags=tags, clustering_provider=provider) for add in of_bin.adds]
             row_map += of_bin.row_map
         return Compacted(adds, {}, row_map)
 
@@ -595,8 +597,8 @@ def _sorted_as_before(scan: Scan, compacted: Compacted) -> Compacted:
     for add in compacted.adds:
         source = sources[compacted.rewritten[add.path][0].source]
         tags = {name: text for name, text in source["tags"] or () if name.startswith("ZCUBE_")}
-        facts_of = {"tags": tags, "clustering_provider": source["clustering_provider"]}
-        adds.append(add.model_copy(update=facts_of) if "ZCUBE_ID" in tags else add)
+        provider = source["clustering_provider"]
+        adds.append(replace(add, tags=tags, clustering_provider=provider) if "ZCUBE_ID" in tags else add)
     return replace(compacted, adds=adds)
 
 

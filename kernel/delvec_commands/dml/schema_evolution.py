@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from delvec_commands.dml.merge_builder import MergeStatement
-from delvec_contract import AddColumns, NewColumn
+from delvec_kernel.alter_table.changes import AddColumns, NewColumn
 from delvec_kernel.schema.column_paths import backticked, with_type
 from delvec_kernel.schema.types import ArrayType, DataType, MapType, StructField, StructType
 
@@ -36,7 +36,7 @@ def new_columns(statement: MergeStatement, target: StructType, source: StructTyp
         NewColumn(column=".".join(backticked(name) for name in path), type=field.type.to_json())
         for path, field in _absent(source, target, (), chosen)
     ]
-    return [AddColumns(change="add-columns", columns=columns)] if columns else []
+    return [AddColumns(columns=columns)] if columns else []
 
 
 def with_new_columns(target: StructType, changes: Sequence[AddColumns]) -> StructType:

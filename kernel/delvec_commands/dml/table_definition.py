@@ -12,9 +12,10 @@ from typing import Final
 from delvec_commands.reading import ReadableTable
 from delvec_commands.table_service import TableService, request
 from delvec_commands.transaction import Metrics, Transaction, begin
-from delvec_contract import ReplaceTable, TableRequest
+from delvec_contract import TableRequest
 from delvec_errors import BadRequest
 from delvec_kernel import locations
+from delvec_kernel.alter_table.changes import ReplaceTable
 from delvec_kernel.schema.types import StructType
 
 __all__ = ["REPLACING", "TableDefinition", "location_of", "property_text", "replace_table"]
@@ -59,7 +60,6 @@ class TableDefinition:
         """Return the change that replaces an existing table."""
         return request(
             ReplaceTable,
-            change="replace-table",
             table_schema=self.schema.to_json(),
             partition_columns=list(self.partition_by),
             properties=dict(self.properties),

@@ -14,13 +14,13 @@ from typing import Final, Literal, TypeAlias
 from pyroaring import BitMap64
 
 from delvec_commands.transaction import Metrics, Transaction
-from delvec_contract import DeletionVectorDescriptor
 from delvec_engines import row_ids
 from delvec_engines.dv_files import SENT_BYTES
 from delvec_engines.found_rows import FoundRows, serialized_bytes
 from delvec_engines.protocol import Engine, WriteTarget
 from delvec_engines.scan import Scan
 from delvec_errors import BadRequest
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.statistics import file_statistics as statistics
 
 __all__ = ["REWRITE_THRESHOLD", "DryRun", "TouchedFile", "change", "rewrite_threshold", "touched_files"]
@@ -140,7 +140,7 @@ def touched_files(
     return files
 
 
-def _written(row_deletes: Mapping[str, BitMap64]) -> Mapping[str, DeletionVectorDescriptor]:
+def _written(row_deletes: Mapping[str, BitMap64]) -> Mapping[str, Descriptor]:
     return row_deletes.written if isinstance(row_deletes, FoundRows) else {}
 
 

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from delvec_contract import AddFile
 from delvec_engines.arrow_conversion import cast_batch
 from delvec_engines.compaction import Compacted
 from delvec_engines.copy_jobs import LocalCopier, RowGroupCopier
@@ -29,6 +28,7 @@ from delvec_engines.protocol import WriteTarget
 from delvec_engines.row_changes import ChangedRows, MergeSource, RowChange
 from delvec_engines.scan import Scan
 from delvec_errors import BadRequest, InvalidPredicate
+from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.column_paths import ColumnPath
 from delvec_kernel.schema.types import StructType

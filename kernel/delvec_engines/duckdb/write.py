@@ -13,7 +13,6 @@ from typing import Any, Protocol, Self
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from delvec_contract import AddFile, ChangeFile, RowRun
 from delvec_engines.arrow_conversion import cast_batch
 from delvec_engines.change_files import CHANGE_TYPE, ChangeFileWriter
 from delvec_engines.compaction import Compacted, ReadOrder, RowRange, row_runs
@@ -35,6 +34,8 @@ from delvec_engines.row_changes import Clause
 from delvec_engines.row_checks import RowChecks
 from delvec_engines.scan import Scan
 from delvec_errors import CorruptTable
+from delvec_kernel.actions.actions import AddFile, Cdc
+from delvec_kernel.transaction.transaction_changes import RowRun
 
 __all__ = ["NewRows", "RowSink", "RowSinks", "append", "compact", "completion", "copy_rows"]
 
@@ -279,7 +280,7 @@ class NewRows:
         if self._traces is not None and rows.num_rows:
             self._traces.write(rows.append_column(CHANGE_TYPE, pa.repeat(kind, rows.num_rows)))
 
-    def finish(self) -> tuple[list[AddFile], list[ChangeFile]]:
+    def finish(self) -> tuple[list[AddFile], list[Cdc]]:
         """Complete all files, durably, and return their actions; none where another takes the rows.
 
         Raises:

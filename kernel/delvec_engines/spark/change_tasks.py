@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from delvec_contract import AddFile, ChangeFile
+from delvec_contract.codec import as_json, from_json
 from delvec_engines.change_files import CHANGE_TYPE, ChangeFileWriter
 from delvec_engines.internal_names import INTERNAL, InternalNames
 from delvec_engines.parquet_writer import DataFileWriter
@@ -27,6 +27,7 @@ from delvec_engines.spark.row_sets import RowSets
 from delvec_engines.spark.task_rows import BufferedWriter, batches_in, sendable_bytes
 from delvec_engines.spark.write import in_tasks
 from delvec_errors import DelvecError, StorageError, from_wire
+from delvec_kernel.actions.actions import AddFile, Cdc
 from delvec_kernel.constraints.declared import Check
 
 __all__ = ["CLAUSE", "OLD", "ChangeTask", "Outcome", "run", "write_few"]
@@ -90,7 +91,7 @@ class Outcome:
     """
 
     adds: list[AddFile] = field(default_factory=list)
-    change_files: list[ChangeFile] = field(default_factory=list)
+    change_files: list[Cdc] = field(default_factory=list)
     few: list[bytes] = field(default_factory=list)
     few_changes: list[bytes] = field(default_factory=list)
     changed: RowSets = field(default_factory=RowSets)
@@ -109,9 +110,9 @@ class Outcome:
             case "error":
                 raise from_wire(json.loads(payload))
             case "add":
-                self.adds.append(AddFile.model_validate_json(payload))
+                self.adds.append(from_json(AddFile, payload))
             case "change":
-                self.change_files.append(ChangeFile.model_validate_json(payload))
+                self.change_files.append(from_json(Cdc, payload))
             case "few":
                 self.few.append(payload)
             case "few-changes":
@@ -216,8 +217,8 @@ class _ChangeTaskRun:
             raise StorageError(
                 f"A task cannot write its files to {task.target.location}: {error}; retry, or check storage."
             ) from error
-        answers: list[_Answer] = [("add", 0, 0, _json(add)) for add in adds]
-        answers += [("change", 0, 0, _json(change)) for change in changes]
+        answers: list[_Answer] = [("add", 0, 0, as_json(add).encode()) for add in adds]
+        answers += [("change", 0, 0, as_json(change).encode()) for change in changes]
         answers += [("few", 0, 0, rows) for rows in few]
         answers += [("few-changes", 0, 0, rows) for rows in few_changes]
         for kind in ("changed", "matched", "sources"):
@@ -286,7 +287,3 @@ def _tell(feed: _Changes, rows: pa.RecordBatch, mask: npt.NDArray[np.bool_], kin
     if mask.any():
         changed = _filtered(rows, mask)
         feed.write(changed.append_column(CHANGE_TYPE, pa.array([kind] * changed.num_rows, pa.string())))
-
-
-def _json(action: AddFile | ChangeFile) -> bytes:
-    return action.model_dump_json(by_alias=True).encode()

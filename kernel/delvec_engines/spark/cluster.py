@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 
-from delvec_contract import AddFile, RowMapFile
+from delvec_contract.codec import as_json, from_json
 from delvec_engines.compaction import Compacted, ReadRows, check_rows
 from delvec_engines.parquet_writer import DEFAULT_FILE_SIZE, DataFileWriter
 from delvec_engines.protocol import WriteTarget
@@ -29,7 +29,9 @@ from delvec_engines.spark.row_sets import drop_zip_importers
 from delvec_engines.spark.scan import ROW, ScanFrames
 from delvec_engines.spark.write import in_tasks
 from delvec_errors import DelvecError, from_wire
+from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.schema.column_paths import ColumnPath, backticked
+from delvec_kernel.transaction.transaction_changes import RowMapFile
 from delvec_maintenance.compaction import target_file_size
 from delvec_maintenance.zcubes import files_to_come
 
@@ -101,8 +103,8 @@ def _cluster_bin(
     for answer in answers.to_pylist():
         if answer["error"]:
             raise from_wire(json.loads(answer["error"]))
-        adds += [AddFile.model_validate_json(add) for add in json.loads(answer["adds"] or "[]")]
-        row_map += [RowMapFile.model_validate_json(file) for file in json.loads(answer["row_map"] or "[]")]
+        adds += [from_json(AddFile, add) for add in json.loads(answer["adds"] or "[]")]
+        row_map += [from_json(RowMapFile, file) for file in json.loads(answer["row_map"] or "[]")]
         count += answer["count"] or 0
         if answer["file"] is not None:
             read.setdefault(places[answer["file"]], BitMap64()).update(BitMap64.deserialize(answer["rows"]))
@@ -172,7 +174,7 @@ def _write_task(
 
 
 def _as_text(files: Sequence[AddFile] | Sequence[RowMapFile]) -> str:
-    return json.dumps([file.model_dump_json(by_alias=True) for file in files])
+    return json.dumps([as_json(file) for file in files])
 
 
 def _answer(**values: object) -> pa.RecordBatch:

@@ -29,7 +29,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
-from delvec_contract import AddFile, ChangeFile
+from delvec_contract.codec import as_json, from_json
 from delvec_engines.change_files import ChangeFileWriter
 from delvec_engines.operation import operation
 from delvec_engines.parquet_writer import DataFileWriter
@@ -52,6 +52,7 @@ from delvec_engines.spark.row_sets import drop_zip_importers
 from delvec_engines.spark.session import is_remote
 from delvec_engines.spark.task_rows import BufferedWriter, batches_in, sendable_bytes
 from delvec_errors import DelvecError, StorageError, from_wire
+from delvec_kernel.actions.actions import AddFile, Cdc
 from delvec_kernel.deletion_vectors.deletion_vector import deserialize_bitmap, serialize_bitmap
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.types import StructType, has_variant
@@ -350,8 +351,8 @@ class _ShareResults:
         change, target = _change(self.work), self.work.target
         assert target is not None  # noqa: S101 - rows are changed
         answers = self.answers
-        adds = [AddFile.model_validate_json(add) for each in answers for add in each["adds"]]
-        changes = [ChangeFile.model_validate_json(file) for each in answers for file in each["changes"]]
+        adds = [from_json(AddFile, add) for each in answers for add in each["adds"]]
+        changes = [from_json(Cdc, file) for each in answers for file in each["changes"]]
         inserted = 0
         if change.inserts or any(each["few"] or each["few_changes"] for each in answers):
             with DataFileWriter(target) as writer, ChangeFileWriter(target) as feed:
@@ -462,8 +463,8 @@ def _changed(engine: Any, work: _TaskConfig, part: Share, number: int) -> _Answe
         "sources": serialize_bitmap(BitMap64(np.flatnonzero(row_changes.is_matched).astype(np.uint64))),
         "source_rows": len(row_changes.is_matched),
         "counts": row_changes.counts.tolist(),
-        "adds": [add.model_dump_json(by_alias=True) for add in adds],
-        "changes": [file.model_dump_json(by_alias=True) for file in changes],
+        "adds": [as_json(add) for add in adds],
+        "changes": [as_json(file) for file in changes],
         "few": few,
         "few_changes": few_changes,
     }

@@ -15,7 +15,6 @@ import pyspark
 from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 
-from delvec_contract import AddFile
 from delvec_engines import input_data
 from delvec_engines.compaction import Compacted
 from delvec_engines.copy_jobs import RowGroupCopier
@@ -59,6 +58,7 @@ from delvec_engines.spark.write import (
     write_frame,
 )
 from delvec_errors import BadRequest, InvalidPredicate
+from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.column_paths import ColumnPath, backticked
 from delvec_kernel.schema.types import StructType

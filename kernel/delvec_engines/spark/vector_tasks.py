@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 from pyspark.sql import DataFrame
 
-from delvec_contract import DeletionVectorDescriptor
 from delvec_engines.dv_files import SENT_BYTES, DeletionVectorFiles, VectorFile
 from delvec_engines.found_rows import FoundRows
 from delvec_engines.marked_rows import MOST_AT_ONCE
@@ -28,7 +27,12 @@ from delvec_engines.spark.dv_filter import VectorSource
 from delvec_engines.spark.find_rows import folded, physical_rows
 from delvec_engines.spark.row_sets import RowSets, drop_zip_importers
 from delvec_errors import CorruptDeletionVector, DelvecError, from_wire
-from delvec_kernel.deletion_vectors.deletion_vector import deserialize_bitmap, encode, serialize_bitmap
+from delvec_kernel.deletion_vectors.deletion_vector import (
+    Descriptor,
+    deserialize_bitmap,
+    encode,
+    serialize_bitmap,
+)
 
 __all__ = ["find_into_vectors"]
 
@@ -80,7 +84,7 @@ def find_into_vectors(
     answers = folded(matches).repartition(tasks, "file").mapInArrow(partial(_gather, work), _ANSWER).toArrow()
     paths = dict(zip(numbers, scan.files["path"].to_pylist(), strict=True))
     held: dict[str, BitMap64] = {}
-    written: dict[str, DeletionVectorDescriptor] = {}
+    written: dict[str, Descriptor] = {}
     for answer in answers.to_pylist():
         if answer["error"]:
             raise from_wire(json.loads(answer["error"]))
@@ -90,7 +94,7 @@ def find_into_vectors(
         if answer["rows"] is not None:
             held[path] = deserialize_bitmap(answer["rows"])
         else:
-            written[path] = DeletionVectorDescriptor(
+            written[path] = Descriptor(
                 storage_type="u",
                 path_or_inline_dv=files[answer["task"]].path_or_inline_dv,
                 offset=answer["offset"],

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 from pyspark.sql import types as T  # noqa: N812
 
-from delvec_contract import AddFile, RowRun
+from delvec_contract.codec import as_json, from_json
 from delvec_engines.arrow_conversion import cast_batch
 from delvec_engines.compaction import Compacted, ReadOrder, RowRange, row_runs
 from delvec_engines.parquet_writer import DataFileWriter, write_data_files
@@ -43,8 +43,10 @@ from delvec_errors import (
     StorageError,
     from_wire,
 )
+from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import schema_from
+from delvec_kernel.transaction.transaction_changes import RowRun
 
 __all__ = [
     "check_schema",
@@ -162,7 +164,7 @@ def write_frame(frame: DataFrame, target: WriteTarget, checks: TaskChecks | None
     for answer in answers.to_pylist():
         if answer["error"]:
             raise from_wire(json.loads(answer["error"]))
-        adds.append(AddFile.model_validate_json(answer["add"]))
+        adds.append(from_json(AddFile, answer["add"]))
     return adds
 
 
@@ -197,7 +199,7 @@ def _write_task(
         for _ in batches:
             pass
         return
-    yield _answer([add.model_dump_json(by_alias=True) for add in adds], [])
+    yield _answer([as_json(add) for add in adds], [])
 
 
 def _write(batches: Iterator[pa.RecordBatch], target: WriteTarget, task: int) -> list[AddFile]:
@@ -286,7 +288,7 @@ def _write_bin(
     for answer in answers.to_pylist():
         if answer["error"]:
             raise from_wire(json.loads(answer["error"]))
-        adds += [AddFile.model_validate_json(add) for add in json.loads(answer["adds"])]
+        adds += [from_json(AddFile, add) for add in json.loads(answer["adds"])]
         row_ranges += [RowRange(places[file], *rest) for file, *rest in json.loads(answer["row_ranges"])]
     return adds, row_ranges
 
@@ -324,7 +326,7 @@ def _compact_task(
             pass
     row_ranges = [[each.file, each.first, each.last, each.count] for each in order.row_ranges]
     answer = {
-        "adds": json.dumps([add.model_dump_json(by_alias=True) for add in adds]),
+        "adds": json.dumps([as_json(add) for add in adds]),
         "row_ranges": json.dumps(row_ranges),
         "error": error,
     }

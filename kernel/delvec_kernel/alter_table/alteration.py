@@ -5,7 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from delvec_contract import (
+from delvec_errors import InvalidTableChange
+from delvec_kernel.actions.action_json import json_text
+from delvec_kernel.actions.actions import DomainMetadata, Metadata, Protocol
+from delvec_kernel.alter_table import columns, definition, identity, properties, row_ids
+from delvec_kernel.alter_table import definition as whole_schema
+from delvec_kernel.alter_table.changes import (
     AddColumns,
     AddConstraint,
     AddFeature,
@@ -26,11 +31,6 @@ from delvec_contract import (
     UpgradeProtocol,
     WriteChange,
 )
-from delvec_errors import InvalidTableChange
-from delvec_kernel.actions.action_json import json_text
-from delvec_kernel.actions.actions import DomainMetadata, Metadata, Protocol
-from delvec_kernel.alter_table import columns, definition, identity, properties, row_ids
-from delvec_kernel.alter_table import definition as whole_schema
 from delvec_kernel.alter_table.drop_feature import drop_feature
 from delvec_kernel.alter_table.table_update import Recorded, Requirement, TableState, TableUpdate
 from delvec_kernel.schema.types import StructType

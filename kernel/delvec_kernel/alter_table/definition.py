@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from delvec_contract import ReplaceSchema, ReplaceTable, SetProperties
 from delvec_errors import DelvecError, InvalidTableChange
+from delvec_kernel.alter_table.changes import ReplaceSchema, ReplaceTable, SetProperties
 from delvec_kernel.alter_table.clustering import check_clustering
 from delvec_kernel.alter_table.columns import STATS_COLUMNS, check_stats_columns
 from delvec_kernel.alter_table.constraints import CONSTRAINT_PREFIX, constraint_key, parse_constraint
@@ -99,7 +99,7 @@ def define(update: TableUpdate, definition: Definition, *, deletion_vectors: boo
     ):
         update.need(feature)
     if delta:
-        set_properties(update, SetProperties(change="set-properties", properties=delta))
+        set_properties(update, SetProperties(properties=delta))
     if mode != "none":
         update.configuration[MODE] = mode
         update.assign_ids()

@@ -3,7 +3,8 @@
 import re
 from typing import Final
 
-from delvec_contract import (
+from delvec_errors import BadRequest, InvalidTableChange
+from delvec_kernel.alter_table.changes import (
     AddConstraint,
     AddFeature,
     ClusterBy,
@@ -13,7 +14,6 @@ from delvec_contract import (
     UnsetProperties,
     UpgradeProtocol,
 )
-from delvec_errors import BadRequest, InvalidTableChange
 from delvec_kernel.alter_table.clustering import check_clustering
 from delvec_kernel.alter_table.columns import STATS_COLUMNS, check_stats_columns
 from delvec_kernel.alter_table.constraints import CONSTRAINT_PREFIX, constraint_key, parse_constraint

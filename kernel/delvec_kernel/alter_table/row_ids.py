@@ -6,10 +6,11 @@ again (:mod:`~delvec_service.alter_table.table_preparation`).
 
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
-from delvec_contract import SetProperties, TableChange
 from delvec_errors import InvalidTableChange
+from delvec_kernel.alter_table.changes import SetProperties, TableChange
 from delvec_kernel.alter_table.table_update import TableUpdate
 from delvec_kernel.row_tracking import ENABLED, MATERIALIZED, SUSPENDED
 from delvec_kernel.table_properties import is_true
@@ -40,7 +41,7 @@ def without_enabling(changes: Sequence[TableChange]) -> list[TableChange]:
                 name: value for name, value in change.properties.items() if name.lower() != ENABLED.lower()
             }
             if left:
-                remaining_changes.append(change.model_copy(update={"properties": left}))
+                remaining_changes.append(replace(change, properties=left))
         else:
             remaining_changes.append(change)
     return remaining_changes

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import unquote
 
-from delvec_contract import SetProperties
 from delvec_errors import InvalidTableChange
 from delvec_kernel import locations, row_tracking
 from delvec_kernel.actions.actions import Action, AddFile, CommitInfo, DomainMetadata, Metadata, Protocol
+from delvec_kernel.alter_table.changes import SetProperties
 from delvec_kernel.alter_table.clustering import CLUSTERING_DOMAIN, clustering_domain
 from delvec_kernel.alter_table.creation import are_enabled
 from delvec_kernel.alter_table.properties import set_properties
@@ -79,7 +79,7 @@ def clone_of(source: Snapshot, target: Snapshot | None, properties: Mapping[str,
     state = TableState(source.version, source.num_deletion_vectors, 0, 0, 0)
     draft = TableUpdate(metadata, protocol, {}, source.schema, lambda: f"col-{uuid.uuid4()}", lambda: state)
     if properties:
-        set_properties(draft, SetProperties(change="set-properties", properties=dict(properties)))
+        set_properties(draft, SetProperties(properties=dict(properties)))
     check_row_ids(draft)
     changed, upgraded, _ = draft.finish()
     clone = Clone(changed or metadata, upgraded or protocol, _domains(source, target))

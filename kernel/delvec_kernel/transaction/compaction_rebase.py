@@ -100,10 +100,11 @@ class OurCompaction:
         if row_map is None:
             return None
         counts = {add.path: num_records(add) for add in self._ours.changes.adds}
-        is_ours = counts.keys() == dict(row_map.outputs).keys()
+        rows_by_output = row_map.rows_by_output
+        is_ours = counts.keys() == rows_by_output.keys()
         return (
             row_map
-            if is_ours and all(counts[path] in (None, rows) for path, rows in row_map.outputs)
+            if is_ours and all(counts[path] in (None, rows) for path, rows in rows_by_output.items())
             else None
         )
 
@@ -165,7 +166,7 @@ class OurCompaction:
         rewritten = {path: runs for path, runs in changes.rewritten.items() if path not in self._left_out}
         total = {path: sum(run.count for run in runs) for path, runs in rewritten.items()}
         if changes.row_map is not None:
-            total |= dict(changes.row_map.outputs)
+            total |= changes.row_map.rows_by_output
         gone = self._left_out | {path for path, rows in deleted.items() if len(rows) == total.get(path)}
         return replace(
             changes,

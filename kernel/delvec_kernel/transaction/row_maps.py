@@ -23,7 +23,7 @@ from delvec_errors import DelvecError
 from delvec_kernel import locations
 from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.transaction.row_runs import Rows, SourceRuns, row_array
-from delvec_kernel.transaction.transaction_changes import RowMap, RowMapFile
+from delvec_kernel.transaction.transaction_changes import MappedOutput, RowMap, RowMapFile
 
 __all__ = [
     "FOLDER",
@@ -66,8 +66,8 @@ def encode(row_map: RowMap) -> str:
     """Return the map as the tag's text."""
     return json_text(
         {
-            "files": [[file.path, file.size, file.num_rows] for file in row_map.files],
-            "outputs": [list(output) for output in row_map.outputs],
+            "files": [[file.path, file.size_in_bytes, file.num_rows] for file in row_map.files],
+            "outputs": [[output.path, output.num_rows] for output in row_map.outputs],
         }
     )
 
@@ -78,14 +78,15 @@ def decode(text: str, location: str) -> RowMap | None:
         found = json.loads(text)
         files = tuple(_file(*entry) for entry in found["files"])
         outputs = tuple(
-            (locations.canonical_log_path(path, location), _count(rows, MOST_ROWS))
+            MappedOutput(locations.canonical_log_path(path, location), _count(rows, MOST_ROWS))
             for path, rows in found["outputs"]
         )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, DelvecError):
         return None
-    total = sum(rows for _, rows in outputs)
-    is_whole = total == sum(file.num_rows for file in files) and len(dict(outputs)) == len(outputs)
-    return RowMap(files, outputs) if is_whole and 0 < total <= MOST_ROWS else None
+    total = sum(output.num_rows for output in outputs)
+    row_map = RowMap(files, outputs)
+    is_whole = total == sum(file.num_rows for file in files) and len(row_map.rows_by_output) == len(outputs)
+    return row_map if is_whole and 0 < total <= MOST_ROWS else None
 
 
 def is_row_map_path(path: str) -> bool:
@@ -209,8 +210,8 @@ class RowMapReader:
     """
 
     def __init__(self, row_map: RowMap, sources: Collection[str], location: str) -> None:
-        self._outputs = tuple(path for path, _ in row_map.outputs)
-        counts = np.array([rows for _, rows in row_map.outputs], np.int64)
+        self._outputs = tuple(output.path for output in row_map.outputs)
+        counts = np.array([output.num_rows for output in row_map.outputs], np.int64)
         self._starts: Rows = np.append(0, np.cumsum(counts)).astype(np.int64)
         self._sources = list(sources)
         self._location = location

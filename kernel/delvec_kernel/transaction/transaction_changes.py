@@ -10,11 +10,20 @@ from typing import Any, Final
 
 from pyroaring import BitMap64
 
-from delvec_contract import WriteChange
 from delvec_kernel.actions.actions import AddFile, Cdc, DomainMetadata, Metadata, Protocol, Txn
+from delvec_kernel.alter_table.changes import WriteChange
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 
-__all__ = ["Changes", "FileRepair", "NewStatistics", "Reads", "RowMap", "RowMapFile", "RowRun"]
+__all__ = [
+    "Changes",
+    "FileRepair",
+    "FileStatistics",
+    "MappedOutput",
+    "Reads",
+    "RowMap",
+    "RowMapFile",
+    "RowRun",
+]
 
 _APPENDS: Final = frozenset({"WRITE", "STREAMING UPDATE"})
 """Operations that may add files without reading the table; adds of any other operation may depend on what it read."""
@@ -61,12 +70,19 @@ class RowMapFile:
 
     Attributes:
         path: relative to the table.
-        size: in bytes.
         num_rows: number of rows it describes.
     """
 
     path: str
-    size: int
+    size_in_bytes: int
+    num_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class MappedOutput:
+    """A file that a compaction added and that a row map describes."""
+
+    path: str
     num_rows: int
 
 
@@ -76,22 +92,29 @@ class RowMap:
 
     Attributes:
         files: in order.
-        outputs: path and number of rows of each output; the files describe their rows in this order.
+        outputs: the files describe their rows in this order.
     """
 
-    files: tuple[RowMapFile, ...]
-    outputs: tuple[tuple[str, int], ...]
+    files: Sequence[RowMapFile]
+    outputs: Sequence[MappedOutput]
+
+    @property
+    def rows_by_output(self) -> dict[str, int]:
+        """The number of rows of each output, by path."""
+        return {each.path: each.num_rows for each in self.outputs}
 
 
 @dataclass(frozen=True, slots=True)
-class NewStatistics:
-    """New statistics for an otherwise unchanged live file.
+class FileStatistics:
+    """New statistics of an otherwise unchanged live file.
 
     Attributes:
+        path: as in the log.
         stats: JSON text.
         deletion_vector: the file's when the statistics were collected, or None; with another they would be wrong.
     """
 
+    path: str
     stats: str
     deletion_vector: Descriptor | None = None
 
@@ -187,7 +210,7 @@ class Changes:
     rewritten: Mapping[str, Sequence[RowRun]] = field(default_factory=dict)
     row_map: RowMap | None = None
     again: Sequence[str] = ()
-    statistics: Mapping[str, NewStatistics] = field(default_factory=dict)
+    statistics: Mapping[str, FileStatistics] = field(default_factory=dict)
     repacked: Sequence[str] = ()
     restores: Sequence[AddFile] = ()
     tombstones: Sequence[str] = ()

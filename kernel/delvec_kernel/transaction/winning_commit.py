@@ -206,7 +206,7 @@ class WinningCommit:
     @cached_property
     def _rows_by_output(self) -> Mapping[str, int]:
         if self.row_map is not None:
-            return dict(self.row_map.outputs)
+            return self.row_map.rows_by_output
         return {output: sum(run.count for run in runs) for output, runs in self._runs.items()}
 
     @cached_property

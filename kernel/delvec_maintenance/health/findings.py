@@ -14,7 +14,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec_contract.policies import DvCompactionConfig
 from delvec_errors import CorruptDeletionVector
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.snapshot.snapshot import Snapshot
@@ -33,6 +32,7 @@ from delvec_maintenance.compaction import (
     target_file_size,
 )
 from delvec_maintenance.health.removed_files import RemovedFiles
+from delvec_maintenance.policies import DvCompactionConfig
 
 __all__ = [
     "WORTHWHILE_FILES",

@@ -14,9 +14,15 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec_contract import AddFeature, DropFeature, SetProperties, TableChange, UnsetProperties
 from delvec_errors import InvalidTableChange
 from delvec_kernel.alter_table import row_ids
+from delvec_kernel.alter_table.changes import (
+    AddFeature,
+    DropFeature,
+    SetProperties,
+    TableChange,
+    UnsetProperties,
+)
 from delvec_kernel.alter_table.drop_feature import (
     leaves_deletion_vectors,
     needs_barrier,
@@ -122,9 +128,7 @@ class TablePreparation:
         # First, so that all later commits assign ids.
         self._change_table(
             lambda snapshot: (
-                []
-                if _FEATURE in writer_features(snapshot.protocol)
-                else [AddFeature(change="add-feature", feature=_FEATURE)]
+                [] if _FEATURE in writer_features(snapshot.protocol) else [AddFeature(feature=_FEATURE)]
             )
         )
         self._readd_files("ROW TRACKING BACKFILL", have=False)
@@ -257,7 +261,7 @@ def _as_changes(properties: Mapping[str, str | None]) -> list[TableChange]:
     unwanted = [name for name, value in properties.items() if value is None]
     found: list[TableChange] = []
     if wanted:
-        found.append(SetProperties(change="set-properties", properties=wanted))
+        found.append(SetProperties(properties=wanted))
     if unwanted:
-        found.append(UnsetProperties(change="unset-properties", names=unwanted, if_exists=True))
+        found.append(UnsetProperties(names=unwanted, if_exists=True))
     return found

@@ -15,7 +15,6 @@ from fastapi.responses import Response, StreamingResponse
 from delvec_contract import (
     AdditionsResponse,
     ChangesResponse,
-    DeletionVectorDescriptor,
     PlanFile,
     PlanRequest,
     PlanResponse,
@@ -141,9 +140,9 @@ def plan_files(files: pa.Table) -> list[PlanFile]:
     ]
 
 
-def descriptor_answer(value: dict[str, Any] | None) -> DeletionVectorDescriptor | None:
+def descriptor_answer(value: dict[str, Any] | None) -> Descriptor | None:
     """Convert a descriptor from its Arrow form to its JSON form."""
-    return None if value is None else DeletionVectorDescriptor(**Descriptor.from_json(value).to_json())
+    return None if value is None else Descriptor.from_json(value)
 
 
 def arrow_response(answer: PlanResponse | ChangesResponse | AdditionsResponse, files: pa.Table) -> Response:

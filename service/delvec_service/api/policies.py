@@ -18,9 +18,9 @@ from delvec_contract import (
     TaskReport,
 )
 from delvec_contract.access import GrantScope, Role
-from delvec_contract.policies import PolicyType, RunState
+from delvec_contract.policies import RunState
 from delvec_errors import MaintenanceUnderWay, PermissionDenied, PolicyNotFound, TableNotFound
-from delvec_maintenance.policies import applicable
+from delvec_maintenance.policies import PolicyType, applicable
 from delvec_service.api.dependencies import Caller, ServiceState, Table
 from delvec_service.api.problems import COMMON, MUTATION, OPENING, responses
 from delvec_service.api.repeats import Mutation

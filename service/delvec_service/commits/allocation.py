@@ -9,8 +9,8 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from delvec_contract import WriteChange
 from delvec_errors import InvalidCommit
+from delvec_kernel.alter_table.changes import WriteChange
 from delvec_kernel.deletion_vectors import dv_packing
 from delvec_kernel.deletion_vectors.dv_packing import AllocatedFile
 from delvec_kernel.features.table_features import check_writable

@@ -10,8 +10,7 @@ from urllib.parse import unquote
 
 from pyroaring import BitMap64
 
-from delvec_contract import AddFile as NewFile
-from delvec_contract import ChangeFile, CommitRequest, DeletionVectorDescriptor
+from delvec_contract import CommitRequest
 from delvec_contract.commits import RewrittenFile, RowDelete
 from delvec_errors import (
     CorruptDeletionVector,
@@ -24,17 +23,10 @@ from delvec_errors import (
     LocationNotAllowed,
 )
 from delvec_kernel import locations
-from delvec_kernel.actions.actions import AddFile, Cdc, Txn
+from delvec_kernel.actions.actions import AddFile, Cdc
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deserialize_bitmap
 from delvec_kernel.transaction.row_maps import is_row_map_path
-from delvec_kernel.transaction.transaction_changes import (
-    Changes,
-    NewStatistics,
-    Reads,
-    RowMap,
-    RowMapFile,
-    RowRun,
-)
+from delvec_kernel.transaction.transaction_changes import Changes, FileStatistics, Reads, RowMap, RowRun
 from delvec_service.store.open_table import OpenTable
 from delvec_service.tables.registry import ENGINE_INFO
 
@@ -84,19 +76,7 @@ def changes_of(request: CommitRequest, transaction_id: str, table: OpenTable) ->
         read_version=request.read_version,
         transaction_id=transaction_id,
         engine_info=f"{request.engine_info} {ENGINE_INFO}" if request.engine_info else ENGINE_INFO,
-        adds=[
-            AddFile(
-                path=add.path,
-                partition_values=add.partition_values,
-                size=add.size,
-                modification_time=add.modification_time,
-                data_change=request.data_change,
-                stats=add.stats,
-                tags=add.tags,
-                clustering_provider=add.clustering_provider,
-            )
-            for add in request.adds
-        ],
+        adds=request.adds,
         removes=[remove.path for remove in request.removes],
         row_deletes={
             entry.path: BitMap64() if entry.rows is None else _rows(entry.path, entry.rows)
@@ -108,16 +88,12 @@ def changes_of(request: CommitRequest, transaction_id: str, table: OpenTable) ->
         metrics=request.operation_metrics,
         reads=_reads(request, table),
         data_change=request.data_change,
-        change_files=[
-            Cdc(file.path, file.partition_values, file.size, file.tags) for file in request.change_files
-        ],
+        change_files=request.change_files,
         rewritten=_rewritten(request.rewritten, touched, [add.path for add in request.adds], table),
         row_map=_row_map(request),
         added_deletes=_added_deletes(request, table),
         statistics=_statistics(request, table),
-        app_transaction=None
-        if request.app_transaction is None
-        else Txn(request.app_transaction.app_id, request.app_transaction.version),
+        app_transaction=request.app_transaction,
         table_changes=request.table_changes,
         keeps_row_ids=request.keeps_row_ids,
         user_metadata=request.user_metadata,
@@ -138,7 +114,7 @@ def _check_text(request: CommitRequest) -> None:
     if request.reads is not None:
         texts += [*request.reads.files, *(each.path for each in request.reads.rows)]
     texts += [text for add in request.adds for text in (add.stats, add.clustering_provider)]
-    written: list[NewFile | ChangeFile] = [*request.adds, *request.change_files]
+    written: list[AddFile | Cdc] = [*request.adds, *request.change_files]
     for file in written:
         texts.append(file.path)
         texts += [text for pair in file.partition_values.items() for text in pair]
@@ -154,10 +130,9 @@ def _check_text(request: CommitRequest) -> None:
 def _written_vectors(row_deletes: Iterable[RowDelete]) -> dict[str, Descriptor]:
     deletion_vectors = {}
     for entry in row_deletes:
-        given = entry.deletion_vector
-        if given is None:
+        vector = entry.deletion_vector
+        if vector is None:
             continue
-        vector = _descriptor(given)
         try:
             place = vector.relative_path()
         except CorruptDeletionVector:
@@ -204,12 +179,7 @@ def _rewritten(
                     file=run.source[:300],
                 )
     _distinct([entry.path for entry in rewritten_files], table, "is listed in `rewritten`")
-    return {
-        entry.path: [
-            RowRun(run.source, run.first_rank, run.count, run.first_output_row) for run in entry.runs
-        ]
-        for entry in rewritten_files
-    }
+    return {entry.path: entry.runs for entry in rewritten_files}
 
 
 def _added_deletes(request: CommitRequest, table: OpenTable) -> dict[str, BitMap64]:
@@ -230,7 +200,7 @@ def _added_deletes(request: CommitRequest, table: OpenTable) -> dict[str, BitMap
     return {path: rows for path, rows in found.items() if rows}
 
 
-def _statistics(request: CommitRequest, table: OpenTable) -> dict[str, NewStatistics]:
+def _statistics(request: CommitRequest, table: OpenTable) -> dict[str, FileStatistics]:
     statistics = request.statistics
     if not statistics:
         return {}
@@ -238,18 +208,7 @@ def _statistics(request: CommitRequest, table: OpenTable) -> dict[str, NewStatis
     if request.data_change or others:
         raise InvalidCommit("`statistics` require a commit with `data-change: false` and no other changes.")
     _distinct([entry.path for entry in statistics], table, "gets statistics")
-    return {
-        entry.path: NewStatistics(
-            entry.stats, None if entry.deletion_vector is None else _descriptor(entry.deletion_vector)
-        )
-        for entry in statistics
-    }
-
-
-def _descriptor(given: DeletionVectorDescriptor) -> Descriptor:
-    return Descriptor(
-        given.storage_type, given.path_or_inline_dv, given.offset, given.size_in_bytes, given.cardinality
-    )
+    return {entry.path: entry for entry in statistics}
 
 
 def _row_map(request: CommitRequest) -> RowMap | None:
@@ -272,9 +231,8 @@ def _row_map(request: CommitRequest) -> RowMap | None:
     if sum(each.num_rows for each in row_map.outputs) != sum(each.num_rows for each in row_map.files):
         raise InvalidCommit("The number of rows in the files of `row-map` differs from that of its outputs.")
     return RowMap(
-        tuple(RowMapFile(file.path, file.size_in_bytes, file.num_rows) for file in row_map.files),
-        tuple((each.path, each.num_rows) for each in row_map.outputs),
-    )
+        tuple(row_map.files), tuple(row_map.outputs)
+    )  # tuples, so that it can be the key of a cache
 
 
 def _rows(path: str, data: bytes) -> BitMap64:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from delvec_contract import ReplaceSchema, ReplaceTable, TableChange, WriteChange
 from delvec_errors import (
     DelvecError,
     InvalidTableChange,
@@ -22,6 +21,7 @@ from delvec_errors import (
     VersionNotFound,
 )
 from delvec_kernel.alter_table.alteration import Alteration, altered
+from delvec_kernel.alter_table.changes import ReplaceSchema, ReplaceTable, TableChange, WriteChange
 from delvec_kernel.alter_table.table_update import TableState, TableUpdate
 from delvec_kernel.features.table_features import check_writable
 from delvec_kernel.snapshot.snapshot import Snapshot

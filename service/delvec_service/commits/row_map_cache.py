@@ -71,7 +71,7 @@ def _read(table: OpenTable, row_map: RowMap, sources: Collection[str]) -> Mappin
 
 def _read_file(table: OpenTable, file: RowMapFile, reader: RowMapReader) -> None:
     with table.objects.open(file.path) as source:
-        if source.size() != file.size:
+        if source.size() != file.size_in_bytes:
             raise ValueError("its size differs from the log")
         parquet = open_parquet(source, file.path, read_dictionary=["source"], page_checksum_verification=True)
         metadata = parquet.metadata

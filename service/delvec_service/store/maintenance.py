@@ -20,8 +20,9 @@ from delvec_contract import (
     PolicyContent,
     TaskReport,
 )
-from delvec_contract.policies import PolicyType, RunState
+from delvec_contract.policies import RunState
 from delvec_errors import MaintenanceUnderWay, PolicyNotFound
+from delvec_maintenance.policies import PolicyType
 from delvec_service.store.database import Database, insert_into
 from delvec_service.store.models import (
     MaintenanceLeaseRow,

@@ -9,7 +9,6 @@ from pyroaring import BitMap64
 from tests.support.tables import ids
 
 from delvec_commands import transaction
-from delvec_contract import AddFile
 from delvec_errors import (
     BadRequest,
     CommitOverwritten,
@@ -19,6 +18,7 @@ from delvec_errors import (
     InvalidCommit,
     InvalidDeletionVector,
 )
+from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, Where, encode, frame, unframe
 
 
@@ -102,7 +102,7 @@ def test_a_transaction_reads_the_newest_version_unless_told_otherwise(people):
 def test_files_that_a_program_wrote_are_added(people, tmp_path):
     with people.transaction("WRITE", user_metadata="by hand") as change:
         change.add([written(people, tmp_path, f"{change.transaction_id}.parquet", [20, 21])])
-        change.add([AddFile(**written(people, tmp_path, "other.parquet", [22]))])
+        change.add([AddFile.from_json(written(people, tmp_path, "other.parquet", [22]))])
 
     assert ids(people) == [*range(10), 20, 21, 22]
     assert people.history(1)[0]["userMetadata"] == "by hand"

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from delvec_contract import AddFile
 from delvec_engines.compaction import ReadOrder, row_runs
 from delvec_engines.scan import Scan
 from delvec_errors import CorruptTable
+from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.deletion_vectors.deletion_vector import serialize_bitmap
 from delvec_kernel.schema.types import StructType
 

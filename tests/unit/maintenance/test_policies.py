@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from delvec_contract import Policy, PolicyContent, PolicyRequest
-from delvec_contract.policies import CompactionConfig, config_of
-from delvec_maintenance.policies import applicable, is_quiet
+from delvec_contract.policies import config_of
+from delvec_maintenance.policies import CompactionConfig, applicable, is_quiet
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 COMPACTION, VACUUM = "system.data-compaction", "system.vacuum"

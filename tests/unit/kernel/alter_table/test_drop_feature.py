@@ -6,15 +6,16 @@ import pytest
 from pydantic import TypeAdapter
 from tests.support.schema_json import field
 
-from delvec_contract import DropFeature, TableChange
+from delvec_contract.alterations import AnyTableChange
 from delvec_errors import InvalidTableChange
 from delvec_kernel.actions.actions import DomainMetadata, Metadata, Protocol
 from delvec_kernel.alter_table.alteration import altered
+from delvec_kernel.alter_table.changes import DropFeature
 from delvec_kernel.alter_table.drop_feature import properties_turned_off
 from delvec_kernel.alter_table.table_update import TableState, TableUpdate
 from delvec_kernel.schema.types import StructType
 
-CHANGES = TypeAdapter(list[TableChange])
+CHANGES = TypeAdapter(list[AnyTableChange])
 LEGACY = ("appendOnly", "invariants")
 
 
@@ -58,7 +59,7 @@ class Table:
         update = TableUpdate(
             self.metadata, self.protocol, self.domains, self.schema, lambda: "x", lambda: self.state
         )
-        return properties_turned_off(update, DropFeature(change="drop-feature", feature=feature))
+        return properties_turned_off(update, DropFeature(feature=feature))
 
 
 UNUSED = [

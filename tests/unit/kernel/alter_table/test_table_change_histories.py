@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from delvec_contract import TableChange
+from delvec_contract.alterations import AnyTableChange
 from delvec_errors import BadRequest
 from delvec_kernel.actions.actions import Metadata, Protocol
 from delvec_kernel.alter_table.alteration import altered
@@ -15,7 +15,7 @@ from delvec_kernel.features.protocol_upgrade import supported
 from delvec_kernel.schema.column_mapping import all_fields, is_mapped
 from delvec_kernel.schema.types import StructType
 
-CHANGE = TypeAdapter(TableChange)
+CHANGE = TypeAdapter(AnyTableChange)
 NAMES = st.sampled_from(["a", "b", "B", "c", "s", "list", "p", "`x y`"])
 PATHS = st.one_of(
     NAMES, st.tuples(NAMES, NAMES).map(".".join), st.sampled_from(["list.element", "list.element.c"])

@@ -20,7 +20,7 @@ from delvec_kernel.actions.actions import (
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.transaction import commit_builder, row_runs
 from delvec_kernel.transaction.commit_builder import metrics, resolve
-from delvec_kernel.transaction.transaction_changes import Changes, NewStatistics, RowRun
+from delvec_kernel.transaction.transaction_changes import Changes, FileStatistics, RowRun
 
 NOW = 1_700_000_000_000
 OLD = Descriptor("u", "old", 1, 36, 2)
@@ -451,10 +451,10 @@ def test_new_statistics_apply_only_with_the_same_deletion_vector():
     new = '{"numRecords":10,"tightBounds":true}'
     kept = file("a", deletion_vector=OLD, base_row_id=5, default_row_commit_version=3, tags={"k": "v"})
     given = {
-        "a": NewStatistics(new, OLD),
-        "b": NewStatistics(new, OLD),
-        "c": NewStatistics(new),
-        "gone": NewStatistics(new),
+        "a": FileStatistics("a", new, OLD),
+        "b": FileStatistics("b", new, OLD),
+        "c": FileStatistics("c", new),
+        "gone": FileStatistics("gone", new),
     }
     request = changes("COMPUTE STATS", statistics=given, data_change=False)
     outcome = resolved(request, kept, file("b", deletion_vector=NEW), file("c", deletion_vector=NEW))

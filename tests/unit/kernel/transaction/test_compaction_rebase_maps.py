@@ -8,7 +8,7 @@ from tests.support.rows_in_files import LOCATION, Facts, RowsInFiles, changes
 from delvec_kernel.transaction.conflict_checker import Conflict, Passed, check
 from delvec_kernel.transaction.current_transaction import CurrentTransaction
 from delvec_kernel.transaction.row_maps import SCHEMA, RowMapReader
-from delvec_kernel.transaction.transaction_changes import RowMap, RowMapFile, RowRun
+from delvec_kernel.transaction.transaction_changes import MappedOutput, RowMap, RowMapFile, RowRun
 
 MAP = "_delvec/row_maps/00000000-0000-4000-8000-000000000000.parquet"
 
@@ -28,7 +28,7 @@ class Compacted(RowsInFiles):
 
     def mapped(self):
         output = self.write([self.contents[path][index] for path, index in self.moved], data_change=False)
-        row_map = RowMap((RowMapFile(MAP, 1, 6),), ((output.path, 6),))
+        row_map = RowMap((RowMapFile(MAP, 1, 6),), (MappedOutput(output.path, 6),))
         return self._optimize(output, row_map=row_map)
 
     def run(self):

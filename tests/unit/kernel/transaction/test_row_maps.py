@@ -14,7 +14,7 @@ from tests.support.rows_in_files import LOCATION, Facts, RowsInFiles, changes
 from delvec_kernel.transaction import row_maps
 from delvec_kernel.transaction.conflict_checker import Conflict, CurrentTransaction, Passed, check
 from delvec_kernel.transaction.row_maps import SCHEMA, RowMapReader, decode, encode
-from delvec_kernel.transaction.transaction_changes import Reads, RowMap, RowMapFile
+from delvec_kernel.transaction.transaction_changes import MappedOutput, Reads, RowMap, RowMapFile
 
 FILE = "_delvec/row_maps/{:08x}-0000-4000-8000-000000000000.parquet"
 NONE = BitMap64()
@@ -39,12 +39,17 @@ def read(row_map, rows, sources, pieces=1):
 
 def map_of(outputs, number=0):
     count = sum(outputs.values())
-    return RowMap((RowMapFile(FILE.format(number), 1, count),), tuple(outputs.items()))
+    return RowMap(
+        (RowMapFile(FILE.format(number), 1, count),),
+        tuple(MappedOutput(*output) for output in outputs.items()),
+    )
 
 
 def test_the_tag_names_files_and_outputs():
     row_map = map_of({"o1.parquet": 3, "p.parquet": 2})
-    written = encode(replace(row_map, outputs=(("o%31.parquet", 3), ("p.parquet", 2))))
+    written = encode(
+        replace(row_map, outputs=(MappedOutput("o%31.parquet", 3), MappedOutput("p.parquet", 2)))
+    )
     assert json.loads(written) == {
         "files": [[FILE.format(0), 1, 5]],
         "outputs": [["o%31.parquet", 3], ["p.parquet", 2]],

@@ -1,0 +1,158 @@
+"""Frozen dataclasses of the kernel as JSON objects of requests.
+
+The kernel's class says what fields there are, with which types and defaults; the contract adds only what the outside
+needs: limits, descriptions, and how names are spelled. Pydantic then reads JSON straight into the kernel's class, and
+writes it, so that nothing is copied from one class to another.
+"""
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import MISSING, fields
+from functools import cache
+from operator import itemgetter
+from typing import Annotated, Any, Final, Literal, TypeVar, get_type_hints
+
+from pydantic import BaseModel, GetCoreSchemaHandler, TypeAdapter, create_model
+from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema, core_schema
+
+__all__ = ["Body", "as_json", "checked", "from_json"]
+
+_VALUES: Final = itemgetter(0, 1)
+"""Of what pydantic makes of a model's fields, what it expects of those of a dataclass."""
+
+_BODIES: Final[dict[type, "Body"]] = {}
+_Class = TypeVar("_Class")
+
+
+class Body:
+    """Makes pydantic read and write a frozen dataclass: ``Annotated[AddColumns, Body(Envelope, columns=Field(...))]``.
+
+    A ``tag`` of the class, its class variable ``change``, becomes the field that tells it from others.
+
+    Args:
+        base: the model whose configuration and checks the object gets.
+        title: name of the object in OpenAPI, if it is not that of the class.
+        doc: its description there, if it is not the docstring of the class.
+        only: the fields of the class that requests have, if not all.
+        known_as: per field a ``Field`` with limits and a description, or a type in place of that of the class.
+    """
+
+    def __init__(
+        self,
+        base: type[BaseModel],
+        *,
+        title: str | None = None,
+        doc: str | None = None,
+        only: Sequence[str] | None = None,
+        **known_as: Any,
+    ) -> None:
+        self._base = base
+        self._title = title
+        self._doc = doc
+        self._only = only
+        self._known_as = known_as
+        self._model: type[BaseModel] | None = None
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        if self._model is None:
+            self._model = self._model_of(source)
+            _BODIES[source] = self
+        made: CoreSchema = _into(handler.resolve_ref_schema(handler(self._model)), source)
+        return made
+
+    def _model_of(self, cls: type) -> type[BaseModel]:
+        """Return a model with the fields of the class, which pydantic makes the schema of."""
+        hints = get_type_hints(cls, include_extras=True)
+        made: dict[str, Any] = {}
+        tag = getattr(cls, "change", None)
+        if tag is not None:
+            made["change"] = Literal[tag]
+        for each in fields(cls):
+            if self._only is not None and each.name not in self._only:
+                continue
+            form = self._known_as.get(each.name, hints[each.name])
+            kind = Annotated[hints[each.name], form] if isinstance(form, FieldInfo) else form
+            if each.default is not MISSING:
+                made[each.name] = (kind, each.default)
+            elif each.default_factory is not MISSING:
+                made[each.name] = (kind, FieldInfo(default_factory=each.default_factory))
+            else:
+                made[each.name] = kind
+        if unknown := self._known_as.keys() - made.keys():
+            raise TypeError(f"{cls.__name__} has no fields {sorted(unknown)}.")
+        doc = self._doc or inspect.cleandoc(cls.__doc__ or "").partition("\n\nAttributes:")[0]
+        return create_model(
+            self._title or cls.__name__,
+            __base__=self._base,
+            __doc__=doc,
+            __module__=cls.__module__,
+            **made,
+        )
+
+
+def checked(cls: type[_Class], **values: Any) -> _Class:
+    """Return an instance of a class of the contract or the kernel, checked as if a request had it.
+
+    Raises:
+        pydantic.ValidationError: a value is invalid.
+    """
+    if issubclass(cls, BaseModel):
+        return cls(**values)
+    kind: Any = cls
+    tag = {"change": kind.change} if hasattr(cls, "change") else {}
+    made: _Class = _adapter(kind).validate_python({**tag, **values})
+    return made
+
+
+def as_json(value: Any) -> str:
+    """Return an instance of a class of the kernel as the JSON of requests."""
+    kind: Any = type(value)
+    return _adapter(kind).dump_json(value, by_alias=True).decode()
+
+
+def from_json(cls: type[_Class], text: str | bytes) -> _Class:
+    """Read what :func:`as_json` returned.
+
+    Raises:
+        pydantic.ValidationError: it is something else.
+    """
+    kind: Any = cls
+    made: _Class = _adapter(kind).validate_json(text)
+    return made
+
+
+@cache
+def _adapter(cls: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(Annotated[cls, _BODIES[cls]])
+
+
+def _into(schema: Any, cls: type) -> Any:
+    """Return the schema of a model as one that makes instances of the class."""
+    if schema["type"] == "model-fields":
+        # Not the arguments of a dataclass, whose errors differ from those of every other object.
+        absent = {each.name: each.default for each in fields(cls) if each.name not in schema["fields"]}
+        return core_schema.no_info_after_validator_function(
+            (lambda values: (absent | values[0], None)) if absent else _VALUES, schema
+        )
+    if schema["type"] != "model":
+        return {**schema, "schema": _into(schema["schema"], cls)}
+    made = core_schema.dataclass_schema(
+        cls,
+        _into(schema["schema"], cls),
+        list(schema["cls"].model_fields),
+        slots="__slots__" in cls.__dict__,
+        config=schema["config"],
+        ref=schema["ref"],
+        metadata={
+            "pydantic_js_updates": {"title": schema["cls"].__name__, "description": schema["cls"].__doc__}
+        },
+    )
+    if not hasattr(cls, "__post_init__"):
+        return made
+    return core_schema.no_info_after_validator_function(_checked, made)
+
+
+def _checked(value: Any) -> Any:
+    value.__post_init__()
+    return value
