@@ -5,10 +5,11 @@ Tested in `tests/integration/service/scans/test_history_detail_health.py` and
 """
 
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from delvec_contract.health_metrics import FileMetrics, Metric, SampledMetrics, Spot
 from delvec_contract.shapes import Answer
 
 __all__ = [
@@ -168,39 +169,16 @@ class IcebergHealth(Answer):
     )
 
 
-class HealthResponse(Answer):
-    """How much maintenance a table needs."""
-
+class _VersionHealth(Answer):
     table: str
     version: int
     score: float = Field(description="From 0 to 100 (best): 100 less the points of the recommendations.")
-    num_files: int
-    size_in_bytes: int
-    num_physical_rows: int | None = Field(description="Absent if a file has no statistics.")
-    num_deleted_rows: int
-    deleted_ratio: float | None
-    deleted_bytes: int
-    read_amplification: float | None = Field(
-        description=(
-            "Bytes that a full scan reads, divided by the bytes of live rows; absent if no row is live."
-        )
-    )
-    num_files_with_deletion_vectors: int
-    num_deletion_vector_files: int
-    live_deletion_vector_bytes: int
-    dead_deletion_vector_bytes: int | None = Field(
-        description="Bytes of replaced deletion vectors in files that also hold live ones, as far as known from "
-        "tombstones; absent if these cannot be read."
-    )
-    num_removed_files: int | None = Field(
-        description="Removed data files that the log still has; absent if tombstones cannot be read."
-    )
-    removed_bytes: int | None = Field(
-        description="Bytes of these files, as far as known from the log; absent if tombstones cannot be read."
-    )
-    small_files: int = Field(description="Files under 16 MiB.")
-    median_file_size: int | None
-    commits_since_checkpoint: int
+
+
+# The bases are in this order because pydantic has the fields of the last base first.
+class HealthResponse(FileMetrics, _VersionHealth):
+    """How much maintenance a table needs."""
+
     checkpoint_age_seconds: int | None = Field(
         description="The age of this version's newest checkpoint; absent if there is none."
     )
@@ -231,22 +209,24 @@ class HealthResponse(Answer):
     )
 
 
-class HealthSample(Answer):
+class _SampledVersion(Answer):
+    version: Annotated[int, Metric("Version", gauge=("version", "Version that the other metrics describe."))]
+    sampled_at: datetime = Field(description="When the table was examined; ISO 8601.")
+    score: Annotated[
+        float,
+        Metric(
+            "Health",
+            "score",
+            gauge=("health_score", "Health score, 100 at best."),
+            plot=Spot("Health score", "score", 10),
+        ),
+    ] = Field(description="From 0 to 100 (best).")
+
+
+class HealthSample(SampledMetrics, _SampledVersion):
     """The state of a table after a version, as recorded at that time."""
 
-    version: int
-    sampled_at: datetime = Field(description="When the table was examined; ISO 8601.")
-    score: float = Field(description="From 0 to 100 (best).")
-    num_files: int
-    size_in_bytes: int
-    num_physical_rows: int | None = Field(description="Absent if a file has no statistics.")
-    num_deleted_rows: int
-    deleted_ratio: float | None
-    deleted_bytes: int
-    num_files_with_deletion_vectors: int
-    small_files: int = Field(description="Files under 16 MiB.")
-    commits_since_checkpoint: int
-    gain_bytes: int = Field(
+    gain_bytes: Annotated[int, Metric("Bytes saved in reads", "bytes")] = Field(
         description="Bytes that scans would no longer read, by the recommendation that gains the most."
     )
     cost_bytes: int = Field(description="Bytes to rewrite for the same recommendation.")

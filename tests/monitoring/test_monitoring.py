@@ -13,11 +13,12 @@ ROOT = Path(__file__).parents[2]
 DASHBOARD = json.loads((ROOT / "monitoring" / "grafana" / "delvec.json").read_text())
 RULES_FILE = ROOT / "monitoring" / "prometheus" / "delvec-alerts.yaml"
 RULES = [rule for group in yaml.safe_load(RULES_FILE.read_text())["groups"] for rule in group["rules"]]
-# tests/integration/service/test_metrics.py compares the page with what a service answers.
+# tests/integration/service/test_metrics.py compares the pages with what a service answers.
 METRICS = {
     name: set(filter(None, labels.split(",")))
     for name, labels in re.findall(
-        r"`(delvec_\w+)(?:\{([^`]*)\})?`", (ROOT / "docs" / "monitoring.md").read_text()
+        r"`(delvec_\w+)(?:\{([^`]*)\})?`",
+        "".join((ROOT / "docs" / page).read_text() for page in ("monitoring.md", "health.md")),
     )
 } | {"up": set()}
 OF_PROMETHEUS = {"job", "instance", "le"}

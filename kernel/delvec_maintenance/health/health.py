@@ -18,6 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delvec_contract.health import PartitionHealth
+from delvec_contract.health_metrics import FileMetrics
 from delvec_kernel.deletion_vectors.deletion_vector import FRAME_OVERHEAD
 from delvec_kernel.schema.column_paths import ColumnPath, as_in_schema
 from delvec_kernel.snapshot.snapshot import Snapshot
@@ -30,7 +32,7 @@ from delvec_maintenance.health.overlap import ColumnOverlap, depths, overlaps
 from delvec_maintenance.health.removed_files import RemovedFiles
 from delvec_maintenance.zcubes import clustering_columns
 
-__all__ = ["DEFAULT_VECTOR_FILE_SIZE", "SCORE_BANDS", "Finding", "HealthReport", "PartitionHealth", "examine"]
+__all__ = ["DEFAULT_VECTOR_FILE_SIZE", "SCORE_BANDS", "Finding", "HealthReport", "examine"]
 
 SCORE_BANDS: Final = (("good", 80.0), ("fair", 50.0), ("poor", -1.0e9))
 """Names of score bands and their minimum scores, best first."""
@@ -53,64 +55,23 @@ _SIZE_BINS: Final = (
 
 
 @dataclass(frozen=True)
-class PartitionHealth:
-    """The state of one partition's files.
-
-    Attributes:
-        partition_values: by logical name, as in the log; None for NULL.
-        deleted_bytes: estimated bytes of deleted rows.
-        points: deducted from the table's score for its files.
-    """
-
-    partition_values: Mapping[str, str | None]
-    num_files: int
-    size_in_bytes: int
-    num_deleted_rows: int
-    deleted_bytes: int
-    num_files_with_deletion_vectors: int
-    small_files: int
-    points: float
-
-
-@dataclass(frozen=True)
 class HealthReport:
     """The state of one version's files.
 
     Attributes:
         score: from 0 to 100: 100 less the points of the findings.
-        num_physical_rows: including deleted rows; None if unknown for a file.
-        deleted_ratio: share of physical rows; None likewise.
-        deleted_bytes: estimated bytes of deleted rows in data files.
-        read_amplification: bytes that a full scan reads per byte of live rows; None without live rows.
-        num_deletion_vector_files: files that contain live deletion vectors, several of which may share one.
-        live_deletion_vector_bytes: size of the live deletion vectors in those files.
-        small_files: files under 16 MiB.
-        median_file_size: bytes; None without files.
+        metrics: the numbers.
         deleted_ratio_histogram: files by share of deleted rows.
         file_size_histogram: files by size.
-        removed: totals of the tombstones; None if they were not read.
         partitions: those with the most points, as many as requested.
         overlaps: per clustering column and per requested column.
     """
 
     score: float
-    num_files: int
-    size_in_bytes: int
-    num_physical_rows: int | None
-    num_deleted_rows: int
-    deleted_ratio: float | None
-    deleted_bytes: int
-    read_amplification: float | None
-    num_files_with_deletion_vectors: int
-    num_deletion_vector_files: int
-    live_deletion_vector_bytes: int
-    small_files: int
-    median_file_size: int | None
-    commits_since_checkpoint: int
+    metrics: FileMetrics
     deleted_ratio_histogram: Mapping[str, int]
     file_size_histogram: Mapping[str, int]
     findings: tuple[Finding, ...]
-    removed: RemovedFiles | None = None
     partitions: tuple[PartitionHealth, ...] = ()
     overlaps: tuple[ColumnOverlap, ...] = ()
 
@@ -145,11 +106,6 @@ def examine(
     asked = list(dict.fromkeys([*clustered, *(as_in_schema(snapshot.schema, path) for path in columns)]))
     in_columns = depths(snapshot, asked) if asked else []
     table = FileTable(snapshot, traced, clustering=bool(clustered))
-    files, sizes, size = table.files, table.sizes, snapshot.size_in_bytes
-    stored = files["deletion_vector"].combine_chunks() if files.num_rows else None
-    names, dv_bytes = (0, 0) if stored is None else _deletion_vector_files(stored)
-    rows, deleted = snapshot.num_records, snapshot.num_deleted_rows
-    dead = int(table.dead.sum())
     possible_findings = [
         findings.small_files(table),
         findings.deleted_rows(table),
@@ -163,6 +119,20 @@ def examine(
     reported_findings = tuple(one for one in possible_findings if one is not None)
     return HealthReport(
         score=round(max(0.0, 100.0 - sum(one.points for one in reported_findings)), 2),
+        metrics=_measured(table, removed),
+        deleted_ratio_histogram=_by_ratio(table.ratios),
+        file_size_histogram=_counted(_SIZE_BINS, np.searchsorted(_SIZE_EDGES, table.sizes, side="right")),
+        findings=reported_findings,
+        partitions=_partitions(table, reported_findings, partitions) if partitions and table.keys else (),
+        overlaps=overlaps(snapshot, asked, in_columns, traced=traced),
+    )
+
+
+def _measured(table: FileTable, removed: RemovedFiles | None) -> FileMetrics:
+    snapshot, size, dead = table.snapshot, table.snapshot.size_in_bytes, int(table.dead.sum())
+    rows, deleted = snapshot.num_records, snapshot.num_deleted_rows
+    vector_files, vector_bytes = _deletion_vector_files(table.files)
+    return FileMetrics(
         num_files=snapshot.num_files,
         size_in_bytes=size,
         num_physical_rows=rows,
@@ -171,17 +141,14 @@ def examine(
         deleted_bytes=dead,
         read_amplification=1.0 if not size else round(size / (size - dead), 4) if size > dead else None,
         num_files_with_deletion_vectors=snapshot.num_deletion_vectors,
-        num_deletion_vector_files=names,
-        live_deletion_vector_bytes=dv_bytes,
-        small_files=int((sizes < SMALL_FILE).sum()),
-        median_file_size=int(np.median(sizes)) if len(sizes) else None,
+        num_deletion_vector_files=vector_files,
+        live_deletion_vector_bytes=vector_bytes,
+        dead_deletion_vector_bytes=None if removed is None else removed.dead_vector_bytes,
+        num_removed_files=None if removed is None else removed.num_files,
+        removed_bytes=None if removed is None else removed.size_in_bytes,
+        small_files=int((table.sizes < SMALL_FILE).sum()),
+        median_file_size=int(np.median(table.sizes)) if len(table) else None,
         commits_since_checkpoint=snapshot.commits_since_checkpoint,
-        deleted_ratio_histogram=_by_ratio(table.ratios),
-        file_size_histogram=_counted(_SIZE_BINS, np.searchsorted(_SIZE_EDGES, sizes, side="right")),
-        findings=reported_findings,
-        removed=removed,
-        partitions=_partitions(table, reported_findings, partitions) if partitions and table.keys else (),
-        overlaps=overlaps(snapshot, asked, in_columns, traced=traced),
     )
 
 
@@ -198,8 +165,11 @@ def _counted(names: Sequence[str], places: npt.NDArray[np.intp]) -> dict[str, in
     return {name: int(count) for name, count in zip(names, counts, strict=True)}
 
 
-def _deletion_vector_files(stored: pa.StructArray) -> tuple[int, int]:
+def _deletion_vector_files(table_files: pa.Table) -> tuple[int, int]:
     """Return the number of deletion vector files, and the total size of the deletion vectors."""
+    if not table_files.num_rows:
+        return 0, 0
+    stored = table_files["deletion_vector"].combine_chunks()
     stored = stored.filter(pc.is_in(pc.struct_field(stored, "storageType"), value_set=pa.array(["u", "p"])))
     files = pc.count_distinct(pc.struct_field(stored, "pathOrInlineDv")).as_py()
     size = pc.sum(pc.struct_field(stored, "sizeInBytes")).as_py() or 0
@@ -231,14 +201,14 @@ def _partitions(table: FileTable, found: tuple[Finding, ...], limit: int) -> tup
     named = list(zip(table.snapshot.partition_columns, table.keys, strict=True))
     return tuple(
         PartitionHealth(
-            {name: dict(texts or ()).get(key) for name, key in named},
-            int(files[one]),
-            int(sizes[one]),
-            int(deleted[one]),
-            int(dead[one]),
-            int(with_vector[one]),
-            int(small[one]),
-            round(float(costs[one]), 4),
+            partition_values={name: dict(texts or ()).get(key) for name, key in named},
+            num_files=int(files[one]),
+            size_in_bytes=int(sizes[one]),
+            num_deleted_rows=int(deleted[one]),
+            deleted_bytes=int(dead[one]),
+            num_files_with_deletion_vectors=int(with_vector[one]),
+            small_files=int(small[one]),
+            points=round(float(costs[one]), 4),
         )
         for one, texts in zip(worst.tolist(), values.to_pylist(), strict=True)
     )

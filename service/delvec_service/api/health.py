@@ -12,10 +12,10 @@ from pydantic import StringConstraints
 from delvec_contract import (
     HealthListResponse,
     HealthResponse,
-    HealthSample,
     HealthSamplesResponse,
     TableHealth,
 )
+from delvec_contract.health_metrics import HealthOrder
 from delvec_contract.shapes import Column
 from delvec_errors import BadRequest, InvalidTableChange, UnknownColumn
 from delvec_kernel.schema.column_paths import parse_path
@@ -27,8 +27,6 @@ from delvec_service.api.routes import Route
 from delvec_service.iceberg.lag import iceberg_lags
 from delvec_service.maintenance.health import health
 from delvec_service.snapshots.time_travel import moment_of
-from delvec_service.store import health_samples
-from delvec_service.store.health_samples import HealthOrder
 
 __all__ = ["router"]
 
@@ -123,8 +121,8 @@ def list_health_samples(
 ) -> HealthSamplesResponse:
     """Return the table's health after each version, as recorded at the time. The log is not read."""
     start = None if since is None else moment_of("since", since)
-    found = service.health.store.series(table.record.id, start, limit)
-    return HealthSamplesResponse(table=table.name, samples=[_sample(one) for one in found])
+    samples = service.health.store.series(table.record.id, start, limit)
+    return HealthSamplesResponse(table=table.name, samples=list(samples))
 
 
 @router.get("/health", responses=responses(*COMMON))
@@ -173,35 +171,9 @@ def list_health(
     more = len(page) == page_size
     return HealthListResponse(
         tables=[
-            TableHealth(
-                id=one.id,
-                name=one.name,
-                location=one.location,
-                sample=None if one.sample is None else _sample(one.sample),
-            )
-            for one in page
+            TableHealth(id=one.id, name=one.name, location=one.location, sample=one.sample) for one in page
         ],
         next_page_token=_token(order_by, page[-1].sort_key, page[-1].id) if more else None,
-    )
-
-
-def _sample(sample: health_samples.HealthSample) -> HealthSample:
-    return HealthSample(
-        version=sample.version,
-        sampled_at=sample.sampled_at,
-        score=sample.score,
-        num_files=sample.num_files,
-        size_in_bytes=sample.size_in_bytes,
-        num_physical_rows=sample.num_records,
-        num_deleted_rows=sample.num_deleted_rows,
-        deleted_ratio=sample.deleted_ratio,
-        deleted_bytes=sample.deleted_bytes,
-        num_files_with_deletion_vectors=sample.num_deletion_vectors,
-        small_files=sample.small_files,
-        commits_since_checkpoint=sample.commits_since_checkpoint,
-        gain_bytes=sample.gain_bytes,
-        cost_bytes=sample.cost_bytes,
-        actions=[action for action in sample.actions.split(",") if action],
     )
 
 

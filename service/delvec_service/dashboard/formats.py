@@ -5,14 +5,17 @@ Tested in `tests/integration/service/test_dashboard.py`.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from delvec_contract import HealthResponse, HealthSample
+from delvec_contract.health_metrics import Metric, Spot, metrics_of
+from delvec_contract.shapes import Answer
 from delvec_kernel.table_properties import byte_size_text
 from delvec_maintenance.health.health import SCORE_BANDS
 
-__all__ = ["FILTERS", "charts", "columns", "commit_charts"]
+__all__ = ["FILTERS", "ROWS", "charts", "columns", "commit_charts"]
 
 _HOUR: Final = 3600
 _SIZE: Final = re.compile("bytes|size", re.IGNORECASE)
@@ -40,6 +43,11 @@ def fact(name: str, value: Any) -> str:
     """Return a value from an answer; numbers named bytes or size get a unit."""
     is_size = isinstance(value, int) and not isinstance(value, bool) and _SIZE.search(name)
     return size(value) if is_size else count(value) if type(value) is int else str(value)
+
+
+def measured(value: float | None, unit: str) -> str:
+    """Return a number of a table's health."""
+    return {"bytes": size, "percent": percent}.get(unit, count)(value)
 
 
 def percent(value: float | None) -> str:
@@ -96,6 +104,7 @@ FILTERS: Final = {
     "count": count,
     "counted": counted,
     "fact": fact,
+    "measured": measured,
     "percent": percent,
     "moment": moment,
     "span": span,
@@ -104,18 +113,6 @@ FILTERS: Final = {
     "whole": whole,
 }
 
-_CHARTS: Final = (
-    ("Health score", "score", ("score",), ("score",)),
-    ("Share of deleted rows", "percent", ("deleted-ratio",), ("share",)),
-    (
-        "Files",
-        "",
-        ("num-files", "small-files", "num-files-with-deletion-vectors"),
-        ("all", "small", "with deletion vectors"),
-    ),
-    ("Size", "bytes", ("size-in-bytes", "deleted-bytes"), ("all", "deleted")),
-    ("Commits since checkpoint", "", ("commits-since-checkpoint",), ("commits",)),
-)
 _COMMIT_CHARTS: Final = (
     ("Commits", ("committed", "rebased"), ("successful", "of which rebased")),
     ("Conflicts", ("conflicts",), ("conflicts",)),
@@ -126,6 +123,22 @@ _FEWEST_BARS: Final = 24
 _NESTED_COLUMNS: Final = 2000
 
 
+def _grouped(
+    shape: type[Answer], spot_of: Callable[[Metric], Spot | None]
+) -> dict[str, list[tuple[str, str, str]]]:
+    """Return the numbers that have a spot, by its group: label, field of the answer, unit."""
+    shown = [(spot, field, each.unit) for field, each in metrics_of(shape).items() if (spot := spot_of(each))]
+    groups: dict[str, list[tuple[str, str, str]]] = {}
+    for spot, field, unit in sorted(shown, key=lambda one: one[0].place):
+        groups.setdefault(spot.group, []).append((spot.label, field.replace("_", "-"), unit))
+    return groups
+
+
+ROWS: Final = _grouped(HealthResponse, lambda each: each.row)
+"""The numbers with a row of their own on the page of a table, by section."""
+_PLOTS: Final = _grouped(HealthSample, lambda each: each.plot)
+
+
 def charts(samples: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     """Return the plots of health samples, oldest first: title, description, and JSON for ``dashboard.js``."""
     ordered = list(reversed(samples))
@@ -133,8 +146,15 @@ def charts(samples: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
         return []
     times = [_time(one["sampled-at"]).timestamp() for one in ordered]
     return [
-        _chart(title, unit, names, times, [[one[field] for one in ordered] for field in fields])
-        for title, unit, fields, names in _CHARTS
+        _chart(
+            title,
+            unit,
+            [label for label, _, _ in numbers],
+            times,
+            [[one[field] for one in ordered] for _, field, _ in numbers],
+        )
+        for title, numbers in _PLOTS.items()
+        for unit in [numbers[0][2]]
     ]
 
 
@@ -173,13 +193,14 @@ def _chart(
     series: Sequence[Sequence[float | None]],
     bars: int = 0,
 ) -> dict[str, str]:
-    written = {"bytes": size, "percent": percent}.get(unit, count)
     summaries = []
     for name, values in zip(names, series, strict=True):
         known = [value for value in values if value is not None]
         if known:
-            ends = f"{written(known[0])} to {written(known[-1])}, at most {written(max(known))}"
-            summaries.append(f"{name}: {written(sum(known))} in total" if bars else f"{name}: from {ends}")
+            ends = f"{measured(known[0], unit)} to {measured(known[-1], unit)}, at most {measured(max(known), unit)}"
+            summaries.append(
+                f"{name}: {measured(sum(known), unit)} in total" if bars else f"{name}: from {ends}"
+            )
     return {
         "title": title,
         "words": f"{title}. {'; '.join(summaries)}.",

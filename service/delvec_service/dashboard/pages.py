@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 from collections.abc import Mapping
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, get_args
 from urllib.parse import parse_qs, quote, urlencode
 
 import httpx
@@ -18,9 +18,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from delvec_contract import HealthSample
+from delvec_contract.health_metrics import HealthOrder, metrics_of
 from delvec_service.auth.principals import at_least
 from delvec_service.dashboard.actions import ACTIONS, BY_ADVICE, MENU, Action
-from delvec_service.dashboard.formats import FILTERS, charts, columns, commit_charts
+from delvec_service.dashboard.formats import FILTERS, ROWS, charts, columns, commit_charts
 from delvec_service.dashboard.session import CSRF_FIELD, Session
 from delvec_service.dashboard.tasks import Tasks
 
@@ -48,16 +50,9 @@ _PARTS: Final = ("result", "plan", "tasks")
 """Elements that answers are inserted into: errors are shown there, not as a page."""
 _LARGEST_FORM: Final = 64 * 1024
 _PAGE_SIZE: Final = 50
-_ORDERS: Final = {
-    "score": "Health",
-    "deleted-ratio": "Deleted share",
-    "deleted-bytes": "Deleted bytes",
-    "small-files": "Small files",
-    "num-files": "Files",
-    "size-in-bytes": "Size",
-    "commits-since-checkpoint": "Commits since checkpoint",
-    "gain-bytes": "Bytes saved in reads",
-}
+_LABELS: Final = {field.replace("_", "-"): each.label for field, each in metrics_of(HealthSample).items()}
+_ORDERS: Final = {order: _LABELS[order] for order in get_args(HealthOrder)}
+"""Sort orders of the list, with their labels; tables that need most maintenance come first."""
 _COLUMNS: Final = (
     ("Table", None),
     ("Health", "score"),
@@ -69,7 +64,6 @@ _COLUMNS: Final = (
     ("Needs", None),
     ("Bytes saved in reads", "gain-bytes"),
 )
-"""Sort orders of the list, with their labels; tables that need most maintenance come first."""
 
 
 class _Refused(Exception):
@@ -248,6 +242,7 @@ class Dashboard:
             session,
             name=name,
             health=health,
+            rows=ROWS,
             charts=charts(samples["samples"]),
             history=history["history"],
             detail=detail["detail"],

@@ -14,7 +14,6 @@ from delvec_contract import (
     FindingFile,
     HealthResponse,
     OverwrittenCommit,
-    PartitionHealth,
     Recommendation,
 )
 from delvec_errors import CorruptTable
@@ -150,44 +149,16 @@ def _response(
     lags: Sequence[IcebergLag],
 ) -> HealthResponse:
     report, table = table_health.report, table_health.table
-    removed = report.removed
     return HealthResponse(
         table=table,
         version=table_health.version,
         score=report.score,
-        num_files=report.num_files,
-        size_in_bytes=report.size_in_bytes,
-        num_physical_rows=report.num_physical_rows,
-        num_deleted_rows=report.num_deleted_rows,
-        deleted_ratio=report.deleted_ratio,
-        deleted_bytes=report.deleted_bytes,
-        read_amplification=report.read_amplification,
-        num_files_with_deletion_vectors=report.num_files_with_deletion_vectors,
-        num_deletion_vector_files=report.num_deletion_vector_files,
-        live_deletion_vector_bytes=report.live_deletion_vector_bytes,
-        dead_deletion_vector_bytes=None if removed is None else removed.dead_vector_bytes,
-        num_removed_files=None if removed is None else removed.num_files,
-        removed_bytes=None if removed is None else removed.size_in_bytes,
-        small_files=report.small_files,
-        median_file_size=report.median_file_size,
-        commits_since_checkpoint=report.commits_since_checkpoint,
+        **dict(report.metrics),
         checkpoint_age_seconds=table_health.checkpoint_age,
         deleted_ratio_histogram=dict(report.deleted_ratio_histogram),
         file_size_histogram=dict(report.file_size_histogram),
         recommendations=[_recommendation(one, table) for one in report.findings],
-        partitions=[
-            PartitionHealth(
-                partition_values=dict(one.partition_values),
-                num_files=one.num_files,
-                size_in_bytes=one.size_in_bytes,
-                num_deleted_rows=one.num_deleted_rows,
-                deleted_bytes=one.deleted_bytes,
-                num_files_with_deletion_vectors=one.num_files_with_deletion_vectors,
-                small_files=one.small_files,
-                points=one.points,
-            )
-            for one in report.partitions
-        ],
+        partitions=list(report.partitions),
         overlaps=[_overlap(one) for one in report.overlaps],
         commits=None
         if counts is None

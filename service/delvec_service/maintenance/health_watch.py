@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
+from delvec_contract import HealthSample
+from delvec_contract.health_metrics import SampledMetrics
 from delvec_errors import ServiceUnavailable
 from delvec_kernel.file_index.segment import SegmentsLost
 from delvec_kernel.snapshot.snapshot import Snapshot
@@ -21,7 +23,7 @@ from delvec_service.background_worker import BackgroundWorker
 from delvec_service.logs import logger
 from delvec_service.maintenance.damage_watch import DamageWatch
 from delvec_service.store.commit_record import CommitConflict
-from delvec_service.store.health_samples import CommitCounts, HealthSample, HealthSampleStore
+from delvec_service.store.health_samples import CommitCounts, HealthSampleStore
 from delvec_service.store.lru_cache import LruCache
 
 __all__ = ["HealthWatch", "rows_changed"]
@@ -101,7 +103,7 @@ class HealthWatch:
         except SegmentsLost:
             return  # the next commit or request reads the log again
         self.flush(table_id)
-        self.store.record(table_id, _sample(snapshot, health_report))
+        self.store.record(table_id, snapshot.metadata.id, _sample(snapshot.version, health_report))
 
     def keep(self, table_id: str, snapshot: Snapshot, report: HealthReport) -> None:
         """Store a sample of a version for a reader, whose answer does not depend on it: errors are only logged."""
@@ -183,29 +185,20 @@ def rows_changed(metrics: Mapping[str, int]) -> int:
     return sum(metrics.get(name, 0) for name in _ROWS)
 
 
-def _sample(snapshot: Snapshot, report: HealthReport) -> HealthSample:
+def _sample(version: int, report: HealthReport) -> HealthSample:
     # Samples do not read tombstones. The bytes that OPTIMIZE and PURGE would free may be the same.
     findings = [one for one in report.findings if one.action != "VACUUM"]
     # Compaction of deletion vectors frees storage, like VACUUM; a scan reads no less.
     of_scans = [one for one in findings if one.action != "DV COMPACTION"]
     best = max(of_scans, key=lambda one: one.gain_bytes or 0, default=None)
     return HealthSample(
-        version=snapshot.version,
-        metadata_id=snapshot.metadata.id,
+        version=version,
         sampled_at=datetime.now(UTC),
         score=report.score,
-        num_files=_long(report.num_files),
-        size_in_bytes=_long(report.size_in_bytes),
-        num_records=None if report.num_physical_rows is None else _long(report.num_physical_rows),
-        num_deleted_rows=_long(report.num_deleted_rows),
-        deleted_ratio=report.deleted_ratio,
-        deleted_bytes=_long(report.deleted_bytes),
-        num_deletion_vectors=_long(report.num_files_with_deletion_vectors),
-        small_files=_long(report.small_files),
-        commits_since_checkpoint=_long(report.commits_since_checkpoint),
-        gain_bytes=0 if best is None else _long(best.gain_bytes or 0),
-        cost_bytes=0 if best is None else _long(best.cost_bytes or 0),
-        actions=",".join(dict.fromkeys(one.action for one in findings)),
+        **{name: getattr(report.metrics, name) for name in SampledMetrics.model_fields},
+        gain_bytes=0 if best is None else best.gain_bytes or 0,
+        cost_bytes=0 if best is None else best.cost_bytes or 0,
+        actions=list(dict.fromkeys(one.action for one in findings)),
     )
 
 

@@ -7,13 +7,15 @@ Tested in `tests/integration/contract/test_health_sample_store.py`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
-from sqlalchemy import and_, case, delete, func, or_, select
+from sqlalchemy import and_, case, delete, func, inspect, or_, select
 from sqlalchemy.orm import Session
 
+from delvec_contract import HealthSample
+from delvec_contract.health_metrics import HealthOrder
 from delvec_maintenance.health.health import SCORE_BANDS
 from delvec_service.store.commit_record import CommitConflict, add_conflicts, add_interval, added
 from delvec_service.store.database import Database, insert_into
@@ -21,24 +23,11 @@ from delvec_service.store.models import CommitCountsRow, HealthSampleRow, TableR
 
 __all__ = [
     "CommitCounts",
-    "HealthOrder",
-    "HealthSample",
     "HealthSampleStore",
     "ObservedTable",
     "SampledTable",
     "name_patterns",
     "superfluous",
-]
-
-HealthOrder: TypeAlias = Literal[
-    "score",
-    "deleted-ratio",
-    "deleted-bytes",
-    "small-files",
-    "num-files",
-    "size-in-bytes",
-    "commits-since-checkpoint",
-    "gain-bytes",
 ]
 
 _THINNED_EVERY: Final = 32
@@ -49,30 +38,10 @@ _SPACING: Final = (
 )
 """From each age on, the interval between samples; None if none are kept."""
 _LONGEST_ID: Final = 64
+_LARGEST: Final = 2**63 - 1
+_KEY: Final = ["table_id", "version"]
 _UNKNOWN: Final = -1.0e300
 """The sort key of a table without a sample, or without a value for the sort column: after all others."""
-
-
-@dataclass(frozen=True, slots=True)
-class HealthSample:
-    """A table after a version; fields are those of :class:`~delvec_service.store.models.HealthSampleRow`."""
-
-    version: int
-    metadata_id: str
-    sampled_at: datetime
-    score: float
-    num_files: int
-    size_in_bytes: int
-    num_records: int | None
-    num_deleted_rows: int
-    deleted_ratio: float | None
-    deleted_bytes: int
-    num_deletion_vectors: int
-    small_files: int
-    commits_since_checkpoint: int
-    gain_bytes: int
-    cost_bytes: int
-    actions: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +75,12 @@ class ObservedTable:
     counts: CommitCounts
 
 
-_FIELDS: Final = tuple(field.name for field in fields(HealthSample))
+_COLUMNS: Final = {
+    name: column.name
+    for name in HealthSample.model_fields
+    for column in [inspect(HealthSampleRow).columns[name]]
+}
+"""The columns of the fields of a sample."""
 
 
 class HealthSampleStore:
@@ -115,22 +89,26 @@ class HealthSampleStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def record(self, table_id: str, sample: HealthSample) -> None:
+    def record(self, table_id: str, metadata_id: str, sample: HealthSample) -> None:
         """Store a sample, and delete old ones and those of an earlier table at the same location.
+
+        Args:
+            table_id: the table.
+            metadata_id: of the table at the time: a different one means another table, created in its place.
+            sample: its state.
 
         Raises:
             ServiceUnavailable: the database does not answer.
         """
         row = HealthSampleRow
-        values = {**asdict(sample), "table_id": table_id, "metadata_id": sample.metadata_id[:_LONGEST_ID]}
+        values = {column: _storable(getattr(sample, name)) for name, column in _COLUMNS.items()}
+        values |= {"table_id": table_id, "metadata_id": metadata_id[:_LONGEST_ID]}
         with self._database.write() as session:
             gone = delete(row).where(row.table_id == table_id, row.metadata_id != values["metadata_id"])
             session.execute(gone)
             statement = insert_into(session, row).values(**values)
-            changed = {name: statement.excluded[name] for name in _FIELDS if name != "version"}
-            session.execute(
-                statement.on_conflict_do_update(index_elements=["table_id", "version"], set_=changed)
-            )
+            changed = {name: statement.excluded[name] for name in values.keys() - _KEY}
+            session.execute(statement.on_conflict_do_update(index_elements=_KEY, set_=changed))
             if sample.version % _THINNED_EVERY == 0:
                 _thin(session, table_id, sample.sampled_at)
 
@@ -177,7 +155,7 @@ class HealthSampleStore:
             query = query.where(row.sampled_at >= since)
         with self._database.read() as session:
             found = session.execute(query.order_by(row.version.desc()).limit(limit))
-            return [HealthSample(*values) for values in found]
+            return [_sample(values) for values in found]
 
     def page(
         self,
@@ -203,7 +181,7 @@ class HealthSampleStore:
             ServiceUnavailable: the database does not answer.
         """
         sample = HealthSampleRow
-        column: Any = getattr(sample, order_by.replace("-", "_"))
+        column = _column(order_by.replace("-", "_"))
         # As floating point: exact up to 2**53, and ties are broken by the id.
         key = func.coalesce((-column if order_by == "score" else column) * 1.0, _UNKNOWN)
         query = (
@@ -218,7 +196,7 @@ class HealthSampleStore:
             .where(TableRow.catalog == catalog)
         )
         if min_deleted_ratio is not None:
-            query = query.where(sample.deleted_ratio >= min_deleted_ratio)
+            query = query.where(_column("deleted_ratio") >= min_deleted_ratio)
         if search:
             name = func.lower(func.coalesce(TableRow.name, TableRow.folder_name))
             query = query.where(name.contains(search.lower(), autoescape=True))
@@ -231,7 +209,7 @@ class HealthSampleStore:
                     id_,
                     name,
                     location,
-                    None if values[0] is None else HealthSample(*values),
+                    None if values[0] is None else _sample(values),
                     float(sort_key),
                 )
                 for id_, name, location, sort_key, *values in rows
@@ -266,7 +244,7 @@ class HealthSampleStore:
             return [
                 ObservedTable(
                     name_,
-                    HealthSample(*values),
+                    _sample(values),
                     CommitCounts(committed or 0, rebased or 0, conflicts or 0, saved or 0),
                 )
                 for name_, committed, rebased, conflicts, saved, *values in session.execute(query)
@@ -290,6 +268,20 @@ class HealthSampleStore:
         with self._database.read() as session:
             found = {one: number for one, number in session.execute(query)}  # noqa: C416 - rows are no pairs
         return {name: found.get(name, 0) for name in (*(name for name, _ in SCORE_BANDS), "unknown")}
+
+
+def _storable(value: Any) -> Any:
+    """Return a value for the database; a log may claim numbers too large for a column."""
+    if isinstance(value, list):
+        return ",".join(value)
+    return max(-_LARGEST - 1, min(value, _LARGEST)) if isinstance(value, int) else value
+
+
+def _sample(values: Sequence[Any]) -> HealthSample:
+    fields = dict(zip(_COLUMNS, values, strict=True))
+    actions = [action for action in fields.pop("actions").split(",") if action]
+    # Not validated again: a page has up to a thousand of them.
+    return HealthSample.model_construct(**fields, actions=actions)
 
 
 def superfluous(times: Mapping[int, datetime], now: datetime) -> list[int]:
@@ -342,5 +334,10 @@ def _like(pattern: str) -> str:
     return pattern.replace("*", "%")
 
 
+def _column(name: str) -> Any:
+    """Return the column of a field; most are not written down in the class."""
+    return getattr(HealthSampleRow, name)
+
+
 def _columns() -> list[Any]:
-    return [getattr(HealthSampleRow, name) for name in _FIELDS]
+    return [_column(name) for name in _COLUMNS]

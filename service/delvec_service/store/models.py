@@ -8,7 +8,8 @@ Tested in `tests/integration/contract/test_sql_store.py`.
 
 import re
 from datetime import UTC, datetime
-from typing import Final
+from types import NoneType
+from typing import Final, get_args
 
 from sqlalchemy import (
     BigInteger,
@@ -25,6 +26,8 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from delvec_contract.health_metrics import SampledMetrics
 
 __all__ = [
     "FIRST_REVISION",
@@ -65,6 +68,11 @@ REVISION: Final = "0015"
 """The newest migration; the database is migrated only if it is behind this."""
 FIRST_REVISION: Final = "0015"
 """The first migration: no other leads up from an older schema, which only development versions made."""
+_METRIC_COLUMNS: Final = {
+    "num_physical_rows": "num_records",
+    "num_files_with_deletion_vectors": "num_deletion_vectors",
+}
+"""Columns of the views for dashboards that are not named as in the service's answers."""
 _NOT_STORABLE: Final = re.compile("[\0\ud800-\udfff]")
 
 
@@ -346,9 +354,10 @@ class SegmentSummaryRow(Base):
 class HealthSampleRow(Base):
     """The state of a table's files after a version; only some old samples are kept.
 
+    Each number of :class:`~delvec_contract.health_metrics.SampledMetrics` has a column, too.
+
     Attributes:
         metadata_id: of the table at the time: a different one means another table, created in its place.
-        num_records: physical rows; None if a file has no statistics.
         gain_bytes: of the recommendation with the largest gain; likewise ``cost_bytes``.
         actions: the recommended actions, separated by commas.
     """
@@ -361,18 +370,20 @@ class HealthSampleRow(Base):
     metadata_id: Mapped[str] = mapped_column(StoredText(64))
     sampled_at: Mapped[datetime]
     score: Mapped[float] = mapped_column(Double)
-    num_files: Mapped[int] = mapped_column(BigInteger)
-    size_in_bytes: Mapped[int] = mapped_column(BigInteger)
-    num_records: Mapped[int | None] = mapped_column(BigInteger)
-    num_deleted_rows: Mapped[int] = mapped_column(BigInteger)
-    deleted_ratio: Mapped[float | None] = mapped_column(Double)
-    deleted_bytes: Mapped[int] = mapped_column(BigInteger)
-    num_deletion_vectors: Mapped[int] = mapped_column(BigInteger)
-    small_files: Mapped[int] = mapped_column(BigInteger)
-    commits_since_checkpoint: Mapped[int] = mapped_column(BigInteger)
     gain_bytes: Mapped[int] = mapped_column(BigInteger)
     cost_bytes: Mapped[int] = mapped_column(BigInteger)
     actions: Mapped[str] = mapped_column(StoredText(128))
+
+
+def _add_metrics() -> None:
+    for name, field in SampledMetrics.model_fields.items():
+        kinds = get_args(field.annotation) or (field.annotation,)
+        kind = Double if float in kinds else BigInteger
+        column = mapped_column(_METRIC_COLUMNS.get(name, name), kind, nullable=NoneType in kinds)
+        setattr(HealthSampleRow, name, column)
+
+
+_add_metrics()
 
 
 class CommitCountsRow(Base):

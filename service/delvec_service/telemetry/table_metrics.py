@@ -9,49 +9,29 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from delvec_contract import HealthSample
+from delvec_contract.health_metrics import metrics_of
+
 __all__ = ["FAMILIES", "ICEBERG_FAMILIES", "band_lines", "database_line", "iceberg_lines", "table_lines"]
 
 
 _Value = Callable[[Any], float | int | None]
 
+
+def _of_sample(field: str) -> _Value:
+    return lambda one: getattr(one.sample, field)
+
+
 FAMILIES: Final[Mapping[str, tuple[str, str, _Value]]] = {
-    "delvec_table_health_score": ("gauge", "Health score, 100 at best.", lambda one: one.sample.score),
-    "delvec_table_version": (
-        "gauge",
-        "Version that the other metrics describe.",
-        lambda one: one.sample.version,
-    ),
+    **{
+        f"delvec_table_{each.gauge[0]}": ("gauge", each.gauge[1], _of_sample(field))
+        for field, each in metrics_of(HealthSample).items()
+        if each.gauge
+    },
     "delvec_table_sampled_timestamp_seconds": (
         "gauge",
         "When these metrics were sampled.",
         lambda one: one.sample.sampled_at.timestamp(),
-    ),
-    "delvec_table_files": ("gauge", "Live data files.", lambda one: one.sample.num_files),
-    "delvec_table_size_bytes": ("gauge", "Bytes of live data files.", lambda one: one.sample.size_in_bytes),
-    "delvec_table_small_files": (
-        "gauge",
-        "Files that OPTIMIZE would rewrite.",
-        lambda one: one.sample.small_files,
-    ),
-    "delvec_table_deleted_rows": (
-        "gauge",
-        "Rows deleted by deletion vectors.",
-        lambda one: one.sample.num_deleted_rows,
-    ),
-    "delvec_table_deleted_ratio": (
-        "gauge",
-        "Share of rows deleted by deletion vectors.",
-        lambda one: one.sample.deleted_ratio,
-    ),
-    "delvec_table_deletion_vectors": (
-        "gauge",
-        "Live data files with a deletion vector.",
-        lambda one: one.sample.num_deletion_vectors,
-    ),
-    "delvec_table_commits_since_checkpoint": (
-        "gauge",
-        "Versions since the newest checkpoint.",
-        lambda one: one.sample.commits_since_checkpoint,
     ),
     "delvec_table_commits_total": ("counter", "Successful commits.", lambda one: one.counts.commits),
     "delvec_table_commits_rebased_total": (

@@ -13,10 +13,10 @@ import httpx
 import pytest
 import uvicorn
 
+from delvec_contract import HealthSample
 from delvec_service.app import create_app
 from delvec_service.config import Settings
 from delvec_service.store.database import Database
-from delvec_service.store.health_samples import HealthSample
 from delvec_service.store.models import HealthSampleRow, TableRow
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -275,7 +275,7 @@ def test_a_thousand_tables_and_none(page, tmp_path):
         assert "There are no registered tables" in page.locator("main").inner_text()
     database = Database(f"sqlite:///{tmp_path / 'store.db'}")
     now = datetime.now(UTC)
-    sample = dict.fromkeys(HealthSample.__dataclass_fields__, 1) | {"metadata_id": "m", "sampled_at": now}
+    sample = dict.fromkeys(HealthSample.model_fields, 1) | {"metadata_id": "m", "sampled_at": now}
     with database.write() as session:
         for number in range(1000):
             id_, name = f"{number:036}", f"t{number:04}"

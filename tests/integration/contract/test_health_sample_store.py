@@ -1,33 +1,36 @@
 """Health samples and counts of commits, in SQLite and PostgreSQL."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import text
 
-from delvec_service.store.health_samples import CommitCounts, HealthSample, HealthSampleStore, superfluous
+from delvec_contract import HealthSample
+from delvec_service.store.health_samples import CommitCounts, HealthSampleStore, superfluous
 from delvec_service.store.registry import Registry, table_id
 
 NOW = datetime(2026, 11, 20, 12, 30, tzinfo=UTC)
 SAMPLE = HealthSample(
     version=3,
-    metadata_id="m",
     sampled_at=NOW,
     score=70.5,
     num_files=12,
     size_in_bytes=1 << 50,
-    num_records=100,
+    num_physical_rows=100,
     num_deleted_rows=30,
     deleted_ratio=0.3,
     deleted_bytes=300,
-    num_deletion_vectors=2,
+    num_files_with_deletion_vectors=2,
     small_files=11,
     commits_since_checkpoint=4,
     gain_bytes=300,
     cost_bytes=900,
-    actions="OPTIMIZE,PURGE",
+    actions=["OPTIMIZE", "PURGE"],
 )
+
+
+def replace(sample, **fields):
+    return sample.model_copy(update=fields)
 
 
 @pytest.fixture
@@ -44,33 +47,40 @@ def tables(database, store):
         if score is not None:
             known = score < 100
             sample = replace(SAMPLE, score=score, deleted_ratio=1 - score / 100 if known else None)
-            store.record(table_id(f"file:///{name}"), replace(sample, version=1, score=99.0))
-            store.record(table_id(f"file:///{name}"), sample)
+            store.record(table_id(f"file:///{name}"), "m", replace(sample, version=1, score=99.0))
+            store.record(table_id(f"file:///{name}"), "m", sample)
     return registry
 
 
 def test_samples_are_returned_newest_first(store):
-    newer = replace(SAMPLE, version=4, sampled_at=NOW + timedelta(hours=1), num_records=None)
-    store.record("t", SAMPLE)
-    store.record("t", newer)
-    store.record("other", SAMPLE)
+    newer = replace(SAMPLE, version=4, sampled_at=NOW + timedelta(hours=1), num_physical_rows=None)
+    store.record("t", "m", SAMPLE)
+    store.record("t", "m", newer)
+    store.record("other", "m", SAMPLE)
 
     assert store.series("t", None, 10) == [newer, SAMPLE]
     assert store.series("t", NOW + timedelta(minutes=1), 10) == [newer]
     assert store.series("t", None, 1) == [newer]
 
 
+def test_numbers_too_large_for_a_column_are_capped(store):
+    store.record("t", "m", replace(SAMPLE, size_in_bytes=2**70, num_physical_rows=-(2**70)))
+
+    (only,) = store.series("t", None, 10)
+    assert (only.size_in_bytes, only.num_physical_rows) == (2**63 - 1, -(2**63))
+
+
 def test_a_version_has_one_sample_however_often_it_is_taken(store):
-    store.record("t", SAMPLE)
-    store.record("t", replace(SAMPLE, score=1.0))
+    store.record("t", "m", SAMPLE)
+    store.record("t", "m", replace(SAMPLE, score=1.0))
 
     assert [one.score for one in store.series("t", None, 10)] == [1.0]
 
 
 def test_a_recreated_table_starts_without_samples(store):
-    store.record("t", replace(SAMPLE, version=900))
-    store.record("t", replace(SAMPLE, version=0, metadata_id="n" * 100))
-    store.record("t", replace(SAMPLE, version=1, metadata_id="n" * 100))
+    store.record("t", "m", replace(SAMPLE, version=900))
+    store.record("t", "n" * 100, replace(SAMPLE, version=0))
+    store.record("t", "n" * 100, replace(SAMPLE, version=1))
 
     assert [one.version for one in store.series("t", None, 10)] == [1, 0]
 
@@ -139,9 +149,9 @@ def test_old_samples_are_thinned():
 
 def test_samples_are_thinned_when_new_ones_are_stored(store):
     for version in range(65):
-        store.record("t", replace(SAMPLE, version=version, sampled_at=NOW + timedelta(minutes=version)))
+        store.record("t", "m", replace(SAMPLE, version=version, sampled_at=NOW + timedelta(minutes=version)))
     assert len(store.series("t", None, 1000)) == 65
-    store.record("t", replace(SAMPLE, version=96, sampled_at=NOW + timedelta(days=10)))
+    store.record("t", "m", replace(SAMPLE, version=96, sampled_at=NOW + timedelta(days=10)))
 
     assert [one.version for one in store.series("t", None, 1000)] == [96, 64, 29]
 

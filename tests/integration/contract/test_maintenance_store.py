@@ -6,15 +6,17 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from sqlalchemy import select, update
 
-from delvec_contract import MaintenanceRun, Policy, PolicyContent, TaskReport
+from delvec_contract import HealthSample, MaintenanceRun, Policy, PolicyContent, TaskReport
 from delvec_errors import MaintenanceUnderWay, PolicyNotFound
-from delvec_service.store.health_samples import CommitCounts, HealthSample, HealthSampleStore
+from delvec_service.store.health_samples import CommitCounts, HealthSampleStore
 from delvec_service.store.maintenance import MaintenanceStore
 from delvec_service.store.models import MaintenanceLeaseRow, MaintenanceTaskRow
 from delvec_service.store.registry import Registry, table_id
 
 NOW = datetime.now(UTC).replace(microsecond=0)
-SAMPLE = HealthSample(0, "m", NOW, 100.0, 1, 1, 1, 0, 0.0, 0, 0, 0, 0, 0, 0, "")
+SAMPLE = HealthSample(
+    **dict.fromkeys(HealthSample.model_fields, 0) | {"sampled_at": NOW, "score": 100.0, "actions": []}
+)
 
 
 @pytest.fixture
@@ -127,7 +129,7 @@ def test_a_recreated_table_inherits_only_runs(store, database):
     store.record(a, run("1"))
     store.report(a, report(), "ann")
     samples.count(a, CommitCounts(5))
-    samples.record(a, SAMPLE)
+    samples.record(a, "m", SAMPLE)
 
     mine.remove(a)
 

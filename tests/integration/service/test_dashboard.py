@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from delvec_contract import HealthSample
 from delvec_service.dashboard.actions import ACTIONS, MENU
-from delvec_service.store.health_samples import HealthSample
 from delvec_service.store.models import HealthSampleRow, TableRow
 
 STATIC = Path(__file__).parents[3] / "service" / "delvec_service" / "dashboard" / "static"
@@ -83,7 +83,7 @@ def csrf(client, path="/"):
 
 def many(client, count):
     now = datetime.now(UTC)
-    sample = dict.fromkeys(HealthSample.__dataclass_fields__, 1)
+    sample = dict.fromkeys(HealthSample.model_fields, 1)
     sample |= {"metadata_id": "m", "sampled_at": now, "actions": "OPTIMIZE"}
     with client.service.database.write() as session:
         for number in range(count):

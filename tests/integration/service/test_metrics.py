@@ -14,7 +14,8 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from delvec_service.store.health_samples import CommitCounts, HealthSample, ObservedTable
+from delvec_contract import HealthSample
+from delvec_service.store.health_samples import CommitCounts, ObservedTable
 from delvec_service.store.models import HealthSampleRow, TableRow
 from delvec_service.telemetry.table_metrics import table_lines
 
@@ -160,7 +161,7 @@ def test_how_far_iceberg_is_behind(client, tmp_path):
 def test_a_name_cannot_end_its_label():
     # Names have no such characters today, but a malformed metric would hide all others.
     odd = 'a"} 1\n# b\\'
-    sample = SimpleNamespace(**dict.fromkeys(HealthSample.__dataclass_fields__, 1))
+    sample = SimpleNamespace(**dict.fromkeys(HealthSample.model_fields, 1))
     sample.sampled_at = datetime.now(UTC)
     lines = table_lines([ObservedTable(odd, sample, CommitCounts())]).decode()
 
@@ -208,7 +209,7 @@ def test_a_service_without_metrics_says_so(running, tmp_path):
 def test_a_thousand_tables_make_a_scrape_of_a_thousand_tables(running, tmp_path):
     with running(database_url=f"sqlite:///{tmp_path / 'store.db'}", metrics_tables=("*",)) as client:
         now = datetime.now(UTC)
-        sample = dict.fromkeys(HealthSample.__dataclass_fields__, 1)
+        sample = dict.fromkeys(HealthSample.model_fields, 1)
         sample |= {"metadata_id": "m", "sampled_at": now, "actions": ""}
         with client.service.database.write() as session:
             for number in range(1200):
@@ -309,7 +310,8 @@ def test_the_documentation_lists_every_metric(client, tmp_path):
     client.get(f"{url}/health")
     client.post(f"{url}/iceberg")
     families = {family.name for family in parse(client.get("/metrics").text)}
-    page = (Path(__file__).parents[3] / "docs" / "monitoring.md").read_text()
+    docs = Path(__file__).parents[3] / "docs"
+    page = (docs / "monitoring.md").read_text() + (docs / "health.md").read_text().partition("## Numbers")[2]
     listed = set(re.findall(r"`(delvec_\w+)(?:\{[^`]*\})?`", page))
 
     ours = {name for name in families if name.startswith("delvec_")}

@@ -94,10 +94,9 @@ def test_rebases_and_conflicts_are_counted(client, three):
 
 
 def test_a_thousand_tables_are_listed_quickly(client):
-    from dataclasses import replace
     from datetime import UTC, datetime
 
-    from tests.integration.contract.test_health_sample_store import SAMPLE
+    from tests.integration.contract.test_health_sample_store import SAMPLE, replace
 
     from delvec_service.store.registry import Registry, table_id
 
@@ -106,7 +105,7 @@ def test_a_thousand_tables_are_listed_quickly(client):
         location = f"file:///nowhere/t{number}"
         registry.add(location, None, f"t{number}")
         sample = replace(SAMPLE, sampled_at=datetime.now(UTC), score=number / 10)
-        client.service.health.store.record(table_id(location), sample)
+        client.service.health.store.record(table_id(location), "m", sample)
     best = 60.0
     for _ in range(5):
         began = time.perf_counter()
