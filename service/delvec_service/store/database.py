@@ -354,7 +354,7 @@ def migrations_directory() -> Path:
     return packaged if packaged.is_dir() else Path(__file__).parents[3] / "migrations"
 
 
-def _run_alembic(connection: Connection) -> None:
+def _run_alembic(connection: Connection, revision: str = "head") -> None:
     from alembic import command
     from alembic.config import Config
 
@@ -362,7 +362,7 @@ def _run_alembic(connection: Connection) -> None:
     config.set_main_option("script_location", str(migrations_directory()).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    command.upgrade(config, revision)
 
 
 def _parse(url: str) -> URL:

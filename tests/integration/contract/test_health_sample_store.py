@@ -6,23 +6,17 @@ import pytest
 from sqlalchemy import text
 
 from delvec_contract import HealthSample
+from delvec_contract.health_metrics import SampledMetrics
 from delvec_service.store.health_samples import CommitCounts, HealthSampleStore, superfluous
 from delvec_service.store.registry import Registry, table_id
 
 NOW = datetime(2026, 11, 20, 12, 30, tzinfo=UTC)
 SAMPLE = HealthSample(
+    **dict.fromkeys(SampledMetrics.model_fields, 1)
+    | {"num_files": 12, "size_in_bytes": 1 << 50, "num_physical_rows": 100, "deleted_ratio": 0.3},
     version=3,
     sampled_at=NOW,
     score=70.5,
-    num_files=12,
-    size_in_bytes=1 << 50,
-    num_physical_rows=100,
-    num_deleted_rows=30,
-    deleted_ratio=0.3,
-    deleted_bytes=300,
-    num_files_with_deletion_vectors=2,
-    small_files=11,
-    commits_since_checkpoint=4,
     gain_bytes=300,
     cost_bytes=900,
     actions=["OPTIMIZE", "PURGE"],

@@ -22,7 +22,7 @@ from delvec_errors import (
     TableAlreadyExists,
     TableNotFound,
 )
-from delvec_service.store.database import Database, migrations_directory
+from delvec_service.store.database import Database, _run_alembic, migrations_directory
 from delvec_service.store.ledger import Ledger, LedgerFile
 from delvec_service.store.models import FIRST_REVISION, REVISION, Base
 from delvec_service.store.registry import Registry, table_id
@@ -87,7 +87,8 @@ def test_a_development_versions_schema_is_refused_and_stays(url):
 
 def test_a_database_at_the_first_revision_stays_as_it_is(url):
     database = Database(url)
-    database.migrate()
+    with database._engine.begin() as connection:
+        _run_alembic(connection, FIRST_REVISION)
     with newer_schema(database, oldest="0009"):  # as development versions wrote it
         with database._engine.begin() as connection:
             connection.execute(
