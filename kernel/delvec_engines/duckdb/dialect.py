@@ -17,6 +17,7 @@ from delvec_engines.duckdb.pushed_filters import conjuncts, may_accept_null_text
 from delvec_errors import InvalidPredicate
 from delvec_kernel.expressions.expression import Expression, reworded
 from delvec_kernel.expressions.expression_kinds import NUMERIC_KINDS
+from delvec_kernel.expressions.functions import Parameter, function_of
 from delvec_kernel.expressions.predicate import Predicate, limited_nesting
 from delvec_kernel.schema.types import StructType
 
@@ -31,17 +32,6 @@ _OPERATORS: Final[dict[type[exp.Expr], str]] = {
     exp.GTE: ">=",
     exp.NullSafeEQ: "IS NOT DISTINCT FROM",
     exp.NullSafeNEQ: "IS DISTINCT FROM",
-}
-_DATE_PARTS: Final[dict[type[exp.Expr], str]] = {
-    exp.Year: "year",
-    exp.Month: "month",
-    exp.Day: "day",
-    exp.DayOfMonth: "day",
-    exp.DayOfYear: "dayofyear",
-    exp.Quarter: "quarter",
-    exp.Hour: "hour",
-    exp.Minute: "minute",
-    exp.Second: "second",
 }
 _TEXTUAL: Final = {"string", "integer", "boolean", "date", "null"}
 
@@ -180,19 +170,8 @@ class _Writer(Operands):
             exp.Length: self._length,
             exp.Trim: self._trim,
             exp.Substring: self._substring,
-            exp.StartsWith: lambda node: self._text_test("starts_with", node),
-            exp.EndsWith: lambda node: self._text_test("ends_with", node),
-            exp.Contains: lambda node: self._text_test("contains", node),
-            exp.StrPosition: self._position,
-            exp.Abs: lambda node: f"abs({self.write(node.this)})",
-            exp.IsNan: lambda node: f"coalesce(isnan(CAST({self.write(node.this)} AS DOUBLE)), FALSE)",
-            exp.TsOrDsToDate: lambda node: self.date(node.this),
             exp.TsOrDsAdd: self._date_add,
             exp.DateDiff: self._date_diff,
-            exp.DayOfWeek: lambda node: f"(dayofweek({self.date(node.this)}) + 1)",
-            exp.CurrentDate: lambda _: "current_date",
-            exp.CurrentTimestamp: lambda _: "now()",
-            exp.Rand: lambda node: "random()" if node.this is None else self.refuse(node),
             exp.Bracket: self._element,
             exp.Struct: self._struct,
             exp.Anonymous: self._anonymous,
@@ -204,14 +183,37 @@ class _Writer(Operands):
         if cls in _OPERATORS:
             left, right = self.aligned([node.this, node.args["expression"]])
             return f"({left} {_OPERATORS[cls]} {right})"
-        if cls in _DATE_PARTS:
-            if self.kind(node.this) not in TEMPORAL:
-                self.refuse(node)
-            return f"{_DATE_PARTS[cls]}({self.write(node.this)})"
         if cls is exp.Dot:
             return self._dot(node)
         writer = self._writers.get(cls)
-        return writer(node) if writer else self.refuse(node)
+        return writer(node) if writer else self._call(node)
+
+    def _call(self, node: exp.Expr) -> str:
+        function = function_of(node)
+        if function is None or function.duckdb is None:
+            return self.refuse(node)
+        arguments = function.arguments(node)
+        if arguments is None:
+            name = " or ".join(function.names)
+            return self.refuse(
+                node, f"{name} with these arguments may mean something else in DuckDB than in Spark"
+            )
+        written = (
+            self._argument(node, each, parameter)
+            for each, parameter in zip(arguments, function.parameters, strict=True)
+        )
+        return function.duckdb.format(*written)
+
+    def _argument(self, call: exp.Expr, node: exp.Expr, parameter: Parameter) -> str:
+        match parameter:
+            case "string":
+                return self._string(node)
+            case "date":
+                return self.date(node)
+            case "moment" if self.kind(node) not in TEMPORAL:
+                return self.refuse(call)
+            case _:
+                return self.write(node)
 
     # --- comparisons ----------------------------------------------------------------------------------------
 
@@ -320,9 +322,6 @@ class _Writer(Operands):
         written = self.write(node)
         return written if kind == "string" else f"CAST({written} AS VARCHAR)"
 
-    def _text_test(self, function: str, node: exp.Expr) -> str:
-        return f"{function}({self._string(node.this)}, {self._string(node.args['expression'])})"
-
     def _like(self, node: exp.Expr, escape: str = "\\") -> str:
         # As Spark's ILIKE, and unlike DuckDB's: both sides in Java's small letters, but for the escape character.
         in_small = isinstance(node, exp.ILike)
@@ -383,11 +382,6 @@ class _Writer(Operands):
         written += [numbers[1].name] if numbers[1] else []
         return f"substring({self._string(node.this)}, {', '.join(written)})"
 
-    def _position(self, node: exp.Expr) -> str:
-        if any(node.args.get(key) is not None for key in ("position", "occurrence")):
-            return self.refuse(node)
-        return f"instr({self._string(node.this)}, {self._string(node.args['substr'])})"
-
     # --- the rest -------------------------------------------------------------------------------------------
 
     def _case(self, node: exp.Expr) -> str:
@@ -438,14 +432,9 @@ class _Writer(Operands):
         return f"struct_pack({', '.join(fields)})"
 
     def _anonymous(self, node: exp.Expr) -> str:
-        name, arguments = node.name.lower(), node.expressions
-        if name in {"isnull", "isnotnull"} and len(arguments) == 1:
-            return f"({self.write(arguments[0])} IS {'NOT ' if name == 'isnotnull' else ''}NULL)"
-        if name == "regexp" and len(arguments) == 2:  # noqa: PLR2004 - value and pattern
-            return self._regex(*arguments)
-        if name == "now" and not arguments:
-            return "now()"
-        return self.refuse(node)
+        if node.name.lower() == "regexp" and len(node.expressions) == 2:  # noqa: PLR2004 - value and pattern
+            return self._regex(*node.expressions)
+        return self._call(node)
 
 
 def _is_pattern(pattern: str, escape: str) -> bool:

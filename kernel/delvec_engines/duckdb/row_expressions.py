@@ -21,6 +21,7 @@ from delvec_engines.row_checks import RowChecks
 from delvec_errors import ConstraintViolation, InvalidPredicate, UnknownColumn
 from delvec_kernel.constraints.declared import Check, Generated
 from delvec_kernel.expressions.expression_kinds import kind_of
+from delvec_kernel.expressions.functions import function_of
 from delvec_kernel.expressions.literals import literal
 from delvec_kernel.expressions.predicate import parse
 from delvec_kernel.schema.types import StructType
@@ -29,7 +30,6 @@ __all__ = ["RowExpressions", "refuse_inexact"]
 
 _ROWS: Final = "delvec_new_rows"
 _NUMBER: Final = INTERNAL("row")
-_CLOCK: Final = (exp.CurrentDate, exp.CurrentTimestamp)
 _SPARK_TYPES: Final = {"long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT"}
 _ARITHMETIC: Final = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)
 
@@ -192,7 +192,8 @@ def refuse_inexact(root: exp.Expr, schema: StructType) -> None:
         InvalidPredicate: says why.
     """
     for node in root.walk():
-        if isinstance(node, exp.Rand) or (isinstance(node, exp.Func) and _is_nondeterministic(node)):
+        function = function_of(node)
+        if function is not None and function.varies in {"session", "row"}:
             raise InvalidPredicate("it is not deterministic")
         if isinstance(node, _ARITHMETIC):
             kinds = {kind_of(side, schema) for side in (node.this, node.expression)} - {"null"}
@@ -200,7 +201,3 @@ def refuse_inexact(root: exp.Expr, schema: StructType) -> None:
                 raise InvalidPredicate("division of decimals rounds differently")
             if "float" in kinds and len(kinds) > 1:
                 raise InvalidPredicate("arithmetic on float and another type rounds differently")
-
-
-def _is_nondeterministic(node: exp.Func) -> bool:
-    return not isinstance(node, _CLOCK) and type(node).__name__.startswith(("Uuid", "Rand", "Session"))

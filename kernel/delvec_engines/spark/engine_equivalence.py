@@ -21,6 +21,7 @@ from delvec_engines.spark import jvm
 from delvec_engines.spark.session import in_local_time, is_utc
 from delvec_errors import DelvecError
 from delvec_kernel.expressions.expression_kinds import column_path, column_type, kind_of
+from delvec_kernel.expressions.functions import function_of
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.types import DataType, PrimitiveType, StructType
 
@@ -66,7 +67,6 @@ _SYNTAX: Final = frozenset(
 _BUILT_IN: Final = "org.apache.spark.sql.catalyst.expressions."
 _TIMESTAMP: Final = PrimitiveType("timestamp")
 _MOMENTS: Final = frozenset({"timestamp", "timestamp_ntz"})
-_UNPROVEN: Final = (exp.Rand, exp.RegexpLike)
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,8 @@ def _unproven(expression: UsedExpression) -> str | None:
     from delvec_engines.duckdb.row_expressions import refuse_inexact
 
     for node in expression.root.walk():
-        if isinstance(node, _UNPROVEN) or (isinstance(node, exp.Anonymous) and node.name.lower() == "regexp"):
+        function = function_of(node)
+        if function is not None and not function.is_proven:
             return "may not mean the same on both engines"
     try:
         refuse_inexact(expression.root, expression.schema)

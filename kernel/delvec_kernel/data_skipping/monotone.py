@@ -24,6 +24,7 @@ DAY: Final = 86_400_000_000
 """Microseconds."""
 
 Typed: TypeAlias = tuple[Bounds, DataType]
+_Column: TypeAlias = Callable[[exp.Expr], Typed | None]
 
 _BITS: Final = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _DIGITS: Final = {"byte": 3, "short": 5, "integer": 10, "long": 19}
@@ -47,9 +48,7 @@ _TARGETS: Final = {
 }
 
 
-def monotone_bounds(  # noqa: PLR0911 - one answer per kind of expression
-    node: exp.Expr, column: Callable[[exp.Expr], Typed | None]
-) -> Typed | None:
+def monotone_bounds(node: exp.Expr, column: _Column) -> Typed | None:
     """Return the bounds of an expression over one column, and its type.
 
     Args:
@@ -65,19 +64,35 @@ def monotone_bounds(  # noqa: PLR0911 - one answer per kind of expression
         inner = monotone_bounds(node.this, column)
         target = _target(node.to)
         return None if inner is None or target is None else _cast(inner, target)
-    if isinstance(node, exp.TsOrDsToDate):
-        inner = None if node.args.get("format") else monotone_bounds(node.this, column)
-        return None if inner is None else _to_date(inner)
-    if isinstance(node, exp.Year):
-        inner = monotone_bounds(node.this, column)
-        return None if inner is None or inner[1] != PrimitiveType("date") else _year(inner[0])
-    if isinstance(node, exp.Left | exp.Substring):
-        length = _prefix_length(node)
-        inner = None if length is None else monotone_bounds(node.this, column)
-        if inner is None or inner[1] != PrimitiveType("string"):
-            return None
-        return _mapped(inner[0], lambda text: pc.utf8_slice_codeunits(text, 0, length)), inner[1]
-    return column(node)
+    rule = _RULES.get(type(node))
+    return column(node) if rule is None else rule(node, column)
+
+
+def _date_of(node: exp.Expr, column: _Column) -> Typed | None:
+    inner = None if node.args.get("format") else monotone_bounds(node.this, column)
+    return None if inner is None else _to_date(inner)
+
+
+def _year_of(node: exp.Expr, column: _Column) -> Typed | None:
+    inner = monotone_bounds(node.this, column)
+    return None if inner is None or inner[1] != PrimitiveType("date") else _year(inner[0])
+
+
+def _prefix(node: exp.Expr, column: _Column) -> Typed | None:
+    length = _prefix_length(node)
+    inner = None if length is None else monotone_bounds(node.this, column)
+    if inner is None or inner[1] != PrimitiveType("string"):
+        return None
+    return _mapped(inner[0], lambda text: pc.utf8_slice_codeunits(text, 0, length)), inner[1]
+
+
+_RULES: Final[dict[type[exp.Expr], Callable[[exp.Expr, _Column], Typed | None]]] = {
+    exp.TsOrDsToDate: _date_of,
+    exp.Year: _year_of,
+    exp.Left: _prefix,
+    exp.Substring: _prefix,
+}
+"""The functions whose value rises with their argument."""
 
 
 def _prefix_length(node: exp.Expr) -> int | None:

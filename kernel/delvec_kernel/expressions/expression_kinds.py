@@ -7,6 +7,7 @@ from typing import Final
 
 from sqlglot import exp
 
+from delvec_kernel.expressions.functions import SAME, function_of
 from delvec_kernel.schema.types import ArrayType, DataType, DecimalType, MapType, PrimitiveType, StructType
 
 __all__ = ["INTEGER_TYPES", "NUMERIC_KINDS", "column_path", "column_type", "kind_of", "kind_of_type"]
@@ -39,8 +40,6 @@ _BOOLEAN: Final = (
     exp.Between,
     exp.Boolean,
     exp.Connector,
-    exp.Contains,
-    exp.EndsWith,
     exp.EQ,
     exp.Escape,
     exp.Exists,
@@ -49,7 +48,6 @@ _BOOLEAN: Final = (
     exp.ILike,
     exp.In,
     exp.Is,
-    exp.IsNan,
     exp.Like,
     exp.LT,
     exp.LTE,
@@ -57,44 +55,24 @@ _BOOLEAN: Final = (
     exp.Not,
     exp.NullSafeEQ,
     exp.NullSafeNEQ,
-    exp.RegexpLike,
-    exp.StartsWith,
 )
 _INTEGER: Final = (
     exp.BitwiseAnd,
     exp.BitwiseNot,
     exp.BitwiseOr,
     exp.BitwiseXor,
-    exp.DateDiff,
-    exp.Day,
-    exp.DayOfMonth,
-    exp.DayOfWeek,
-    exp.DayOfYear,
-    exp.Extract,
-    exp.Hour,
     exp.IntDiv,
-    exp.Length,
-    exp.Minute,
-    exp.Month,
-    exp.Quarter,
-    exp.Second,
-    exp.StrPosition,
-    exp.Year,
 )
-_STRING: Final = (exp.Concat, exp.ConcatWs, exp.DPipe, exp.Lower, exp.Substring, exp.Trim, exp.Upper)
 _KINDS: Final[tuple[tuple[type[exp.Expr] | tuple[type[exp.Expr], ...], str], ...]] = (
     (_BOOLEAN, "boolean"),
     (_INTEGER, "integer"),
-    (_STRING, "string"),
+    (exp.DPipe, "string"),
     (exp.Null, "null"),
     (exp.HexString, "binary"),
     (exp.Interval, "interval"),
-    ((exp.CurrentDate, exp.TsOrDsToDate, exp.TsOrDsAdd), "date"),
-    (exp.CurrentTimestamp, "timestamp"),
-    (exp.Rand, "double"),
     (exp.Struct, "struct"),
 )
-_SAME: Final = (exp.Paren, exp.Neg, exp.Abs, exp.Collate)
+_SAME: Final = (exp.Paren, exp.Neg, exp.Collate)
 
 
 def column_path(node: exp.Expr) -> tuple[str, ...] | None:
@@ -144,8 +122,9 @@ def kind_of(node: exp.Expr, schema: StructType) -> str | None:  # noqa: PLR0911 
         return "string" if node.is_string else _number_kind(node.name)
     if isinstance(node, exp.Cast):
         return _CAST_KINDS.get(node.to.this)
-    if isinstance(node, exp.Anonymous):
-        return "boolean" if node.name.lower() in {"isnull", "isnotnull", "regexp"} else None
+    function = function_of(node)
+    if function is not None:
+        return kind_of(node.this, schema) if function.result == SAME else function.result
     if isinstance(node, _SAME):
         return kind_of(node.this, schema)
     if isinstance(node, (exp.Add, exp.Sub, exp.Mul, exp.Mod, exp.Div)):

@@ -55,6 +55,10 @@ SELECTED = {
     "x = CAST('NaN' AS DOUBLE)": [3],
     "isnan(x)": [3],
     "dayofweek(day) = 1": [2],
+    "to_date('2024-3-3') = day": [2],
+    "instr(name, 'x') = 2 OR isnull(name)": [2, 4],
+    "abs(x) = 1.9": [1, 2],
+    "contains(name, '_') AND endswith(name, 'b')": [1],
     "date_add(day, 1) = DATE '2024-03-01'": [1],
     "year(day) < 1970": [4],
     "CASE WHEN id > 2 THEN id ELSE 0 END = 0": [1, 2],
@@ -95,6 +99,10 @@ def test_division_by_zero_is_an_error_as_in_ansi_mode(connection, text):
         ("x || name = 'x'", "cast it to string"),
         ("substring(name, -2) = '_b'", "positive integer literals"),
         ("soundex(name) = 'A100'", "soundex"),
+        ("to_date(name, 'yyyy-dd-MM') = day", "to_date with these arguments"),
+        ("locate('x', name, 2) = 2", "locate or position with these arguments"),
+        ("rand(1) < 2", "rand or random with these arguments"),
+        ("hour(name) = 2", "hour may mean"),
     ],
 )
 def test_what_is_not_known_to_give_sparks_answer_is_refused(text, message):
