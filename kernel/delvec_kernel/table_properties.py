@@ -1,4 +1,4 @@
-"""Table properties known to Delta: their values, the features they need, and who may set them.
+"""Table properties: Delta's, with their values, the features they need, and who may set them; and Delvec's own.
 
 Tested in `tests/unit/kernel/alter_table/test_properties.py` and `tests/unit/kernel/test_durations.py`.
 """
@@ -8,14 +8,23 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final, Generic, TypeVar
 
 from delvec_errors import BadRequest, CorruptTable
 
 __all__ = [
+    "AUTO_COMPACT_MIN_FILES",
+    "GROUP_COMMIT",
+    "ICEBERG_CATALOG",
+    "ICEBERG_DELETE_GRANULARITY",
     "ICEBERG_FORMAT_VERSIONS",
+    "ICEBERG_LOCATION",
+    "ICEBERG_TAG_VERSIONS",
+    "OWN_PROPERTIES",
     "PROPERTIES",
+    "REWRITE_THRESHOLD",
     "SYMLINK_MANIFESTS",
+    "OwnProperty",
     "Property",
     "byte_size_text",
     "is_true",
@@ -27,6 +36,8 @@ __all__ = [
 ]
 
 _Parse = Callable[[str], str | None]
+_T = TypeVar("_T")
+_COUNT_DIGITS: Final = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +114,6 @@ _NOT_YET: Final = "needs a feature that Delvec does not implement yet"
 
 SYMLINK_MANIFESTS: Final = "delta.compatibility.symlinkFormatManifest.enabled"
 """Whether symlink manifests are kept up to date."""
-ICEBERG_FORMAT_VERSIONS: Final = "delvec.iceberg.formatVersions"
-"""Convert to Iceberg after each commit, to these format versions: ``2``, ``3`` or ``2,3``."""
-
 PROPERTIES: Final[Mapping[str, Property]] = {
     "delta.appendOnly": _flag("appendOnly"),
     "delta.autoOptimize.autoCompact": Property(
@@ -170,6 +178,142 @@ PROPERTIES: Final[Mapping[str, Property]] = {
     "delta.minWriterVersion": _refused("is not a table property: upgrade the protocol"),
 }
 """Properties by Delta's spelling."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnProperty(Generic[_T]):
+    """A ``delvec.*`` property, which other writers keep and do not read.
+
+    Attributes:
+        name: the name; case matters.
+        read: returns the value of a text, or None if the text is invalid.
+        takes: the valid values, for the documentation.
+        default: the value if the property is unset.
+        shown: the default in the documentation.
+        description: what it does, in one line of Markdown.
+    """
+
+    name: str
+    read: Callable[[str], _T | None]
+    takes: str
+    default: _T
+    shown: str
+    description: str
+
+    def checked(self, configuration: Mapping[str, str]) -> _T | None:
+        """Return the value, the default if it is unset, or None if it is invalid."""
+        text = configuration.get(self.name)
+        return self.default if text is None else self.read(text)
+
+    def of(self, configuration: Mapping[str, str]) -> _T:
+        """Return the value, or the default if it is unset or invalid."""
+        value = self.checked(configuration)
+        return self.default if value is None else value
+
+
+def _flag_value(text: str) -> bool | None:
+    return {"true": True, "false": False}.get(text.strip().lower())
+
+
+def _share(text: str) -> float | None:
+    try:
+        share = float(text)
+    except ValueError:
+        return None
+    return share if 0 < share <= 1 else None
+
+
+def _file_count(text: str) -> int | None:
+    digits = text.strip()
+    return max(2, int(digits)) if digits.isdecimal() and len(digits) <= _COUNT_DIGITS else None
+
+
+def _format_versions(text: str) -> tuple[int, ...]:
+    parts = {part.strip() for part in text.split(",")}
+    return tuple(version for version in (2, 3) if str(version) in parts)
+
+
+def _granularity(text: str) -> str | None:
+    lower = text.strip().lower()
+    return lower if lower in {"file", "partition"} else None
+
+
+AUTO_COMPACT_MIN_FILES: Final = OwnProperty(
+    "delvec.autoCompact.minNumFiles",
+    _file_count,
+    "a whole number from 2",
+    50,
+    "`50`",
+    "how many small files of a partition [auto compaction](optimize.md) waits for",
+)
+GROUP_COMMIT: Final = OwnProperty(
+    "delvec.groupCommit",
+    _flag_value,
+    "`true`, `false`",
+    default=True,
+    shown="`true`",
+    description="whether commits that wait for each other may [share a version](transactions.md)",
+)
+ICEBERG_CATALOG: Final = OwnProperty(
+    "delvec.iceberg.catalog",
+    str,
+    "a catalog, or a table in one",
+    "",
+    "none",
+    "the [Iceberg catalog](iceberg.md) that each conversion updates",
+)
+ICEBERG_DELETE_GRANULARITY: Final = OwnProperty(
+    "delvec.iceberg.deleteGranularity",
+    _granularity,
+    "`file`, `partition`",
+    "file",
+    "`file`",
+    "which data files share a file of [Iceberg's position deletes](iceberg.md)",
+)
+ICEBERG_FORMAT_VERSIONS: Final[OwnProperty[tuple[int, ...]]] = OwnProperty(
+    "delvec.iceberg.formatVersions",
+    _format_versions,
+    "`2`, `3`, `2,3`",
+    (),
+    "none",
+    "the format versions to which each commit is [converted to Iceberg](iceberg.md)",
+)
+ICEBERG_LOCATION: Final = OwnProperty(
+    "delvec.iceberg.location",
+    str,  # other writers' VACUUM does not look into names that begin with an underscore, as the default's
+    "a directory below the table, `.` for the table's own, or a path or URL",
+    "_iceberg",
+    "`_iceberg`",
+    "where [Iceberg's metadata](iceberg.md) and delete files are",
+)
+ICEBERG_TAG_VERSIONS: Final = OwnProperty(
+    "delvec.iceberg.tagVersions",
+    _flag_value,
+    "`true`, `false`",
+    default=False,
+    shown="`false`",
+    description="whether each converted version gets [a tag in Iceberg](iceberg.md)",
+)
+REWRITE_THRESHOLD: Final = OwnProperty(
+    "delvec.rewriteThreshold",
+    _share,
+    "a number above 0 and up to 1",
+    0.9,
+    "`0.9`",
+    "the share of deleted rows above which [a command rewrites a file](dml.md)",
+)
+
+OWN_PROPERTIES: Final[tuple[OwnProperty[Any], ...]] = (
+    AUTO_COMPACT_MIN_FILES,
+    GROUP_COMMIT,
+    ICEBERG_CATALOG,
+    ICEBERG_DELETE_GRANULARITY,
+    ICEBERG_FORMAT_VERSIONS,
+    ICEBERG_LOCATION,
+    ICEBERG_TAG_VERSIONS,
+    REWRITE_THRESHOLD,
+)
+"""Delvec's own properties, in the order of the documentation."""
 
 
 def known_property(name: str) -> str | None:

@@ -12,18 +12,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delvec_kernel.table_properties import AUTO_COMPACT_MIN_FILES
 from delvec_maintenance.compaction import Bin, CompactionRules, pack, partition_numbers, target_file_size
 
-__all__ = ["MIN_FILES_PROPERTY", "MOST_PARTITIONS", "choose", "is_asked_for", "touched_partitions"]
+__all__ = ["MOST_PARTITIONS", "choose", "is_asked_for", "touched_partitions"]
 
-MIN_FILES_PROPERTY: Final = "delvec.autoCompact.minNumFiles"
 MOST_PARTITIONS: Final = 128
 """Maximum partitions considered by one compaction, like delta-spark's ``maxNumModifiedPartitions``."""
 
 _ENABLED_VALUES: Final = ("true", "auto", "legacy")
-_MIN_FILES: Final = 50
 _FILE_SIZE: Final = 128 << 20
-_DIGITS: Final = 9
 
 Partition = Mapping[str, str | None]
 """Partition values as in the log, by physical name; empty for an unpartitioned table."""
@@ -69,7 +67,7 @@ def choose(
         return rules, []
     numbers = partition_numbers(files.take(pa.array(here)), partition_keys)
     _, places, counts = np.unique(numbers, return_inverse=True, return_counts=True)
-    here = here[counts[places] >= _min_files(configuration)]
+    here = here[counts[places] >= AUTO_COMPACT_MIN_FILES.of(configuration)]
     bins = pack(files.take(pa.array(here)), partition_keys, rules)
     return rules, [Bin(here[each.files], each.size, each.live_size) for each in bins]
 
@@ -93,8 +91,3 @@ def _in_partitions(
             same &= np.asarray(is_it)
         is_in_partition |= same
     return is_in_partition
-
-
-def _min_files(configuration: Mapping[str, str]) -> int:
-    text = configuration.get(MIN_FILES_PROPERTY, "").strip()
-    return max(2, int(text)) if text.isdecimal() and len(text) <= _DIGITS else _MIN_FILES

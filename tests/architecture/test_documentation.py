@@ -1,5 +1,6 @@
 """The documentation matches the code."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from delvec_errors import error_classes
 from delvec_kernel.actions.actions import Protocol
 from delvec_kernel.features import table_features as features
-from delvec_kernel.table_properties import PROPERTIES
+from delvec_kernel.table_properties import OWN_PROPERTIES, PROPERTIES
 from delvec_service.config import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,6 +57,30 @@ def test_every_settable_property_is_documented():
     settable = [name for name, known in PROPERTIES.items() if known.refusal is None]
 
     assert not [name for name in settable if f"`{name.removeprefix('delta.')}`" not in page]
+
+
+def test_the_page_lists_delvecs_own_properties():
+    expected = [
+        f"| `{each.name}` | {each.takes} | {each.shown} | {each.description} |" for each in OWN_PROPERTIES
+    ]
+    page = (ROOT / "docs" / "table-changes.md").read_text()
+
+    found = [line for line in page.splitlines() if line.startswith("| `delvec.")]
+    assert found == expected, "\n".join(["docs/table-changes.md should have:", *expected])
+
+
+def test_properties_of_our_own_are_named_in_their_registry_only():
+    names = {each.name for each in OWN_PROPERTIES}
+    sources = [path for folder in ("kernel", "clients", "service") for path in (ROOT / folder).rglob("*.py")]
+    elsewhere = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in sources
+        if path.name != "table_properties.py" and "delvec." in (text := path.read_text())
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Constant) and node.value in names
+    ]
+
+    assert not elsewhere
 
 
 def test_every_setting_is_documented_and_no_page_names_an_unknown_one():

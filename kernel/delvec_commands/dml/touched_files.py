@@ -22,12 +22,11 @@ from delvec_engines.scan import Scan
 from delvec_errors import BadRequest
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.statistics import file_statistics as statistics
+from delvec_kernel.table_properties import REWRITE_THRESHOLD
 
-__all__ = ["REWRITE_THRESHOLD", "DryRun", "TouchedFile", "change", "rewrite_threshold", "touched_files"]
+__all__ = ["DryRun", "TouchedFile", "change", "rewrite_threshold", "touched_files"]
 
-REWRITE_THRESHOLD: Final = "delvec.rewriteThreshold"
 """Table property: files that lose a larger share of their live rows than this are rewritten."""
-_DEFAULT: Final = 0.9
 _SURELY_SENT: Final = 1 << 18
 """Deleted rows below this number always fit into a commit request, wherever they are."""
 _VECTORS_AT_ONCE: Final = 256
@@ -87,16 +86,11 @@ def rewrite_threshold(configuration: Mapping[str, str]) -> float:
     Raises:
         BadRequest: the table's property is not a number above 0 and up to 1.
     """
-    text = configuration.get(REWRITE_THRESHOLD)
-    if text is None:
-        return _DEFAULT
-    try:
-        share = float(text)
-    except ValueError:
-        share = 0.0
-    if not 0 < share <= 1:
+    share = REWRITE_THRESHOLD.checked(configuration)
+    if share is None:
+        text = configuration[REWRITE_THRESHOLD.name]
         raise BadRequest(
-            f"The table property {REWRITE_THRESHOLD} is {text[:100]!r}; set it to a number above 0 and up to 1, or "
+            f"The table property {REWRITE_THRESHOLD.name} is {text[:100]!r}; set it to {REWRITE_THRESHOLD.takes}, or "
             "unset it."
         )
     return share

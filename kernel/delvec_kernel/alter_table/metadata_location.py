@@ -5,19 +5,17 @@ from typing import Final
 
 from delvec_errors import BadRequest, CorruptTable, InvalidLocation
 from delvec_kernel.locations import canonical
+from delvec_kernel.table_properties import ICEBERG_LOCATION
 
 __all__ = [
-    "DEFAULT_METADATA_LOCATION",
     "METADATA_LOCATION",
     "check_metadata_location",
     "is_taken_by_vacuum",
     "metadata_location",
 ]
 
-METADATA_LOCATION: Final = "delvec.iceberg.location"
+METADATA_LOCATION: Final = ICEBERG_LOCATION.name
 """Property: a directory below the table such as ``_ice``, ``.`` for the table's own, or an absolute path or URL."""
-DEFAULT_METADATA_LOCATION: Final = "_iceberg"
-"""No VACUUM of a Delta writer looks into names that begin with an underscore."""
 _FORM: Final = (
     "a directory below the table, such as _ice, of the characters A-Z a-z 0-9 _ . -; . for the table's own directory; "
     "or an absolute path or URL"

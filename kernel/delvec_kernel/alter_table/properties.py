@@ -78,7 +78,7 @@ def set_properties(update: TableUpdate, change: SetProperties) -> Recorded:
                 check_stats_columns(update.configuration[canonical_name], update.schema)
             if canonical_name == _CHANGE_FEED and update.configuration[canonical_name] == "true":
                 _check_feed_columns(update)
-    if ICEBERG_FORMAT_VERSIONS in change.properties:
+    if ICEBERG_FORMAT_VERSIONS.name in change.properties:
         update.assign_ids()
     return Recorded("SET TBLPROPERTIES", {"properties": dict(change.properties)}, listed="properties")
 

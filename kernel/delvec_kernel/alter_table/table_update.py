@@ -177,7 +177,7 @@ class TableUpdate:
                 self.schema,
                 max_column_id(self.configuration),
                 enabling=enabling,
-                nested=ICEBERG_FORMAT_VERSIONS in self.configuration,
+                nested=ICEBERG_FORMAT_VERSIONS.name in self.configuration,
                 new_name=self._new_name,
             )
             self.configuration[MAX_COLUMN_ID] = str(highest)

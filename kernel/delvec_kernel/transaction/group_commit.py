@@ -18,10 +18,10 @@ from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.actions.actions import CommitInfo
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.locations import canonical_log_path
+from delvec_kernel.table_properties import GROUP_COMMIT
 from delvec_kernel.transaction.transaction_changes import Changes
 
 __all__ = [
-    "GROUP_COMMIT_PROPERTY",
     "REQUEST_HASH_TAG",
     "Group",
     "Kind",
@@ -35,9 +35,6 @@ __all__ = [
     "rows_removed_by",
     "without",
 ]
-
-GROUP_COMMIT_PROPERTY: Final = "delvec.groupCommit"
-"""Table property; ``false`` gives every transaction a separate version."""
 
 REQUEST_HASH_TAG: Final = "delvec.requestHash"
 """commitInfo tag: the hash of the request with this transaction id. Members of a group have it in their own entries."""
@@ -68,7 +65,7 @@ class MemberInfo:
 
 def is_enabled(configuration: Mapping[str, str]) -> bool:
     """Whether table properties allow group commit."""
-    return configuration.get(GROUP_COMMIT_PROPERTY, "true").strip().lower() != "false"
+    return GROUP_COMMIT.of(configuration)
 
 
 def kind_of(changes: Changes) -> Kind | None:

@@ -46,9 +46,15 @@ from delvec_kernel.schema.column_mapping import is_mapped, without_physical_name
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.snapshot.replay import Commit
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_kernel.table_properties import ICEBERG_FORMAT_VERSIONS, is_true
+from delvec_kernel.table_properties import (
+    ICEBERG_CATALOG,
+    ICEBERG_DELETE_GRANULARITY,
+    ICEBERG_FORMAT_VERSIONS,
+    ICEBERG_TAG_VERSIONS,
+    is_true,
+)
 from delvec_service.iceberg.directory import IcebergDirectory, Published
-from delvec_service.iceberg.external_catalogs import CATALOG, ExternalCatalogs
+from delvec_service.iceberg.external_catalogs import ExternalCatalogs
 from delvec_service.iceberg.lost_files import lost_files, passing_files
 from delvec_service.iceberg.manifest_files import ManifestFiles, ManifestIndex
 from delvec_service.iceberg.snapshot_writer import DeltaVersion, FilesNotFound, SnapshotWriter
@@ -61,10 +67,6 @@ from delvec_service.tables.places import EVERYBODY, Holder, Places
 __all__ = ["FORMAT_VERSIONS", "IcebergConversion", "IcebergTable", "asked_formats"]
 
 FORMAT_VERSIONS: Final = (2, 3)
-TAGGED: Final = "delvec.iceberg.tagVersions"
-"""Property: ``true`` gives each converted version a tag such as ``delta-7``."""
-DELETE_GRANULARITY: Final = "delvec.iceberg.deleteGranularity"
-"""Property: ``partition`` lets the data files of a partition share position delete files, otherwise each has its own."""
 _ATTEMPTS: Final = 10
 _MOST_SNAPSHOTS: Final = 100
 """How many versions one conversion publishes individually; if there are more, only the newest is."""
@@ -216,7 +218,7 @@ class IcebergConversion:
         asked = asked_formats(configuration)
         # With several format versions the property refers to the newest: a catalog name has a single one.
         if catalog is None and format_version == max(asked, default=format_version):
-            catalog = configuration.get(CATALOG)
+            catalog = ICEBERG_CATALOG.of(configuration)
         if not catalog:
             return iceberg_table
         return replace(
@@ -485,8 +487,7 @@ class _IncrementalConversion:
 
 def asked_formats(configuration: Mapping[str, str]) -> tuple[int, ...]:
     """Return the format versions to convert a table to after each commit, ignoring invalid ones."""
-    asked = {part.strip() for part in configuration.get(ICEBERG_FORMAT_VERSIONS, "").split(",")}
-    return tuple(version for version in FORMAT_VERSIONS if str(version) in asked)
+    return ICEBERG_FORMAT_VERSIONS.of(configuration)
 
 
 def definition_of(
@@ -529,11 +530,11 @@ def operation_of(commit: Commit) -> str | None:
 
 
 def _tagged(metadata: dict[str, Any], configuration: Mapping[str, str]) -> dict[str, Any]:
-    return with_version_tag(metadata) if is_true(configuration, TAGGED) else metadata
+    return with_version_tag(metadata) if ICEBERG_TAG_VERSIONS.of(configuration) else metadata
 
 
 def _shares_deletes(configuration: Mapping[str, str]) -> bool:
-    return configuration.get(DELETE_GRANULARITY, "").strip().lower() == "partition"
+    return ICEBERG_DELETE_GRANULARITY.of(configuration) == "partition"
 
 
 def _retention(snapshot: Snapshot) -> int:

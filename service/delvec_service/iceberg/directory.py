@@ -22,12 +22,12 @@ from delvec_iceberg.data_files import file_path
 from delvec_iceberg.table_metadata import DELTA_LOCATION, read_metadata
 from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.alter_table.metadata_location import (
-    DEFAULT_METADATA_LOCATION,
     METADATA_LOCATION,
     is_taken_by_vacuum,
     metadata_location,
 )
 from delvec_kernel.locations import within
+from delvec_kernel.table_properties import ICEBERG_LOCATION
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.open_table import OpenTable
 from delvec_service.tables.places import Holder, Places
@@ -79,7 +79,7 @@ class IcebergDirectory:
     def __init__(self, table: OpenTable, format_version: int, configuration: Mapping[str, str]) -> None:
         self._table = table
         self.format_version = format_version
-        self._given = configuration.get(METADATA_LOCATION, DEFAULT_METADATA_LOCATION)
+        self._given = ICEBERG_LOCATION.of(configuration)
         below, elsewhere = _place(table, self._given)
         self._top = below
         self.path: str | None
@@ -100,7 +100,7 @@ class IcebergDirectory:
 
     def is_of(self, configuration: Mapping[str, str]) -> bool:
         """Whether properties of the table still say that this is the directory."""
-        return configuration.get(METADATA_LOCATION, DEFAULT_METADATA_LOCATION) == self._given
+        return ICEBERG_LOCATION.of(configuration) == self._given
 
     @property
     def warning(self) -> str | None:

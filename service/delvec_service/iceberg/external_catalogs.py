@@ -15,10 +15,8 @@ from delvec_iceberg.table_metadata import DELTA_TABLE_ID, VERSION_TAG
 from delvec_service.iceberg.directory import IcebergDirectory, Published
 from delvec_service.store.iceberg_sql_catalog import exchange_metadata, metadata_location
 
-__all__ = ["ALL", "CATALOG", "ExternalCatalogs", "catalog_and_table"]
+__all__ = ["ALL", "ExternalCatalogs", "catalog_and_table"]
 
-CATALOG: Final = "delvec.iceberg.catalog"
-"""Property: a catalog such as ``prod``, or a table in it such as ``prod.sales.orders``; each conversion updates it."""
 ALL: Final = "*"
 _TRIES: Final = 5
 _MAIN: Final = "main"

@@ -4,7 +4,8 @@ import pyarrow as pa
 import pytest
 
 from delvec_kernel.file_index.files import DELETION_VECTOR
-from delvec_maintenance.auto_compaction import MIN_FILES_PROPERTY, choose, is_asked_for, touched_partitions
+from delvec_kernel.table_properties import AUTO_COMPACT_MIN_FILES
+from delvec_maintenance.auto_compaction import choose, is_asked_for, touched_partitions
 
 MIB = 1 << 20
 
@@ -26,7 +27,7 @@ def files(*facts):
 
 
 def chosen(table, partitions, **properties):
-    configuration = {MIN_FILES_PROPERTY: "3", **properties}
+    configuration = {AUTO_COMPACT_MIN_FILES.name: "3", **properties}
     _, bins = choose(table, ["p"], configuration, partitions)
     return [sorted(each.files) for each in bins]
 
@@ -54,9 +55,9 @@ def test_the_null_partition_is_separate():
 def test_few_files_are_not_compacted():
     table = files(("a", 1), ("a", 1))
     assert chosen(table, [{"p": "a"}]) == []
-    assert chosen(table, [{"p": "a"}], **{MIN_FILES_PROPERTY: "2"}) == [[0, 1]]
-    assert chosen(files(*[("a", 1)] * 49), [{"p": "a"}], **{MIN_FILES_PROPERTY: "no number"}) == []
-    assert len(chosen(files(*[("a", 1)] * 50), [{"p": "a"}], **{MIN_FILES_PROPERTY: ""})) == 1
+    assert chosen(table, [{"p": "a"}], **{AUTO_COMPACT_MIN_FILES.name: "2"}) == [[0, 1]]
+    assert chosen(files(*[("a", 1)] * 49), [{"p": "a"}], **{AUTO_COMPACT_MIN_FILES.name: "no number"}) == []
+    assert len(chosen(files(*[("a", 1)] * 50), [{"p": "a"}], **{AUTO_COMPACT_MIN_FILES.name: ""})) == 1
 
 
 def test_new_files_get_no_larger_than_128_mib_or_the_tables_size():
