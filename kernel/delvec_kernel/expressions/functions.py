@@ -51,15 +51,15 @@ class Function:
     def arguments(self, call: exp.Expr) -> list[exp.Expr] | None:
         """Return the arguments of a call for ``duckdb``, or None if it has others than ``parameters``."""
         if isinstance(call, exp.Anonymous):
-            found = list(call.expressions)
+            arguments = list(call.expressions)
         else:
             keys = self.keys[: len(self.parameters)]
             if any(
                 value for key, value in call.args.items() if key not in keys and key not in _WITHOUT_EFFECT
             ):
                 return None
-            found = [call.args[key] for key in keys if call.args.get(key) is not None]
-        return found if len(found) == len(self.parameters) else None
+            arguments = [call.args[key] for key in keys if call.args.get(key) is not None]
+        return arguments if len(arguments) == len(self.parameters) else None
 
 
 # `safe` says that sqlglot's to_date() gives NULL for what is no date; Spark's fails, and so does DuckDB's cast.
