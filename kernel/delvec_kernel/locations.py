@@ -7,6 +7,7 @@ could look like a scheme at the start of a relative path. A path without a schem
 
 import os
 import re
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -30,9 +31,11 @@ __all__ = [
     "relative_to",
     "resolve",
     "spark_file_path",
+    "table_id",
     "within",
 ]
 
+_TABLES: Final = uuid.UUID("6f0f7d1c-4a52-4b0e-9d0b-3a54ad6f9a31")
 _SCHEMES: Final = {
     "file": "file",
     "s3": "s3",
@@ -63,6 +66,15 @@ _JAVA_QUOTED: Final = re.compile(
     r"[^A-Za-z0-9_\-!.~'()*,;:$&+=/@\u0080-\U0010ffff]"
     r"|[\u0080-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 )
+
+
+def table_id(location: str) -> str:
+    """Return the id of the table at a canonical location.
+
+    The id is derived from the location, so that a client's ids survive the loss of the database, and two replicas
+    that register the same table at once agree.
+    """
+    return str(uuid.uuid5(_TABLES, location))
 
 
 def canonical(location: str) -> str:

@@ -20,7 +20,7 @@ from delvec_kernel.alter_table.constraints import CONSTRAINT_PREFIX, constraint_
 from delvec_kernel.alter_table.metadata_location import check_metadata_location
 from delvec_kernel.alter_table.schema_checks import check_column_name
 from delvec_kernel.alter_table.table_update import Recorded, Requirement, TableUpdate
-from delvec_kernel.features.protocol_upgrade import feature_named
+from delvec_kernel.features.protocol_upgrade import FEATURES, feature_named
 from delvec_kernel.features.table_features import WRITABLE
 from delvec_kernel.schema.column_mapping import MODE, all_fields
 from delvec_kernel.schema.column_paths import parse_path, physical_path, spelled
@@ -290,7 +290,7 @@ def _add_feature(update: TableUpdate, name: str) -> str:
     if feature is None or feature.name not in WRITABLE:
         raise InvalidTableChange(
             f"Delvec does not know the table feature '{name}', or could no longer write to the table with "
-            f"it. Features that can be added: {', '.join(sorted(WRITABLE))}.",
+            f"it. Features that can be added: {', '.join(sorted(WRITABLE.keys() & FEATURES.keys()))}.",
             feature=name,
         )
     update.need(feature.name)

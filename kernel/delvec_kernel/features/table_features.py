@@ -29,6 +29,8 @@ __all__ = [
 
 READABLE: Final = frozenset(
     {
+        "catalogManaged",
+        "catalogOwned-preview",
         "columnMapping",
         "deletionVectors",
         "geospatial",
@@ -59,7 +61,8 @@ _LEGACY_WRITER: Final[Mapping[str, int]] = {
     "identityColumns": 6,
 }
 _GEOSPATIAL: Final = frozenset({"geospatial", "geospatial-dev"})
-CATALOG_MANAGED: Final = frozenset({"catalogManaged", "catalogOwned", "catalogOwned-preview"})
+CATALOG_MANAGED: Final = frozenset({"catalogManaged", "catalogOwned-preview"})
+"""The names of one feature; :mod:`~delvec_kernel.features.managed_tables` decides by whom a table is managed."""
 
 
 def reader_features(protocol: Protocol) -> frozenset[str]:
@@ -102,18 +105,12 @@ def check_readable(protocol: Protocol, metadata: Metadata, table: str) -> None:
         if not features & _GEOSPATIAL:
             _check_not_geospatial(metadata, table)
         return
-    catalog = sorted(CATALOG_MANAGED.intersection(unknown))
-    if catalog:
-        reason = (
-            f"Table '{table}' is managed by a catalog ({', '.join(catalog)}): its newest commits may be "
-            "known only to that catalog, so reading the log could miss them; read it through the catalog."
-        )
-    else:
-        reason = (
-            f"Table '{table}' uses table features that Delvec cannot read yet: {', '.join(unknown)}; "
-            "use a reader that supports them, or drop them from the table."
-        )
-    raise UnsupportedReaderFeature(reason, table=table, features=unknown)
+    raise UnsupportedReaderFeature(
+        f"Table '{table}' uses table features that Delvec cannot read yet: {', '.join(unknown)}; use a reader that "
+        "supports them, or drop them from the table.",
+        table=table,
+        features=unknown,
+    )
 
 
 def _check_not_geospatial(metadata: Metadata, table: str) -> None:
@@ -198,6 +195,8 @@ def _geospatial(facts: _Facts) -> str | None:
 
 
 WRITABLE: Final[Mapping[str, _Problem]] = {
+    "catalogManaged": _never,  # managed_tables refuses the tables of other catalogs
+    "catalogOwned-preview": _never,
     "appendOnly": _never,  # commands that remove rows check delta.appendOnly
     "invariants": _never,  # engines check constraints before the commit
     "checkConstraints": _never,

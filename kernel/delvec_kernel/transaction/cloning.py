@@ -22,6 +22,7 @@ from delvec_kernel.alter_table.properties import set_properties
 from delvec_kernel.alter_table.row_ids import check_row_ids, with_materialized_columns
 from delvec_kernel.alter_table.table_update import TableState, TableUpdate
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
+from delvec_kernel.features.managed_tables import TABLE_ID, without_catalog
 from delvec_kernel.features.protocol_upgrade import merged
 from delvec_kernel.file_index.files import add_from_row
 from delvec_kernel.file_index.live_files import LiveFiles
@@ -39,6 +40,7 @@ _SINCE: Final = (
 _HISTORY_PROPERTIES: Final = (
     *_SINCE,
     *row_tracking.MATERIALIZED,
+    TABLE_ID,
     "delta.requireCheckpointProtectionBeforeVersion",
 )
 """Properties about a table's own versions and files, which do not apply to a clone."""
@@ -75,7 +77,8 @@ def clone_of(source: Snapshot, target: Snapshot | None, properties: Mapping[str,
         description=None if target is None else target.metadata.description,
         configuration=_configuration(source, target),
     )
-    protocol = source.protocol if target is None else merged(target.protocol, source.protocol)
+    protocol = without_catalog(source.protocol)
+    protocol = protocol if target is None else merged(target.protocol, protocol)
     state = TableState(source.version, source.num_deletion_vectors, 0, 0, 0)
     draft = TableUpdate(metadata, protocol, {}, source.schema, lambda: f"col-{uuid.uuid4()}", lambda: state)
     if properties:

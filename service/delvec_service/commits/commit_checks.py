@@ -29,6 +29,7 @@ from delvec_errors import (
 from delvec_kernel import locations
 from delvec_kernel.actions.action_json import check_text
 from delvec_kernel.actions.actions import AddFile, Cdc
+from delvec_kernel.features.managed_tables import check_stays_managed, is_catalog_managed
 from delvec_kernel.features.table_features import check_writable
 from delvec_kernel.schema import partition_values
 from delvec_kernel.snapshot.snapshot import Snapshot
@@ -54,7 +55,8 @@ def check_table(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
             operation: copied rows do not keep their row ids.
         AppendOnlyTable: the commit removes rows from an append-only table.
         MissingChangeFiles: the table keeps a change data feed, and rows are copied or changed without change files.
-        InvalidTableChange: the commit rewrites deletion vectors, and the table has them turned off.
+        InvalidTableChange: the commit rewrites deletion vectors, and the table has them turned off; or it would take a
+            managed table out of the catalog.
         InvalidCommit: the commit deletes rows by deletion vector, and the table has those turned off; or it replaces
             all columns without removing all files.
     """
@@ -65,6 +67,13 @@ def check_table(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
         keeps_row_ids=changes.keeps_row_ids or not changes.copies_rows,
         writes_rows=bool(changes.adds or changes.change_files),
     )
+    if is_catalog_managed(snapshot.protocol) and (changes.metadata or changes.protocol):
+        check_stays_managed(
+            changes.protocol or snapshot.protocol,
+            changes.metadata or snapshot.metadata,
+            table.name,
+            table.location,
+        )
     _check_change_files(table, changes, snapshot)
     loses_rows = (
         changes.removes or changes.row_deletes or any(repair.loses_rows for repair in changes.repairs)

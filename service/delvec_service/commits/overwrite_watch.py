@@ -18,6 +18,7 @@ from cachetools import LRUCache
 
 from delvec_errors import CommitOverwritten, DelvecError, MissingLogFile, ServiceUnavailable
 from delvec_kernel.actions.actions import CommitInfo
+from delvec_kernel.locations import table_id
 from delvec_kernel.log.log_segment import ListedFile, LogListing
 from delvec_kernel.transaction.group_commit import members_of
 from delvec_service.background_worker import BackgroundWorker
@@ -28,7 +29,6 @@ from delvec_service.store.answers import ANY_REQUEST, AnswerStore
 from delvec_service.store.models import storable
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.own_commits import Overwritten, OwnCommit, OwnCommitStore
-from delvec_service.store.registry import table_id
 
 __all__ = ["OverwriteWatch", "overwritten_error"]
 

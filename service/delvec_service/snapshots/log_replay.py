@@ -21,6 +21,7 @@ from delvec_errors import (
     UnsupportedReaderFeature,
     VersionNotFound,
 )
+from delvec_kernel.features.managed_tables import check_catalog
 from delvec_kernel.features.table_features import check_readable
 from delvec_kernel.log.log_segment import ListedFile, LogCheckpoint, LogListing, LogSegment, commit_name
 from delvec_kernel.log.version_checksum import Contradiction, contradiction
@@ -93,8 +94,13 @@ def followed(
     except CorruptLog:
         reader.refuse_unknown(map(commit_name, reversed(versions)))
         raise
-    check_readable(after.protocol, after.metadata, reader.table)
+    _check(after, reader)
     return after
+
+
+def _check(snapshot: Snapshot, reader: LogReader) -> None:
+    check_readable(snapshot.protocol, snapshot.metadata, reader.table)
+    check_catalog(snapshot.protocol, snapshot.metadata, reader.table, snapshot.location)
 
 
 def file_of(listing: LogListing, version: int) -> ListedFile | None:
@@ -202,7 +208,7 @@ class _LogReplay:
             # Checkpoints and compactions do not contain the time when their version was committed.
             info = self._reader.commit_info(segment.version)
             snapshot = self._snapshot(state.stamped(info), segment, file)
-        check_readable(snapshot.protocol, snapshot.metadata, self._reader.table)
+        _check(snapshot, self._reader)
         return Replayed(snapshot, file)
 
     def _snapshot(self, state: ReplayState, segment: LogSegment, file: ListedFile) -> Snapshot:

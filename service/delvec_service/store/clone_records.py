@@ -11,10 +11,10 @@ from typing import Final
 
 from delvec_errors import CorruptTable, DelvecError, StorageDenied
 from delvec_kernel import locations
+from delvec_kernel.locations import table_id
 from delvec_service.logs import logger
 from delvec_service.store.clones import CloneRecord
 from delvec_service.store.objects import ObjectStore
-from delvec_service.store.registry import table_id
 
 __all__ = ["read_clone_records", "write_clone_record"]
 

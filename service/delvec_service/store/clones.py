@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 
 from sqlalchemy import delete, select
 
+from delvec_kernel.locations import table_id
 from delvec_service.store.database import Database, insert_into
 from delvec_service.store.models import CloneRow, TableRow
-from delvec_service.store.registry import table_id
 
 __all__ = ["CloneRecord", "CloneStore"]
 

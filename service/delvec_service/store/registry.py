@@ -3,7 +3,6 @@
 Tested in `tests/integration/contract/test_sql_store.py`.
 """
 
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from sqlalchemy import and_, bindparam, delete, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from delvec_errors import AmbiguousTable, LocationNotAllowed, TableAlreadyExists, TableNotFound
+from delvec_kernel.locations import table_id
 from delvec_service.store.access import forget_grants
 from delvec_service.store.database import Database
 from delvec_service.store.models import (
@@ -27,9 +27,8 @@ from delvec_service.store.models import (
     TableRow,
 )
 
-__all__ = ["Registry", "TableRecord", "not_found", "table_id"]
+__all__ = ["Registry", "TableRecord", "not_found"]
 
-_NAMESPACE: Final = uuid.UUID("6f0f7d1c-4a52-4b0e-9d0b-3a54ad6f9a31")
 _SHOWN: Final = 5
 _CALLED: Final = (
     select(TableRow.id, TableRow.name, TableRow.folder_name, TableRow.location, TableRow.created_at)
@@ -69,15 +68,6 @@ Visible: TypeAlias = Callable[[TableRecord], bool]
 
 def _all_visible(_table: TableRecord) -> bool:
     return True
-
-
-def table_id(location: str) -> str:
-    """Return the id of the table at a canonical location.
-
-    The id is derived from the location, so that a client's ids survive the loss of the database, and two replicas
-    that register the same table at once agree.
-    """
-    return str(uuid.uuid5(_NAMESPACE, location))
 
 
 def not_found(name_or_id: str) -> TableNotFound:

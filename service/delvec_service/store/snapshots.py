@@ -17,11 +17,11 @@ from sqlalchemy.orm import Session
 from delvec_errors import ServiceUnavailable
 from delvec_kernel.file_index.live_files import LiveSegment, dead_rows
 from delvec_kernel.file_index.segment import Segment, SegmentRecord, SegmentsLost
+from delvec_kernel.locations import table_id
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_service.store.database import Database
 from delvec_service.store.file_index_engine import FILE_INDEX_ENGINE
 from delvec_service.store.models import SegmentRow, SnapshotMemberRow, SnapshotRow
-from delvec_service.store.registry import table_id
 from delvec_service.store.segments import SegmentStore, unused
 from delvec_service.store.snapshot_state import (
     FORMAT,

@@ -7,12 +7,13 @@ import pytest
 
 from delvec_contract import MaintenanceRun, Policy, PolicyContent
 from delvec_errors import BadRequest, TableNotFound
+from delvec_kernel.locations import table_id
 from delvec_service.store.backup import LEFT_OUT, backup, restore
 from delvec_service.store.database import Database
 from delvec_service.store.health_samples import CommitCounts, HealthSampleStore
 from delvec_service.store.maintenance import MaintenanceStore
 from delvec_service.store.models import REVISION, Base
-from delvec_service.store.registry import Registry, table_id
+from delvec_service.store.registry import Registry
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 LOCATION = "file:///data/é people"

@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from delvec_kernel.locations import table_id
 from delvec_service.store.commit_record import CommitConflict, CommitRecordStore
 from delvec_service.store.health_samples import CommitCounts, HealthSampleStore
-from delvec_service.store.registry import Registry, table_id
+from delvec_service.store.registry import Registry
 
 NOW = datetime(2026, 11, 20, 12, 30, tzinfo=UTC)
 ONE = CommitConflict(

@@ -7,8 +7,9 @@ from sqlalchemy import text
 
 from delvec_contract import HealthSample
 from delvec_contract.health_metrics import SampledMetrics
+from delvec_kernel.locations import table_id
 from delvec_service.store.health_samples import CommitCounts, HealthSampleStore, superfluous
-from delvec_service.store.registry import Registry, table_id
+from delvec_service.store.registry import Registry
 
 NOW = datetime(2026, 11, 20, 12, 30, tzinfo=UTC)
 SAMPLE = HealthSample(

@@ -6,9 +6,10 @@ from datetime import timedelta
 import pytest
 from tests.integration.contract.test_health_sample_store import NOW, SAMPLE
 
+from delvec_kernel.locations import table_id
 from delvec_service.store.health_samples import HealthSampleStore
 from delvec_service.store.iceberg_conversions import IcebergConversionStore, ObservedConversion
-from delvec_service.store.registry import Registry, table_id
+from delvec_service.store.registry import Registry
 
 
 @pytest.fixture

@@ -8,10 +8,11 @@ from sqlalchemy import select, update
 
 from delvec_contract import HealthSample, MaintenanceRun, Policy, PolicyContent, TaskReport
 from delvec_errors import MaintenanceUnderWay, PolicyNotFound
+from delvec_kernel.locations import table_id
 from delvec_service.store.health_samples import CommitCounts, HealthSampleStore
 from delvec_service.store.maintenance import MaintenanceStore
 from delvec_service.store.models import MaintenanceLeaseRow, MaintenanceTaskRow
-from delvec_service.store.registry import Registry, table_id
+from delvec_service.store.registry import Registry
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 SAMPLE = HealthSample(

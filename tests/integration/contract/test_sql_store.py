@@ -22,10 +22,11 @@ from delvec_errors import (
     TableAlreadyExists,
     TableNotFound,
 )
+from delvec_kernel.locations import table_id
 from delvec_service.store.database import Database, _run_alembic, migrations_directory
 from delvec_service.store.ledger import Ledger, LedgerFile
 from delvec_service.store.models import FIRST_REVISION, REVISION, Base
-from delvec_service.store.registry import Registry, table_id
+from delvec_service.store.registry import Registry
 
 pytestmark = pytest.mark.usefixtures("alembic")
 

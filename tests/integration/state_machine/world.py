@@ -14,6 +14,7 @@ from tests.support.checked import assert_sound
 
 from delvec_errors import StorageError
 from delvec_kernel import locations
+from delvec_kernel.locations import table_id
 from delvec_kernel.transaction.group_commit import Group
 from delvec_kernel.transaction.verdict import Conflict
 from delvec_service.app import create_app
@@ -21,7 +22,7 @@ from delvec_service.commits.pending_commit import PendingCommit
 from delvec_service.config import Settings
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.open_table import OpenTable
-from delvec_service.store.registry import TableRecord, table_id
+from delvec_service.store.registry import TableRecord
 from delvec_service.tables.registry import NewTable
 from delvec_storage import file_locations as _file_locations
 from delvec_storage import files as storage

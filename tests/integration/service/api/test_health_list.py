@@ -98,7 +98,8 @@ def test_a_thousand_tables_are_listed_quickly(client):
 
     from tests.integration.contract.test_health_sample_store import SAMPLE, replace
 
-    from delvec_service.store.registry import Registry, table_id
+    from delvec_kernel.locations import table_id
+    from delvec_service.store.registry import Registry
 
     registry = Registry(client.service.database)
     for number in range(1000):

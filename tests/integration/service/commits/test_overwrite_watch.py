@@ -10,10 +10,10 @@ import pytest
 from tests.support.in_process_service import running_service
 
 from delvec_errors import ServiceUnavailable
+from delvec_kernel.locations import table_id
 from delvec_service.commits import fault_points
 from delvec_service.commits.overwrite_watch import OverwriteWatch
 from delvec_service.store.own_commits import OwnCommit, OwnCommitStore
-from delvec_service.store.registry import table_id
 
 WAIT = 60
 

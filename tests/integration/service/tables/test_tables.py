@@ -13,8 +13,8 @@ import pytest
 
 from delvec_contract.tables import TABLE_NAME
 from delvec_errors import StorageError
+from delvec_kernel.locations import table_id
 from delvec_service.store.objects import ObjectStore
-from delvec_service.store.registry import table_id
 
 SCHEMA = {
     "type": "struct",

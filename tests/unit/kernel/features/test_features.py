@@ -53,12 +53,6 @@ def test_unknown_reader_features_are_refused_by_name(feature):
     assert caught.value.details == {"table": "people", "features": [feature]}
 
 
-@pytest.mark.parametrize("feature", ["catalogManaged", "catalogOwned", "catalogOwned-preview"])
-def test_catalog_managed_tables_are_refused(feature):
-    with pytest.raises(UnsupportedReaderFeature, match="managed by a catalog"):
-        check_readable(Protocol(3, 7, (feature,), (feature,)), metadata(), "t")
-
-
 def test_newer_versions_are_refused():
     with pytest.raises(UnsupportedReaderFeature, match="reader version 4"):
         check_readable(Protocol(4, 7), metadata(), "t")

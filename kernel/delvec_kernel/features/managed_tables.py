@@ -1,0 +1,93 @@
+"""Tables whose commits a catalog decides on (PROTOCOL.md, "Catalog-managed tables"), and which of them are Delvec's own.
+
+A catalog may ratify commits that are not in the log yet. Delvec's ratifies a commit by publishing it, so the log of its
+own tables is complete. It knows them by their id, which follows from the location: no database has to remember it, and a
+copy of the table elsewhere is not taken for the table.
+
+Tested in `tests/unit/kernel/features/test_managed_tables.py`.
+"""
+
+from typing import Final
+
+from delvec_errors import InvalidTableChange, UnsupportedReaderFeature
+from delvec_kernel.actions.actions import Metadata, Protocol
+from delvec_kernel.features.protocol_upgrade import downgraded
+from delvec_kernel.features.table_features import CATALOG_MANAGED, reader_features, writer_features
+from delvec_kernel.locations import table_id
+from delvec_kernel.table_properties import is_true
+
+__all__ = [
+    "TABLE_ID",
+    "check_catalog",
+    "check_stays_managed",
+    "is_catalog_managed",
+    "without_catalog",
+]
+
+TABLE_ID: Final = "io.unitycatalog.tableId"
+"""The table property with the id that the catalog gave the table."""
+_TIMESTAMPS: Final = "delta.enableInCommitTimestamps"
+
+
+def is_catalog_managed(protocol: Protocol) -> bool:
+    """Whether a catalog decides on the commits of a table."""
+    return bool(CATALOG_MANAGED & (reader_features(protocol) | writer_features(protocol)))
+
+
+def check_catalog(protocol: Protocol, metadata: Metadata, table: str, location: str) -> None:
+    """Reject a table that another catalog manages.
+
+    Args:
+        protocol: of any version of the table.
+        metadata: of the same version.
+        table: for errors.
+        location: the table's canonical location.
+
+    Raises:
+        UnsupportedReaderFeature: the table is managed, and its id is not the one that Delvec gives a table there.
+    """
+    features = sorted(CATALOG_MANAGED & (reader_features(protocol) | writer_features(protocol)))
+    if not features or metadata.configuration.get(TABLE_ID) == table_id(location):
+        return
+    raise UnsupportedReaderFeature(
+        f"Table '{table}' is managed by a catalog ({', '.join(features)}) other than Delvec, or was copied from "
+        "another location: its newest commits may be known only to that catalog, so reading the log could miss "
+        "them; read it through the catalog.",
+        table=table,
+        features=features,
+    )
+
+
+def check_stays_managed(protocol: Protocol, metadata: Metadata, table: str, location: str) -> None:
+    """Reject a new protocol and metadata by which a managed table would no longer be one.
+
+    Args:
+        protocol: of the version to create.
+        metadata: of the same version.
+        table: for errors.
+        location: the table's canonical location.
+
+    Raises:
+        InvalidTableChange: the feature, the id, or in-commit timestamps are missing.
+    """
+    for problem, is_wrong in (
+        ("the table feature catalogManaged is missing", not is_catalog_managed(protocol)),
+        (
+            f"the table property {TABLE_ID} must be {table_id(location)}",
+            metadata.configuration.get(TABLE_ID) != table_id(location),
+        ),
+        (f"{_TIMESTAMPS} must be true", not is_true(metadata.configuration, _TIMESTAMPS)),
+    ):
+        if is_wrong:
+            raise InvalidTableChange(
+                f"Table '{table}' is managed by Delvec's catalog, and the change would end that: {problem}. Leave it "
+                "as it is, or write the rows to another table.",
+                table=table,
+            )
+
+
+def without_catalog(protocol: Protocol) -> Protocol:
+    """Return the protocol for a copy of a table that no catalog manages."""
+    for feature in sorted(CATALOG_MANAGED & (reader_features(protocol) | writer_features(protocol))):
+        protocol = downgraded(protocol, feature)
+    return protocol
