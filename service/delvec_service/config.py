@@ -76,6 +76,12 @@ class Settings(BaseSettings):
     warehouse: str | None = Field(
         default=None, description="Where tables created by name only go; by default the first root."
     )
+    catalog_name: str = Field(
+        default="delvec",
+        pattern=r"^[A-Za-z_][A-Za-z0-9_\-]*$",
+        max_length=128,
+        description="The name of the catalog of managed tables, for clients of Unity Catalog.",
+    )
     database_url: SecretStr = Field(
         default_factory=_default_database_url,
         description="SQLite or PostgreSQL, as an SQLAlchemy URL; by default an SQLite file in the state directory.",

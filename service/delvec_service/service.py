@@ -9,11 +9,13 @@ from typing import Final
 
 from delvec_service.auth.audit import AuditLog
 from delvec_service.auth.directory import Directory
+from delvec_service.catalog.staging import Staging
 from delvec_service.commits import fault_points
 from delvec_service.commits.commit import Commits
 from delvec_service.commits.idempotency import Answers
 from delvec_service.commits.outcomes import Outcomes
 from delvec_service.commits.overwrite_watch import OverwriteWatch
+from delvec_service.commits.ratification import Ratification
 from delvec_service.commits.vector_compaction import VectorCompaction
 from delvec_service.config import Settings
 from delvec_service.credentials.aws_sts import AwsSts
@@ -62,6 +64,8 @@ class Service:
     plan_queue: PlanQueue
     tables: Tables
     commits: Commits
+    ratification: Ratification
+    staging: Staging
     manifests: SymlinkManifests
     iceberg: IcebergConversion
     iceberg_conversions: IcebergConversionStore
@@ -190,6 +194,9 @@ def assembled(settings: Settings, *, names_by_folder: bool = False, shared: Sequ
         max_file_age_seconds=settings.max_file_age_seconds,
         observer=observer,
     )
+    ratification = Ratification(
+        loader, commits.log, ledger, overwrite_watch, log_maintenance, manifests, health, observer
+    )
     return Service(
         settings=settings,
         database=database,
@@ -198,6 +205,8 @@ def assembled(settings: Settings, *, names_by_folder: bool = False, shared: Sequ
         plan_queue=PlanQueue(),
         tables=tables,
         commits=commits,
+        ratification=ratification,
+        staging=Staging(tables, ratification),
         manifests=manifests,
         iceberg=iceberg_conversion,
         iceberg_conversions=iceberg_conversions,

@@ -32,6 +32,8 @@ from delvec_service.api import (
     restore,
     snapshot,
     tables,
+    uc_classic,
+    uc_delta,
     vacuum,
     vector_compaction,
 )
@@ -71,6 +73,8 @@ _ROUTERS: Final = (
     audit.router,
     probes.config_router,
     *iceberg_catalog.routers,
+    *uc_delta.routers,
+    *uc_classic.routers,
 )
 ROUTES: Final = tuple(route for router in _ROUTERS for route in router.routes)
 """All services of a process share them: include_router() would make each of them again for every application."""

@@ -1,7 +1,11 @@
-"""Limits of a connection before it becomes a request: time, header size, and number of connections."""
+"""Limits of a connection before it becomes a request: time, header size, and number of connections; and no upgrades.
+
+Tested in `tests/integration/service/api/test_connections.py`.
+"""
 
 import asyncio
 import json
+import re
 from typing import Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -13,6 +17,11 @@ __all__ = ["BoundedProtocol"]
 _HEADER_SECONDS: Final = 20.0
 _HEADER_BYTES: Final = 64 * 1024
 _CONNECTIONS: Final = 2000
+_REQUEST_LINE: Final = re.compile(rb"[A-Z]+ [^\r\n]* HTTP/1\.\d\r\n")
+_UPGRADE: Final = re.compile(
+    rb"\r\n(?:upgrade:[ \t]*h2c[ \t]*|http2-settings:[^\r\n]*)(?=\r\n)", re.IGNORECASE
+)
+_END: Final = b"\r\n\r\n"
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -20,10 +29,15 @@ class BoundedProtocol(HttpToolsProtocol):
 
     The request line and headers must arrive within a time limit and may be no larger than common proxies accept.
     Connections beyond the maximum are closed at once.
+
+    The offer to continue in HTTP/2, which Java's client makes with every first request, is ignored, as HTTP allows: the
+    parser would take the end of the headers for the end of the request, and the body would be lost.
     """
 
     _timer: asyncio.TimerHandle | None = None
     _header_bytes = 0
+    _head = b""
+    _is_in_body = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Open the connection and start the timer for its first headers."""
@@ -36,6 +50,25 @@ class BoundedProtocol(HttpToolsProtocol):
         """End."""
         self._headers_are_here()
         super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Handle bytes; those of headers once they are complete."""
+        if self._is_in_body:
+            super().data_received(data)
+            return
+        self._head += data
+        if (
+            _END not in self._head
+            and len(self._head) <= _HEADER_BYTES
+            and _REQUEST_LINE.match(self._head) is not None
+        ):
+            self._unset_keepalive_if_required()
+            if self._timer is None:
+                self._expect_headers()
+            return
+        head, end, rest = self._head.partition(_END)
+        self._head = b""
+        super().data_received(_UPGRADE.sub(b"", head + end[:2]) + end[2:] + rest)
 
     def on_message_begin(self) -> None:
         """Handle the first byte of a request."""
@@ -57,7 +90,13 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Handle the end of the headers."""
         self._headers_are_here()
+        self._is_in_body = True
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """Handle the end of a request."""
+        self._is_in_body = False
+        super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
         """Answer a request that is not HTTP with the usual error body."""

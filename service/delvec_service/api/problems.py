@@ -25,13 +25,16 @@ from delvec_errors import (
     ConcurrentAppend,
     ConcurrentDeleteDelete,
     ConcurrentDeleteRead,
+    ConcurrentModification,
     ConcurrentWrite,
     CorruptLog,
+    CredentialVendingUnsupported,
     DeadlineExceeded,
     DelvecError,
     IdempotencyKeyReused,
     IdentityProviderUnavailable,
     InternalError,
+    InvalidCommit,
     LocationNotAllowed,
     MetadataChanged,
     MissingLogFile,
@@ -46,10 +49,12 @@ from delvec_errors import (
     StorageDenied,
     StorageError,
     StorageFull,
+    TableAlreadyExists,
     TableNotFound,
     TooManyRequests,
     Unauthorized,
     UnsupportedReaderFeature,
+    UnsupportedTable,
     UnusableFile,
     VersionNotFound,
 )
@@ -61,6 +66,7 @@ __all__ = [
     "MUTATION",
     "OPENING",
     "SNAPSHOT",
+    "UNITY_CATALOG",
     "answer",
     "install",
     "responses",
@@ -162,6 +168,29 @@ _ICEBERG_TYPES: Final = {
 }
 
 
+UNITY_CATALOG: Final = "/api/2.1/unity-catalog"
+"""Where clients of Unity Catalog expect its routes, and its error format."""
+_UNITY_TYPES: Final[Mapping[type[DelvecError], tuple[str, int]]] = {
+    TableNotFound: ("NoSuchTableException", 404),
+    NamespaceNotFound: ("NoSuchSchemaException", 404),
+    NotFound: ("NotFoundException", 404),
+    Unauthorized: ("NotAuthorizedException", 401),
+    PermissionDenied: ("PermissionDeniedException", 403),
+    LocationNotAllowed: ("PermissionDeniedException", 403),
+    TableAlreadyExists: ("AlreadyExistsException", 409),
+    MetadataChanged: ("UpdateRequirementConflictException", 409),
+    ConcurrentModification: ("CommitVersionConflictException", 409),
+    CommitOutcomeUnknown: ("CommitStateUnknownException", 500),
+    TooManyRequests: ("TooManyRequestsException", 429),
+    InvalidCommit: ("InvalidParameterValueException", 400),
+    UnsupportedTable: ("InvalidParameterValueException", 400),
+    # Not 501: clients repeat every request with a status from 500 on.
+    CredentialVendingUnsupported: ("NotImplementedException", 400),
+    BadRequest: ("BadRequestException", 400),
+}
+"""The first class that an error is of decides."""
+
+
 class _Envelope(JSONResponse):
     """JSON in ASCII: an error may quote a lone surrogate from a log, which UTF-8 cannot encode."""
 
@@ -172,8 +201,12 @@ class _Envelope(JSONResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the answer. Clients of Iceberg's catalog get Iceberg's error format."""
         bind_log_context(error_code=self._error.code)
-        if scope["path"].startswith(_ICEBERG):
+        path = scope["path"]
+        if path.startswith(_ICEBERG):
             self.body = self.render(self._in_icebergs_form())
+            self.headers["content-length"] = str(len(self.body))
+        elif path.startswith(f"{UNITY_CATALOG}/"):
+            self.body = self.render(self._in_unity_catalogs_form(is_classic="/delta/v1/" not in path))
             self.headers["content-length"] = str(len(self.body))
         await super().__call__(scope, receive, send)
 
@@ -181,6 +214,17 @@ class _Envelope(JSONResponse):
         error = self._error
         kind = next((name for cls, name in _ICEBERG_TYPES.items() if isinstance(error, cls)), error.type)
         return {"error": {"message": error.message, "type": kind, "code": self.status_code}}
+
+    def _in_unity_catalogs_form(self, *, is_classic: bool) -> dict[str, Any]:
+        error = self._error
+        kind, status = next(
+            (found for cls, found in _UNITY_TYPES.items() if isinstance(error, cls)),
+            ("InternalServerErrorException", self.status_code),
+        )
+        self.status_code = status
+        if is_classic:
+            return {"error_code": kind, "message": error.message, "details": []}
+        return {"error": {"message": error.message, "type": kind, "code": status}}
 
     def render(self, content: Any) -> bytes:
         """Return the body."""

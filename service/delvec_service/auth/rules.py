@@ -55,6 +55,8 @@ _WRITE: Final = Rule("table", "writer")
 _MAINTAIN: Final = Rule("table", "maintainer")
 _LIST: Final = Rule("answer", "reader")
 
+_SCHEMA: Final = "/catalogs/{catalog}/schemas/{schema}"
+
 RULES: Final[Mapping[str, Rule]] = {
     "GET /livez": _OPEN,
     "GET /readyz": _OPEN,
@@ -142,6 +144,54 @@ RULES: Final[Mapping[str, Rule]] = {
             ("GET", "/namespaces/{namespace}/tables/{table}/plan/{plan_id}", Rule("body", "reader")),
             ("DELETE", "/namespaces/{namespace}/tables/{table}/plan/{plan_id}", Rule("body", "reader")),
             ("POST", "/namespaces/{namespace}/tables/{table}/tasks", Rule("body", "reader")),
+        )
+    },
+    # The Unity Catalog APIs, where a path names a table in two or three parts
+    **{
+        f"{request} /api/2.1/unity-catalog/delta/v1{path}": rule
+        for request, path, rule in (
+            ("GET", "/config", Rule("token")),
+            (
+                "POST",
+                f"{_SCHEMA}/staging-tables",
+                Rule("body", "maintainer").prepares("stage_managed_table"),
+            ),
+            ("GET", "/staging-tables/{staging}/credentials", Rule("body", "maintainer")),
+            ("POST", f"{_SCHEMA}/tables", Rule("body", "maintainer").does("create_managed_table")),
+            ("GET", f"{_SCHEMA}/tables/{{table}}", Rule("body", "reader")),
+            ("POST", f"{_SCHEMA}/tables/{{table}}", Rule("body", "writer").commits("update_managed_table")),
+            ("DELETE", f"{_SCHEMA}/tables/{{table}}", Rule("body", "admin").does("drop_managed_table")),
+            (
+                "POST",
+                f"{_SCHEMA}/tables/{{table}}/rename",
+                Rule("body", "maintainer").does("rename_managed_table"),
+            ),
+            (
+                "GET",
+                f"{_SCHEMA}/tables/{{table}}/credentials",
+                Rule("body", "reader").does("vend_managed_credentials"),
+            ),
+            ("POST", f"{_SCHEMA}/tables/{{table}}/metrics", Rule("body", "writer")),
+        )
+    },
+    **{
+        f"{request} /api/2.1/unity-catalog{path}": rule
+        for request, path, rule in (
+            ("GET", "/metastore_summary", Rule("token")),
+            ("GET", "/catalogs", Rule("token")),
+            ("GET", "/catalogs/{catalog}", Rule("token")),
+            ("GET", "/schemas", _LIST),
+            ("POST", "/schemas", Rule("token")),
+            ("GET", "/schemas/{schema}", Rule("token")),
+            ("DELETE", "/schemas/{schema}", Rule("token")),
+            ("GET", "/tables", _LIST),
+            ("GET", "/tables/{full_name}", Rule("body", "reader")),
+            ("DELETE", "/tables/{full_name}", Rule("body", "admin").does("drop_catalog_table")),
+            (
+                "POST",
+                "/temporary-table-credentials",
+                Rule("body", "reader").does("vend_temporary_credentials"),
+            ),
         )
     },
 }

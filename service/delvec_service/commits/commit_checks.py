@@ -42,7 +42,15 @@ from delvec_service.store.open_table import OpenTable
 from delvec_service.tables.places import check_new_files
 from delvec_storage import files as storage
 
-__all__ = ["check_adds", "check_files", "check_repacking", "check_statistics", "check_table", "num_records"]
+__all__ = [
+    "check_adds",
+    "check_files",
+    "check_in_storage",
+    "check_repacking",
+    "check_statistics",
+    "check_table",
+    "num_records",
+]
 
 _CONCURRENT_HEADS: Final = 16
 
@@ -197,12 +205,21 @@ def check_files(table: OpenTable, changes: Changes, max_age_seconds: float) -> N
         FileNotInTable: it is in another table below this one.
         StorageError: storage did not answer.
     """
-    now = time.time_ns() // 1_000_000
-    oldest = now - max_age_seconds * 1000
     sizes: dict[str, int | None] = {add.path: add.size for add in changes.adds}
     sizes |= {file.path: file.size for file in changes.change_files}
     places = (vector.relative_path() for vector in changes.written_vectors.values())
     sizes |= dict.fromkeys(place for place in places if place is not None)
+    check_in_storage(table, sizes, max_age_seconds)
+
+
+def check_in_storage(table: OpenTable, sizes: Mapping[str, int | None], max_age_seconds: float) -> None:
+    """Reject new files, by path as in the log, that storage does not have with these sizes; None: any size.
+
+    Raises:
+        FileNotInStorage: or a sibling, see :func:`check_files`.
+    """
+    now = time.time_ns() // 1_000_000
+    oldest = now - max_age_seconds * 1000
     check_new_files(table, sizes)
     for (path, size), object_meta in zip(sizes.items(), _metadata_of(table, list(sizes)), strict=True):
         if object_meta is None:

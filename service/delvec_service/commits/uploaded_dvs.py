@@ -22,7 +22,7 @@ from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.commits.dv_cache import DeletionVectorCache, StoredRows
 from delvec_service.store.open_table import OpenTable
 
-__all__ = ["read"]
+__all__ = ["check_holds", "read", "read_one"]
 
 
 def read(
@@ -55,15 +55,20 @@ def read(
         try:
             rows = row_deletes[path]
         except CorruptDeletionVector:  # this one, or a neighbour
-            rows = _read_one(table, path, vector, changes.read_version, vectors)
+            rows = read_one(table, path, vector, changes.read_version, vectors)
         if path in before:
-            _check_holds(table, path, vector, rows, earlier[path])
+            check_holds(table, path, vector, rows, earlier[path])
     return replace(changes, row_deletes=row_deletes)
 
 
-def _read_one(
+def read_one(
     table: OpenTable, path: str, vector: Descriptor, version: int, vectors: DeletionVectorCache
 ) -> BitMap64:
+    """Return the rows of a deletion vector that a client has written, after checking size, CRC-32 and cardinality.
+
+    Raises:
+        FileNotInStorage: or a sibling, see :func:`read`.
+    """
     try:
         return vectors.load(table, [(path, vector)], version)[path]
     except DeletionVectorNotFound as error:
@@ -85,7 +90,7 @@ def _read_one(
         raise _invalid(table, path, f"cannot be read: {error.message}") from error
 
 
-def _check_holds(table: OpenTable, path: str, vector: Descriptor, rows: BitMap64, before: BitMap64) -> None:
+def check_holds(table: OpenTable, path: str, vector: Descriptor, rows: BitMap64, before: BitMap64) -> None:
     """Reject a deletion vector that would bring rows back.
 
     Args:

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib.metadata import version as distribution_version
 from typing import Any, Final, overload
 
@@ -23,6 +24,7 @@ from delvec_errors import (
 from delvec_kernel.actions.actions import Action, CommitInfo
 from delvec_kernel.alter_table.creation import first_version
 from delvec_kernel.alter_table.definition import Definition
+from delvec_kernel.locations import table_id
 from delvec_kernel.log.commit_file import serialize_commit
 from delvec_kernel.log.log_segment import commit_path
 from delvec_kernel.schema.types import StructType
@@ -129,6 +131,12 @@ class Tables:
             self._opened.clear()
         self._opened[record.id] = (open_table, time.monotonic())
         return open_table
+
+    def unregistered(self, canonical: str, name: str) -> OpenTable:
+        """Return a table that a client is creating at a location, to check what it has written there."""
+        record = TableRecord(table_id(canonical), name, canonical, datetime.now(UTC))
+        roots = self.roots_of_files(canonical, self.roots_at(canonical, name))
+        return OpenTable(record, roots, self._max_commit_bytes, self._observer)
 
     def opened(self, identifier: str) -> OpenTable | None:
         """Return the table of an id if :meth:`open` returned it in the last second, without I/O.

@@ -3,7 +3,7 @@
 import pytest
 from tests.integration.service.conftest import SCHEMA
 
-from delvec_service.api import iceberg_catalog
+from delvec_service.api import iceberg_catalog, uc_classic, uc_delta
 from delvec_service.auth.principals import ROLES
 from delvec_service.auth.rules import RULES, rule_of
 
@@ -180,7 +180,7 @@ def test_every_request_has_a_rule_and_every_rule_a_request(guarded):
 
     catalog = {
         f"{method} {route.path}"
-        for router in iceberg_catalog.routers
+        for router in (*iceberg_catalog.routers, *uc_delta.routers, *uc_classic.routers)
         for route in router.routes
         for method in route.methods - {"HEAD"}
     }

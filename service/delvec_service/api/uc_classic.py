@@ -1,0 +1,200 @@
+"""``/api/2.1/unity-catalog``: the classic routes of Unity Catalog that clients of its Delta API need besides.
+
+Tested in `tests/integration/service/catalog/test_unity_catalog.py`.
+"""
+
+import uuid
+from typing import Annotated, Any, Final, TypeAlias
+
+from fastapi import APIRouter, Depends, Path, Query
+
+from delvec_contract.unity_catalog import CreateSchemaRequest, TemporaryCredentialsRequest
+from delvec_errors import DelvecError, NamespaceNotFound, TableNotFound
+from delvec_service.api.dependencies import Service, ServiceState
+from delvec_service.api.problems import UNITY_CATALOG
+from delvec_service.api.resource import operation_id
+from delvec_service.api.routes import Route
+from delvec_service.api.uc_delta import names, storage_credentials
+from delvec_service.catalog.names import CatalogNames
+from delvec_service.catalog.table_answers import table_info
+from delvec_service.logs import bind_log_context
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.store.registry import TableRecord
+from delvec_service.tables.registry import Tables
+
+__all__ = ["routers"]
+
+_MOST_LISTED: Final = 50
+"""Tables of a page: the log of each is read."""
+_METASTORES: Final = uuid.UUID("3c5f0a42-9f6e-4a57-8f5d-6a1f4b0d2c11")
+_PARTS: Final = 3
+
+
+class _ClassicRoute(Route):
+    """A route of another project's protocol: its newer clients may send parameters that the service does not know."""
+
+    lenient = True
+
+
+_router: Final = APIRouter(
+    prefix=UNITY_CATALOG,
+    route_class=_ClassicRoute,
+    include_in_schema=False,
+    generate_unique_id_function=operation_id,
+)
+_Names: TypeAlias = Annotated[CatalogNames, Depends(names)]
+_Part: TypeAlias = Annotated[str, Path(max_length=512)]
+_Text: TypeAlias = Annotated[str, Query(max_length=512)]
+
+
+@_router.get("/metastore_summary")
+def get_metastore(service: ServiceState) -> dict[str, Any]:
+    """Return the id of the metastore, which follows from the catalog's name."""
+    identifier = str(uuid.uuid5(_METASTORES, service.settings.catalog_name))
+    return {"metastore_id": identifier, "name": service.settings.catalog_name}
+
+
+@_router.get("/catalogs")
+def list_catalogs(names: _Names) -> dict[str, Any]:
+    """List the one catalog."""
+    return {"catalogs": [_catalog(names)], "next_page_token": None}
+
+
+@_router.get("/catalogs/{catalog}")
+def get_catalog(names: _Names, catalog: _Part) -> dict[str, Any]:
+    """Return the catalog."""
+    names.check_catalog(catalog)
+    return _catalog(names)
+
+
+@_router.get("/schemas")
+def list_schemas(names: _Names, catalog_name: _Text = "") -> dict[str, Any]:
+    """List the namespaces of the tables that the caller may see."""
+    names.check_catalog(catalog_name)
+    return {"schemas": [_schema(names, schema) for schema in names.schemas()], "next_page_token": None}
+
+
+@_router.post("/schemas")
+def create_schema(names: _Names, body: CreateSchemaRequest) -> dict[str, Any]:
+    """Return a schema. Any namespace exists, and a table gives it content."""
+    names.check_schema(body.catalog_name, body.name)
+    return _schema(names, body.name)
+
+
+@_router.get("/schemas/{schema}")
+def get_schema(names: _Names, schema: _Part) -> dict[str, Any]:
+    """Return a schema, with tables or without."""
+    catalog, name = _two(schema)
+    names.check_schema(catalog, name)
+    return _schema(names, name)
+
+
+@_router.delete("/schemas/{schema}")
+def delete_schema(names: _Names, schema: _Part) -> dict[str, Any]:
+    """Do nothing: a namespace without tables is not listed."""
+    catalog, name = _two(schema)
+    names.check_schema(catalog, name)
+    return {}
+
+
+@_router.get("/tables")
+def list_catalog_tables(
+    names: _Names,
+    service: ServiceState,
+    catalog_name: _Text = "",
+    schema_name: _Text = "",
+    page_token: _Text = "",
+    max_results: Annotated[int, Query(ge=0)] = _MOST_LISTED,
+) -> dict[str, Any]:
+    """List the tables of a schema that the caller may see, by name."""
+    names.check_schema(catalog_name, schema_name)
+    size = min(max_results or _MOST_LISTED, _MOST_LISTED)
+    records = [record for record in names.names_in(schema_name) if record.name > page_token]
+    page = records[:size]
+    return {
+        "tables": [_info(service, names.catalog, schema_name, record) for record in page],
+        "next_page_token": page[-1].name if len(records) > size else None,
+    }
+
+
+@_router.get("/tables/{full_name}")
+def get_catalog_table(names: _Names, service: ServiceState, full_name: _Part) -> dict[str, Any]:
+    """Return a table at its newest version."""
+    catalog, schema, table = _three(full_name)
+    opened = names.open(catalog, schema, table, "reader")
+    snapshot = service.loader.load(opened.objects, opened.name, checkpoints=False)
+    return table_info(catalog, schema, opened.record, snapshot)
+
+
+@_router.delete("/tables/{full_name}")
+def drop_catalog_table(names: _Names, service: ServiceState, full_name: _Part) -> dict[str, Any]:
+    """Unregister a table. Its files stay."""
+    service.tables.forget(names.record(*_three(full_name), "admin").id)
+    return {}
+
+
+@_router.post("/temporary-table-credentials")
+def vend_temporary_credentials(
+    names: _Names, service: ServiceState, body: TemporaryCredentialsRequest
+) -> dict[str, Any]:
+    """Issue short-lived credentials for a table's files; none for local ones."""
+    opened = names.by_id(body.table_id, "writer" if body.operation == "READ_WRITE" else "reader")
+    bind_log_context(change=body.operation)
+    service.tables.places.check_table(opened.record, names.access)
+    found = storage_credentials(service, names, opened.location, body.operation)
+    if not found:
+        return {}
+    config = found[0]["config"]
+    return {
+        "aws_temp_credentials": {
+            "access_key_id": config.get("s3.access-key-id"),
+            "secret_access_key": config.get("s3.secret-access-key"),
+            "session_token": config.get("s3.session-token"),
+        },
+        "expiration_time": found[0]["expiration-time-ms"],
+    }
+
+
+def _catalog(names: CatalogNames) -> dict[str, Any]:
+    return {"name": names.catalog, "id": str(uuid.uuid5(_METASTORES, names.catalog)), "properties": {}}
+
+
+def _schema(names: CatalogNames, schema: str) -> dict[str, Any]:
+    full = f"{names.catalog}.{schema}"
+    return {
+        "name": schema,
+        "catalog_name": names.catalog,
+        "full_name": full,
+        "schema_id": str(uuid.uuid5(_METASTORES, full)),
+        "properties": {},
+    }
+
+
+def _info(service: Service, catalog: str, schema: str, record: TableRecord) -> dict[str, Any]:
+    return table_info(catalog, schema, record, _snapshot(service.tables, service.loader, record))
+
+
+def _snapshot(tables: Tables, loader: SnapshotLoader, record: TableRecord) -> Any:
+    """Return a table's newest version; None if it cannot be read, which must not hide the others."""
+    try:
+        opened = tables.opening(record)
+        return loader.load(opened.objects, opened.name, checkpoints=False)
+    except DelvecError:
+        return None
+
+
+def _two(full: str) -> tuple[str, str]:
+    catalog, dot, schema = full.partition(".")
+    if not dot:
+        raise NamespaceNotFound(f"'{full[:200]}' is not a schema; name it catalog.schema.")
+    return catalog, schema
+
+
+def _three(full: str) -> tuple[str, str, str]:
+    parts = full.split(".")
+    if len(parts) < _PARTS:
+        raise TableNotFound(f"'{full[:200]}' is not a table; name it catalog.schema.table.")
+    return parts[0], ".".join(parts[1:-1]), parts[-1]
+
+
+routers: Final = (_router,)

@@ -1,0 +1,371 @@
+"""``/api/2.1/unity-catalog/delta/v1``: the Unity Catalog Delta API v1, by which Delta clients commit to managed tables.
+
+The API has its own OpenAPI document (``api/delta.yaml`` of unitycatalog), from which clients are generated, so Delvec's does
+not list these routes.
+
+Tested in `tests/integration/service/catalog/test_unity_catalog.py`.
+"""
+
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from fastapi import APIRouter, Depends, Path, Query, Response, status
+
+from delvec_contract.unity_catalog import (
+    CreateManagedTableRequest,
+    RenameManagedTableRequest,
+    StagingTableRequest,
+    TableRequirement,
+    TableUpdate,
+    UpdateManagedTableRequest,
+)
+from delvec_errors import (
+    BadRequest,
+    CommitOutcomeUnknown,
+    CredentialVendingUnsupported,
+    DelvecError,
+    InvalidCommit,
+    MetadataChanged,
+    TableAlreadyExists,
+    TableNotFound,
+    UnsupportedOperation,
+)
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_service.api.dependencies import Caller, Service, ServiceState
+from delvec_service.api.problems import UNITY_CATALOG
+from delvec_service.api.resource import operation_id
+from delvec_service.api.routes import Route
+from delvec_service.catalog.names import CatalogNames, full_name
+from delvec_service.catalog.staging import staging_answer
+from delvec_service.catalog.table_answers import etag, loaded
+from delvec_service.commits.ratification import StagedFile
+from delvec_service.logs import bind_log_context
+from delvec_service.store.open_table import OpenTable
+
+__all__ = ["PREFIX", "names", "routers", "storage_credentials"]
+
+PREFIX: Final = f"{UNITY_CATALOG}/delta/v1"
+_SCHEMA: Final = "/catalogs/{catalog}/schemas/{schema}"
+_TABLE: Final = f"{_SCHEMA}/tables/{{table}}"
+_ENDPOINTS: Final = [
+    f"POST /v1{_SCHEMA}/staging-tables",
+    "GET /v1/staging-tables/{table_id}/credentials",
+    f"POST /v1{_SCHEMA}/tables",
+    *(f"{method} /v1{_TABLE}" for method in ("GET", "HEAD", "POST", "DELETE")),
+    f"POST /v1{_TABLE}/rename",
+    f"GET /v1{_TABLE}/credentials",
+    f"POST /v1{_TABLE}/metrics",
+]
+_FROM_THE_LOG: Final = frozenset(
+    {
+        "set-properties",
+        "remove-properties",
+        "set-protocol",
+        "set-columns",
+        "set-partition-columns",
+        "set-table-comment",
+        "set-domain-metadata",
+        "remove-domain-metadata",
+    }
+)
+"""Changes that the file of a staged commit carries; the request only repeats them."""
+
+
+class _CatalogRoute(Route):
+    """A route of another project's protocol: its newer clients may send parameters that the service does not know."""
+
+    lenient = True
+
+
+class _CommitRoute(_CatalogRoute):
+    kind = "commits"
+
+    @staticmethod
+    def late(seconds: float) -> DelvecError:
+        return CommitOutcomeUnknown(
+            f"The commit took longer than {seconds:g} seconds and may still succeed. Send the same request again.",
+            seconds=seconds,
+        )
+
+
+def _router(route_class: type[Route]) -> APIRouter:
+    return APIRouter(
+        prefix=PREFIX,
+        route_class=route_class,
+        include_in_schema=False,
+        generate_unique_id_function=operation_id,
+    )
+
+
+_reading, _commits = _router(_CatalogRoute), _router(_CommitRoute)
+
+
+async def names(service: ServiceState, access: Caller) -> CatalogNames:
+    """Return the names of the service's catalog as the caller sees them."""
+    return CatalogNames(service.settings.catalog_name, service.tables, access)
+
+
+_Names: TypeAlias = Annotated[CatalogNames, Depends(names)]
+_Part: TypeAlias = Annotated[str, Path(max_length=256)]
+_Operation: TypeAlias = Annotated[Literal["READ", "READ_WRITE"], Query()]
+
+
+@_reading.get("/config")
+def get_delta_config(names: _Names, catalog: Annotated[str, Query(max_length=256)] = "") -> dict[str, Any]:
+    """Return what clients may request."""
+    names.check_catalog(catalog)
+    return {"endpoints": _ENDPOINTS, "protocol-version": "1.0"}
+
+
+@_reading.post(f"{_SCHEMA}/staging-tables")
+def stage_managed_table(
+    names: _Names,
+    service: ServiceState,
+    catalog: _Part,
+    schema: _Part,
+    body: StagingTableRequest,
+) -> dict[str, Any]:
+    """Return a place for a new table, and what its version 0 must have."""
+    name = _new_name(names, catalog, schema, body.name)
+    location = service.staging.place(name)
+    return staging_answer(location, storage_credentials(service, names, location, "READ_WRITE", lenient=True))
+
+
+@_reading.get("/staging-tables/{staging}/credentials")
+def get_staging_credentials(names: _Names, staging: _Part) -> dict[str, Any]:
+    """Refuse: the service keeps nothing of a staging table, and its answer had the credentials."""
+    names.access.is_decided = True
+    raise CredentialVendingUnsupported(
+        f"Credentials for the staging table {staging[:64]} cannot be renewed; request a staging table again."
+    )
+
+
+@_commits.post(f"{_SCHEMA}/tables")
+def create_managed_table(
+    names: _Names,
+    service: ServiceState,
+    catalog: _Part,
+    schema: _Part,
+    body: CreateManagedTableRequest,
+) -> dict[str, Any]:
+    """Register a table whose version 0 the client has written."""
+    names.check_schema(catalog, schema)
+    name = full_name(schema, body.name)
+    names.access.require_name(name, "maintainer")
+    bind_log_context(table=name)
+    if body.table_type == "EXTERNAL":
+        raise UnsupportedOperation(
+            f"External tables are registered with Delvec's own API (POST /v1/tables, delvec register); create '{name}' "
+            "as a managed table, or register its location.",
+            table=name,
+        )
+    record = service.staging.create(name, body.location)
+    bind_log_context(table_id=record.id)
+    return _loaded(service, service.tables.opening(record))
+
+
+@_reading.get(_TABLE)
+def load_managed_table(
+    names: _Names, service: ServiceState, catalog: _Part, schema: _Part, table: _Part
+) -> dict[str, Any]:
+    """Return a table at its newest version."""
+    return _loaded(service, names.open(catalog, schema, table, "reader"))
+
+
+@_reading.head(_TABLE, status_code=status.HTTP_204_NO_CONTENT)
+def managed_table_exists(names: _Names, catalog: _Part, schema: _Part, table: _Part) -> Response:
+    """Check whether a table exists."""
+    names.record(catalog, schema, table, "reader")
+    return Response(status_code=status.HTTP_204_NO_CONTENT)
+
+
+@_commits.post(_TABLE)
+def update_managed_table(
+    names: _Names,
+    service: ServiceState,
+    catalog: _Part,
+    schema: _Part,
+    table: _Part,
+    body: UpdateManagedTableRequest,
+) -> dict[str, Any]:
+    """Commit: publish a staged commit as the next version.
+
+    Reports of published versions change nothing, since the service publishes itself; they are only checked.
+    """
+    opened = names.open(catalog, schema, table, "writer")
+    wanted = {each.type: each for each in body.requirements}
+    _check_uuid(opened, wanted.get("assert-table-uuid"))
+    actions = _by_action(opened, body.updates)
+    tag = wanted.get("assert-etag")
+
+    def check_before(snapshot: Snapshot) -> None:
+        if tag is not None and tag.etag != etag(snapshot):
+            raise MetadataChanged(
+                f"The etag of table '{opened.name}' is {etag(snapshot)}, not {tag.etag!r}: its metadata has changed. "
+                "Load it again.",
+                table=opened.name,
+                version=snapshot.version,
+            )
+
+    added = actions.get("add-commit")
+    if added is not None and added.commit is not None:
+        one = added.commit
+        _check_report(actions, opened, one.version - 1)
+        staged = StagedFile(one.version, one.timestamp, one.file_name, one.file_size)
+        service.ratification.ratify(opened, staged, check_before)
+    else:
+        snapshot = service.loader.load(opened.objects, opened.name, checkpoints=False)
+        check_before(snapshot)
+        _check_report(actions, opened, snapshot.version)
+    return _loaded(service, opened)
+
+
+@_reading.delete(_TABLE, status_code=status.HTTP_204_NO_CONTENT)
+def drop_managed_table(
+    names: _Names, service: ServiceState, catalog: _Part, schema: _Part, table: _Part
+) -> Response:
+    """Unregister a table. Its files stay."""
+    service.tables.forget(names.record(catalog, schema, table, "admin").id)
+    return Response(status_code=status.HTTP_204_NO_CONTENT)
+
+
+@_reading.post(f"{_TABLE}/rename", status_code=status.HTTP_204_NO_CONTENT)
+def rename_managed_table(
+    names: _Names,
+    service: ServiceState,
+    catalog: _Part,
+    schema: _Part,
+    table: _Part,
+    body: RenameManagedTableRequest,
+) -> Response:
+    """Rename a table within its schema. Its files stay where they are."""
+    record = names.record(catalog, schema, table, "maintainer")
+    name = _new_name(names, catalog, schema, body.new_name)
+    service.tables.rename(record.id, name)
+    return Response(status_code=status.HTTP_204_NO_CONTENT)
+
+
+@_reading.get(f"{_TABLE}/credentials")
+def vend_managed_credentials(
+    names: _Names,
+    service: ServiceState,
+    catalog: _Part,
+    schema: _Part,
+    table: _Part,
+    operation: _Operation = "READ",
+) -> dict[str, Any]:
+    """Issue short-lived credentials for a table's files; none for local ones."""
+    opened = names.open(catalog, schema, table, "writer" if operation == "READ_WRITE" else "reader")
+    bind_log_context(change=operation)
+    service.tables.places.check_table(opened.record, names.access)
+    return {"storage-credentials": storage_credentials(service, names, opened.location, operation)}
+
+
+@_reading.post(f"{_TABLE}/metrics", status_code=status.HTTP_204_NO_CONTENT)
+def report_managed_metrics(names: _Names, catalog: _Part, schema: _Part, table: _Part) -> Response:
+    """Accept the report of a commit and discard it: the log has the metrics."""
+    names.record(catalog, schema, table, "writer")
+    return Response(status_code=status.HTTP_204_NO_CONTENT)
+
+
+def storage_credentials(
+    service: Service, names: CatalogNames, location: str, operation: str, *, lenient: bool = False
+) -> list[dict[str, Any]]:
+    """Return credentials for a location in the form of the API.
+
+    Args:
+        service: the service.
+        names: of the caller.
+        location: canonical.
+        operation: what they are for.
+        lenient: whether to return none where none can be issued: the client may have its own.
+
+    Raises:
+        CredentialVendingUnsupported: the store cannot issue them, or not for writing the log, which commits need.
+    """
+    if location.startswith(("file:", "memory:")):
+        return []
+    if operation == "READ_WRITE":
+        if lenient:
+            return []
+        raise CredentialVendingUnsupported(
+            f"No credentials that can write are issued for {location}: they could write the log, too. Give the engine "
+            "its own credentials, and set credentialVending.enabled=false: docs/catalog.md.",
+            location=location,
+        )
+    vended = service.credentials.vend(location, "READ", names.access.name)
+    return [
+        {
+            "prefix": f"{location}/",
+            "operation": operation,
+            "expiration-time-ms": int(vended.expires_at.timestamp() * 1000),
+            "config": dict(vended.config),
+        }
+    ]
+
+
+def _new_name(names: CatalogNames, catalog: str, schema: str, table: str) -> str:
+    """Return the name of a table to be, which the caller may create and no table has."""
+    names.check_schema(catalog, schema)
+    name = full_name(schema, table)
+    names.access.require_name(name, "maintainer")
+    bind_log_context(table=name)
+    if names.exists(name):
+        raise TableAlreadyExists(f"Table '{name}' already exists; choose another name.", table=name)
+    return name
+
+
+def _loaded(service: Service, opened: OpenTable) -> dict[str, Any]:
+    return loaded(opened.record, service.loader.load(opened.objects, opened.name, checkpoints=False))
+
+
+def _check_uuid(opened: OpenTable, wanted: TableRequirement | None) -> None:
+    if wanted is None or wanted.uuid is None:
+        raise BadRequest(
+            f"The update of table '{opened.name}' needs the requirement assert-table-uuid; send the table-uuid that the "
+            "table was loaded with.",
+            table=opened.name,
+        )
+    if wanted.uuid != opened.record.id:
+        # Not 409, which clients take for a lost race, and try again.
+        raise TableNotFound(
+            f"Table '{opened.name}' is no longer the one with the id {wanted.uuid}: that was dropped or renamed. Load it "
+            "again.",
+            table=opened.name,
+        )
+
+
+def _by_action(opened: OpenTable, updates: list[TableUpdate]) -> dict[str, TableUpdate]:
+    """Return the updates by action, after checking that they may be in one request."""
+    found = {update.action: update for update in updates}
+    if len(found) < len(updates):
+        raise BadRequest(f"The update of table '{opened.name}' has an action twice.", table=opened.name)
+    for action in found:
+        if action not in _FROM_THE_LOG and action not in ("add-commit", "set-latest-backfilled-version"):
+            raise BadRequest(
+                f"The update of table '{opened.name}' has the action {action[:100]!r}, which Delvec does not know.",
+                table=opened.name,
+            )
+    added = found.get("add-commit")
+    if added is not None and added.commit is None:
+        raise BadRequest(f"The add-commit of table '{opened.name}' has no commit.", table=opened.name)
+    if added is None and _FROM_THE_LOG & found.keys():
+        raise InvalidCommit(
+            f"The change of table '{opened.name}' ({', '.join(sorted(_FROM_THE_LOG & found.keys()))}) comes without a "
+            "commit; stage a commit with the new metadata, or use Delvec's own ALTER.",
+            table=opened.name,
+        )
+    return found
+
+
+def _check_report(actions: dict[str, TableUpdate], opened: OpenTable, newest: int) -> None:
+    report = actions.get("set-latest-backfilled-version")
+    if report is not None and (report.latest_published_version or 0) > newest:
+        raise InvalidCommit(
+            f"Version {report.latest_published_version} of table '{opened.name}' cannot have been published before the "
+            f"request: the newest is {newest}.",
+            table=opened.name,
+            version=newest,
+        )
+
+
+routers: Final = (_reading, _commits)

@@ -1,0 +1,172 @@
+"""A table as clients of the Unity Catalog APIs see it: all of it follows from a snapshot.
+
+Tested in `tests/integration/service/catalog/test_unity_catalog.py`.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from delvec_kernel import row_tracking
+from delvec_kernel.actions.action_json import json_text
+from delvec_kernel.features.managed_tables import is_catalog_managed
+from delvec_kernel.features.table_features import reader_features, writer_features
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_service.store.registry import TableRecord
+
+__all__ = ["etag", "loaded", "properties_of", "table_info"]
+
+_HYPHENATED: Final = {
+    "elementType": "element-type",
+    "containsNull": "contains-null",
+    "keyType": "key-type",
+    "valueType": "value-type",
+    "valueContainsNull": "value-contains-null",
+}
+_CLUSTERING: Final = "delta.clustering"
+_TYPE_NAMES: Final = {
+    "integer": "INT",
+    "timestamp_ntz": "TIMESTAMP_NTZ",
+}
+
+
+def etag(snapshot: Snapshot) -> str:
+    """Return a tag that changes with metadata and protocol only, in plain ASCII."""
+    text = json_text([snapshot.metadata.to_json(), snapshot.protocol.to_json()])
+    return f"etag-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+
+
+def loaded(record: TableRecord, snapshot: Snapshot) -> dict[str, Any]:
+    """Return the answer to a request that loads a table of the Delta API.
+
+    ``commits`` is empty: a ratified version is in the log before anybody is told.
+    """
+    managed = is_catalog_managed(snapshot.protocol)
+    schema = json.loads(snapshot.metadata.schema_string)
+    metadata: dict[str, Any] = {
+        "etag": etag(snapshot),
+        "table-type": "MANAGED" if managed else "EXTERNAL",
+        "table-uuid": record.id,
+        "location": record.location,
+        "created-time": snapshot.metadata.created_time or int(record.created_at.timestamp() * 1000),
+        "updated-time": snapshot.timestamp,
+        "columns": _columns(schema),
+        "properties": properties_of(snapshot),
+        "last-commit-version": snapshot.version,
+        "last-commit-timestamp-ms": snapshot.timestamp,
+    }
+    if snapshot.partition_columns:
+        metadata["partition-columns"] = list(snapshot.partition_columns)
+    answer: dict[str, Any] = {"metadata": metadata}
+    if managed:
+        answer |= {"commits": [], "latest-table-version": snapshot.version}
+    return answer
+
+
+def properties_of(snapshot: Snapshot) -> dict[str, str]:
+    """Return the table properties, and those that a catalog derives from protocol and domain metadata."""
+    protocol = snapshot.protocol
+    derived = {
+        "delta.minReaderVersion": str(protocol.min_reader_version),
+        "delta.minWriterVersion": str(protocol.min_writer_version),
+        "delta.lastUpdateVersion": str(snapshot.version),
+        "delta.lastCommitTimestamp": str(snapshot.timestamp),
+    }
+    for feature in sorted(reader_features(protocol) | writer_features(protocol)):
+        derived[f"delta.feature.{feature}"] = "supported"
+    mark = row_tracking.high_water_mark(snapshot)
+    if mark >= 0:
+        derived["delta.rowTracking.rowIdHighWaterMark"] = str(mark)
+    clustering = snapshot.domain_metadata.get(_CLUSTERING)
+    if clustering is not None and not clustering.removed:
+        derived["delta.clusteringColumns"] = json_text(_clustering(clustering.configuration))
+    return {**snapshot.configuration, **derived}
+
+
+def table_info(catalog: str, schema: str, record: TableRecord, snapshot: Snapshot | None) -> dict[str, Any]:
+    """Return a table in the form of the classic routes; without a snapshot, what is known without reading the log."""
+    name = record.name.rpartition(".")[2]
+    created = int(record.created_at.timestamp() * 1000)
+    managed = snapshot is not None and is_catalog_managed(snapshot.protocol)
+    info: dict[str, Any] = {
+        "name": name,
+        "catalog_name": catalog,
+        "schema_name": schema,
+        "full_name": f"{catalog}.{schema}.{name}",
+        "table_type": "MANAGED" if managed else "EXTERNAL",
+        "data_source_format": "DELTA",
+        "columns": [],
+        "storage_location": record.location,
+        "properties": {},
+        "table_id": record.id,
+        "created_at": created,
+        "updated_at": created,
+    }
+    if snapshot is None:
+        return info
+    fields = json.loads(snapshot.metadata.schema_string)["fields"]
+    info["columns"] = [
+        _column_info(position, field, snapshot.partition_columns) for position, field in enumerate(fields)
+    ]
+    info |= {
+        "comment": snapshot.metadata.description,
+        "properties": properties_of(snapshot),
+        "updated_at": snapshot.timestamp,
+    }
+    return info
+
+
+def _column_info(
+    position: int, field: Mapping[str, Any], partition_columns: tuple[str, ...]
+) -> dict[str, Any]:
+    kind = field["type"]
+    text = _type_text(kind)
+    name = kind["type"] if isinstance(kind, dict) else kind.partition("(")[0]
+    found: dict[str, Any] = {
+        "name": field["name"],
+        "type_text": text,
+        "type_json": json_text(dict(field)),
+        "type_name": _TYPE_NAMES.get(name, name.upper()),
+        "position": position,
+        "nullable": field.get("nullable", True),
+        "comment": (field.get("metadata") or {}).get("comment"),
+    }
+    if field["name"] in partition_columns:
+        found["partition_index"] = partition_columns.index(field["name"])
+    return found
+
+
+def _type_text(kind: Any) -> str:
+    """Return a type in SQL."""
+    if not isinstance(kind, dict):
+        return {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}.get(
+            kind, str(kind)
+        )
+    if kind["type"] == "array":
+        return f"array<{_type_text(kind['elementType'])}>"
+    if kind["type"] == "map":
+        return f"map<{_type_text(kind['keyType'])},{_type_text(kind['valueType'])}>"
+    fields = [f"{each['name']}:{_type_text(each['type'])}" for each in kind["fields"]]
+    return f"struct<{','.join(fields)}>"
+
+
+def _columns(node: Any) -> Any:
+    """Return a schema with the hyphenated keys that the Delta API has in types; metadata stays as it is."""
+    if not isinstance(node, dict):
+        return node
+    found: dict[str, Any] = {}
+    for key, value in node.items():
+        if key == "fields":
+            found[key] = [{**field, "type": _columns(field["type"])} for field in value]
+        else:
+            is_type = key in ("elementType", "keyType", "valueType")
+            found[_HYPHENATED.get(key) or key] = _columns(value) if is_type else value
+    return found
+
+
+def _clustering(configuration: str) -> Any:
+    try:
+        return json.loads(configuration)["clusteringColumns"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return []

@@ -1,0 +1,322 @@
+"""Commits that clients of the catalog stage: read, checked, and published as the next version.
+
+Ratifying is publishing: the staged file is created as the log entry, by put-if-absent as every commit, and only then is the
+client answered. So the log knows every ratified commit, and a lost answer is found there: a version with the bytes of the
+staged file is that commit.
+
+Tested in `tests/integration/service/catalog/test_ratification.py`.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from delvec_errors import (
+    CommitOutcomeUnknown,
+    ConcurrentWrite,
+    FileNotInStorage,
+    FileSizeMismatch,
+    InvalidCommit,
+    InvalidDeletionVector,
+    MissingLogFile,
+    ServiceUnavailable,
+    StorageError,
+    UnsupportedOperation,
+    VersionFromFuture,
+)
+from delvec_kernel.features.managed_tables import is_catalog_managed
+from delvec_kernel.log.log_segment import commit_path
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.statistics.file_statistics import num_records
+from delvec_kernel.transaction import staged_commit
+from delvec_kernel.transaction.staged_commit import StagedCommit
+from delvec_service.commits import fault_points
+from delvec_service.commits.commit_checks import check_in_storage
+from delvec_service.commits.commit_log import AmbiguousPutError, CommitLog
+from delvec_service.commits.dv_cache import DeletionVectorCache
+from delvec_service.commits.overwrite_watch import OverwriteWatch
+from delvec_service.commits.uploaded_dvs import check_holds, read_one
+from delvec_service.logs import bind_log_context, log_context, logger
+from delvec_service.maintenance.health_watch import HealthWatch
+from delvec_service.maintenance.log_maintenance import LogMaintenance
+from delvec_service.maintenance.symlink_manifests import SymlinkManifests
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.store.ledger import Ending, Ledger
+from delvec_service.store.open_table import OpenTable
+from delvec_service.store.own_commits import OwnCommit
+from delvec_service.telemetry.observer import NO_OBSERVER, Observer
+
+__all__ = ["STAGED", "Ratification", "StagedFile"]
+
+STAGED: Final = "_delta_log/_staged_commits"
+_ATTEMPTS: Final = 5
+_MAX_AGE_SECONDS: Final = 12 * 3600.0
+"""Of files that a staged commit adds: a job may write for hours, and VACUUM spares files of less than a day."""
+_DELETING: Final = frozenset({"DELETE", "UPDATE", "MERGE"})
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """What a client says about its staged commit.
+
+    Attributes:
+        timestamp: its in-commit timestamp.
+        name: in ``_delta_log/_staged_commits``.
+        size: in bytes.
+    """
+
+    version: int
+    timestamp: int
+    name: str
+    size: int
+
+
+class Ratification:
+    """Publishes staged commits.
+
+    Args:
+        loader: reads snapshots.
+        log: creates versions.
+        ledger: records transactions.
+        overwrite_watch: notified of every commit; knows the keys of recent ones.
+        log_maintenance: notified of every commit.
+        manifests: likewise.
+        health: likewise.
+        observer: likewise.
+    """
+
+    def __init__(
+        self,
+        loader: SnapshotLoader,
+        log: CommitLog,
+        ledger: Ledger,
+        overwrite_watch: OverwriteWatch,
+        log_maintenance: LogMaintenance,
+        manifests: SymlinkManifests,
+        health: HealthWatch,
+        observer: Observer = NO_OBSERVER,
+    ) -> None:
+        self._loader = loader
+        self._log = log
+        self._ledger = ledger
+        self._own_commits = overwrite_watch
+        self._log_maintenance = log_maintenance
+        self._manifests = manifests
+        self._health = health
+        self._observer = observer
+        self._vectors = DeletionVectorCache()
+
+    def ratify(
+        self, table: OpenTable, staged: StagedFile, check_before: Callable[[Snapshot], None] = lambda _: None
+    ) -> bool:
+        """Publish a staged commit; return False if it already was.
+
+        Args:
+            table: the table.
+            staged: the file.
+            check_before: raises if the version before is not what the client wants it to be.
+
+        Raises:
+            InvalidCommit: or a subclass: the file must not become this version; nothing was committed.
+            ConcurrentWrite: another commit has the version.
+            CommitOutcomeUnknown: storage failed, and the version may or may not exist.
+            UnsupportedTable: or a subclass: Delvec could not read the table afterwards.
+            StorageError: storage does not answer; nothing was committed.
+        """
+        fault_points.reach("begin")
+        if not staged_commit.is_staged_name(staged.name, staged.version):
+            raise InvalidCommit(
+                f"'{staged.name[:200]}' is not the name of a staged commit of version {staged.version}; it must be "
+                f"'{staged.version:020}.<uuid>.json'.",
+                table=table.name,
+                version=staged.version,
+            )
+        for _ in range(_ATTEMPTS):
+            snapshot = self._loader.load(table.objects, table.name, checkpoints=False)
+            _check_managed(table, snapshot)
+            if staged.version <= snapshot.version:
+                return self._settled(table, staged)
+            if staged.version > snapshot.version + 1:
+                raise VersionFromFuture(
+                    f"The commit is to be version {staged.version} of table '{table.name}', whose newest version is "
+                    f"{snapshot.version}; commit version {snapshot.version + 1}.",
+                    table=table.name,
+                    version=snapshot.version,
+                )
+            check_before(snapshot)
+            data = _read(table, staged)
+            commit = staged_commit.parse(data, table.name, table.location, staged.version, staged.name)
+            bind_log_context(transaction=commit.key)
+            self._check(table, staged, commit, snapshot)
+            if self._create(table, commit, data):
+                self._published(table, commit, data, snapshot)
+                fault_points.reach("before-answer")
+                return True
+        raise _taken(table, staged)
+
+    def check_first(self, table: OpenTable, before: Snapshot, first: StagedCommit) -> None:
+        """Check version 0, which clients publish themselves, against an empty table.
+
+        Raises:
+            InvalidCommit: or a subclass: it is not a valid version 0.
+            StorageError: storage does not answer.
+        """
+        staged_commit.check(first, before, table.name)
+        self._check_files(table, first, before)
+
+    def _settled(self, table: OpenTable, staged: StagedFile) -> bool:
+        """Return False if a version is this commit.
+
+        Raises:
+            ConcurrentWrite: it is another one.
+            CommitOutcomeUnknown: one of the two files is gone.
+        """
+        try:
+            published = table.objects.get(commit_path(staged.version))
+            ours = table.objects.get(f"{STAGED}/{staged.name}")
+        except FileNotFoundError as error:
+            if table.objects.head(commit_path(staged.version)) is not None:
+                raise _taken(
+                    table, staged
+                ) from error  # no file of that name was ever ratified, or it was collected
+            raise CommitOutcomeUnknown(
+                f"The log of table '{table.name}' no longer has version {staged.version}, so it is unknown whether it "
+                "was this commit. Read the table and decide again.",
+                table=table.name,
+                version=staged.version,
+            ) from error
+        if published != ours:
+            self._observer.conflicted(ConcurrentWrite.type)
+            raise _taken(table, staged)
+        return False
+
+    def _check(self, table: OpenTable, staged: StagedFile, commit: StagedCommit, snapshot: Snapshot) -> None:
+        staged_commit.check(commit, snapshot, table.name, staged.timestamp)
+        earlier = self._version_of(table, commit.key)
+        if earlier is not None:
+            raise InvalidCommit(
+                f"The staged commit '{staged.name}' of table '{table.name}' has the txnId {commit.key}, which version "
+                f"{earlier} has already; nothing was committed. Give each commit an id of its own.",
+                table=table.name,
+                version=staged.version,
+            )
+        self._check_files(table, commit, snapshot)
+
+    def _check_files(self, table: OpenTable, commit: StagedCommit, snapshot: Snapshot) -> None:
+        """Check what storage has of the files, and the deletion vectors.
+
+        Raises:
+            InvalidCommit: or a subclass: a file is missing, has another size, or lies in another table.
+            InvalidDeletionVector: a vector is damaged, has rows beyond its file, or would bring deleted rows back.
+            StorageError: storage did not answer.
+        """
+        sizes: dict[str, int | None] = {add.path: add.size for add in commit.new_adds(snapshot)}
+        sizes |= {file.path: file.size for file in commit.changes}
+        check_in_storage(table, sizes, _MAX_AGE_SECONDS)
+        deletes = commit.info.operation in _DELETING
+        live = snapshot.live.find_all(list(commit.adds)) if deletes and commit.adds else {}
+        for path, add in commit.new_vectors(snapshot).items():
+            vector = add.deletion_vector
+            assert vector is not None  # noqa: S101 - as new_vectors has it
+            rows = read_one(table, add.path, vector, commit.version, self._vectors)
+            count = None if add.stats is None else num_records(add.stats)
+            if count is not None and rows and rows.max() >= count:
+                raise InvalidDeletionVector(
+                    f"The deletion vector of file '{add.path}' (table '{table.name}') has row {rows.max()}, and the "
+                    f"file has {count} rows; nothing was committed.",
+                    table=table.name,
+                    file=add.path,
+                )
+            before = live.get(path)
+            if before is not None and before.deletion_vector is not None:
+                held = self._vectors.load(table, [(path, before.deletion_vector)], snapshot.version)[path]
+                check_holds(table, add.path, vector, rows, held)
+
+    def _version_of(self, table: OpenTable, key: str) -> int | None:
+        """Return the version with a transaction id, if known."""
+        version = self._own_commits.version_of(table.location, key)
+        if version is None:
+            with suppress(ServiceUnavailable):
+                known = self._ledger.transaction(table.record.id, key)
+                version = None if known is None else known.version
+        if version is None:
+            return None
+        try:
+            (entry,) = self._log.entries(table, version, version)
+        except MissingLogFile:
+            return version
+        return version if entry.transaction(key) is not None else None
+
+    def _create(self, table: OpenTable, commit: StagedCommit, data: bytes) -> bool:
+        try:
+            return self._log.create(table, commit.version, data)
+        except AmbiguousPutError as error:
+            raise CommitOutcomeUnknown(
+                f"Storage failed while version {error.version} of table '{table.name}' was being created: "
+                f"{error.failure.message} Send the same request again.",
+                table=table.name,
+                version=error.version,
+                transaction_id=commit.key,
+            ) from error
+
+    def _published(self, table: OpenTable, commit: StagedCommit, data: bytes, before: Snapshot) -> None:
+        metadata = commit.metadata or before.metadata
+        own = OwnCommit(commit.version, commit.key, len(data), metadata.id)
+        self._own_commits.committed(table.objects, table.name, own, [commit.key])
+        bind_log_context(version=commit.version, outcome="committed")
+        self._observer.committed("committed")
+        self._health.committed(
+            table.record.id,
+            {},
+            rebased=False,
+            version=commit.version,
+            principal=log_context().get("principal"),
+        )
+        try:
+            fault_points.reach("before-close")
+            operation = commit.info.operation or "WRITE"
+            ending = Ending(commit.key, operation, "committed", commit.version, ())
+            self._ledger.close_all(table.record.id, [ending], own)
+        except (ServiceUnavailable, StorageError) as error:
+            # The log has the commit; the ledger only finds it faster.
+            logger.warning("ledger not updated", transaction=commit.key, reason=error.message)
+        self._log_maintenance.committed(table, commit.version, commit.key)
+        self._manifests.committed(table, commit.version, metadata.configuration)
+
+
+def _check_managed(table: OpenTable, snapshot: Snapshot) -> None:
+    if not is_catalog_managed(snapshot.protocol):
+        raise UnsupportedOperation(
+            f"Table '{table.name}' is not managed by the catalog, so it has no staged commits. Commit to its log, or "
+            "through Delvec.",
+            table=table.name,
+        )
+
+
+def _read(table: OpenTable, staged: StagedFile) -> bytes:
+    path = f"{STAGED}/{staged.name}"
+    facts = {"table": table.name, "version": staged.version, "file": path}
+    try:
+        data = table.objects.get(path)
+    except FileNotFoundError as error:
+        raise FileNotInStorage(
+            f"The staged commit '{path}' of table '{table.name}' does not exist; write it, then send the request.",
+            **facts,
+        ) from error
+    if len(data) != staged.size:
+        raise FileSizeMismatch(
+            f"The staged commit '{path}' of table '{table.name}' has {len(data)} bytes in storage, but {staged.size} in "
+            "the request; nothing was committed.",
+            **facts,
+        )
+    return data
+
+
+def _taken(table: OpenTable, staged: StagedFile) -> ConcurrentWrite:
+    return ConcurrentWrite(
+        f"Another commit has version {staged.version} of table '{table.name}'. Read the table again, check for "
+        "conflicts, and commit the next version.",
+        table=table.name,
+        version=staged.version,
+    )

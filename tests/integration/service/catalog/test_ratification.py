@@ -1,0 +1,261 @@
+"""Staged commits: what is published, what is refused, and what a replay or a lost race gets."""
+
+import json
+from pathlib import Path
+
+import pytest
+from pyroaring import BitMap64
+from tests.support.catalog_client import BASE, ManagedTable
+
+from delvec_kernel.deletion_vectors.deletion_vector import inline
+
+ERROR = {"InvalidParameterValueException": 400, "CommitVersionConflictException": 409}
+
+
+def published(table, version):
+    return (Path(table.folder) / "_delta_log" / f"{version:020}.json").read_bytes()
+
+
+def staged_files(table):
+    return sorted((Path(table.folder) / "_delta_log" / "_staged_commits").glob("*.json"))
+
+
+def refused(table, body, match, kind="InvalidParameterValueException"):
+    before = table.version()
+    answer = table.update(body)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["type"]) == (ERROR[kind], kind), answer.text
+    assert match in error["message"], error["message"]
+    assert error["code"] == answer.status_code
+    assert table.version() == before
+
+
+def test_a_staged_commit_is_published_as_it_is(people):
+    answer = people.commit([people.file([1, 2, 3])])
+    assert answer["latest-table-version"] == 1
+    assert answer["commits"] == []
+    (staged,) = staged_files(people)
+    assert published(people, 1) == staged.read_bytes()
+
+
+def test_a_replay_is_answered_and_commits_nothing(people):
+    body = people.staged([people.file([1])])
+    assert people.update(body).status_code == 200
+    people.commit([people.file([2])])
+    again = people.update(body)
+    assert again.status_code == 200
+    assert again.json()["latest-table-version"] == 2
+
+
+def test_a_lost_race_is_a_conflict(people):
+    first, second = (people.staged([people.file([n])], version=1) for n in (1, 2))
+    assert people.update(first).status_code == 200
+    refused(people, second, "Another commit has version 1", "CommitVersionConflictException")
+
+
+def test_a_commit_of_delvec_itself_wins_the_race(people, client):
+    body = people.staged([people.file([1])])
+    ours = client.post(
+        "/v1/tables/sales.people/commits",
+        json={"read-version": 0, "operation": "WRITE", "adds": [people.file([7])["add"]]},
+    )
+    assert ours.status_code == 200, ours.text
+    refused(people, body, "Another commit has version 1", "CommitVersionConflictException")
+    assert people.commit([people.file([2])])["latest-table-version"] == 2
+
+
+def test_versions_do_not_skip(people):
+    refused(people, people.staged([people.file([1])], version=2), "newest version is 0")
+
+
+def damaged(text):
+    def change(table):
+        body = table.staged([table.file([1])])
+        path = staged_files(table)[-1]
+        path.write_text(text(path.read_text()))
+        body["updates"][0]["commit"]["file-size"] = path.stat().st_size
+        return body
+
+    return change
+
+
+def wrong(**changes):
+    def change(table):
+        body = table.staged([table.file([1])])
+        body["updates"][0]["commit"].update(changes)
+        return body
+
+    return change
+
+
+def actions(make, **commit_info):
+    return lambda table: table.staged(make(table), **commit_info)
+
+
+def live(table):
+    lines = published(table, 1).decode().splitlines()
+    return next(json.loads(line)["add"] for line in lines if '"add"' in line)
+
+
+def remove(add, **fields):
+    return {"remove": {"path": add["path"], "deletionTimestamp": 1, "dataChange": True, **fields}}
+
+
+VECTOR = inline(BitMap64(range(6))).to_json()
+CASES = {
+    "a file that is missing": (
+        wrong(**{"file-name": f"{2:020}.11111111-1111-4111-8111-111111111111.json"}),
+        "does not exist",
+    ),
+    "another name": (
+        wrong(**{"file-name": "../00000000000000000000.json"}),
+        "is not the name of a staged commit",
+    ),
+    "a file of another version": (
+        wrong(**{"file-name": f"{3:020}.11111111-1111-4111-8111-111111111111.json"}),
+        "is not the name",
+    ),
+    "another size": (wrong(**{"file-size": 7}), "bytes in storage, but 7"),
+    "another time": (wrong(timestamp=5), "but the request says 5"),
+    "a damaged file": (damaged(lambda text: text[:-20]), "cannot be read"),
+    "no commitInfo first": (damaged(lambda text: text.split("\n", 1)[1]), "does not begin with a commitInfo"),
+    "two commitInfos": (damaged(lambda text: text.split("\n", 1)[0] + "\n" + text), "several 'commitInfo'"),
+    "no txnId": (actions(lambda table: [table.file([1])], txnId=""), "that has a txnId"),
+    "a txnId of before": (
+        actions(lambda table: [table.file([1])], txnId="one"),
+        "which version 1 has already",
+    ),
+    "a time of before": (
+        actions(lambda table: [table.file([1])], inCommitTimestamp=1000),
+        "must be later than",
+    ),
+    "a file twice": (actions(lambda table: [table.file([1])] * 2), "two actions of one kind"),
+    "a file that is not there": (
+        actions(lambda table: [table.file([1], path="no.parquet")]),
+        "does not exist in storage",
+    ),
+    "a file of another size": (actions(lambda table: [table.file([1], size=1)]), "but 1 in the request"),
+    "a file elsewhere": (
+        actions(lambda table: [table.file([1], path="file:///etc/passwd")]),
+        "not in the table",
+    ),
+    "a live file again": (
+        actions(lambda table: [{"add": {**live(table), "deletionVector": VECTOR}}]),
+        "live with another deletion vector",
+    ),
+    "a removed file that is not live": (
+        actions(lambda _: [remove({"path": "no.parquet"})]),
+        "which is not a live file",
+    ),
+    "a removed file with another vector": (
+        actions(lambda table: [remove(live(table), deletionVector=VECTOR)]),
+        "but the live file has None",
+    ),
+    "a file added and removed": (
+        actions(lambda table: [remove(live(table)), {"add": live(table)}]),
+        "both adds and removes the file",
+    ),
+    "a vector without a count": (
+        actions(
+            lambda table: [
+                remove(live(table)),
+                {"add": {**live(table), "stats": "{}", "deletionVector": VECTOR}},
+            ]
+        ),
+        "without numRecords",
+    ),
+    "a vector of more rows than the file": (
+        actions(lambda table: [remove(live(table)), {"add": {**live(table), "deletionVector": VECTOR}}]),
+        "deletion vector of 6 rows",
+    ),
+    "another partitioning": (
+        actions(lambda table: [table.file([1], partitionValues={"x": "1"})]),
+        "is partitioned by",
+    ),
+    "a checkpoint's action": (
+        actions(lambda _: [{"checkpointMetadata": {"version": 1}}]),
+        "has a 'checkpointMetadata'",
+    ),
+    "no feature": (
+        actions(
+            lambda _: [
+                {
+                    "protocol": {
+                        "minReaderVersion": 3,
+                        "minWriterVersion": 7,
+                        "readerFeatures": [],
+                        "writerFeatures": [],
+                    }
+                }
+            ]
+        ),
+        "catalogManaged is missing",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_wrong_is_refused_and_nothing_is_committed(people, case):
+    people.commit([people.file([1, 2, 3])], txnId="one")
+    make, match = CASES[case]
+    kind = "InvalidParameterValueException"
+    body = make(people)
+    if case == "no feature":
+        answer = people.update(body)
+        assert (answer.status_code, answer.json()["error"]["type"]) == (400, "BadRequestException")
+        assert match in answer.json()["error"]["message"]
+    else:
+        refused(people, body, match, kind)
+    assert people.version() == 1
+    assert people.commit([people.file([4])])["latest-table-version"] == 2
+
+
+def test_rows_deleted_before_do_not_come_back(people, client):
+    people.commit([people.file(range(10))])
+    deleted = client.post("/v1/tables/sales.people/delete", json={"predicate": "id < 5"})
+    assert deleted.status_code == 200, deleted.text
+    add = next(
+        action["add"]
+        for action in client.get("/v1/tables/sales.people/commits/2").json()["actions"]
+        if "add" in action
+    )
+    smaller = inline(BitMap64([9])).to_json()
+    body = people.staged(
+        [remove(add, deletionVector=add["deletionVector"]), {"add": {**add, "deletionVector": smaller}}],
+        operation="DELETE",
+    )
+    refused(people, body, "lacks 5 of the 5 rows")
+
+
+def test_a_lost_database_loses_no_commit_and_a_replay_is_still_known(people, client):
+    body = people.staged([people.file([1])])
+    assert people.update(body).status_code == 200
+    with client.service.database.write() as session:
+        for table in ("transactions", "own_commits", "snapshots"):
+            session.connection().exec_driver_sql(f"DELETE FROM {table}")
+    client.service.loader.discard(people.location)
+    assert people.version() == 1
+    assert people.update(body).status_code == 200
+    assert people.version() == 1
+
+
+def test_a_path_table_has_no_staged_commits(client, tmp_path):
+    made = client.post(
+        "/v1/tables",
+        json={
+            "name": "sales.plain",
+            "schema": {
+                "type": "struct",
+                "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}],
+            },
+        },
+    )
+    table = ManagedTable(client, "plain")
+    loaded = table.load()
+    assert loaded["metadata"]["table-type"] == "EXTERNAL"
+    assert "commits" not in loaded
+    table.uuid, table.folder = made.json()["id"], made.json()["location"].removeprefix("file://")
+    answer = table.update(table.staged([table.file([1])], version=1))
+    assert answer.status_code == 400
+    assert "is not managed by the catalog" in answer.text
+    assert client.get(f"{BASE}/tables/delvec.sales.plain").json()["table_type"] == "EXTERNAL"

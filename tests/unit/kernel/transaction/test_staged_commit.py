@@ -1,0 +1,146 @@
+"""What a staged commit must be to follow a version, without storage."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from delvec_errors import AppendOnlyTable, DuplicateFile, InvalidCommit
+from delvec_kernel.actions.action_json import LogFile
+from delvec_kernel.actions.actions import Metadata, Protocol
+from delvec_kernel.features.managed_tables import TABLE_ID
+from delvec_kernel.file_index.live_files import LiveFiles
+from delvec_kernel.locations import table_id
+from delvec_kernel.snapshot.replay import Commit
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.transaction import staged_commit
+
+HERE = "file:///data/people"
+NAME = "00000000000000000001.11111111-1111-4111-8111-111111111111.json"
+FEATURES = (
+    "catalogManaged",
+    "deletionVectors",
+    "inCommitTimestamp",
+    "domainMetadata",
+    "rowTracking",
+    "appendOnly",
+)
+SCHEMA = '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}'
+PROPERTIES = {
+    TABLE_ID: table_id(HERE),
+    "delta.enableInCommitTimestamps": "true",
+    "delta.enableRowTracking": "true",
+}
+EMPTY = Snapshot(
+    location=HERE,
+    version=0,
+    timestamp=1000,
+    protocol=Protocol(3, 7, FEATURES[:2], FEATURES),
+    metadata=Metadata("m", SCHEMA, configuration=PROPERTIES),
+    live=LiveFiles(HERE),
+    txns={},
+    domain_metadata={},
+    in_commit_timestamp=1000,
+    checkpoint_version=None,
+)
+
+
+def info(stamp=1001, **more):
+    return {"commitInfo": {"inCommitTimestamp": stamp, "txnId": "t1", "operation": "WRITE", **more}}
+
+
+def added(path="a.parquet", rows=10, base=0, **more):
+    add = {
+        "path": path,
+        "partitionValues": {},
+        "size": 1,
+        "modificationTime": 1,
+        "dataChange": True,
+        "stats": json.dumps({"numRecords": rows}),
+        "baseRowId": base,
+        "defaultRowCommitVersion": 1,
+    }
+    return {"add": {**add, **more}}
+
+
+def mark(value):
+    configuration = json.dumps({"rowIdHighWaterMark": value})
+    return {
+        "domainMetadata": {"domain": "delta.rowTracking", "configuration": configuration, "removed": False}
+    }
+
+
+def parsed(*actions, version=1):
+    data = "".join(f"{json.dumps(action)}\n" for action in actions).encode()
+    return staged_commit.parse(data, "people", HERE, version, NAME)
+
+
+def check(*actions, snapshot=EMPTY):
+    staged_commit.check(parsed(*actions), snapshot, "people")
+
+
+def test_files_with_row_ids_below_the_mark_are_accepted():
+    check(info(), added(), added("b.parquet", base=10), mark(19))
+
+
+@pytest.mark.parametrize(
+    ("actions", "match"),
+    [
+        ([info(), added(), mark(8)], "row ids up to 9, above the high-water mark 8"),
+        ([info(), added()], "above the high-water mark -1"),
+        ([info(), added(baseRowId=None), mark(9)], "without baseRowId"),
+        ([info(1000), added(), mark(9)], "must be later than 1000"),
+        ([info(None), added(), mark(9)], "has no inCommitTimestamp"),
+        ([info(), added(stats="{"), mark(9)], "damaged statistics"),
+        ([info(), added("s3://elsewhere/a.parquet"), mark(9)], "not in the table"),
+    ],
+)
+def test_what_contradicts_the_version_is_refused(actions, match):
+    with pytest.raises(InvalidCommit, match=match):
+        check(*actions)
+
+
+def test_the_mark_does_not_fall():
+    after = replace(EMPTY, domain_metadata={"delta.rowTracking": parsed(info(), mark(50)).actions[1]})
+    with pytest.raises(InvalidCommit, match="lowers the high-water mark of row ids from 50 to 20"):
+        check(info(), mark(20), snapshot=after)
+
+
+def test_rows_are_not_removed_from_an_append_only_table():
+    metadata = replace(EMPTY.metadata, configuration={**PROPERTIES, "delta.appendOnly": "true"})
+    commit = Commit(LogFile("people", 1, NAME), parsed(info(), added(), mark(9)).actions)
+    snapshot = replace(EMPTY, metadata=metadata).after([commit], file_time=1001)
+    with pytest.raises(AppendOnlyTable):
+        check(info(1002), {"remove": {"path": "a.parquet", "dataChange": True}}, snapshot=snapshot)
+
+
+@pytest.mark.parametrize(
+    ("actions", "match"),
+    [
+        ([added()], "does not begin with a commitInfo"),
+        ([info(txnId=None)], "that has a txnId"),
+        ([info(), mark(1), mark(2)], "sets a domain twice"),
+        ([info(), {"add": {"size": 1}}], "cannot be read"),
+        ([info(), {"sidecar": {"path": "x", "sizeInBytes": 1, "modificationTime": 1}}], "has a 'sidecar'"),
+    ],
+)
+def test_what_is_no_commit_is_refused(actions, match):
+    with pytest.raises(InvalidCommit, match=match):
+        parsed(*actions)
+
+
+def test_a_file_is_named_once():
+    with pytest.raises(DuplicateFile, match="two actions of one kind for the file"):
+        parsed(info(), added(), added("./a.parquet"))
+
+
+def test_the_name_says_the_version():
+    assert staged_commit.is_staged_name(NAME, 1)
+    for name in (
+        NAME.replace("1.1", "2.1", 1),
+        f"x/{NAME}",
+        NAME[:-5],
+        "00000000000000000001.json",
+        f"../{NAME}",
+    ):
+        assert not staged_commit.is_staged_name(name, 1), name
