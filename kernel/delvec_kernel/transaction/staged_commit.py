@@ -300,13 +300,13 @@ def _num_records(staged: StagedCommit, add: AddFile, table: str) -> int | None:
 
 
 def _by_path(actions: Iterable[_File], location: str) -> dict[str, _File]:
-    found: dict[str, _File] = {}
+    files: dict[str, _File] = {}
     for action in actions:
         path = locations.canonical_log_path(action.path, location)
-        if path in found:
+        if path in files:
             raise ValueError(path)
-        found[path] = action
-    return found
+        files[path] = action
+    return files
 
 
 def _vector(action: AddFile | RemoveFile | None) -> str | None:

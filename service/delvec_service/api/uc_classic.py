@@ -141,17 +141,17 @@ def vend_temporary_credentials(
     opened = names.by_id(body.table_id, "writer" if body.operation == "READ_WRITE" else "reader")
     bind_log_context(change=body.operation)
     service.tables.places.check_table(opened.record, names.access)
-    found = storage_credentials(service, names, opened.location, body.operation)
-    if not found:
+    issued = storage_credentials(service, names, opened.location, body.operation)
+    if not issued:
         return {}
-    config = found[0]["config"]
+    config = issued[0]["config"]
     return {
         "aws_temp_credentials": {
             "access_key_id": config.get("s3.access-key-id"),
             "secret_access_key": config.get("s3.secret-access-key"),
             "session_token": config.get("s3.session-token"),
         },
-        "expiration_time": found[0]["expiration-time-ms"],
+        "expiration_time": issued[0]["expiration-time-ms"],
     }
 
 

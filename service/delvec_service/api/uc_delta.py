@@ -192,10 +192,10 @@ def update_managed_table(
     Reports of published versions change nothing, since the service publishes itself; they are only checked.
     """
     opened = names.open(catalog, schema, table, "writer")
-    wanted = {each.type: each for each in body.requirements}
-    _check_uuid(opened, wanted.get("assert-table-uuid"))
+    requirements = {each.type: each for each in body.requirements}
+    _check_uuid(opened, requirements.get("assert-table-uuid"))
     actions = _by_action(opened, body.updates)
-    tag = wanted.get("assert-etag")
+    tag = requirements.get("assert-etag")
 
     def check_before(snapshot: Snapshot) -> None:
         if tag is not None and tag.etag != etag(snapshot):
@@ -318,17 +318,17 @@ def _loaded(service: Service, opened: OpenTable) -> dict[str, Any]:
     return loaded(opened.record, service.loader.load(opened.objects, opened.name, checkpoints=False))
 
 
-def _check_uuid(opened: OpenTable, wanted: TableRequirement | None) -> None:
-    if wanted is None or wanted.uuid is None:
+def _check_uuid(opened: OpenTable, requirement: TableRequirement | None) -> None:
+    if requirement is None or requirement.uuid is None:
         raise BadRequest(
             f"The update of table '{opened.name}' needs the requirement assert-table-uuid; send the table-uuid that the "
             "table was loaded with.",
             table=opened.name,
         )
-    if wanted.uuid != opened.record.id:
+    if requirement.uuid != opened.record.id:
         # Not 409, which clients take for a lost race, and try again.
         raise TableNotFound(
-            f"Table '{opened.name}' is no longer the one with the id {wanted.uuid}: that was dropped or renamed. Load it "
+            f"Table '{opened.name}' is no longer the one with the id {requirement.uuid}: that was dropped or renamed. Load it "
             "again.",
             table=opened.name,
         )
@@ -336,25 +336,25 @@ def _check_uuid(opened: OpenTable, wanted: TableRequirement | None) -> None:
 
 def _by_action(opened: OpenTable, updates: list[TableUpdate]) -> dict[str, TableUpdate]:
     """Return the updates by action, after checking that they may be in one request."""
-    found = {update.action: update for update in updates}
-    if len(found) < len(updates):
+    by_action = {update.action: update for update in updates}
+    if len(by_action) < len(updates):
         raise BadRequest(f"The update of table '{opened.name}' has an action twice.", table=opened.name)
-    for action in found:
+    for action in by_action:
         if action not in _FROM_THE_LOG and action not in ("add-commit", "set-latest-backfilled-version"):
             raise BadRequest(
                 f"The update of table '{opened.name}' has the action {action[:100]!r}, which Delvec does not know.",
                 table=opened.name,
             )
-    added = found.get("add-commit")
+    added = by_action.get("add-commit")
     if added is not None and added.commit is None:
         raise BadRequest(f"The add-commit of table '{opened.name}' has no commit.", table=opened.name)
-    if added is None and _FROM_THE_LOG & found.keys():
+    if added is None and _FROM_THE_LOG & by_action.keys():
         raise InvalidCommit(
-            f"The change of table '{opened.name}' ({', '.join(sorted(_FROM_THE_LOG & found.keys()))}) comes without a "
+            f"The change of table '{opened.name}' ({', '.join(sorted(_FROM_THE_LOG & by_action.keys()))}) comes without a "
             "commit; stage a commit with the new metadata, or use Delvec's own ALTER.",
             table=opened.name,
         )
-    return found
+    return by_action
 
 
 def _check_report(actions: dict[str, TableUpdate], opened: OpenTable, newest: int) -> None:

@@ -123,7 +123,7 @@ def _column_info(
     kind = field["type"]
     text = _type_text(kind)
     name = kind["type"] if isinstance(kind, dict) else kind.partition("(")[0]
-    found: dict[str, Any] = {
+    column: dict[str, Any] = {
         "name": field["name"],
         "type_text": text,
         "type_json": json_text(dict(field)),
@@ -133,8 +133,8 @@ def _column_info(
         "comment": (field.get("metadata") or {}).get("comment"),
     }
     if field["name"] in partition_columns:
-        found["partition_index"] = partition_columns.index(field["name"])
-    return found
+        column["partition_index"] = partition_columns.index(field["name"])
+    return column
 
 
 def _type_text(kind: Any) -> str:
@@ -155,14 +155,14 @@ def _columns(node: Any) -> Any:
     """Return a schema with the hyphenated keys that the Delta API has in types; metadata stays as it is."""
     if not isinstance(node, dict):
         return node
-    found: dict[str, Any] = {}
+    converted: dict[str, Any] = {}
     for key, value in node.items():
         if key == "fields":
-            found[key] = [{**field, "type": _columns(field["type"])} for field in value]
+            converted[key] = [{**field, "type": _columns(field["type"])} for field in value]
         else:
             is_type = key in ("elementType", "keyType", "valueType")
-            found[_HYPHENATED.get(key) or key] = _columns(value) if is_type else value
-    return found
+            converted[_HYPHENATED.get(key) or key] = _columns(value) if is_type else value
+    return converted
 
 
 def _clustering(configuration: str) -> Any:

@@ -176,13 +176,10 @@ class Ratification:
             published = table.objects.get(commit_path(staged.version))
             ours = table.objects.get(f"{STAGED}/{staged.name}")
         except FileNotFoundError as error:
-            if table.objects.head(commit_path(staged.version)) is not None:
-                raise _taken(
-                    table, staged
-                ) from error  # no file of that name was ever ratified, or it was collected
+            # Not a lost race: the client would commit again, and this may have been its commit.
             raise CommitOutcomeUnknown(
-                f"The log of table '{table.name}' no longer has version {staged.version}, so it is unknown whether it "
-                "was this commit. Read the table and decide again.",
+                f"Version {staged.version} of table '{table.name}' exists, but its log entry or the staged commit "
+                f"'{staged.name}' is gone, so it is unknown whether it was this commit. Read the table and decide again.",
                 table=table.name,
                 version=staged.version,
             ) from error

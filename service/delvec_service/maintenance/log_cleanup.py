@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from delvec_errors import CorruptLog, DelvecError
 from delvec_kernel.actions.action_json import LogFile
 from delvec_kernel.actions.actions import Metadata, Protocol
+from delvec_kernel.features.managed_tables import is_catalog_managed
 from delvec_kernel.locations import canonical_relative
 from delvec_kernel.log.commit_file import parse_commit
 from delvec_kernel.log.log_cleanup import Kept, expired_files, expired_sidecars
@@ -28,6 +29,9 @@ __all__ = ["CleanUpResult", "clean_up"]
 
 _LOG: Final = "_delta_log"
 _SIDECARS: Final = f"{_LOG}/_sidecars"
+_STAGED: Final = f"{_LOG}/_staged_commits"
+_STAGED_MS: Final = 7 * 24 * 3_600_000
+"""Staged commits are kept for this long, so that a repeated request finds its own."""
 
 
 @dataclass(frozen=True)
@@ -81,12 +85,23 @@ def clean_up(
     if policy.clean_up:
         remaining = [file for file in files if f"{_LOG}/{file.name}" not in set(paths)]
         paths += _unused_sidecars(reader, remaining, now)
+        if is_catalog_managed(snapshot.protocol):
+            paths += _old_staged_commits(table.objects, now)
     if not dry_run:
         for path in paths:
             table.objects.delete(path)
     return CleanUpResult(
         paths, oldest if paths else None, None if paths else reason or "nothing is old enough"
     )
+
+
+def _old_staged_commits(objects: ObjectStore, now: int) -> list[str]:
+    """Return staged commits that nobody can be waiting for: published, or lost to another commit, or abandoned."""
+    return [
+        f"{_STAGED}/{canonical_relative(found.name)}"
+        for found in objects.list_from(_STAGED)
+        if found.last_modified_ms < now - _STAGED_MS
+    ]
 
 
 def _incomplete(reader: LogReader, checkpoint: LogCheckpoint) -> str | None:

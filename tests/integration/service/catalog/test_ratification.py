@@ -1,6 +1,7 @@
 """Staged commits: what is published, what is refused, and what a replay or a lost race gets."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -259,3 +260,27 @@ def test_a_path_table_has_no_staged_commits(client, tmp_path):
     assert answer.status_code == 400
     assert "is not managed by the catalog" in answer.text
     assert client.get(f"{BASE}/tables/delvec.sales.plain").json()["table_type"] == "EXTERNAL"
+
+
+def test_maintenance_leaves_open_commits_alone_and_collects_old_ones(people, client):
+    people.commit([people.file([1, 2])])
+    open_commit = people.staged([people.file([3])])
+    (published_file,) = (path for path in staged_files(people) if path.name.startswith(f"{1:020}"))
+    os.utime(published_file, (1_000_000_000, 1_000_000_000))
+    for request, body in (
+        ("vacuum", {"retention-hours": 168}),
+        ("checkpoint", {"clean-up": True}),
+    ):
+        answer = client.post(f"/v1/tables/sales.people/{request}", json=body)
+        assert answer.status_code < 300, answer.text
+    assert [path.name for path in staged_files(people)] == [open_commit["updates"][0]["commit"]["file-name"]]
+    assert people.update(open_commit).status_code == 200
+
+
+def test_a_replay_whose_file_is_gone_is_no_lost_race(people):
+    body = people.staged([people.file([1])])
+    assert people.update(body).status_code == 200
+    staged_files(people)[0].unlink()
+    answer = people.update(body)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (500, "CommitStateUnknownException")
+    assert people.version() == 1
