@@ -1,7 +1,7 @@
 """The numbers of a table's health, each declared once.
 
 From a field here follow the answers of the service, the column of a sample in the database, Prometheus' gauge, what the
-dashboard shows, and the row in ``docs/health.md``. ``delvec_maintenance.health.health.examine`` computes the value. A
+dashboard shows, and the row in ``docs/health.md``. ``delvec_service.maintenance.health_report.examine`` computes the value. A
 field of :class:`SampledMetrics` needs a migration, too.
 
 Tested in `tests/unit/contract/test_health_metrics.py`.

@@ -35,6 +35,7 @@ from delvec_maintenance.health.removed_files import RemovedFiles
 from delvec_maintenance.policies import DvCompactionConfig
 
 __all__ = [
+    "SCORE_BANDS",
     "WORTHWHILE_FILES",
     "Action",
     "FileTable",
@@ -48,6 +49,9 @@ __all__ = [
     "small_files",
     "vector_files",
 ]
+
+SCORE_BANDS: Final = (("good", 80.0), ("fair", 50.0), ("poor", -1.0e9))
+"""Names of score bands and their minimum scores, best first."""
 
 Action: TypeAlias = Literal[
     "OPTIMIZE", "OPTIMIZE FULL", "PURGE", "DV COMPACTION", "CHECKPOINT", "VACUUM", "CHECK"

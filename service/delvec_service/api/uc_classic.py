@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Path, Query
 
 from delvec_contract.unity_catalog import CreateSchemaRequest, TemporaryCredentialsRequest
 from delvec_errors import DelvecError, NamespaceNotFound, TableNotFound
-from delvec_service.api.dependencies import Service, ServiceState
+from delvec_service.api.dependencies import ServiceState
 from delvec_service.api.problems import UNITY_CATALOG
 from delvec_service.api.resource import operation_id
 from delvec_service.api.routes import Route
@@ -18,6 +18,7 @@ from delvec_service.api.uc_delta import names, storage_credentials
 from delvec_service.catalog.names import CatalogNames
 from delvec_service.catalog.table_answers import table_info
 from delvec_service.logs import bind_log_context
+from delvec_service.service import Service
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.registry import TableRecord
 from delvec_service.tables.registry import Tables

@@ -30,7 +30,7 @@ from delvec_errors import (
     UnsupportedOperation,
 )
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_service.api.dependencies import Caller, Service, ServiceState
+from delvec_service.api.dependencies import Caller, ServiceState
 from delvec_service.api.problems import UNITY_CATALOG
 from delvec_service.api.resource import operation_id
 from delvec_service.api.routes import Route
@@ -39,6 +39,7 @@ from delvec_service.catalog.staging import staging_answer
 from delvec_service.catalog.table_answers import etag, loaded
 from delvec_service.commits.ratification import StagedFile
 from delvec_service.logs import bind_log_context
+from delvec_service.service import Service
 from delvec_service.store.open_table import OpenTable
 
 __all__ = ["PREFIX", "names", "routers", "storage_credentials"]

@@ -13,7 +13,7 @@ from delvec_contract import HealthResponse, HealthSample
 from delvec_contract.health_metrics import Metric, Spot, metrics_of
 from delvec_contract.shapes import Answer
 from delvec_kernel.table_properties import byte_size_text
-from delvec_maintenance.health.health import SCORE_BANDS
+from delvec_maintenance.health.findings import SCORE_BANDS
 
 __all__ = ["FILTERS", "ROWS", "charts", "columns", "commit_charts"]
 

@@ -22,15 +22,15 @@ from delvec_kernel.schema.column_paths import ColumnPath
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_maintenance.checks.findings import Finding as Problem
 from delvec_maintenance.compaction import MAX_DELETED_RATIO
-from delvec_maintenance.health.health import (
+from delvec_maintenance.health.overlap import ColumnOverlap
+from delvec_maintenance.health.removed_files import RemovedFiles
+from delvec_service.iceberg.lag import IcebergLag
+from delvec_service.maintenance.health_report import (
     DEFAULT_VECTOR_FILE_SIZE,
     Finding,
     HealthReport,
     examine,
 )
-from delvec_maintenance.health.overlap import ColumnOverlap
-from delvec_maintenance.health.removed_files import RemovedFiles
-from delvec_service.iceberg.lag import IcebergLag
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.snapshots.tombstones import with_tombstones
 from delvec_service.store.health_samples import CommitCounts

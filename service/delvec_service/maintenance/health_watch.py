@@ -18,10 +18,10 @@ from delvec_contract.health_metrics import SampledMetrics
 from delvec_errors import ServiceUnavailable
 from delvec_kernel.file_index.segment import SegmentsLost
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_maintenance.health.health import DEFAULT_VECTOR_FILE_SIZE, HealthReport, examine
 from delvec_service.background_worker import BackgroundWorker
 from delvec_service.logs import logger
 from delvec_service.maintenance.damage_watch import DamageWatch
+from delvec_service.maintenance.health_report import DEFAULT_VECTOR_FILE_SIZE, HealthReport, examine
 from delvec_service.store.commit_record import CommitConflict
 from delvec_service.store.health_samples import CommitCounts, HealthSampleStore
 from delvec_service.store.lru_cache import LruCache

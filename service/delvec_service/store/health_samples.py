@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from delvec_contract import HealthSample
 from delvec_contract.health_metrics import HealthOrder
-from delvec_maintenance.health.health import SCORE_BANDS
+from delvec_maintenance.health.findings import SCORE_BANDS
 from delvec_service.store.commit_record import CommitConflict, add_conflicts, add_interval, added
 from delvec_service.store.database import Database, insert_into
 from delvec_service.store.models import CommitCountsRow, HealthSampleRow, TableRow

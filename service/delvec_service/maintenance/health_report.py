@@ -32,10 +32,7 @@ from delvec_maintenance.health.overlap import ColumnOverlap, depths, overlaps
 from delvec_maintenance.health.removed_files import RemovedFiles
 from delvec_maintenance.zcubes import clustering_columns
 
-__all__ = ["DEFAULT_VECTOR_FILE_SIZE", "SCORE_BANDS", "Finding", "HealthReport", "examine"]
-
-SCORE_BANDS: Final = (("good", 80.0), ("fair", 50.0), ("poor", -1.0e9))
-"""Names of score bands and their minimum scores, best first."""
+__all__ = ["DEFAULT_VECTOR_FILE_SIZE", "Finding", "HealthReport", "examine"]
 
 DEFAULT_VECTOR_FILE_SIZE: Final = 2 * 1024 * 1024
 SMALL_FILE: Final = 16 * 1024 * 1024
