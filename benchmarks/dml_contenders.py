@@ -132,7 +132,7 @@ class DelvecOnSpark(_OnSpark):
 
 
 class DelvecAsSparkJobs(DelvecOnSpark):
-    """Delvec on PySpark, without local execution in the driver."""
+    """Delvec on PySpark, without DuckDB."""
 
     name = "Delvec on Spark, as jobs"
     only_changes = True
@@ -140,6 +140,7 @@ class DelvecAsSparkJobs(DelvecOnSpark):
     def __init__(self, scratch: Path) -> None:
         super().__init__(scratch)
         self.spark.conf.set("spark.delvec.localExecution.enabled", "false")
+        self.spark.conf.set("spark.delvec.duckdbTasks.enabled", "false")
 
 
 class DelvecOnDuckDB(DelvecOnSpark):

@@ -261,12 +261,20 @@ def spark(tmp_path_factory):
     session.stop()
 
 
+def as_users_have_it(spark):
+    """Return a new session without the settings that keep the sessions of tests from choosing DuckDB."""
+    session = spark.newSession()
+    for name in ("spark.delvec.localExecution.enabled", "spark.delvec.duckdbTasks.enabled"):
+        session.conf.unset(name)
+        assert session.conf.get(name, "default") == "default"
+    return session
+
+
 @pytest.fixture(scope="session")
 def spark_tasks(spark):
     """A session whose row changes run on DuckDB in tasks when results are the same; its time zone is UTC."""
-    session = spark.newSession()
+    session = as_users_have_it(spark)
     session.conf.set("spark.delvec.localExecution.enabled", "false")
-    session.conf.set("spark.delvec.duckdbTasks.enabled", "true")
     session.conf.set("spark.sql.session.timeZone", "UTC")
     return session
 
@@ -274,7 +282,6 @@ def spark_tasks(spark):
 @pytest.fixture(scope="session")
 def spark_driver(spark):
     """A session that runs small row changes in the driver when results are the same; its time zone is UTC."""
-    session = spark.newSession()
-    session.conf.set("spark.delvec.localExecution.enabled", "true")
+    session = as_users_have_it(spark)
     session.conf.set("spark.sql.session.timeZone", "UTC")
     return session

@@ -216,9 +216,9 @@ class Connection:
         """Close the connection, and stop a service in this process. Can be called repeatedly."""
         self._service.close()
         with self._lock:
-            close = getattr(self._duckdb, "close", None)
-        if close is not None:
-            close()
+            duckdb = self._duckdb
+        if duckdb is not None:
+            duckdb.close()
 
     def create_table(
         self,
@@ -626,9 +626,7 @@ class Connection:
             From 0 to 1, for the running statement; a command may run several. None if no statement reports progress;
             only statements started after the first call of this do. Spark has its own display.
         """
-        asked = getattr(self._engine(None), "progress", None)
-        found: float | None = None if asked is None else asked()
-        return found
+        return self._engine(None).progress()
 
     def _engine(self, engine: Any) -> Engine:
         if engine is None or engine == "duckdb":
@@ -659,12 +657,12 @@ def _duckdb_engine() -> Engine:
 
 def _spark_engine(spark: Any) -> Engine:
     try:
-        from delvec_engines.spark import SparkEngine
+        from delvec_engines.spark import ChoosingEngine, SparkEngine
     except ModuleNotFoundError as error:
         raise EngineUnavailable(
             f"the Spark engine needs {error.name}: pip install '.[spark]' in Delvec's clone"
         ) from error
-    engine: Engine = SparkEngine(spark)
+    engine: Engine = ChoosingEngine(SparkEngine(spark))
     return engine
 
 

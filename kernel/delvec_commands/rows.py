@@ -105,14 +105,11 @@ class Rows:
 
     def to_batches(self) -> pa.RecordBatchReader:
         """Return the rows as a stream, for results larger than memory; as :meth:`to_arrow`."""
-        stream = getattr(self._engine, "read_batches", None)
-        if stream is None:
-            return self.to_arrow().to_reader()
         names = self.schema.names
 
         def batches() -> Iterator[pa.RecordBatch]:
             with self._reading():
-                for batch in stream(self._scan, self._columns, self._predicate):
+                for batch in self._engine.read_batches(self._scan, self._columns, self._predicate):
                     yield batch.select(names)
 
         return pa.RecordBatchReader.from_batches(self.schema, batches())
@@ -233,16 +230,10 @@ class Rows:
         Raises:
             EngineUnavailable: the table's engine is not Spark.
         """
-        to_df = getattr(self._engine, "to_df", None)
-        if to_df is None:
-            raise EngineUnavailable(
-                f"to_df() needs the Spark engine, but table '{self._scan.name}' uses {self._engine.name}; pass "
-                "engine=spark to .table(), or call .to_arrow()"
-            )
         known = pc.all(self._known_by_log(), min_count=0).as_py()
         num_rows = _live_rows(self._scan) if known else None
         with self._reading():
-            return to_df(self._scan, self._columns, self._predicate, num_rows)
+            return self._engine.to_df(self._scan, self._columns, self._predicate, num_rows)
 
 
 def _live_rows(scan: Scan) -> int:

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from delvec_engines.parquet_writer import data_file_path
+from delvec_engines.data_file_names import data_file_path
 from delvec_engines.scan import Scan
 from delvec_errors import CorruptTable, DelvecError, StorageError
 from delvec_parquet.parquet_file import read_footer

@@ -5,20 +5,14 @@ listed. Partition columns are not stored (PROTOCOL.md, "Data Files"). One backgr
 collects statistics, while the caller computes the next rows.
 """
 
-import hashlib
-import os
-import re
 import sys
-import time
-import uuid
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import IO, Final, Self
-from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -26,11 +20,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from delvec_engines.arrow_conversion import bytes_in, cast_batch, physical_schema
+from delvec_engines.data_file_names import data_file_path
 from delvec_engines.identity import IdentityNumbers
 from delvec_engines.protocol import WriteTarget
 from delvec_engines.row_ids import table_columns
 from delvec_errors import ConstraintViolation, StorageError
-from delvec_kernel import locations
 from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.schema import partition_values
 from delvec_kernel.schema.column_mapping import is_mapped
@@ -39,7 +33,7 @@ from delvec_kernel.statistics.file_statistics import StatisticsCollector
 from delvec_maintenance.compaction import DEFAULT_TARGET_SIZE, target_file_size
 from delvec_storage import files as storage
 
-__all__ = ["DEFAULT_FILE_SIZE", "DataFileWriter", "data_file_path", "write_data_files"]
+__all__ = ["DEFAULT_FILE_SIZE", "DataFileWriter", "write_data_files"]
 
 DEFAULT_FILE_SIZE: Final = DEFAULT_TARGET_SIZE
 """Bytes at which a file is closed, unless the table sets ``delta.targetFileSize``."""
@@ -68,10 +62,6 @@ _ZSTD_LEVEL: Final = 1
 _SAMPLE_ROWS: Final = 1 << 14
 """Rows that decide on a dictionary: about a page of them, as in parquet-java."""
 
-_NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
-
-_LONGEST_FOLDER: Final = 200
-"""Characters; local disks take 255 bytes."""
 
 _Key = tuple[str | None, ...]
 
@@ -413,34 +403,6 @@ class DataFileWriter:
             self._close(key)
 
 
-def data_file_path(
-    partition: Mapping[str, str | None],
-    transaction_id: str,
-    *,
-    task: int,
-    number: int,
-    codec: str,
-    folder: str = "",
-    prefix: str = "part",
-) -> str:
-    """Return the path of a new file, as in the log.
-
-    Args:
-        partition: values by physical name, in the table's order.
-        transaction_id: of the transaction.
-        task: number of the writer.
-        number: of the file within the task.
-        codec: shown in the name.
-        folder: below the table's location, ending with a slash.
-        prefix: of the name.
-    """
-    name = f"{prefix}-{task:05d}-{_uuid7()}-{transaction_id}.c{number:03d}.{codec}.parquet"
-    directory = partition_values.partition_path(partition)
-    # ASCII alone: deltalake and delta-spark disagree on how a log spells other characters.
-    directory = "/".join(map(_folder_name, directory.split("/")))
-    return locations.log_path(folder + (f"{directory}/{name}" if directory else name))
-
-
 @contextmanager
 def _disk_errors(file: _OpenFile) -> Iterator[None]:
     try:
@@ -501,20 +463,3 @@ def _abandon(file: _OpenFile) -> None:
         file.parquet.close()
     with suppress(Exception):
         file.opened.__exit__(StorageError, failure, None)
-
-
-def _folder_name(name: str) -> str:
-    """Return an ASCII name of limited length for a partition's folder; the log has the exact values."""
-    found = _NOT_ASCII.sub(lambda part: quote(part[0]), name)
-    if len(found) <= _LONGEST_FOLDER:
-        return found
-    return f"{found[: _LONGEST_FOLDER // 2]}-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
-
-
-def _uuid7() -> uuid.UUID:
-    """Return a UUIDv7 (RFC 9562), whose time shows the age of unreferenced files."""
-    milliseconds = time.time_ns() // 1_000_000
-    random = int.from_bytes(os.urandom(10), "big")
-    value = (milliseconds & (1 << 48) - 1) << 80 | random
-    value = value & ~(0xF << 76) | 0x7 << 76
-    return uuid.UUID(int=value & ~(0x3 << 62) | 0x2 << 62)

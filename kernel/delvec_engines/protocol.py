@@ -2,7 +2,7 @@
 
 import datetime as dt
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from delvec_engines.compaction import Compacted
+from delvec_engines.copy_jobs import RowGroupCopier
 from delvec_engines.dv_files import DeletionVectorFiles
 from delvec_engines.identity import IdentityColumn
 from delvec_engines.row_changes import ChangedRows, MergeSource, RowChange
@@ -92,6 +93,24 @@ class Engine(Protocol):
     @property
     def name(self) -> str:
         """``delvec-<engine>/<version>``, recorded in the log as engineInfo."""
+        ...
+
+    @property
+    def copier(self) -> RowGroupCopier | None:
+        """What copies row groups for OPTIMIZE; None if this engine always rewrites rows."""
+        ...
+
+    @property
+    def compacts_in_process(self) -> bool:
+        """Whether :meth:`compact` runs in this process, so that a sample of its work tells the size of new files."""
+        ...
+
+    def progress(self) -> float | None:
+        """Return the progress of the running statement from 0 to 1, for another thread; None if it is not known."""
+        ...
+
+    def close(self) -> None:
+        """Release what the engine has opened itself; what it was given stays open."""
         ...
 
     def bounded(self, max_memory: int) -> AbstractContextManager["Engine"]:
@@ -194,6 +213,32 @@ class Engine(Protocol):
 
     def read(self, scan: Scan, columns: Sequence[str] | None, predicate: Predicate | None) -> pa.Table:
         """Return the live rows, deletion vectors applied, in the schema's column order."""
+        ...
+
+    def read_batches(
+        self, scan: Scan, columns: Sequence[str] | None = None, predicate: Predicate | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of :meth:`read` batch by batch, with as few of them in memory as the engine can."""
+        ...
+
+    def to_df(
+        self,
+        scan: Scan,
+        columns: Sequence[str] | None = None,
+        predicate: Predicate | None = None,
+        num_rows: int | None = None,
+    ) -> Any:
+        """Return the live rows as a lazy Spark DataFrame; it keeps reading the scan's version.
+
+        Args:
+            scan: what to read.
+            columns: the columns, in this order; all by default.
+            predicate: only rows for which it is true.
+            num_rows: the number of these rows, if the log tells it: the answer of the frame's ``count()``.
+
+        Raises:
+            EngineUnavailable: the engine is not Spark.
+        """
         ...
 
     def count(self, scan: Scan, predicate: Predicate | None) -> int:

@@ -26,6 +26,7 @@ import delvec
 __all__ = ["Campaign", "WrongError"]
 
 KEPT = 10
+_NOT_ON_DUCKDB = "not on DuckDB"
 
 
 class Campaign:
@@ -45,7 +46,7 @@ class Campaign:
         self.writers = [Delvec(lake, "duckdb", "Delvec on DuckDB")]
         self.counts = Counter()
         if spark is not None:
-            from delvec_engines.spark import duckdb_tasks, local_execution
+            from delvec_engines.spark import choosing_engine, duckdb_tasks, local_execution
 
             # Make several tasks share even the smallest file.
             duckdb_tasks._LEAST_BYTES = 1
@@ -60,11 +61,10 @@ class Campaign:
                 Delvec(lake, sessions[duckdb_tasks], "Delvec in Spark's tasks"),
                 DeltaSpark(spark),
             ]
-            for way in (local_execution, duckdb_tasks):
-                logger = logging.getLogger(way.__name__)
-                logger.setLevel(logging.INFO)
-                # Remove the handlers of earlier campaigns in this process.
-                logger.handlers = [_Counting(self.counts)]
+            logger = logging.getLogger(choosing_engine.__name__)
+            logger.setLevel(logging.INFO)
+            # Remove the handlers of earlier campaigns in this process.
+            logger.handlers = [_Counting(self.counts)]
         self._finished = deque()
 
     def run(self, seed, statements):
@@ -95,14 +95,14 @@ class Campaign:
         for writer in self.writers:
             counts = (self.counts[what, writer.name] for what in ("statements", "feeds", "refusals"))
             lines.append("".join(f"{count:12,}" for count in counts) + f"  {writer.name}")
-        for kind in (dml_run.NOT_BY, "not in the driver", "not in tasks"):
+        for kind in (dml_run.NOT_BY, _NOT_ON_DUCKDB):
             reasons = {what: count for what, count in self.counts.items() if what[0] == kind}
             lines += [f"{count:8,}  {kind} {why}" for (_, why), count in sorted(reasons.items())]
         return "\n".join(lines) + "\n"
 
 
 class _Counting(logging.Handler):
-    """Counts commands run in the driver, and the reasons why others were not."""
+    """Counts commands that DuckDB ran, and the reasons why it did not run others."""
 
     def __init__(self, counts):
         super().__init__()
@@ -112,12 +112,11 @@ class _Counting(logging.Handler):
         what = record.getMessage().partition(") ")[2]
         if what.startswith("ran in the driver"):
             self._counts["commands in Spark's driver"] += 1
-        elif "tasks, on DuckDB" in what:
+        elif what.startswith("ran in tasks"):
             self._counts["commands in tasks with DuckDB"] += 1
-        elif not re.search(r"\.enabled is (?:false|not true)", what):
-            where = "in tasks" if record.name.endswith("duckdb_tasks") else "in the driver"
-            self._counts[f"not {where}", re.sub(r"'.*'|\".*\"", "…", what)[:120]] += 1
-            self._counts[f"commands not {where}"] += 1
+        elif not re.search(r"localExecution\.enabled is false; .*duckdbTasks\.enabled is false", what):
+            self._counts[_NOT_ON_DUCKDB, re.sub(r"'.*'|\".*\"", "…", what)[:120]] += 1
+            self._counts["commands not on DuckDB"] += 1
 
 
 def main():

@@ -276,11 +276,19 @@ class _NoEngine:
     """A placeholder engine that refuses everything: tasks read the rows."""
 
     name = "delvec-spark-source"
+    copier = None
+    compacts_in_process = False
+
+    def progress(self) -> None:
+        """Return None: nothing runs here."""
+
+    def close(self) -> None:
+        """Do nothing: nothing is open."""
 
     def _refuse(self, *_: Any) -> Any:
         raise NotImplementedError("format('delvec') reads only in tasks")
 
-    bounded = find_rows = write = read = count = _refuse
+    bounded = find_rows = write = read = read_batches = to_df = count = _refuse
     merge_source = change_rows = copy_rows = compact = cluster = _refuse
 
 

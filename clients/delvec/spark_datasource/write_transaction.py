@@ -214,6 +214,8 @@ class _WrittenFiles:
     """An engine whose new rows are already written by tasks; it reads and copies other rows with DuckDB."""
 
     name = "delvec-spark-sink"
+    copier = None
+    compacts_in_process = False
 
     def __init__(self, written: Sequence[AddFile] | DelvecError = ()) -> None:
         self._written = written
@@ -224,6 +226,9 @@ class _WrittenFiles:
         if isinstance(self._written, DelvecError):
             raise self._written
         return self._written
+
+    def progress(self) -> None:
+        """Return None: tasks wrote the rows."""
 
     def close(self) -> None:
         """Close the DuckDB engine, if it was used."""
@@ -255,7 +260,8 @@ class _WrittenFiles:
     def _refuse(self, *_: Any) -> Any:
         raise NotImplementedError("format('delvec') writes only in tasks")
 
-    read = count = merge_source = change_rows = bounded = compact = cluster = _refuse
+    read = read_batches = to_df = count = _refuse
+    merge_source = change_rows = bounded = compact = cluster = _refuse
 
 
 def _table(request: WriteRequest, lake: Connection, columns: StructType) -> DeltaTable:

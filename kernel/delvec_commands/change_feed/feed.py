@@ -15,7 +15,7 @@ from delvec_commands.table_service import TableService, request
 from delvec_contract import ChangesRequest
 from delvec_engines.protocol import Engine
 from delvec_engines.scan import Scan
-from delvec_errors import BadRequest, EngineUnavailable
+from delvec_errors import BadRequest
 from delvec_kernel.change_feed.feed_schema import feed_schema
 from delvec_kernel.expressions import predicate as predicates
 from delvec_kernel.expressions.predicate import Predicate
@@ -87,11 +87,5 @@ def read_changes_lazily(engine: Engine, feed: ChangeFeed) -> Any:
     Raises:
         EngineUnavailable: the engine is not Spark.
     """
-    to_df = getattr(engine, "to_df", None)
-    if to_df is None:
-        raise EngineUnavailable(
-            f"changes_df() needs the Spark engine, but this table uses {engine.name}; pass engine=spark to .table(), "
-            "or call .changes()"
-        )
-    frames = [to_df(scan, feed.columns, feed.predicate) for scan in feed.scans]
+    frames = [engine.to_df(scan, feed.columns, feed.predicate) for scan in feed.scans]
     return reduce(lambda left, right: left.union(right), frames)

@@ -21,7 +21,7 @@ from delvec_commands.transaction import Metrics, Transaction, begin
 from delvec_contract import Rewrite
 from delvec_engines import row_ids
 from delvec_engines.compaction import Compacted
-from delvec_engines.copy_jobs import LocalCopier, RowGroupCopier
+from delvec_engines.copy_jobs import RowGroupCopier
 from delvec_engines.operation import operation
 from delvec_engines.protocol import ROW_GROUP_BYTES, Engine, WriteTarget
 from delvec_engines.row_group_copy import CopyPlan, Decision, Part, check_rewrite
@@ -334,7 +334,7 @@ class OptimizeRun:
 
     def _measured(self, scan: Scan, bins: list[Bin], is_rewritten: Sequence[bool]) -> list[Bin]:
         """Return the bins with the bytes of their new files, measured with a sample if this process writes them unsorted."""
-        if self._cubes is not None or not isinstance(self._copier, LocalCopier):
+        if self._cubes is not None or not self._table.engine.compacts_in_process:
             return bins
         rewritten = [place for place, is_one in enumerate(is_rewritten) if is_one]
 
@@ -409,7 +409,7 @@ class OptimizeRun:
     @property
     def _copier(self) -> RowGroupCopier | None:
         """Return the copier of row groups; None for an engine that always rewrites."""
-        return getattr(self._table.engine, "copier", None)
+        return self._table.engine.copier
 
     def _check_copies(self, scan: Scan) -> None:
         if self._cubes is not None:

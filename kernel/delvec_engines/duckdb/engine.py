@@ -27,7 +27,7 @@ from delvec_engines.page_pruning import RowRanges, row_ranges
 from delvec_engines.protocol import WriteTarget
 from delvec_engines.row_changes import ChangedRows, MergeSource, RowChange
 from delvec_engines.scan import Scan
-from delvec_errors import BadRequest, InvalidPredicate
+from delvec_errors import BadRequest, EngineUnavailable, InvalidPredicate
 from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.column_paths import ColumnPath
@@ -80,6 +80,11 @@ class DuckDBEngine:
     def copier(self) -> RowGroupCopier:
         """Copies row groups in this process, without DuckDB."""
         return LocalCopier()
+
+    @property
+    def compacts_in_process(self) -> bool:
+        """True: so do all commands."""
+        return True
 
     def progress(self) -> float | None:
         """Return the progress of the running statement from 0 to 1, or None if unknown; a command may run several."""
@@ -233,6 +238,24 @@ class DuckDBEngine:
         for source, sql in _statements(scan, schema, predicate, strictly=True):
             for batch in self._session.batches(scan, source, sql, predicate):
                 yield _exact(batch, schema, target)
+
+    def to_df(
+        self,
+        scan: Scan,
+        columns: Sequence[str] | None = None,  # noqa: ARG002 - the protocol's
+        predicate: Predicate | None = None,  # noqa: ARG002
+        num_rows: int | None = None,  # noqa: ARG002
+    ) -> Any:
+        """Refuse: lazy DataFrames are Spark's.
+
+        Raises:
+            EngineUnavailable: always.
+        """
+        raise EngineUnavailable(
+            f"A lazy DataFrame needs the Spark engine, but table '{scan.name}' uses {self.name}; pass engine=spark to "
+            ".table(), or call .to_arrow() or .changes()",
+            engine=self.name,
+        )
 
     def count(self, scan: Scan, predicate: Predicate | None) -> int:
         """Return the number of live rows that satisfy ``predicate``.

@@ -2,19 +2,16 @@
 
 A share is a set of files, or a row range of a large one: DuckDB decodes the other columns only for rows that the
 condition selects, and reads nothing outside a range. Only a task's input and result pass
-between JVM and Python: bitmaps, the actions of new files, and small numbers of new rows. This is only for commands that mean the
-same on DuckDB (:mod:`~delvec_engines.spark.engine_equivalence`); Spark plans all others, and those that fail here.
+between JVM and Python: bitmaps, the actions of new files, and small numbers of new rows.
 
 Tested in `tests/integration/spark/test_spark_duckdb_tasks.py`.
 """
 
 import json
-import logging
 import os
 import pickle
 import re
 import tempfile
-import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,22 +28,18 @@ from pyspark.sql import SparkSession
 
 from delvec_contract.codec import as_json, from_json
 from delvec_engines.change_files import ChangeFileWriter
-from delvec_engines.operation import operation
 from delvec_engines.parquet_writer import DataFileWriter
 from delvec_engines.protocol import WriteTarget
 from delvec_engines.row_changes import ChangedRows, RowChange
 from delvec_engines.scan import Scan
-from delvec_engines.spark.engine_equivalence import UsedExpression, difference, expressions_of
+from delvec_engines.spark.find_rows import MAX_ROWS_FOR_BITMAPS, physical_rows
 from delvec_engines.spark.job_descriptions import described
 from delvec_engines.spark.local_execution import (
     OBJECT_STORES,
-    SOURCE_BYTES,
     driver_engine,
     is_enabled,
     is_out_of_reach,
     local_source,
-    note_out_of_reach,
-    reason_for_spark,
 )
 from delvec_engines.spark.row_sets import drop_zip_importers
 from delvec_engines.spark.session import is_remote
@@ -56,13 +49,12 @@ from delvec_kernel.actions.actions import AddFile, Cdc
 from delvec_kernel.deletion_vectors.deletion_vector import deserialize_bitmap, serialize_bitmap
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.types import StructType, has_variant
+from delvec_kernel.table_properties import parse_byte_size
 
-__all__ = ["ENABLED", "DuckDBTasks", "Share", "shares"]
+__all__ = ["ENABLED", "DuckDBTasks", "Share", "is_cancelled", "shares", "task_memory"]
 
 ENABLED: Final = "spark.delvec.duckdbTasks.enabled"
-"""Off unless set: each Python worker takes memory beside the JVM's, which containers of executors may not have."""
 
-_LOGGER: Final = logging.getLogger(__name__)
 _CANCELLED: Final = re.compile(r"\bJob \S+ cancelled\b|SparkContext was shut down")
 """Spark's messages for a cancelled job, which must not be rerun."""
 _SCHEMES: Final = ("file:", *OBJECT_STORES)
@@ -75,9 +67,14 @@ _LARGEST_FILE: Final = 1 << 44
 """Bytes above which a size is taken for false: the sum of all must be a number of 64 bits."""
 _MEMORY: Final = 512 << 20
 """DuckDB's memory limit per task, in bytes; beyond it DuckDB spills."""
+_LEAST_MEMORY: Final = 128 << 20
+_CONTAINERS: Final = ("yarn", "k8s:")
+"""Masters that end an executor which takes more memory than it was given."""
 _MOST_FILES: Final = 1 << 17
 _NO_LAST_ROW: Final = 1 << 62
 """The end of the row range of a share that has the rest of its file."""
+_failures: Final[dict[str, str]] = {}
+"""Why tasks cannot run DuckDB, by application."""
 _Answer = dict[str, Any]
 
 
@@ -106,9 +103,11 @@ class _TaskConfig:
         target: the table after the change.
         sends_few: whether a few new rows are sent to the driver instead of written.
         threads: threads per task.
+        memory: bytes for DuckDB in a task.
     """
 
     threads: int
+    memory: int
     predicate: Predicate | None = None
     change: RowChange | None = None
     source: bytes | None = None
@@ -124,82 +123,53 @@ class DuckDBTasks:
         spark: a classic or Spark Connect session.
     """
 
+    where: Final = "in tasks"
+
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._refused: str | None = None
 
-    def find_rows(self, scan: Scan, predicate: Predicate) -> Mapping[str, BitMap64] | None:
-        """Return the result of :meth:`delvec_engines.protocol.Engine.find_rows`, or None if Spark must plan it.
-
-        Raises:
-            BadRequest: a setting is invalid.
-        """
-        reason = reason_for_spark(
-            lambda: self._unsuitable(scan) or difference(self._spark, [UsedExpression.of(predicate)])
-        )
-        answers = None
-        if reason is None:
-            answers = self._run(scan, _TaskConfig(_threads(self._spark), predicate=predicate), "find rows")
-        else:
-            self._log_reason(scan, reason)
-        return None if answers is None else _bitmaps(answers, "changed")
-
-    def change_rows(self, scan: Scan, change: RowChange, target: WriteTarget) -> ChangedRows | None:
-        """Return the result of :meth:`delvec_engines.protocol.Engine.change_rows`, or None if Spark must plan it.
+    def unsuitable(
+        self, scan: Scan, change: RowChange | None = None, target: WriteTarget | None = None
+    ) -> str | None:
+        """Return why tasks cannot run a command, for logs; None if they can.
 
         Raises:
-            BadRequest: a setting is invalid, or Spark cannot read the source.
+            BadRequest: a setting is not understood.
         """
-        reason = reason_for_spark(
-            lambda: (
-                self._unsuitable(scan)
-                or _unsuitable_change(change, target)
-                or difference(self._spark, list(expressions_of(change, target)), target)
-            )
-        )
-        rows = None
-        if reason is None and change.source is not None:
-            rows = change.source.data.collected(SOURCE_BYTES)
-            if rows is None:
-                reason = f"the source is larger than {SOURCE_BYTES:,} bytes"
+        reason = _turned_off(self._spark) or _unsuitable_scan(scan)
         if reason is not None:
-            self._log_reason(scan, reason)
-            return None
-        work = _TaskConfig(
-            _threads(self._spark),
+            return reason
+        if change is not None and target is not None:
+            return _unsuitable_change(change, target)
+        rows = physical_rows(scan)
+        return f"the plan has {rows:,} rows" if rows > MAX_ROWS_FOR_BITMAPS else None
+
+    def find_rows(self, scan: Scan, predicate: Predicate) -> Mapping[str, BitMap64]:
+        """Find rows; see :meth:`delvec_engines.protocol.Engine.find_rows`."""
+        return _bitmaps(self._run(scan, self._config(predicate=predicate), "find rows"), "changed")
+
+    def change_rows(
+        self, scan: Scan, change: RowChange, source: pa.Table | None, target: WriteTarget
+    ) -> ChangedRows:
+        """Change rows, with the source's rows in this process; see :meth:`delvec_engines.protocol.Engine.change_rows`."""
+        work = self._config(
             change=replace(change, source=None),
-            source=None if rows is None else _stream(rows),
+            source=None if source is None else _stream(source),
             source_schema=None if change.source is None else change.source.schema,
             target=target,
             # Rows of many partitions are better written by the tasks in parallel.
             sends_few=not target.partition_columns,
         )
-        answers = self._run(scan, work, "change rows")
-        if answers is None:
-            return None
-        try:
-            return _ShareResults(work, answers).complete(scan, driver_engine(self._spark))
-        except DelvecError as error:
-            self._log_reason(scan, f"DuckDB failed: {error.message}")
-            return None
+        return _ShareResults(work, self._run(scan, work, "change rows")).complete(
+            scan, driver_engine(self._spark)
+        )
 
-    def _unsuitable(self, scan: Scan) -> str | None:
-        """Return why these tasks cannot run a scan, in words; None if they can."""
-        reason = _turned_off(self._spark) or self._refused
-        if reason is not None:
-            return reason
-        if not 0 < len(scan) <= _MOST_FILES:
-            return f"the plan has {len(scan):,} files"
-        if has_variant(scan.schema):
-            return "the table has columns of type variant"
-        if not scan.location.startswith(_SCHEMES):
-            return "executors may not have access to the table's storage"
-        return "storage did not respond a few minutes ago" if is_out_of_reach(scan) else None
+    def _config(self, **work: Any) -> _TaskConfig:
+        return _TaskConfig(_threads(self._spark), task_memory(self._spark), **work)
 
-    def _run(self, scan: Scan, work: _TaskConfig, step: str) -> list[_Answer] | None:
+    def _run(self, scan: Scan, work: _TaskConfig, step: str) -> list[_Answer]:
         context = self._spark.sparkContext
         parts = shares(scan, context.defaultParallelism)
-        started = time.monotonic()
         try:
             sent = context.parallelize([pickle.dumps(part) for part in parts], len(parts))
             with described(self._spark, scan.name, step):
@@ -207,49 +177,46 @@ class DuckDBTasks:
                     partial(_run_share, pickle.dumps(work))
                 ).collect()
         except Exception as error:
-            if _CANCELLED.search(str(error)):
-                raise
-            # Executors may lack a package; later commands need not find that out again.
-            self._refused = (
-                f"tasks failed before: {type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
-            )
-            _LOGGER.warning(
-                "%s of table '%s' (version %s) failed in tasks with DuckDB; Spark plans it, and what follows in this session.",
-                operation(),
-                scan.name,
-                scan.version,
-                exc_info=True,
-            )
-            return None
+            if not is_cancelled(error):
+                # Executors may lack a package; later commands need not find that out again.
+                reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
+                _failures[context.applicationId] = f"tasks failed before: {reason}"
+            raise
         for answer in answers:
             if "error" in answer:
-                self._failed(scan, answer["error"])
-                return None
-        _LOGGER.info(
-            "%s of table '%s' (version %s) ran in %s tasks, on DuckDB: %s files, %.2f s.",
-            operation(),
-            scan.name,
-            scan.version,
-            len(parts),
-            len(scan),
-            time.monotonic() - started,
-        )
+                raise from_wire(json.loads(answer["error"]))
         return answers
 
-    def _failed(self, scan: Scan, sent: str) -> None:
-        error = from_wire(json.loads(sent))
-        if isinstance(error, StorageError) and scan.location.startswith(OBJECT_STORES):
-            note_out_of_reach(scan)
-        self._log_reason(scan, f"DuckDB failed in a task: {error.message}")
 
-    def _log_reason(self, scan: Scan, reason: str) -> None:
-        _LOGGER.info(
-            "%s of table '%s' (version %s) is planned by Spark: %s.",
-            operation(),
-            scan.name,
-            scan.version,
-            reason,
-        )
+def is_cancelled(error: Exception) -> bool:
+    """Whether a job was cancelled, so that its command must not run again."""
+    return _CANCELLED.search(str(error)) is not None
+
+
+def task_memory(spark: SparkSession) -> int:
+    """Return the bytes that DuckDB may take in a task.
+
+    Where containers limit an executor's memory, half of a task's part of what it has beside Java: the rest is for
+    Python, the source of a MERGE and the rows being written.
+    """
+    context = spark.sparkContext
+    if not context.master.startswith(_CONTAINERS):
+        return _MEMORY
+    conf = context.getConf()
+    java = _mebibytes(conf.get("spark.executor.memory"), 1024)
+    factor = float(conf.get("spark.executor.memoryOverheadFactor", "0.1") or 0.1)
+    beside = _mebibytes(conf.get("spark.executor.memoryOverhead"), max(384, int(java * factor)))
+    beside = _mebibytes(conf.get("spark.executor.pyspark.memory"), beside)
+    cores = int(conf.get("spark.executor.cores", "1") or 1)
+    return min(_MEMORY, (beside << 20) // max(1, cores // _threads(spark)) // 2)
+
+
+def _mebibytes(text: str | None, default: int) -> int:
+    """Return a setting of Spark that is in MiB unless it has a unit."""
+    if not text:
+        return default
+    size = int(text) << 20 if text.isdecimal() else parse_byte_size(text)
+    return default if size is None else size >> 20
 
 
 def shares(scan: Scan, parallel: int) -> list[Share]:
@@ -295,16 +262,31 @@ def shares(scan: Scan, parallel: int) -> list[Share]:
 def _turned_off(spark: SparkSession) -> str | None:
     if is_remote(spark):
         return "with Spark Connect, tasks cannot be given work of their own"
-    if not is_enabled(spark, ENABLED, default=False):
-        return f"{ENABLED} is not true"
-    return None if find_spec("duckdb") else "DuckDB is not installed"
+    if not is_enabled(spark, ENABLED, default=True):
+        return f"{ENABLED} is false"
+    if not find_spec("duckdb"):
+        return "DuckDB is not installed"
+    memory = task_memory(spark)
+    if memory < _LEAST_MEMORY:
+        return (
+            f"a task has {memory:,} bytes beside Java for DuckDB, which spark.executor.memoryOverhead gives"
+        )
+    return _failures.get(spark.sparkContext.applicationId)
+
+
+def _unsuitable_scan(scan: Scan) -> str | None:
+    if not 0 < len(scan) <= _MOST_FILES:
+        return f"the plan has {len(scan):,} files"
+    if has_variant(scan.schema):
+        return "the table has columns of type variant"
+    if not scan.location.startswith(_SCHEMES):
+        return "executors may not have access to the table's storage"
+    return "storage did not respond a few minutes ago" if is_out_of_reach(scan) else None
 
 
 def _unsuitable_change(change: RowChange, target: WriteTarget) -> str | None:
     if target.identity:
         return "the table has identity columns"
-    if change.source is not None and has_variant(change.source.schema):
-        return "the source has columns of type variant"
     asked = [change.on]
     for clause in change.clauses:
         asked += [clause.condition, *clause.values]
@@ -413,14 +395,14 @@ def _sinks(rows: Any, changes: Any) -> Any:
 
 
 @lru_cache(maxsize=1)
-def _engine(threads: int) -> Any:
+def _engine(threads: int, memory: int) -> Any:
     """Return this worker's engine, cached because creating a database takes longer than a small share."""
     from delvec_engines.duckdb import DuckDBEngine
 
     # A directory of the executor's: on disks made for it, closed to others, and removed with it, which may be killed.
     local = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0] or tempfile.gettempdir()
     spilled = Path(local) / f"delvec-{uuid.uuid4()}"
-    return DuckDBEngine(memory_limit=_MEMORY, temp_directory=str(spilled), threads=threads)
+    return DuckDBEngine(memory_limit=memory, temp_directory=str(spilled), threads=threads)
 
 
 def _run_share(sent: bytes, number: int, parts: Iterator[bytes]) -> Iterator[_Answer]:
@@ -429,7 +411,7 @@ def _run_share(sent: bytes, number: int, parts: Iterator[bytes]) -> Iterator[_An
     for each in parts:
         part: Share = pickle.loads(each)  # noqa: S301
         try:
-            engine = _engine(work.threads)
+            engine = _engine(work.threads, work.memory)
             if work.predicate is not None:
                 matching_rows = engine.find_part(part.scan, work.predicate, part.within)
                 yield {"changed": _sent(matching_rows)}

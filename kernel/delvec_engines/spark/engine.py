@@ -27,18 +27,9 @@ from delvec_engines.scan import Scan
 from delvec_engines.spark import failures
 from delvec_engines.spark.arrow_frames import frame_of, to_arrow
 from delvec_engines.spark.cluster import cluster
-from delvec_engines.spark.duckdb_tasks import DuckDBTasks
-from delvec_engines.spark.find_rows import (
-    MAX_ROWS_AS_THEY_ARE,
-    MAX_ROWS_FOR_BITMAPS,
-    filter_rows,
-    fold_on_driver,
-    fold_on_executors,
-    physical_rows,
-)
+from delvec_engines.spark.find_rows import MAX_ROWS_FOR_BITMAPS, filter_rows, fold, physical_rows
 from delvec_engines.spark.frame_reads import answer_count
 from delvec_engines.spark.job_descriptions import described
-from delvec_engines.spark.local_execution import LocalExecution
 from delvec_engines.spark.manifest import ManifestStore, file_numbers
 from delvec_engines.spark.merge_source import merge_source
 from delvec_engines.spark.row_changes import RowChanger
@@ -72,14 +63,14 @@ _REMOTE_BROADCAST_LIMIT: Final = 32 << 20
 class SparkEngine:
     """Reads and writes on a cluster. Needs PySpark 4.0 or later.
 
-    Executors need Delvec to write, and to find rows in more than ``max_rows_as_they_are``.
+    Executors need Delvec to find and to write rows, not to read them. This engine has every command run by Spark;
+    :class:`~delvec_engines.spark.choosing_engine.ChoosingEngine` leaves small ones to DuckDB.
 
     Args:
         spark: the session. Its settings stay as they are; see
             :func:`~delvec_engines.spark.session_python.use_this_python` for the Python of its workers.
         manifests_in_table: write manifests under the table, in ``_delvec/scans``, instead of a temporary
             directory; always with Spark Connect, whose driver cannot read this machine's files.
-        max_rows_as_they_are: see :data:`~delvec_engines.spark.find_rows.MAX_ROWS_AS_THEY_ARE`.
         max_rows_for_bitmaps: see :data:`~delvec_engines.spark.find_rows.MAX_ROWS_FOR_BITMAPS`.
         broadcast_limit: maximum bytes of bit sets of deleted rows that are sent to all tasks; above it, each task reads
             the deletion vectors of its own files, for which executors need the ``delvec`` package. By default
@@ -91,16 +82,12 @@ class SparkEngine:
         spark: SparkSession,
         *,
         manifests_in_table: bool = False,
-        max_rows_as_they_are: int = MAX_ROWS_AS_THEY_ARE,
         max_rows_for_bitmaps: int = MAX_ROWS_FOR_BITMAPS,
         broadcast_limit: int | None = None,
     ) -> None:
         use_this_python(spark)
         self.spark = spark
         self._is_remote = is_remote(spark)
-        self._local = LocalExecution(spark)
-        self._tasks = DuckDBTasks(spark)
-        self._max_rows_as_they_are = max_rows_as_they_are
         self._max_rows_for_bitmaps = max_rows_for_bitmaps
         self._frames = ScanFrames(
             spark,
@@ -115,8 +102,20 @@ class SparkEngine:
 
     @property
     def copier(self) -> RowGroupCopier:
-        """Copies row groups in tasks, or, where they are few bytes, in the driver."""
-        return TaskCopier(self.spark, self._local)
+        """Copies row groups in tasks."""
+        return TaskCopier(self.spark)
+
+    @property
+    def compacts_in_process(self) -> bool:
+        """False: tasks compact."""
+        return False
+
+    def progress(self) -> float | None:
+        """Return None: Spark has its own display."""
+        return None
+
+    def close(self) -> None:
+        """Do nothing: the session is the caller's."""
 
     def bounded(self, max_memory: int) -> AbstractContextManager["SparkEngine"]:
         """Refuse: the memory of Spark's executors is configured at their start, and they spill by themselves.
@@ -172,11 +171,6 @@ class SparkEngine:
             )
         if not len(scan):
             return {}
-        matching_rows = self._local.find_rows(scan, predicate)
-        if matching_rows is None and physical_rows(scan) <= self._max_rows_for_bitmaps:
-            matching_rows = self._tasks.find_rows(scan, predicate)
-        if matching_rows is not None:
-            return matching_rows
         try:
             return self._find_rows(scan, predicate, dv_files, only_live=False)
         except InvalidPredicate:
@@ -189,13 +183,11 @@ class SparkEngine:
         self, scan: Scan, predicate: Predicate, dv_files: DeletionVectorFiles | None, *, only_live: bool
     ) -> Mapping[str, BitMap64]:
         numbers = file_numbers(len(scan))
-        physical = physical_rows(scan)
         with self._reading(scan, predicate, "find rows"):
             rows = self._frames.located(scan, sorted(predicate.columns), numbers, only_live=only_live)
             matches = self._filter(rows, predicate, scan.schema)
-            if physical > self._max_rows_for_bitmaps and dv_files is not None:
+            if dv_files is not None and physical_rows(scan) > self._max_rows_for_bitmaps:
                 return find_into_vectors(matches, scan, numbers, dv_files)
-            fold = fold_on_driver if physical <= self._max_rows_as_they_are else fold_on_executors
             matching_rows = fold(matches)
         paths = dict(zip(numbers, scan.files["path"].to_pylist(), strict=True))
         if matching_rows.keys() - paths.keys():
@@ -213,11 +205,6 @@ class SparkEngine:
 
     def change_rows(self, scan: Scan, change: RowChange, target: WriteTarget) -> ChangedRows:
         """Update, delete and insert rows; see :meth:`delvec_engines.protocol.Engine.change_rows`."""
-        changed = self._local.change_rows(scan, change, target)
-        if changed is None:
-            changed = self._tasks.change_rows(scan, change, target)
-        if changed is not None:
-            return changed
         # With Spark Connect, this machine may not have access to the table.
         sends_few = not self._is_remote
         with described(self.spark, scan.name, "change rows"):
@@ -295,6 +282,12 @@ class SparkEngine:
             return schema.to_arrow().empty_table()
         with self._reading(scan, predicate, "read rows"):
             return to_arrow(self.to_df(scan, schema.names, predicate), schema)
+
+    def read_batches(
+        self, scan: Scan, columns: Sequence[str] | None = None, predicate: Predicate | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of :meth:`read`, which Spark sends to the driver all at once."""
+        yield from self.read(scan, columns, predicate).to_batches()
 
     def count(self, scan: Scan, predicate: Predicate | None) -> int:
         """Return the number of live rows that satisfy ``predicate``, counted in the files."""

@@ -1,8 +1,7 @@
 """Finds the rows that satisfy a predicate, on the executors that read the files.
 
-For a small scan, row indexes are collected: that needs no Python on the executors. Otherwise each task folds its rows
-into Roaring bitmaps, which are as small as the deletion vectors that they become. If even these may be too large for the
-driver, they stay on the executors; see :mod:`delvec_engines.spark.vector_tasks`.
+Each task folds its rows into Roaring bitmaps, which are as small as the deletion vectors that they become. If even these
+may be too large for the driver, they stay on the executors; see :mod:`delvec_engines.spark.vector_tasks`.
 
 Deletion vectors are not applied: the service ignores rows that are deleted already.
 
@@ -29,18 +28,13 @@ from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import DataType, StructType, has_float
 
 __all__ = [
-    "MAX_ROWS_AS_THEY_ARE",
     "MAX_ROWS_FOR_BITMAPS",
     "filter_rows",
-    "fold_on_driver",
-    "fold_on_executors",
+    "fold",
     "folded",
     "opaque",
     "physical_rows",
 ]
-
-MAX_ROWS_AS_THEY_ARE: Final = 1 << 24
-"""Maximum physical rows of a scan whose row indexes are collected directly: 200 MB if every row matches."""
 
 MAX_ROWS_FOR_BITMAPS: Final = 1 << 28
 """Maximum physical rows of a scan whose bitmaps are collected, if they can stay on the executors instead."""
@@ -54,16 +48,8 @@ def physical_rows(scan: Scan) -> int:
     return int(pc.sum(pc.coalesce(scan.files["num_records"], guess)).as_py() or 0)
 
 
-def fold_on_driver(matches: DataFrame) -> dict[int, BitMap64]:
+def fold(matches: DataFrame) -> dict[int, BitMap64]:
     """Return the rows by file number, of a DataFrame with the columns FILE and ROW."""
-    row_sets = RowSets()
-    for batch in matches.select(FILE, ROW).toArrow().to_batches():
-        row_sets.add(batch.column(0).to_numpy(), batch.column(1).to_numpy())
-    return row_sets.found
-
-
-def fold_on_executors(matches: DataFrame) -> dict[int, BitMap64]:
-    """Return the same as :func:`fold_on_driver`, with one bitmap per file and task sent to the driver."""
     table = folded(matches).toArrow()
     row_sets = RowSets()
     for number, rows in zip(table["file"].to_pylist(), table["rows"], strict=True):

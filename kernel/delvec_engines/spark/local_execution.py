@@ -1,33 +1,28 @@
-"""Runs small row changes in the driver, where a job on the cluster would cost more than the work.
+"""Row changes in the driver, on the DuckDB engine: for small ones, a job on the cluster would cost more than the work.
 
-It uses the DuckDB engine with the same plan, but only if the command has the same result there
-(:mod:`~delvec_engines.spark.engine_equivalence`), the files are small, and the driver can read the table's storage.
-If DuckDB refuses or fails, Spark runs the command from the start, so errors are always Spark's.
+The files must be small, and the driver must be able to read the table's storage.
 
 Tested in `tests/integration/spark/test_spark_local_execution.py`.
 """
 
-import logging
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
-from delvec_engines.operation import operation
 from delvec_engines.protocol import WriteTarget
 from delvec_engines.row_changes import ChangedRows, MergeSource, RowChange
 from delvec_engines.scan import Scan
-from delvec_engines.spark.engine_equivalence import UsedExpression, difference, expressions_of
 from delvec_engines.spark.session import is_remote
-from delvec_errors import BadRequest, DelvecError, StorageError
+from delvec_errors import BadRequest
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.types import StructType, has_variant
 from delvec_kernel.table_properties import parse_byte_size
@@ -36,96 +31,53 @@ __all__ = [
     "ENABLED",
     "MAX_BYTES",
     "OBJECT_STORES",
-    "SOURCE_BYTES",
     "LocalExecution",
     "driver_engine",
     "is_enabled",
     "is_out_of_reach",
     "local_source",
     "note_out_of_reach",
-    "reason_for_spark",
 ]
 
 ENABLED: Final = "spark.delvec.localExecution.enabled"
 MAX_BYTES: Final = "spark.delvec.localExecution.maxBytes"
 
-_LOGGER: Final = logging.getLogger(__name__)
 _LOCAL_FILES: Final = "file:"
 OBJECT_STORES: Final = ("s3:", "gs:", "az:", "abfss:")
 _LOCAL_BYTES: Final = 512 << 20
 _REMOTE_BYTES: Final = 64 << 20
 """Limit for remote storage, where many executors are faster than one driver."""
-SOURCE_BYTES: Final = 64 << 20
 _MEMORY: Final = 1 << 30
 _MEMORY_OF_CLUSTERS: Final = 256 << 20
 """DuckDB's memory on cluster drivers, whose containers often have little memory beside the JVM."""
 _PATIENCE: Final = 600.0
 _unreachable: Final[dict[str, float]] = {}
 """When storage last failed to respond to this process, by location; each new attempt would take seconds."""
-_Done = TypeVar("_Done")
 
 
 class LocalExecution:
-    """Runs commands of a session in its driver if they are small enough.
+    """Runs a session's commands on the DuckDB engine, in the driver.
 
     Args:
-        spark: classic or Connect.
+        spark: a classic or Spark Connect session.
     """
+
+    where: Final = "in the driver"
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 
-    def find_rows(self, scan: Scan, predicate: Predicate) -> Mapping[str, BitMap64] | None:
-        """Run :meth:`delvec_engines.protocol.Engine.find_rows` in the driver; return None if Spark has to run it.
+    def unsuitable(
+        self,
+        scan: Scan,
+        change: RowChange | None = None,  # noqa: ARG002 - as for tasks, which do not run all changes
+        target: WriteTarget | None = None,  # noqa: ARG002
+    ) -> str | None:
+        """Return why the driver cannot run a command, for logs; None if it can.
 
         Raises:
             BadRequest: a setting is not understood.
         """
-        if self._is_for_spark(scan, [UsedExpression.of(predicate)]):
-            return None
-        return self._try(scan, lambda engine: engine.find_rows(scan, predicate))
-
-    def change_rows(self, scan: Scan, change: RowChange, target: WriteTarget) -> ChangedRows | None:
-        """Run :meth:`delvec_engines.protocol.Engine.change_rows` in the driver; return None if Spark has to run it.
-
-        Raises:
-            BadRequest: a setting is not understood, or Spark cannot read the source.
-        """
-        if self._is_for_spark(scan, list(expressions_of(change, target)), target):
-            return None
-        source = change.source
-        if source is not None:
-            if has_variant(source.schema):
-                self._log_reason(scan, "the source has columns of type variant")
-                return None
-            rows = source.data.collected(SOURCE_BYTES)
-            if rows is None:
-                self._log_reason(scan, f"the source is larger than {SOURCE_BYTES:,} bytes")
-                return None
-            change = replace(change, source=local_source(rows, source.schema))
-        return self._try(scan, lambda engine: engine.change_rows(scan, change, target))
-
-    def copies(self, scan: Scan) -> bool:
-        """Return whether row groups of a scan's files are copied here: they are few bytes, and no row is computed.
-
-        Raises:
-            BadRequest: a setting is not understood.
-        """
-        return reason_for_spark(lambda: self._unsuitable(scan)) is None
-
-    def _is_for_spark(
-        self, scan: Scan, expressions: Sequence[UsedExpression], target: WriteTarget | None = None
-    ) -> bool:
-        reason = reason_for_spark(
-            lambda: self._unsuitable(scan) or difference(self._spark, expressions, target)
-        )
-        if reason is None:
-            return False
-        self._log_reason(scan, reason)
-        return True
-
-    def _unsuitable(self, scan: Scan) -> str | None:
-        """Return why the driver cannot read the scan, for logs; None if it can."""
         spark = self._spark
         found = _turned_off(spark)
         if found is not None:
@@ -144,67 +96,20 @@ class LocalExecution:
         size, limit = pc.sum(scan.files["size"]).as_py() or 0, _limit(spark, is_local=on_disk)
         return None if size <= limit else f"the plan has {size:,} bytes, more than {MAX_BYTES} = {limit:,}"
 
-    def _try(self, scan: Scan, work: Callable[[Any], _Done]) -> _Done | None:
-        import duckdb
+    def find_rows(self, scan: Scan, predicate: Predicate) -> Mapping[str, BitMap64]:
+        """Find rows; see :meth:`delvec_engines.protocol.Engine.find_rows`."""
+        # Few enough to stay in memory, so that nothing is left behind if Spark has to start again.
+        found: Mapping[str, BitMap64] = driver_engine(self._spark).find_rows(scan, predicate)
+        return found
 
-        try:
-            driver_result = work(driver_engine(self._spark))
-        except duckdb.InterruptException:
-            raise
-        except StorageError as error:
-            if scan.location.startswith(OBJECT_STORES):
-                note_out_of_reach(scan)
-            self._log_reason(scan, f"DuckDB failed: {error.message}")
-            return None
-        except DelvecError as error:
-            self._log_reason(scan, f"DuckDB failed: {error.message}")
-            return None
-        except Exception:
-            _LOGGER.warning(
-                "%s of table '%s' (version %s) failed in the driver; running it on Spark.",
-                operation(),
-                scan.name,
-                scan.version,
-                exc_info=True,
-            )
-            return None
-        _LOGGER.info(
-            "%s of table '%s' (version %s) ran in the driver, on DuckDB: %s files.",
-            operation(),
-            scan.name,
-            scan.version,
-            len(scan),
-        )
-        return driver_result
-
-    def _log_reason(self, scan: Scan, reason: str) -> None:
-        _LOGGER.info(
-            "%s of table '%s' (version %s) runs on Spark: %s.",
-            operation(),
-            scan.name,
-            scan.version,
-            reason,
-        )
-
-
-def reason_for_spark(decide: Callable[[], str | None]) -> str | None:
-    """Return why Spark has to run a command as jobs of its own, for logs; None if it need not.
-
-    Args:
-        decide: returns the reason; if it fails, Spark runs the command.
-
-    Raises:
-        BadRequest: a setting is not understood.
-    """
-    try:
-        return decide()
-    except BadRequest:
-        raise
-    except Exception as error:
-        _LOGGER.warning(
-            "Delvec cannot decide where %s runs; running it on Spark.", operation(), exc_info=True
-        )
-        return f"deciding failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    def change_rows(
+        self, scan: Scan, change: RowChange, source: pa.Table | None, target: WriteTarget
+    ) -> ChangedRows:
+        """Change rows, with the source's rows in this process; see :meth:`delvec_engines.protocol.Engine.change_rows`."""
+        if source is not None and change.source is not None:
+            change = replace(change, source=local_source(source, change.source.schema))
+        changed: ChangedRows = driver_engine(self._spark).change_rows(scan, change, target)
+        return changed
 
 
 def is_enabled(spark: SparkSession, setting: str, *, default: bool) -> bool:

@@ -1,4 +1,4 @@
-"""Copies row groups on executors, one task per new file, or in the driver if the files are small.
+"""Copies row groups on executors, one task per new file.
 
 No rows pass through Spark: a task receives the files to copy, and returns the new file's path.
 
@@ -14,10 +14,9 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from delvec_engines.copy_jobs import CopiedFile, CopyJob, LocalCopier, named_sizes, outcome
+from delvec_engines.copy_jobs import CopiedFile, CopyJob, named_sizes, outcome
 from delvec_engines.scan import Scan
 from delvec_engines.spark.job_descriptions import described
-from delvec_engines.spark.local_execution import LocalExecution
 from delvec_engines.spark.write import in_tasks
 from delvec_errors import DelvecError, from_wire
 from delvec_storage.row_groups import SourceFile, read_footers
@@ -36,18 +35,13 @@ class TaskCopier:
 
     Args:
         spark: a classic or Spark Connect session.
-        local: decides which files the driver copies itself.
     """
 
-    def __init__(self, spark: SparkSession, local: LocalExecution) -> None:
+    def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._local = local
-        self._here = LocalCopier()
 
     def footers(self, scan: Scan) -> Sequence[SourceFile]:
         """Return the footers of a scan's files; see :class:`~delvec_engines.copy_jobs.RowGroupCopier`."""
-        if self._local.copies(scan):
-            return self._here.footers(scan)
         files = named_sizes(scan)
         parts = [
             files[first : first + _FOOTERS_OF_A_TASK] for first in range(0, len(files), _FOOTERS_OF_A_TASK)
@@ -63,8 +57,6 @@ class TaskCopier:
 
     def copy(self, scan: Scan, jobs: Sequence[CopyJob]) -> Iterable[CopiedFile | DelvecError]:
         """Run the jobs; see :class:`~delvec_engines.copy_jobs.RowGroupCopier`."""
-        if self._local.copies(scan):
-            return self._here.copy(scan, jobs)
         return self._run(scan, "copy row groups", partial(_copy, jobs), jobs)
 
     def _run(self, scan: Scan, step: str, work: _Work, parts: Sequence[Any]) -> list[Any]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
+from tests.conftest import as_users_have_it
 
 from delvec_kernel.deletion_vectors.deletion_vector import inline
 from delvec_kernel.schema.types import StructType
@@ -147,10 +148,23 @@ def write_shared_table(tmp_path_factory):
     return TableWriter(tmp_path_factory.mktemp("tables"))
 
 
-@pytest.fixture(scope="session", params=["duckdb", pytest.param("spark", marks=pytest.mark.spark)])
+_AS_JOBS = pytest.mark.full("the gate has the main cases of Spark's own plans in tests/integration/spark")
+
+
+@pytest.fixture(
+    scope="session",
+    params=[
+        "duckdb",
+        pytest.param("spark", marks=pytest.mark.spark),
+        pytest.param("spark-jobs", marks=[pytest.mark.spark, _AS_JOBS]),
+    ],
+)
 def engine(request):
-    """Each engine in turn."""
-    return request.getfixturevalue("spark") if request.param == "spark" else request.param
+    """Each engine in turn: DuckDB, Spark as users have it, which leaves small changes to DuckDB, and Spark alone."""
+    if request.param == "duckdb":
+        return request.param
+    session = request.getfixturevalue("spark")
+    return as_users_have_it(session) if request.param == "spark" else session
 
 
 @pytest.fixture

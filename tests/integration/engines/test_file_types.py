@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.support.typed_files import FORMS, annotate, schema_in
 
-from delvec_engines.spark import local_execution
+from delvec_engines.spark import choosing_engine
 from delvec_errors import CorruptTable
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int8())])
@@ -86,7 +86,7 @@ def test_a_file_of_another_type_is_refused_by_name(make_table):
 def test_text_without_annotation_is_changed_in_the_driver_of_spark(
     lake, spark_driver, write_table, data_file, tmp_path, caplog
 ):
-    caplog.set_level("INFO", local_execution.__name__)
+    caplog.set_level("INFO", choosing_engine.__name__)
     (tmp_path / "t").mkdir()
     rows = pa.table({"id": [1, 2, 3], "s": [b"a\xc3\xa9", b"b", None]})
     pq.write_table(rows, tmp_path / "t" / "a.parquet", store_schema=False)

@@ -42,14 +42,14 @@ def copier(request, engine):
             pytest.skip("DuckDB has no tasks")
         yield engine
         return
-    local = request.param == "driver"
+    local, before = request.param == "driver", engine.conf.get("spark.delvec.localExecution.enabled", "true")
     engine.conf.set("spark.delvec.localExecution.enabled", str(local).lower())
     with pytest.MonkeyPatch.context() as patch:
         if not local:
             patch.delattr(copy_jobs.LocalCopier, "footers")
             patch.delattr(copy_jobs.LocalCopier, "copy")
         yield engine
-    engine.conf.set("spark.delvec.localExecution.enabled", "false")
+    engine.conf.set("spark.delvec.localExecution.enabled", before)
 
 
 def test_files_become_one_with_their_deleted_rows(lake, copied, copier):

@@ -86,9 +86,7 @@ def check_commands(spark, lake, location):
     assert table.count() == 2000
     assert table.delete("id % 10 = 3")["numDeletedRows"] == 200
     vector_tasks.SENT_BYTES, vector_tasks._FILE_BYTES = 0, 128
-    large = lake.table(
-        location, engine=SparkEngine(spark, max_rows_as_they_are=0, max_rows_for_bitmaps=0, broadcast_limit=0)
-    )
+    large = lake.table(location, engine=SparkEngine(spark, max_rows_for_bitmaps=0, broadcast_limit=0))
     before = set(location.rglob("deletion_vector_*.bin"))
     assert large.delete("id % 10 = 4")["numDeletedRows"] == 200
     assert set(location.rglob("deletion_vector_*.bin")) > before

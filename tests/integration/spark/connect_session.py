@@ -42,7 +42,7 @@ def commands(folder):
         )
         table.append(pa.table({"id": [2000], "name": ["x"], "country": ["NZ"]}))
         table.delete("id % 10 = 3")
-        few = SparkEngine(spark, max_rows_as_they_are=0, max_rows_for_bitmaps=0)
+        few = SparkEngine(spark, max_rows_for_bitmaps=0)
         lake.table(str(location), engine=few).delete("id % 10 = 4")
 
         shell = DeltaTable.forPath(spark, str(location))

@@ -90,7 +90,7 @@ def commands(spark, lake, place):
 
 def tasks_that_write_vectors(spark, lake, place):
     vector_tasks.SENT_BYTES, vector_tasks._FILE_BYTES = 0, 128
-    engine = SparkEngine(spark, max_rows_as_they_are=0, max_rows_for_bitmaps=0, broadcast_limit=0)
+    engine = SparkEngine(spark, max_rows_for_bitmaps=0, broadcast_limit=0)
     table = lake.create_table(place, "id long, t string", engine=engine)
     table.append(frame(spark, 0, 1000))
     log = Path(os.environ[LOG])

@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from delvec_engines.spark import SparkEngine, duckdb_tasks
-from delvec_engines.spark.duckdb_tasks import ENABLED, shares
+from delvec_engines.spark import choosing_engine, duckdb_tasks
+from delvec_engines.spark.duckdb_tasks import ENABLED, DuckDBTasks, shares, task_memory
 from delvec_errors import BadRequest, MultipleMatches
 
 pytestmark = [
@@ -41,15 +41,15 @@ def people(lake, spark_tasks, tmp_path, small_shares):
 
 def ways(caplog):
     return [
-        "tasks, on DuckDB" in record.getMessage()
+        "in tasks, on DuckDB" in record.getMessage() and record.levelname == "INFO"
         for record in caplog.records
-        if record.name == duckdb_tasks.__name__
+        if record.name == choosing_engine.__name__
     ]
 
 
 @pytest.fixture(autouse=True)
 def _logged(caplog):
-    caplog.set_level(logging.INFO, duckdb_tasks.__name__)
+    caplog.set_level(logging.INFO, choosing_engine.__name__)
 
 
 def paths(table):
@@ -181,10 +181,12 @@ def test_if_tasks_cannot_run_spark_takes_over_and_they_are_not_tried_again(peopl
     def broken(*_):
         raise ModuleNotFoundError("No module named 'duckdb'")
 
+    monkeypatch.setattr(duckdb_tasks, "_failures", failures := {})
     # Nested functions are pickled by value, so the workers' own module is intact.
     monkeypatch.setattr(duckdb_tasks, "_run_share", broken)
     assert people.delete("id = 3")["numDeletedRows"] == 1
     monkeypatch.undo()
+    monkeypatch.setattr(duckdb_tasks, "_failures", failures)
     assert people.delete("id = 4")["numDeletedRows"] == 1
     assert ways(caplog) == [False, False]
     assert "tasks failed before: " in caplog.records[-1].getMessage()
@@ -218,7 +220,7 @@ def test_a_cancelled_job_is_not_run_again(people, spark_tasks, caplog, monkeypat
 
 def test_tasks_spill_into_a_directory_of_the_executor_s(monkeypatch, tmp_path):
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/another")
-    engines = [duckdb_tasks._engine.__wrapped__(1) for _ in range(2)]
+    engines = [duckdb_tasks._engine.__wrapped__(1, 1 << 28) for _ in range(2)]
     places = set()
     for engine in engines:
         ((place,),) = engine._session._connection.sql("SELECT current_setting('temp_directory')").fetchall()
@@ -238,16 +240,36 @@ def test_workers_know_the_executor_s_directories(spark):
     assert found
 
 
-def test_it_is_off_unless_the_session_turns_it_on(people, spark):
-    session = spark.newSession()
-    session.conf.unset(ENABLED)
-    scan, _ = people.plan()
-    assert SparkEngine(session)._tasks._unsuitable(scan) == f"{ENABLED} is not true"
-
-
 def test_an_invalid_setting_is_an_error(people, spark):
     session = spark.newSession()
     session.conf.set(ENABLED, "perhaps")
     scan, _ = people.plan()
     with pytest.raises(BadRequest, match=r"spark\.delvec\.duckdbTasks\.enabled must be true or false"):
-        SparkEngine(session)._tasks._unsuitable(scan)
+        DuckDBTasks(session).unsuitable(scan)
+
+
+@pytest.mark.parametrize(
+    ("master", "settings", "mebibytes"),
+    [
+        ("local[2]", {}, 512),
+        ("spark://host:7077", {}, 512),
+        ("yarn", {}, 192),
+        ("yarn", {"spark.executor.memory": "8g", "spark.executor.cores": "4"}, 102),
+        ("yarn", {"spark.executor.memoryOverhead": "2g", "spark.executor.cores": "2"}, 512),
+        ("k8s://https://host", {"spark.executor.memoryOverhead": "1024"}, 512),
+        ("k8s://https://host", {"spark.executor.pyspark.memory": "300m"}, 150),
+    ],
+)
+def test_duckdb_takes_half_of_what_a_container_has_beside_java(
+    spark, monkeypatch, master, settings, mebibytes
+):
+    context = spark.sparkContext
+    monkeypatch.setattr(context, "master", master)
+    monkeypatch.setattr(context, "getConf", lambda: settings)
+    assert task_memory(spark) >> 20 == mebibytes
+
+
+def test_containers_without_memory_for_duckdb_run_sparks_own_plan(people, spark_tasks, monkeypatch):
+    scan, _ = people.plan()
+    monkeypatch.setattr(duckdb_tasks, "task_memory", lambda _: 100 << 20)
+    assert "spark.executor.memoryOverhead" in DuckDBTasks(spark_tasks).unsuitable(scan)

@@ -1,4 +1,4 @@
-"""Rows that Spark finds for a predicate; every way to collect them gives the same."""
+"""Rows that Spark finds for a predicate."""
 
 import numpy as np
 import pyarrow as pa
@@ -16,14 +16,6 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.full_on_spark("the gate has the main cases: each starts jobs of Spark"),
 ]
-
-
-FOLDS = {"driver": {}, "executors": {"max_rows_as_they_are": 0}}
-
-
-@pytest.fixture(params=FOLDS)
-def engine(request, spark):
-    return SparkEngine(spark, **FOLDS[request.param])
 
 
 def test_rows_by_file(engine, numbers_scan, where):

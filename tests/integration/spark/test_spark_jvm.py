@@ -7,9 +7,9 @@ import delvec
 from delvec.spark.columns import to_sql
 from delvec.spark.merge_builder import alias_of
 from delvec_engines.spark import jvm
+from delvec_engines.spark.choosing_engine import reason_for_spark
 from delvec_engines.spark.engine_equivalence import _BUILT_IN
 from delvec_engines.spark.frame_reads import options_of_reads, versions_read
-from delvec_engines.spark.local_execution import reason_for_spark
 from delvec_errors import BadRequest, InvalidPredicate, UnsupportedOperation
 
 pytestmark = pytest.mark.spark

@@ -2,17 +2,18 @@
 
 import datetime as dt
 import logging
+import re
 import shutil
-from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from tests.conftest import as_users_have_it
 
 import delvec
-from delvec_engines.spark import SparkEngine, duckdb_tasks, local_execution
-from delvec_engines.spark.local_execution import ENABLED, MAX_BYTES
+from delvec_engines.spark import ChoosingEngine, SparkEngine, choosing_engine, duckdb_tasks, local_execution
+from delvec_engines.spark.local_execution import ENABLED, MAX_BYTES, LocalExecution
 from delvec_engines.spark.merge_source import merge_source
 from delvec_errors import (
     BadRequest,
@@ -91,28 +92,21 @@ class Recorder(logging.Handler):
     def in_driver(self):
         return [" ran in the driver, on DuckDB" in line for line in self.lines]
 
+    @property
+    def places(self):
+        """What ran each command."""
+        return [re.search("in the driver|in tasks|runs on Spark", line)[0] for line in self.lines]
 
-@contextmanager
-def listening(module):
-    handler, logger = Recorder(), logging.getLogger(module.__name__)
+
+@pytest.fixture
+def log():
+    handler, logger = Recorder(), logging.getLogger(choosing_engine.__name__)
     before = logger.level
     logger.setLevel(logging.INFO)
     logger.addHandler(handler)
     yield handler
     logger.removeHandler(handler)
     logger.setLevel(before)
-
-
-@pytest.fixture
-def driver_log():
-    with listening(local_execution) as handler:
-        yield handler
-
-
-@pytest.fixture
-def task_log():
-    with listening(duckdb_tasks) as handler:
-        yield handler
 
 
 def jobs(spark):
@@ -221,9 +215,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("made", "name"), CASES)
-def test_all_ways_leave_the_same_rows_feed_and_counts(
-    lake, templates, sessions, tmp_path, driver_log, task_log, made, name
-):
+def test_all_ways_leave_the_same_rows_feed_and_counts(lake, templates, sessions, tmp_path, log, made, name):
     found = {}
     before = jobs(sessions["spark"])
     for way, session in sessions.items():
@@ -233,13 +225,12 @@ def test_all_ways_leave_the_same_rows_feed_and_counts(
         first = table.version()
         metrics = dict(COMMANDS[name](table))
         if way == "driver" and made != "no vectors":
-            assert jobs(session) == before, driver_log.lines
+            assert jobs(session) == before, log.lines
         rows = table_rows(lake, folder)
         feed = feed_rows(lake, folder, first)
         counts = {key: value for key, value in metrics.items() if "Rows" in key or "Vectors" in key}
         found[way] = counts, rows, feed
-    assert driver_log.in_driver == [True, False, False], driver_log.lines
-    assert ["tasks, on DuckDB" in line for line in task_log.lines] == [True, False], task_log.lines
+    assert log.places == ["in the driver", "in tasks", "runs on Spark"], log.lines
     for way in ("driver", "tasks"):
         assert found[way][0] == found["spark"][0]
         assert found[way][1] == found["spark"][1]
@@ -272,17 +263,44 @@ def test_a_source_of_more_rows_than_spark_expects_stays_at_its_executors(spark):
 
 
 @pytest.mark.gate
-def test_a_source_that_spark_reads_is_read_once(lake, templates, spark_driver, tmp_path, driver_log):
+def test_a_source_that_spark_reads_is_read_once(lake, templates, spark_driver, tmp_path, log):
     folder = tmp_path / "people"
     shutil.copytree(templates / "plain", folder)
     table = lake.table(folder, engine=spark_driver)
     source = spark_driver.sql("SELECT id, CAST(rand() * 1000 AS INT) n FROM range(38, 46)")
     merge = table.merge(source, "target.id = source.id").when_matched_update({"n": "source.n"})
     metrics = merge.when_not_matched_insert({"id": "source.id", "n": "source.n"}).execute()
-    assert driver_log.in_driver == [True]
+    assert log.in_driver == [True]
     assert (metrics["numTargetRowsUpdated"], metrics["numTargetRowsInserted"]) == (7, 1)  # 44 was deleted
     found = [row["id"] for row in lake.table(folder).to_arrow().to_pylist() if 38 <= row["id"] < 46]
     assert sorted(found) == list(range(38, 46))
+
+
+def test_a_session_without_settings_runs_small_changes_in_the_driver_and_larger_ones_in_tasks(
+    lake, spark, tmp_path, log
+):
+    lake.create_table(tmp_path / "t", "id long, n int").append(
+        [{"id": number, "n": 0} for number in range(9)]
+    )
+    session = as_users_have_it(spark)
+    table = lake.table(tmp_path / "t", engine=session)
+    assert isinstance(table.engine, ChoosingEngine)
+    table.update({"n": "n + 1"}, "id > 2")
+    session.conf.set(MAX_BYTES, "1b")
+    table.update({"n": "n + 1"}, "id > 3")
+    session.udf.register("twice", lambda number: 2 * number, "int")
+    table.update({"n": "twice(n)"}, "id > 7")
+    table.delete("id = 0")
+    assert log.places == ["in the driver", "in tasks", "runs on Spark", "in tasks"], log.lines
+    assert sorted(table.to_arrow()["n"].to_pylist()) == [0, 0, 1, 2, 2, 2, 2, 4]
+    assert {entry["engineInfo"].partition("/")[0] for entry in table.history(limit=4)} == {"delvec-spark"}
+
+
+def test_a_spark_engine_that_is_given_runs_everything_itself(lake, spark, tmp_path, log):
+    lake.create_table(tmp_path / "t", "id long").append([{"id": 1}, {"id": 2}])
+    lake.table(tmp_path / "t", engine=SparkEngine(as_users_have_it(spark))).delete("id = 1")
+    assert log.lines == []
+    assert lake.table(tmp_path / "t").to_arrow()["id"].to_pylist() == [2]
 
 
 # --- not provably equivalent: left to Spark ----------------------------------------------------------------
@@ -301,8 +319,8 @@ def people(lake, tmp_path):
     return lambda session: lake.table(tmp_path / "people", engine=session)
 
 
-def reason(driver_log):
-    (line,) = driver_log.lines
+def reason(log):
+    (line,) = log.lines
     assert " runs on Spark: " in line
     return line.partition(" runs on Spark: ")[2]
 
@@ -323,14 +341,14 @@ def reason(driver_log):
     ],
 )
 def test_settings_that_change_a_commands_meaning_or_cost_leave_it_to_spark(
-    people, spark, driver_log, settings, expected
+    people, spark, log, settings, expected
 ):
     session = spark.newSession()
     session.conf.set(ENABLED, "true")
     for name, value in settings.items():
         session.conf.set(name, value)
     assert people(session).delete("id = 1")["numDeletedRows"] == 1
-    assert expected in reason(driver_log)
+    assert expected in reason(log)
 
 
 @pytest.mark.parametrize(
@@ -346,14 +364,12 @@ def test_settings_that_change_a_commands_meaning_or_cost_leave_it_to_spark(
     ],
 )
 @pytest.mark.gate
-def test_predicates_that_may_differ_in_meaning_are_left_to_spark(
-    people, new_york, driver_log, predicate, expected
-):
+def test_predicates_that_may_differ_in_meaning_are_left_to_spark(people, new_york, log, predicate, expected):
     people(new_york).delete(predicate)
-    assert expected in reason(driver_log)
+    assert expected in reason(log)
 
 
-def test_the_sessions_time_zone_applies_to_timestamps_in_text(people, new_york, driver_log):
+def test_the_sessions_time_zone_applies_to_timestamps_in_text(people, new_york, log):
     people(new_york).delete("at < '1969-12-31 20:00:00'")
     assert people(new_york).to_arrow()["id"].to_pylist() == [2, 3]
 
@@ -367,31 +383,29 @@ def test_the_sessions_time_zone_applies_to_timestamps_in_text(people, new_york, 
         ("at + INTERVAL 1 DAY", False),
     ],
 )
-def test_copied_timestamps_and_the_current_time_need_no_time_zone(
-    people, new_york, driver_log, value, in_driver
-):
+def test_copied_timestamps_and_the_current_time_need_no_time_zone(people, new_york, log, value, in_driver):
     assert people(new_york).update({"at": value}, "id = 1")["numUpdatedRows"] == 1
-    assert driver_log.in_driver == [in_driver]
+    assert log.in_driver == [in_driver]
 
 
 @pytest.mark.gate
-def test_in_utc_timestamps_are_computed_in_the_driver(people, spark_driver, driver_log):
+def test_in_utc_timestamps_are_computed_in_the_driver(people, spark_driver, log):
     people(spark_driver).delete("at < '1970-01-01 00:30:00'")
     assert people(spark_driver).to_arrow()["id"].to_pylist() == [2, 3]
-    assert driver_log.in_driver == [True]
+    assert log.in_driver == [True]
 
 
-def test_a_users_function_is_not_mistaken_for_sparks_of_that_name(people, spark, driver_log):
+def test_a_users_function_is_not_mistaken_for_sparks_of_that_name(people, spark, log):
     session = spark.newSession()
     session.conf.set(ENABLED, "true")
     session.udf.register("upper", lambda text: text and f"<{text}>")
     people(session).update({"name": "upper(name)"}, "id = 2")
     assert people(session).to_arrow()["name"].to_pylist().count("<bc>") == 1
-    assert "function upper is not Spark's own" in reason(driver_log)
+    assert "function upper is not Spark's own" in reason(log)
 
 
 def test_a_failure_in_the_driver_is_that_of_spark_and_leaves_no_file(
-    lake, spark, spark_driver, tmp_path, driver_log
+    lake, spark, spark_driver, tmp_path, log
 ):
     folder = tmp_path / "people"
     table = lake.create_table(folder, "id long NOT NULL, n byte")
@@ -414,18 +428,18 @@ def test_a_failure_in_the_driver_is_that_of_spark_and_leaves_no_file(
                 attempt(lake.table(folder, engine=session))
             messages.append(str(raised.value))
         assert messages[0] == messages[1]
-    assert all("runs on Spark" in line for line in driver_log.lines)
+    assert all("runs on Spark" in line for line in log.lines)
     assert sorted(folder.glob("*.parquet")) == before
 
 
 @pytest.mark.gate
-def test_a_defect_in_the_driver_does_not_fail_the_command(people, spark_driver, driver_log, monkeypatch):
+def test_a_defect_in_the_driver_does_not_fail_the_command(people, spark_driver, log, monkeypatch):
     def broken(*_args, **_more):
         raise AttributeError("a defect")
 
     monkeypatch.setattr("delvec_engines.duckdb.engine.find_rows", broken)
     assert people(spark_driver).delete("id = 1")["numDeletedRows"] == 1
-    assert "failed in the driver; running it on Spark" in driver_log.lines[0]
+    assert "failed in the driver, on DuckDB; running it on Spark" in log.lines[0]
 
 
 @pytest.mark.parametrize(("name", "value"), [(ENABLED, "perhaps"), (MAX_BYTES, "many")])
@@ -438,21 +452,21 @@ def test_invalid_settings_are_errors(people, spark, name, value):
 
 
 def test_storage_that_the_driver_cannot_reach_is_not_tried_for_each_command(
-    spark_driver, make_scan, monkeypatch, driver_log
+    spark_driver, make_scan, monkeypatch, log
 ):
     monkeypatch.setattr(local_execution, "_unreachable", {})
     scan = make_scan([{"name": "a.parquet", "rows": pa.table({"id": [1]})}], pa.schema([("id", pa.int64())]))
     scan, other = (replace(scan, location=f"s3://{bucket}/t") for bucket in ("ours", "theirs"))
-    execution = SparkEngine(spark_driver)._local
+    execution = LocalExecution(spark_driver)
 
-    def refused(_engine):
+    def refused():
         raise StorageDenied("no credentials")
 
-    assert execution._unsuitable(scan) is None
-    assert execution._try(scan, refused) is None
-    assert "no credentials" in reason(driver_log)
-    assert execution._unsuitable(scan) == "storage did not respond to the driver a few minutes ago"
-    assert execution._unsuitable(other) is None
+    assert execution.unsuitable(scan) is None
+    assert choosing_engine._result(scan, execution, refused) is None
+    assert "no credentials" in reason(log)
+    assert execution.unsuitable(scan) == "storage did not respond to the driver a few minutes ago"
+    assert execution.unsuitable(other) is None
 
 
 @pytest.mark.parametrize(
@@ -475,4 +489,4 @@ def test_the_driver_only_runs_on_storage_that_executors_share(
     files = scan.files.set_column(0, scan.files.schema.field("path"), pa.array([path]))
     scan = replace(scan, location=location, files=files)
     monkeypatch.setattr(spark_driver.sparkContext, "master", master)
-    assert (SparkEngine(spark_driver)._local._unsuitable(scan) is None) is in_driver
+    assert (LocalExecution(spark_driver).unsuitable(scan) is None) is in_driver

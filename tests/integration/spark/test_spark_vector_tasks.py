@@ -25,9 +25,7 @@ def test_a_large_delete_removes_the_right_rows(budget, lake, spark, tmp_path):
     for start in range(0, 6000, 1000):
         people.append(pa.table({"id": range(start, start + 1000)}))
     people.delete("id % 7 = 3 AND id < 3000")
-    table = lake.table(
-        tmp_path / "people", engine=SparkEngine(spark, max_rows_as_they_are=0, max_rows_for_bitmaps=0)
-    )
+    table = lake.table(tmp_path / "people", engine=SparkEngine(spark, max_rows_for_bitmaps=0))
     before = len(list(people_vectors(tmp_path)))
 
     done = table.delete("id % 3 = 0 AND id < 4000 OR id BETWEEN 4000 AND 4999 OR id BETWEEN 5001 AND 5020")
@@ -50,7 +48,7 @@ def test_row_indexes_of_a_large_delete_do_not_reach_the_driver(lake, spark, tmp_
     collect = kind.toArrow
     monkeypatch.setattr(kind, "toArrow", lambda frame: taken.append(collect(frame)) or taken[-1])
     location = large_table.make(tmp_path / "people", files=20, rows=400_000)
-    table = lake.table(location, engine=SparkEngine(spark, max_rows_as_they_are=0, max_rows_for_bitmaps=0))
+    table = lake.table(location, engine=SparkEngine(spark, max_rows_for_bitmaps=0))
 
     done = table.delete("k = 3")
 
