@@ -15,9 +15,10 @@ from delvec_engines.data_file_names import data_file_path
 from delvec_engines.scan import Scan
 from delvec_errors import CorruptTable, DelvecError, StorageError
 from delvec_parquet.parquet_file import read_footer
+from delvec_parquet.row_group_copy import SourceFile
 from delvec_storage import files as storage
 from delvec_storage.roots import Roots
-from delvec_storage.row_groups import SourceFile, copy_row_groups, read_footers
+from delvec_storage.row_groups import copy_row_groups, read_footers
 
 __all__ = ["CopiedFile", "CopyJob", "LocalCopier", "RowGroupCopier", "named_sizes", "outcome"]
 

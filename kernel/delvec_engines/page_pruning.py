@@ -35,9 +35,9 @@ from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.types import DataType, StructField, StructType
 from delvec_kernel.statistics.bounds import Bounds, Path
 from delvec_parquet.columns import Column, flat_columns
+from delvec_parquet.file_end import FileEnd
 from delvec_parquet.footer import Footer, RowGroup, parse
 from delvec_parquet.page_index import page_bounds, page_starts
-from delvec_parquet.parquet_file import TRAILER_BYTES, footer_size
 from delvec_storage import files as storage
 
 __all__ = ["RowRanges", "row_ranges"]
@@ -197,35 +197,20 @@ def _rows_of(scan: Scan, path: str, size: int, page_filter: _Wanted) -> RowRange
     return candidate_ranges if sum(map(len, candidate_ranges)) <= _MOST_READ * footer.num_rows else None
 
 
-@dataclass(frozen=True)
-class _Tail:
-    """The last bytes of a file."""
-
-    data: memoryview
-    start: int
-
-    def get(self, start: int, end: int) -> bytes | None:
-        """Return the bytes from ``start`` to ``end`` of the file, if they are in it."""
-        return bytes(self.data[start - self.start : end - self.start]) if start >= self.start else None
-
-
-def _footer(scan: Scan, path: str, size: int) -> tuple[Footer | None, _Tail]:
+def _footer(scan: Scan, path: str, size: int) -> tuple[Footer | None, FileEnd]:
     start = max(0, size - _TAIL)
-    tail = _Tail(_read(scan, path, [(start, size)])[0], start)
-    length = footer_size(bytes(tail.data[-TRAILER_BYTES:]), size, path)
-    if length is None or len(tail.data) != size - start:
-        return None, tail
-    end = size - TRAILER_BYTES
-    data = tail.get(end - length, end)
-    if data is None:
+    end = FileEnd(_read(scan, path, [(start, size)])[0], size)
+    place = end.footer_range(path)
+    data = None if place is None else end.get(*place)
+    if place is None or data is None:
         # So long a footer would take too long to parse.
-        return None, tail
-    footer = parse(data, end - length)
+        return None, end
+    footer = parse(data, place[0])
     rows, groups = footer.num_rows, len(footer.row_groups)
     is_large = (
-        rows >= _MIN_ROWS and rows >= groups * _MIN_GROUP_ROWS and rows >= length * _ROWS_PER_FOOTER_BYTE
+        rows >= _MIN_ROWS and rows >= groups * _MIN_GROUP_ROWS and rows >= len(data) * _ROWS_PER_FOOTER_BYTE
     )
-    return (footer if is_large else None), tail
+    return (footer if is_large else None), end
 
 
 def _read(scan: Scan, path: str, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
@@ -236,7 +221,7 @@ def _read(scan: Scan, path: str, ranges: Sequence[tuple[int, int]]) -> list[memo
 
 
 def _pages(
-    scan: Scan, path: str, footer: Footer, tail: _Tail, chosen: Mapping[Path, tuple[Column, DataType]]
+    scan: Scan, path: str, footer: Footer, tail: FileEnd, chosen: Mapping[Path, tuple[Column, DataType]]
 ) -> dict[Path, ColumnPages]:
     """Return the pages of those columns that have page indexes."""
     indexes = [

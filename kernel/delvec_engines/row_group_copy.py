@@ -32,7 +32,7 @@ from delvec_kernel.transaction.row_runs import row_array
 from delvec_kernel.transaction.transaction_changes import RowRun
 from delvec_maintenance.compaction import Bin, CompactionRules, deleted_ratios, is_small
 from delvec_parquet.footer import Footer, column_names, why_not_together
-from delvec_storage.row_groups import SourceFile
+from delvec_parquet.row_group_copy import SourceFile
 
 __all__ = ["LEAST_GROUP_BYTES", "LEAST_GROUP_ROWS", "CopyPlan", "Decision", "Part", "check_rewrite"]
 

@@ -87,6 +87,7 @@ def test_every_setting_is_documented_and_no_page_names_an_unknown_one():
     settings = {f"DELVEC_{name.upper()}" for name in Settings.model_fields}
     elsewhere = {
         "DELVEC_URL",
+        "DELVEC_PARQUET_BYTES",
         "DELVEC_SPARK_BROADCAST_BYTES",
         "DELVEC_DEBUG",
         "DELVEC_CORPUS",

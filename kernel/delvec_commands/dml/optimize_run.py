@@ -49,7 +49,8 @@ from delvec_maintenance.compaction import (
 )
 from delvec_maintenance.zcubes import CLUSTERING_PROVIDER, ZCubeRules, check_columns, choose, files_to_come
 from delvec_maintenance.zcubes import reasons as sorting_reasons
-from delvec_storage.row_groups import SourceFile
+from delvec_parquet.row_group_copy import SourceFile
+from delvec_parquet.use import SETTING
 
 __all__ = [
     "COMMIT_BYTES",
@@ -418,7 +419,8 @@ class OptimizeRun:
             )
         if self._copier is None:
             raise BadRequest(
-                f"rewrite='never' is for an engine that copies row groups, which {self._table.engine.name} does not; leave it out."
+                f"rewrite='never' is for an engine that copies row groups, which {self._table.engine.name} does not here; leave "
+                f"it out, or do not set {SETTING}=off."
             )
 
     def _statistics(self, scan: Scan) -> Mapping[str, str | None]:

@@ -32,6 +32,7 @@ from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.column_paths import ColumnPath
 from delvec_kernel.schema.types import StructType
+from delvec_parquet.use import uses_parquet_bytes
 
 __all__ = ["DuckDBEngine"]
 
@@ -47,6 +48,8 @@ class DuckDBEngine:
         memory_limit: bytes, for the engine's own database; DuckDB's default if None.
         temp_directory: spill directory of the engine's own database; DuckDB's default if None.
         threads: maximum threads of the engine's own database.
+        parquet_bytes: whether it copies row groups and reads page indexes; by default as ``DELVEC_PARQUET_BYTES`` says,
+            which is ``on`` unless set to ``off``.
     """
 
     def __init__(
@@ -56,12 +59,20 @@ class DuckDBEngine:
         memory_limit: int | None = None,
         temp_directory: str | None = None,
         threads: int | None = None,
+        parquet_bytes: bool | None = None,
     ) -> None:
         self._is_own = connection is None
         self._again = partial(
-            DuckDBEngine, memory_limit=memory_limit, temp_directory=temp_directory, threads=threads
+            DuckDBEngine,
+            memory_limit=memory_limit,
+            temp_directory=temp_directory,
+            threads=threads,
+            parquet_bytes=parquet_bytes,
         )
-        self._session = Session(connection, memory_limit, temp_directory, threads)
+        self._parquet_bytes = uses_parquet_bytes(parquet_bytes)
+        self._session = Session(
+            connection, memory_limit, temp_directory, threads, parquet_bytes=self._parquet_bytes
+        )
         self._name = f"delvec-duckdb/{version('delvec')}"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -77,9 +88,9 @@ class DuckDBEngine:
         return self._name
 
     @property
-    def copier(self) -> RowGroupCopier:
+    def copier(self) -> RowGroupCopier | None:
         """Copies row groups in this process, without DuckDB."""
-        return LocalCopier()
+        return LocalCopier() if self._parquet_bytes else None
 
     @property
     def compacts_in_process(self) -> bool:
@@ -110,7 +121,13 @@ class DuckDBEngine:
             )
         with (
             TemporaryDirectory(prefix="delvec-") as folder,
-            closing(DuckDBEngine(memory_limit=max_memory * 3 // 4, temp_directory=folder)) as engine,
+            closing(
+                DuckDBEngine(
+                    memory_limit=max_memory * 3 // 4,
+                    temp_directory=folder,
+                    parquet_bytes=self._parquet_bytes,
+                )
+            ) as engine,
         ):
             yield engine
 
@@ -235,7 +252,7 @@ class DuckDBEngine:
         """
         schema = _selected(scan, columns)
         target = schema.to_arrow()
-        for source, sql in _statements(scan, schema, predicate, strictly=True):
+        for source, sql in self._statements(scan, schema, predicate, strictly=True):
             for batch in self._session.batches(scan, source, sql, predicate):
                 yield _exact(batch, schema, target)
 
@@ -276,17 +293,26 @@ class DuckDBEngine:
     ) -> pa.Table:
         target = schema.to_arrow()
         batches: list[pa.RecordBatch] = []
-        for source, sql in _statements(scan, schema, predicate, strictly=strictly):
+        for source, sql in self._statements(scan, schema, predicate, strictly=strictly):
             found = self._session.table(scan, source, sql, predicate)
             batches += [_exact(batch, schema, target) for batch in found.to_batches()]
         return pa.Table.from_batches(batches, target)
 
     def _count(self, scan: Scan, predicate: Predicate | None, *, strictly: bool) -> int:
         total = 0
-        for source, sql in _statements(scan, StructType(()), predicate, strictly=strictly):
+        for source, sql in self._statements(scan, StructType(()), predicate, strictly=strictly):
             counting = f"SELECT count(*) AS n FROM ({sql})"  # noqa: S608 - made of quoted parts
             total += self._session.table(scan, source, counting, predicate)["n"][0].as_py()
         return total
+
+    def _statements(
+        self, scan: Scan, schema: StructType, predicate: Predicate | None, *, strictly: bool
+    ) -> Iterator[tuple[ScanSource, str]]:
+        condition, reads = (None, ()) if predicate is None else (filter_sql(predicate), predicate.columns)
+        listed = ", ".join(quoted(name) for name in schema.names) or "NULL AS nothing"
+        within = row_ranges(scan, predicate) if self._parquet_bytes else {}
+        for source in sources(scan, schema.names, predicate, within=within):
+            yield source, source.select(listed, condition, reads, strictly=strictly)
 
 
 def _each(within: Mapping[str, range]) -> Mapping[str, RowRanges]:
@@ -303,12 +329,3 @@ def _selected(scan: Scan, columns: Sequence[str] | None) -> StructType:
 
 def _exact(batch: pa.RecordBatch, schema: StructType, target: pa.Schema) -> pa.RecordBatch:
     return cast_batch(batch.select(target.names), schema, target, check_nulls=False)
-
-
-def _statements(
-    scan: Scan, schema: StructType, predicate: Predicate | None, *, strictly: bool
-) -> Iterator[tuple[ScanSource, str]]:
-    condition, reads = (None, ()) if predicate is None else (filter_sql(predicate), predicate.columns)
-    listed = ", ".join(quoted(name) for name in schema.names) or "NULL AS nothing"
-    for source in sources(scan, schema.names, predicate, within=row_ranges(scan, predicate)):
-        yield source, source.select(listed, condition, reads, strictly=strictly)

@@ -45,7 +45,8 @@ def find_rows(
         InvalidPredicate: evaluating the predicate fails for a live row.
         MissingDataFile: or another CorruptTable: a file cannot be read.
     """
-    within = row_ranges(scan, predicate) if within is None else within
+    if within is None:
+        within = row_ranges(scan, predicate) if session.parquet_bytes else {}
     try:
         # The service ignores rows that are already deleted; checking each row here would cost more.
         return _find_rows(session, scan, predicate, dv_files, within, strictly=False)

@@ -81,7 +81,8 @@ def change_rows(session: Session, scan: Scan, change: RowChange, target: WriteTa
         # First: a stream can only be read once, so type errors must be raised before.
         statements = ChangeStatements(connection, scan, change, target)
         source = load(connection, change.source) if change.source else LoadedSource()
-        run = _Run(session, connection, scan, change, target, source, statements, _rows_changed(scan, change))
+        within = _rows_changed(scan, change) if session.parquet_bytes else {}
+        run = _Run(session, connection, scan, change, target, source, statements, within)
         try:
             return run.once(strictly=False)
         except InvalidPredicate:

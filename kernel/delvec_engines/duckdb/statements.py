@@ -98,6 +98,7 @@ class Session:
         memory_limit: bytes, for a new database; DuckDB's default if None.
         temp_directory: spill directory of a new database; DuckDB's default if None.
         threads: maximum threads of a new database.
+        parquet_bytes: whether page indexes are read; see :func:`~delvec_parquet.use.uses_parquet_bytes`.
     """
 
     def __init__(
@@ -106,7 +107,10 @@ class Session:
         memory_limit: int | None = None,
         temp_directory: str | None = None,
         threads: int | None = None,
+        *,
+        parquet_bytes: bool = True,
     ) -> None:
+        self.parquet_bytes = parquet_bytes
         self._own = connection is None
         self._limits = memory_limit, temp_directory
         # A copy, so that these settings do not become defaults of other sessions.

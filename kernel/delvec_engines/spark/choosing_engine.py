@@ -35,7 +35,7 @@ from delvec_errors import BadRequest, DelvecError, StorageError
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.column_paths import ColumnPath
 from delvec_kernel.schema.types import has_variant
-from delvec_storage.row_groups import SourceFile
+from delvec_parquet.row_group_copy import SourceFile
 
 __all__ = ["ChoosingEngine", "reason_for_spark"]
 
@@ -177,7 +177,11 @@ class ChoosingEngine:
         target: WriteTarget | None = None,
     ) -> "_Place | None":
         """Return where DuckDB runs a command; None if Spark has to."""
-        places: list[_Place] = [LocalExecution(self.spark), DuckDBTasks(self.spark)]
+        parquet_bytes = self._on_spark.parquet_bytes
+        places: list[_Place] = [
+            LocalExecution(self.spark, parquet_bytes=parquet_bytes),
+            DuckDBTasks(self.spark, parquet_bytes=parquet_bytes),
+        ]
         reasons = [reason_for_spark(partial(each.unsuitable, scan, change, target)) for each in places]
         if None not in reasons:
             _log_reason(scan, "; ".join(reason for reason in reasons if reason))

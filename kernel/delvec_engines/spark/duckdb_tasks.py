@@ -121,12 +121,14 @@ class DuckDBTasks:
 
     Args:
         spark: a classic or Spark Connect session.
+        parquet_bytes: see :class:`~delvec_engines.duckdb.DuckDBEngine`.
     """
 
     where: Final = "in tasks"
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, *, parquet_bytes: bool | None = None) -> None:
         self._spark = spark
+        self._parquet_bytes = parquet_bytes
 
     def unsuitable(
         self, scan: Scan, change: RowChange | None = None, target: WriteTarget | None = None
@@ -161,7 +163,7 @@ class DuckDBTasks:
             sends_few=not target.partition_columns,
         )
         return _ShareResults(work, self._run(scan, work, "change rows")).complete(
-            scan, driver_engine(self._spark)
+            scan, driver_engine(self._spark, self._parquet_bytes)
         )
 
     def _config(self, **work: Any) -> _TaskConfig:

@@ -53,6 +53,7 @@ from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.column_paths import ColumnPath, backticked
 from delvec_kernel.schema.types import StructType
+from delvec_parquet.use import uses_parquet_bytes
 
 __all__ = ["SparkEngine"]
 
@@ -75,6 +76,7 @@ class SparkEngine:
         broadcast_limit: maximum bytes of bit sets of deleted rows that are sent to all tasks; above it, each task reads
             the deletion vectors of its own files, for which executors need the ``delvec`` package. By default
             ``DELVEC_SPARK_BROADCAST_BYTES``, or 128 MiB; 32 MiB with Spark Connect.
+        parquet_bytes: as for :class:`~delvec_engines.duckdb.DuckDBEngine`; also for DuckDB in the driver and in tasks.
     """
 
     def __init__(
@@ -84,9 +86,11 @@ class SparkEngine:
         manifests_in_table: bool = False,
         max_rows_for_bitmaps: int = MAX_ROWS_FOR_BITMAPS,
         broadcast_limit: int | None = None,
+        parquet_bytes: bool | None = None,
     ) -> None:
         use_this_python(spark)
         self.spark = spark
+        self.parquet_bytes = uses_parquet_bytes(parquet_bytes)
         self._is_remote = is_remote(spark)
         self._max_rows_for_bitmaps = max_rows_for_bitmaps
         self._frames = ScanFrames(
@@ -101,9 +105,9 @@ class SparkEngine:
         return f"delvec-spark/{pyspark.__version__}"
 
     @property
-    def copier(self) -> RowGroupCopier:
+    def copier(self) -> RowGroupCopier | None:
         """Copies row groups in tasks."""
-        return TaskCopier(self.spark)
+        return TaskCopier(self.spark) if self.parquet_bytes else None
 
     @property
     def compacts_in_process(self) -> bool:

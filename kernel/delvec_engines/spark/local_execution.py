@@ -60,12 +60,14 @@ class LocalExecution:
 
     Args:
         spark: a classic or Spark Connect session.
+        parquet_bytes: see :class:`~delvec_engines.duckdb.DuckDBEngine`.
     """
 
     where: Final = "in the driver"
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, *, parquet_bytes: bool | None = None) -> None:
         self._spark = spark
+        self._parquet_bytes = parquet_bytes
 
     def unsuitable(
         self,
@@ -99,7 +101,9 @@ class LocalExecution:
     def find_rows(self, scan: Scan, predicate: Predicate) -> Mapping[str, BitMap64]:
         """Find rows; see :meth:`delvec_engines.protocol.Engine.find_rows`."""
         # Few enough to stay in memory, so that nothing is left behind if Spark has to start again.
-        found: Mapping[str, BitMap64] = driver_engine(self._spark).find_rows(scan, predicate)
+        found: Mapping[str, BitMap64] = driver_engine(self._spark, self._parquet_bytes).find_rows(
+            scan, predicate
+        )
         return found
 
     def change_rows(
@@ -108,7 +112,9 @@ class LocalExecution:
         """Change rows, with the source's rows in this process; see :meth:`delvec_engines.protocol.Engine.change_rows`."""
         if source is not None and change.source is not None:
             change = replace(change, source=local_source(source, change.source.schema))
-        changed: ChangedRows = driver_engine(self._spark).change_rows(scan, change, target)
+        changed: ChangedRows = driver_engine(self._spark, self._parquet_bytes).change_rows(
+            scan, change, target
+        )
         return changed
 
 
@@ -141,17 +147,17 @@ def note_out_of_reach(scan: Scan) -> None:
     _unreachable[_store_of(scan)] = time.monotonic()
 
 
-def driver_engine(spark: SparkSession) -> Any:
+def driver_engine(spark: SparkSession, parquet_bytes: bool | None) -> Any:
     """Return the DuckDB engine of the driver's process, with the cores and the memory that it may use."""
-    return _engine(*_resources(spark))
+    return _engine(*_resources(spark), parquet_bytes)
 
 
 @lru_cache(maxsize=4)
-def _engine(threads: int, memory: int) -> Any:
+def _engine(threads: int, memory: int, parquet_bytes: bool | None) -> Any:
     """Return this process's engine, cached because creating a database takes longer than a small change."""
     from delvec_engines.duckdb import DuckDBEngine
 
-    return DuckDBEngine(memory_limit=memory, threads=threads)
+    return DuckDBEngine(memory_limit=memory, threads=threads, parquet_bytes=parquet_bytes)
 
 
 def _turned_off(spark: SparkSession) -> str | None:

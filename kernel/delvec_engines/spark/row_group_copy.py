@@ -19,7 +19,8 @@ from delvec_engines.scan import Scan
 from delvec_engines.spark.job_descriptions import described
 from delvec_engines.spark.write import in_tasks
 from delvec_errors import DelvecError, from_wire
-from delvec_storage.row_groups import SourceFile, read_footers
+from delvec_parquet.row_group_copy import SourceFile
+from delvec_storage.row_groups import read_footers
 
 __all__ = ["TaskCopier"]
 

@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from delvec_errors import CorruptTable, MissingDataFile
+from delvec_parquet import row_group_copy
 from delvec_storage import files as storage
-from delvec_storage import row_groups
 from delvec_storage.row_groups import copy_row_groups, read_footers
 
 
@@ -22,7 +22,7 @@ def put(location, path, first, **options):
 
 
 def test_files_become_one(location, monkeypatch):
-    monkeypatch.setattr(row_groups, "_BLOCK", 500)
+    monkeypatch.setattr(row_group_copy, "_BLOCK", 500)
     files = [put(location, "a b.parquet", 0), put(location, "c=%20/d.parquet", 100)]
 
     size = copy_row_groups(location, read_footers(location, files), "new/copy.parquet")

@@ -17,7 +17,7 @@ from delvec_engines.duckdb import DuckDBEngine, find_rows, row_changes
 from delvec_engines.duckdb import engine as engines
 from delvec_engines.page_pruning import row_ranges
 from delvec_engines.row_changes import SOURCE, TARGET, Clause, RowChange
-from delvec_errors import DelvecError
+from delvec_errors import BadRequest, DelvecError
 from delvec_kernel.expressions.expression import parse_expression
 from delvec_kernel.schema.types import PHYSICAL_NAME, StructField, StructType, data_type_from_json
 from delvec_parquet.footer import parse
@@ -42,6 +42,32 @@ def small_files(monkeypatch):
     """Look for page indexes in files of any size."""
     for name in ("_MIN_ROWS", "_MIN_GROUP_ROWS", "_ROWS_PER_FOOTER_BYTE", "_ROWS_PER_INDEX_BYTE"):
         monkeypatch.setattr(page_pruning, name, 0)
+
+
+@pytest.mark.parametrize("asked", [False, None])
+def test_the_switch_turns_off_page_indexes_and_copies(lake, tmp_path, monkeypatch, asked):
+    monkeypatch.setenv("DELVEC_PARQUET_BYTES", "on" if asked is False else "OFF")
+    for module in (engines, find_rows, row_changes):
+        monkeypatch.setattr(module, "row_ranges", None)
+    engine = DuckDBEngine(parquet_bytes=asked)
+    table = lake.create_table(tmp_path / "t", "id long, n int", engine=engine)
+    for first in (0, 50):
+        table.append([{"id": number, "n": 0} for number in range(first, first + 50)])
+    source = pa.table({"id": [3, 4]})
+    assert table.to_arrow(predicate="id = 7").num_rows == table.count("id = 7") == 1
+    assert table.delete("id = 7")["numDeletedRows"] == 1
+    assert table.update({"n": "1"}, "id = 8")["numUpdatedRows"] == 1
+    assert (
+        table.merge(source, "target.id = source.id").when_matched_delete().execute()["numTargetRowsDeleted"]
+        == 2
+    )
+    with pytest.raises(BadRequest, match="DELVEC_PARQUET_BYTES=off"):
+        table.optimize(rewrite="never")
+    assert "numBinsCopied" not in {name for name, count in table.optimize().items() if count}
+    assert sorted(table.to_arrow()["id"].to_pylist()) == [i for i in range(100) if i not in (3, 4, 7)]
+    with engine.bounded(1 << 28) as smaller:
+        assert smaller.copier is None
+    engine.close()
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from delvec_errors import CorruptTable, MissingDataFile
+from delvec_parquet import row_group_copy
 from delvec_parquet.footer import parse, why_not_together
-from delvec_storage import row_groups
 from delvec_storage.row_groups import copy_row_groups, read_footers
 
 SCHEMA = pa.schema(
@@ -101,8 +101,8 @@ def test_every_reader_finds_the_rows_of_all_files(tmp_path_factory, counts, opti
 
 @pytest.mark.parametrize("block", [1, 7, 100])
 def test_blocks_and_gaps_of_any_size(tmp_path, monkeypatch, block):
-    monkeypatch.setattr(row_groups, "_BLOCK", block)
-    monkeypatch.setattr(row_groups, "_GAP", block % 3)
+    monkeypatch.setattr(row_group_copy, "_BLOCK", block)
+    monkeypatch.setattr(row_group_copy, "_GAP", block % 3)
     parts = [rows(0, 60), rows(60, 41)]
     for number, part in enumerate(parts):
         pq.write_table(

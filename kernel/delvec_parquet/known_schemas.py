@@ -1,0 +1,66 @@
+"""Schemas of Parquet files, parsed once.
+
+Most files of a table have the same schema in the same bytes, which are compared instead of parsed.
+
+Tested in `tests/unit/storage/test_parquet_schemas.py`.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from delvec_errors import CorruptTable
+from delvec_parquet.file_schema import END_BYTES, FileSchema, has_column_orders, schema_of_footer
+from delvec_parquet.parquet_file import TRAILER_BYTES, footer_size
+
+__all__ = ["KnownSchemas"]
+
+_FIRST: Final = 4 << 10
+"""Bytes of a footer to read first."""
+_MOST_KNOWN: Final = 64
+
+
+class KnownSchemas:
+    """Schemas that were read; thread-safe. Equal schemas of its files are one object."""
+
+    def __init__(self) -> None:
+        self._recent: deque[tuple[bytes, bool, FileSchema]] = deque(maxlen=_MOST_KNOWN)
+
+    def of_file(self, read: Callable[[int, int], bytes], size: int, path: str) -> FileSchema | None:
+        """Return a file's schema; None if the file is not Parquet.
+
+        Args:
+            read: reads the file from one offset to another.
+            size: of the file in bytes.
+            path: as in the log, for errors.
+
+        Raises:
+            CorruptTable: the schema is damaged.
+            UnusableFile: the footer exceeds 256 MiB.
+        """
+        end = read(max(0, size - TRAILER_BYTES - END_BYTES), size)
+        length = footer_size(end[-TRAILER_BYTES:], size, path)
+        if length is None:
+            return None
+        ordered = has_column_orders(end[:-TRAILER_BYTES])
+        start = size - TRAILER_BYTES - length
+        data = read(start, start + min(length, _FIRST))
+        for encoded, its_order, schema in self._recent.copy():
+            if its_order != ordered:
+                continue
+            if len(encoded) > len(data):
+                data = read(start, start + min(length, len(encoded)))
+            if data.startswith(encoded):
+                return schema
+        if length > len(data):
+            data = read(start, start + length)
+        try:
+            schema, schema_end = schema_of_footer(data, ordered=ordered)
+        except (ValueError, IndexError, RecursionError) as error:
+            raise CorruptTable(
+                f"The footer of the data file '{path}' is damaged: {error}; restore the file from a backup.",
+                file=path,
+            ) from error
+        schema = next((each for _, _, each in self._recent.copy() if each == schema), schema)
+        self._recent.appendleft((data[:schema_end], ordered, schema))
+        return schema
