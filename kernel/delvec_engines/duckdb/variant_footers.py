@@ -10,6 +10,10 @@ shredded columns (``typed_value``) of a shredded variant. So DuckDB gets a chang
   reassembles this copy. In the first one, ``metadata`` is renamed to :data:`HIDDEN`, from which :func:`variant_value` sees
   that the value is in the copy, and distinguishes NULL from ``null``.
 
+Nothing plainer reads every such file. DuckDB 2.0.0's own type reads the JSON value ``null`` as NULL, in files without shredding too, and
+has another encoding. pyarrow 26 returns the parts of a shredded variant, and cannot put them together; a second way
+for files without shredding would have to apply conditions and deletion vectors again.
+
 Only lists of the footer (parquet.thrift, "FileMetaData", in Thrift's compact protocol) are parsed, as hostile input; the
 rest is copied. Files appear longer by :data:`SLACK` than they are, since DuckDB asks for the size before the footer
 is read.
