@@ -43,7 +43,7 @@ class RemoteFile:
         size: bytes, as in the log.
         modification_time: milliseconds since the epoch, as in the log.
         as_bytes: whether DuckDB reads variants and geospatial values as plain binary columns, see
-            :mod:`~delvec_engines.duckdb.variant_footers`.
+            :mod:`delvec_parquet.variant_footer`.
     """
 
     location: str

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from delvec_engines.duckdb.lookup import FILENAME, quoted, string_literal
-from delvec_engines.duckdb.variant_footers import BINARIES, VARIANT_IN_FILE, copy_name, variant_value
+from delvec_engines.duckdb.variants import BINARIES, VARIANT_IN_FILE, copy_name, variant_value
 from delvec_kernel.schema.file_types import (
     Naming,
     StoredFields,

@@ -24,8 +24,9 @@ from typing import Any, Final
 from fsspec import AbstractFileSystem  # type: ignore[import-untyped]
 
 from delvec_engines.duckdb.data_files import FILE_ENDS, PROTOCOL, RemoteFile
-from delvec_engines.duckdb.variant_footers import SLACK, End, seen_end
+from delvec_engines.duckdb.variants import copy_name
 from delvec_errors import CorruptTable, DelvecError
+from delvec_parquet.variant_footer import SLACK, End, seen_end
 from delvec_storage import files as storage
 
 __all__ = ["StorageFileSystem", "raised"]
@@ -123,7 +124,7 @@ class _OpenFile(io.RawIOBase):
     def _seen(self, start: int, end: int) -> bytes:
         if self._end is None:
             # Two threads may both read the footer; the result is the same.
-            self._end = seen_end(self._bytes, self._remote.size, self._remote.path)
+            self._end = seen_end(self._bytes, self._remote.size, self._remote.path, copy_name)
         return self._end.read(self._bytes, start, end, self._size)
 
     def _bytes(self, start: int, end: int) -> bytes:

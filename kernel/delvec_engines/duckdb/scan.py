@@ -49,7 +49,7 @@ from delvec_engines.duckdb.lookup import (
     string_literal,
 )
 from delvec_engines.duckdb.pushed_filters import has_text
-from delvec_engines.duckdb.variant_footers import looks_shredded
+from delvec_engines.duckdb.variants import looks_shredded
 from delvec_engines.file_schemas import file_schemas, mismatch
 from delvec_engines.footers import rows_in
 from delvec_engines.internal_names import INTERNAL

@@ -21,7 +21,7 @@ from delvec_engines.duckdb.assignment import FAILED
 from delvec_engines.duckdb.data_files import PROTOCOL, as_pattern, file_list, file_names, is_remote
 from delvec_engines.duckdb.file_columns import BEYOND_TYPE, NOT_TEXT
 from delvec_engines.duckdb.scan import LOOKUP, ScanSource
-from delvec_engines.duckdb.variant_footers import INCOMPLETE
+from delvec_engines.duckdb.variants import INCOMPLETE
 from delvec_engines.file_schemas import mismatch
 from delvec_engines.interrupts import interruptible
 from delvec_engines.scan import Scan, missing_data_file

@@ -7,15 +7,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from delvec_engines.duckdb.variant_footers import SLACK, copy_id, copy_name, seen_end
+from delvec_engines.duckdb.variants import copy_name
 from delvec_errors import CorruptTable, UnusableFile
+from delvec_parquet.variant_footer import SLACK, copy_id, seen_end
 
 VARIANT = pa.struct([("metadata", pa.binary()), ("value", pa.binary())])
 
 
 def seen(content):
     """Return a file as DuckDB sees it, without the padding before its footer."""
-    end = seen_end(lambda start, end: content[start:end], len(content), "part-0.parquet")
+    end = seen_end(lambda start, end: content[start:end], len(content), "part-0.parquet", copy_name)
     return content[: end.start] + end.data
 
 
@@ -75,7 +76,7 @@ def test_the_copy_of_a_column_has_a_field_id_of_its_own(tmp_path):
 
 
 def test_a_part_of_a_file_is_read_where_it_is(marked):
-    end = seen_end(lambda start, end: marked[start:end], len(marked), "part-0.parquet")
+    end = seen_end(lambda start, end: marked[start:end], len(marked), "part-0.parquet", copy_name)
     size = len(marked) + SLACK
     whole = marked[: end.start] + bytes(size - end.start - len(end.data)) + end.data
 
@@ -123,4 +124,4 @@ def test_a_footer_that_is_too_large_is_not_read():
         return trailer
 
     with pytest.raises(UnusableFile, match="footer of 536,870,912 bytes"):
-        seen_end(read, size, "part-0.parquet")
+        seen_end(read, size, "part-0.parquet", copy_name)

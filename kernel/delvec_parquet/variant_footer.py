@@ -6,8 +6,8 @@ shredded columns (``typed_value``) of a shredded variant. So DuckDB gets a chang
 
 - annotations are replaced by an unknown type, so that the binaries are read unchanged; likewise for geometries and
   geographies, which DuckDB would parse, sometimes refuse, and re-encode;
-- a column with a shredded variant is listed again under another name (:func:`copy_name`) with annotations, so that DuckDB
-  reassembles this copy. In the first one, ``metadata`` is renamed to :data:`HIDDEN`, from which :func:`variant_value` sees
+- a column with a shredded variant is listed again under another name with annotations, so that DuckDB
+  reassembles this copy. In the first one, ``metadata`` is renamed to :data:`HIDDEN`, from which the query sees
   that the value is in the copy, and distinguishes NULL from ``null``.
 
 Nothing plainer reads every such file. DuckDB 2.0.0's own type reads the JSON value ``null`` as NULL, in files without shredding too, and
@@ -17,6 +17,8 @@ for files without shredding would have to apply conditions and deletion vectors 
 Only lists of the footer (parquet.thrift, "FileMetaData", in Thrift's compact protocol) are parsed, as hostile input; the
 rest is copied. Files appear longer by :data:`SLACK` than they are, since DuckDB asks for the size before the footer
 is read.
+
+Tested in `tests/integration/client/engines/duckdb/test_variant_footers.py`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,10 +26,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
-from delvec_engines.duckdb.lookup import string_literal
-from delvec_engines.internal_names import INTERNAL
 from delvec_errors import CorruptTable
-from delvec_kernel.schema.types import ArrayType, DataType, MapType, StructType
 from delvec_parquet.parquet_file import MAX_FOOTER_BYTES, TRAILER_BYTES, footer_size
 from delvec_parquet.thrift import (
     BINARY,
@@ -40,28 +39,13 @@ from delvec_parquet.thrift import (
     zigzag,
 )
 
-__all__ = [
-    "BINARIES",
-    "INCOMPLETE",
-    "SLACK",
-    "VARIANT_IN_FILE",
-    "End",
-    "copy_id",
-    "copy_name",
-    "looks_shredded",
-    "seen_end",
-    "variant_value",
-]
+__all__ = ["HIDDEN", "SLACK", "End", "copy_id", "is_shredded", "seen_end"]
 
-BINARIES: Final = "STRUCT(metadata BLOB, value BLOB)"
 HIDDEN: Final = "shredded"
 """New name of ``metadata``, of the same length."""
-VARIANT_IN_FILE: Final = f"STRUCT(metadata BLOB, value BLOB, {HIDDEN} BLOB)"
-INCOMPLETE: Final = "has a variant without metadata"
 SLACK: Final = 2 * MAX_FOOTER_BYTES
 """Upper bound of the growth: a footer with copies of all columns is at most twice as long."""
 
-_COPY: Final = INTERNAL("copy")
 _COPY_ID: Final = 1 << 30
 _MOST_COLUMNS: Final = 1_000_000
 """Arrow's limit."""
@@ -80,43 +64,9 @@ _MARK: Final = bytes([STRUCT, _VARIANT << 1, 0, 0])
 _VALUES: Final = frozenset({"metadata", "value", "typed_value"})
 
 
-def variant_value(value: str, copy: str, column: str) -> str:
-    """Return the SQL of a variant as two binaries, from a column and its copy.
-
-    A value that is neither present nor shredded is ``null`` (Parquet's VariantShredding.md, "Value Shredding").
-    """
-    reason = string_literal(f"delvec: column '{column}' {INCOMPLETE}")
-    return (
-        f"CASE WHEN {value} IS NULL THEN NULL "
-        f"WHEN {value}.{HIDDEN} IS NOT NULL THEN CAST(variant_to_parquet_variant({copy}) AS {BINARIES}) "
-        f"WHEN {value}.metadata IS NULL THEN error({reason}) "
-        f"ELSE struct_pack(metadata := {value}.metadata, value := coalesce({value}.value, '\\x00'::BLOB)) END"
-    )
-
-
-def copy_name(name: str) -> str:
-    """Return the name of the copy of a column with a shredded variant."""
-    return f"{_COPY}_{name}"
-
-
 def copy_id(number: int) -> int:
     """Return the field id of that copy."""
     return number ^ _COPY_ID
-
-
-def looks_shredded(kind: DataType) -> bool:
-    """Whether a type is or contains a struct that looks like a shredded variant without annotation."""
-    match kind:
-        case StructType(fields):
-            return _is_shredded({item.physical_name for item in fields}) or any(
-                looks_shredded(item.type) for item in fields
-            )
-        case ArrayType(element):
-            return looks_shredded(element)
-        case MapType(key, value):
-            return looks_shredded(key) or looks_shredded(value)
-        case _:
-            return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +91,14 @@ class End:
         return data + bytes(end - max(start, self.start)) if end > self.start else data
 
 
-def seen_end(read: Callable[[int, int], bytes], size: int, path: str) -> End:
+def seen_end(read: Callable[[int, int], bytes], size: int, path: str, copy_name: Callable[[str], str]) -> End:
     """Return the end of a Parquet file for DuckDB; unchanged if it is not a Parquet file.
 
     Args:
         read: reads a range of bytes.
         size: of the file.
         path: for errors.
+        copy_name: names the copy of a column.
 
     Raises:
         CorruptTable: the footer is damaged.
@@ -160,7 +111,7 @@ def seen_end(read: Callable[[int, int], bytes], size: int, path: str) -> End:
         return End(max(0, size - TRAILER_BYTES), trailer)
     start = size - TRAILER_BYTES - length
     try:
-        footer = _seen(read(start, size - TRAILER_BYTES))
+        footer = _seen(read(start, size - TRAILER_BYTES), copy_name)
     except (IndexError, ValueError) as error:
         raise CorruptTable(
             f"The footer of the data file '{path}' is damaged: {error}; restore it from a backup.", file=path
@@ -199,7 +150,7 @@ class _Column:
 
     @property
     def is_shredded(self) -> bool:
-        return _is_shredded({each.name for each in self.below})
+        return is_shredded({each.name for each in self.below})
 
 
 @dataclass(slots=True)
@@ -224,11 +175,12 @@ class _List:
         return [(*self.header, list_header(len(self.ends) + count, self.kind)), (end, end, entries)]
 
 
-def _is_shredded(names: AbstractSet[str]) -> bool:
+def is_shredded(names: AbstractSet[str]) -> bool:
+    """Whether fields of these names are those of a shredded variant."""
     return "typed_value" in names and "metadata" in names and names <= _VALUES
 
 
-def _seen(data: bytes) -> bytes:
+def _seen(data: bytes, copy_name: Callable[[str], str]) -> bytes:
     """Return the changed footer for DuckDB."""
     footer = CompactReader(data)
     columns: list[_Column] = []
@@ -252,7 +204,9 @@ def _seen(data: bytes) -> bytes:
             footer.skip(kind)
     if not columns:
         raise ValueError("it lists no columns")
-    return _edited(data, 0, len(data), [*hidden, *_marks(columns), *_copies(data, columns, lists, groups)])
+    return _edited(
+        data, 0, len(data), [*hidden, *_marks(columns), *_copies(data, columns, lists, groups, copy_name)]
+    )
 
 
 def _marks(columns: Sequence[_Column]) -> Iterator[_Edit]:
@@ -267,7 +221,11 @@ def _marks(columns: Sequence[_Column]) -> Iterator[_Edit]:
 
 
 def _copies(
-    data: bytes, columns: Sequence[_Column], lists: dict[int, _List], groups: Sequence[_List]
+    data: bytes,
+    columns: Sequence[_Column],
+    lists: dict[int, _List],
+    groups: Sequence[_List],
+    copy_name: Callable[[str], str],
 ) -> Iterator[_Edit]:
     """Yield the edits that append the copies of columns with shredded variants."""
     root = columns[0]
@@ -282,7 +240,7 @@ def _copies(
             copied += 1
             count += len(inside)
             leaves += positions
-            entries.append(_edited(data, top.start, inside[-1].end, _of_copy(top, inside)))
+            entries.append(_edited(data, top.start, inside[-1].end, _of_copy(top, inside, copy_name)))
     if not copied:
         return
     yield *root.children_at, zigzag(root.children + copied)
@@ -310,7 +268,7 @@ def _without_size(data: bytes, start: int) -> Iterator[_Edit]:
             footer.skip(kind)
 
 
-def _of_copy(top: _Column, inside: Sequence[_Column]) -> Iterator[_Edit]:
+def _of_copy(top: _Column, inside: Sequence[_Column], copy_name: Callable[[str], str]) -> Iterator[_Edit]:
     name = copy_name(top.name).encode()
     # Including the length before it.
     start = top.name_at[0] - len(varint(top.name_at[1] - top.name_at[0]))
