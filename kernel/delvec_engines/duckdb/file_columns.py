@@ -5,7 +5,7 @@ text with escapes, rounds nanoseconds, and takes timestamps without a zone for t
 fail. Columns are found by their names in the file, and get internal names.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +16,7 @@ from delvec_kernel.schema.file_types import (
     StoredFields,
     UnsupportedFileType,
     check_file,
+    inner_types,
     may_exceed,
     type_name,
 )
@@ -224,12 +225,10 @@ class _Reader:
         match kind:
             case StructType():
                 return self._struct(kind, stored, path)
-            case ArrayType(element):
-                inner = None if stored is None else stored.inside[0]
-                return _list(self.part(element, inner, f"{path}.element"))
-            case MapType(key, value):
-                keys, values = (None, None) if stored is None else stored.inside
-                return _map(self.part(key, keys, f"{path}.key"), self.part(value, values, f"{path}.value"))
+            case ArrayType():
+                return _list(*self._inside(kind, stored, path))
+            case MapType():
+                return _map(*self._inside(kind, stored, path))
             case PrimitiveType("variant"):
                 column = self.column
                 return _ReadExpression(
@@ -237,6 +236,10 @@ class _Reader:
                 )
             case _:
                 return _leaf(kind, stored, path)
+
+    def _inside(self, kind: DataType, stored: FileField | None, path: str) -> Iterator[_ReadExpression]:
+        for each in inner_types(kind, stored, self.by, path):
+            yield self.part(each.kind, each.stored, each.path)
 
     def _struct(self, kind: StructType, stored: FileField | None, path: str) -> _ReadExpression:
         fields: list[tuple[StructField, str, _ReadExpression]] = []

@@ -9,7 +9,7 @@ Tested in `tests/integration/spark/test_spark_file_types.py` and `tests/interop/
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -27,6 +27,7 @@ from delvec_kernel.schema.file_types import (
     Naming,
     StoredFields,
     UnsupportedFileType,
+    inner_types,
     may_exceed,
     naming,
     type_name,
@@ -166,14 +167,16 @@ class _Reader:
                 return _Part(kind)
             case StructType() if stored.shape == "struct":
                 return self._struct(kind, stored, path)
-            case ArrayType(element) if stored.shape == "list":
-                return _list(kind, self.part(element, stored.inside[0], f"{path}.element"))
-            case MapType(key, value) if stored.shape == "map":
-                keys, values = stored.inside
-                below = self.part(key, keys, f"{path}.key"), self.part(value, values, f"{path}.value")
-                return _map(kind, *below)
+            case ArrayType() if stored.shape == "list":
+                return _list(kind, *self._inside(kind, stored, path))
+            case MapType() if stored.shape == "map":
+                return _map(kind, *self._inside(kind, stored, path))
             case _:
                 return self._leaf(kind, stored, path) if stored.shape == "value" else _Part(kind)
+
+    def _inside(self, kind: DataType, stored: FileField, path: str) -> Iterator[_Part]:
+        for each in inner_types(kind, stored, self.by, path):
+            yield self.part(each.kind, each.stored, each.path)
 
     def _leaf(self, kind: DataType, stored: FileField, path: str) -> _Part:
         if stored.kind.name == "null":
@@ -183,11 +186,7 @@ class _Reader:
         return _Part(kind) if read == kind else _Part(read, self._narrowed(kind, stored, path))
 
     def _struct(self, kind: StructType, stored: FileField, path: str) -> _Part:
-        inside = StoredFields(stored.inside, self.by)
-        parts = []
-        for item in kind.fields:
-            below = f"{path}.{item.name}"
-            parts.append(self.part(item.type, inside.of(item, below), below))
+        parts = list(self._inside(kind, stored, path))
         if all(part.convert is None for part in parts):
             return _Part(kind)
         fields = list(zip(kind.fields, parts, strict=True))

@@ -7,6 +7,7 @@ and half-precision numbers in any layout are accepted, and nanoseconds, which ar
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from delvec_kernel.schema.types import (
@@ -23,11 +24,13 @@ from delvec_parquet.file_schema import FileField, FileSchema
 
 __all__ = [
     "FileTypeMismatch",
+    "InnerType",
     "Naming",
     "StoredFields",
     "UnsupportedFileType",
     "check_file",
     "holds",
+    "inner_types",
     "may_exceed",
     "naming",
     "type_name",
@@ -203,6 +206,52 @@ class StoredFields:
         return name.lower() in self._named
 
 
+@dataclass(frozen=True)
+class InnerType:
+    """A type directly inside of a nested one, and where a file has its values.
+
+    Attributes:
+        kind: the type.
+        path: for messages.
+        stored: the file's field; None if it has none.
+        item: the field of the struct; None in arrays and maps.
+    """
+
+    kind: DataType
+    path: str
+    stored: FileField | None
+    item: StructField | None = None
+
+
+def inner_types(kind: DataType, stored: FileField | None, by: Naming, path: str) -> list[InnerType]:
+    """Return the types directly inside of a nested type, in order; none for other types.
+
+    Args:
+        kind: the table's type.
+        stored: the file's field, of the same shape; None if it has none.
+        by: how fields are found in the file.
+        path: of the type, for messages.
+
+    Raises:
+        FileTypeMismatch: several fields of the file have the name of one.
+    """
+    match kind:
+        case StructType(fields):
+            by_field = StoredFields(() if stored is None else stored.inside, by)
+            paths = [f"{path}.{item.name}" for item in fields]
+            return [
+                InnerType(item.type, below, by_field.of(item, below), item)
+                for item, below in zip(fields, paths, strict=True)
+            ]
+        case ArrayType(element):
+            return [InnerType(element, f"{path}.element", None if stored is None else stored.inside[0])]
+        case MapType(key, value):
+            keys, values = (None, None) if stored is None else stored.inside
+            return [InnerType(key, f"{path}.key", keys), InnerType(value, f"{path}.value", values)]
+        case _:
+            return []
+
+
 def check_file(file: FileSchema, columns: Sequence[StructField], by: Naming) -> None:
     """Check that the columns in a file are what the table says.
 
@@ -216,32 +265,24 @@ def check_file(file: FileSchema, columns: Sequence[StructField], by: Naming) -> 
     """
     if by == "id" and file and columns and all(each.field_id is None for each in file):
         raise FileTypeMismatch(columns[0].name, "it has no field ids, which the table's column mapping needs")
-    _check_fields(file, columns, by, "")
-
-
-def _check_fields(
-    fields: Sequence[FileField], columns: Sequence[StructField], by: Naming, prefix: str
-) -> None:
-    by_column = StoredFields(fields, by)
+    by_column = StoredFields(file, by)
     for item in columns:
-        path = f"{prefix}{item.name}"
-        stored = by_column.of(item, path)
+        stored = by_column.of(item, item.name)
         if stored is not None:
-            _check(stored, item.type, by, path)
+            _check(stored, item.type, by, item.name)
 
 
 def _check(stored: FileField, data_type: DataType, by: Naming, path: str) -> None:
-    match data_type:
+    match data_type, stored.shape:
         case _ if stored.shape == "value" and stored.kind.name == "null":
             pass
-        case StructType(fields) if stored.shape == "struct":
-            _check_fields(stored.inside, fields, by, f"{path}.")
-        case ArrayType(element) if stored.shape == "list":
-            _check(stored.inside[0], element, by, f"{path}.element")
-        case MapType(key, value) if stored.shape == "map" and len(stored.inside) > 1:
-            _check(stored.inside[0], key, by, f"{path}.key")
-            _check(stored.inside[1], value, by, f"{path}.value")
-        case PrimitiveType("variant") if stored.shape in {"struct", "variant"}:
+        case (StructType(), "struct") | (ArrayType(), "list") | (MapType(), "map") if (
+            stored.shape != "map" or len(stored.inside) > 1
+        ):
+            for each in inner_types(data_type, stored, by, path):
+                if each.stored is not None:
+                    _check(each.stored, each.kind, by, each.path)
+        case PrimitiveType("variant"), "struct" | "variant":
             pass
         case _ if not holds(stored, data_type):
             raise FileTypeMismatch(path, f"it has {stored}, and the table {type_name(data_type)}")
