@@ -19,7 +19,6 @@ import pyarrow as pa
 from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 
-from delvec_contract import AddFile
 from delvec_engines.compaction import Compacted
 from delvec_engines.copy_jobs import CopiedFile, CopyJob, LocalCopier, RowGroupCopier
 from delvec_engines.dv_files import DeletionVectorFiles
@@ -32,6 +31,7 @@ from delvec_engines.spark.engine import SparkEngine
 from delvec_engines.spark.engine_equivalence import UsedExpression, difference, expressions_of
 from delvec_engines.spark.local_execution import OBJECT_STORES, LocalExecution, note_out_of_reach
 from delvec_errors import BadRequest, DelvecError, StorageError
+from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.column_paths import ColumnPath
 from delvec_kernel.schema.types import has_variant
