@@ -23,7 +23,7 @@ from mutant_runs import LONGEST_SECONDS, Copy, Outcome, import_others
 EQUIVALENT: Final = ROOT / "dev" / "equivalent_mutants.toml"
 _KERNEL: Final = "kernel/delvec_kernel/"
 _SERVICE: Final = "service/delvec_service/"
-_CLIENT: Final = "clients/delvec/"
+_COMMANDS: Final = "kernel/delvec_commands/"
 _ENGINES: Final = "kernel/delvec_engines/"
 _MAINTENANCE: Final = "kernel/delvec_maintenance/"
 
@@ -216,11 +216,11 @@ SUBJECTS: Final = (
         ],
     ),
     Subject(
-        [_CLIENT + f"dml/{name}.py" for name in ("merge", "update", "row_command", "touched_files")],
+        [_COMMANDS + f"dml/{name}.py" for name in ("merge", "update", "row_command", "touched_files")],
         _ROW_CHANGES,
     ),
     Subject(
-        [_CLIENT + "dml/delete.py", _ENGINES + "found_rows.py", _CLIENT + "transaction.py"],
+        [_COMMANDS + "dml/delete.py", _ENGINES + "found_rows.py", _COMMANDS + "transaction.py"],
         [
             *(
                 "tests/integration/client/dml/test_row_commands.py",

@@ -454,3 +454,12 @@ def test_conflicts_on_removed_files_name_the_rows(table):
         assert table.check(ours).overlaps == (Overlap(table.a.path, 1, (3,)),)
         table.restore(1)
         table.versions, table.commits = table.versions[:2], table.commits[:2]
+
+
+def test_a_file_without_statistics_that_both_remove_has_no_count_of_rows(table):
+    bare = replace(table.file(range(300, 310)), stats=None)
+    table.commit(changes("WRITE", 1, adds=[bare]))
+    ours = changes("UPDATE", table.version, removes=[bare.path], adds=[table.file([1])])
+    table.commit(changes("DELETE", table.version, removes=[bare.path]))
+
+    assert table.check(ours).overlaps == (Overlap(bare.path, 0, ()),)
