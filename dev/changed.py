@@ -49,8 +49,11 @@ def folders_of(path: str) -> set[str]:
     parts = Path(path).parts
     if module_of(path) is None or len(parts) < _IN_PACKAGE:
         return set()
-    package = Path("client" if parts[0] == "clients" else parts[0], *parts[2:-1])
-    return {str(Path("tests", suite) / package) for suite in SUITES}
+    area = "client" if parts[0] == "clients" else parts[1].removeprefix("delvec_")
+    packages = [Path(area, *parts[2:-1])]
+    if area == "commands":  # users run them through the client
+        packages.append(Path("client", *parts[2:-1]))
+    return {str(Path("tests", suite) / package) for suite in SUITES for package in packages}
 
 
 def selected(changed: Iterable[str], imports: dict[str, set[str]]) -> list[str]:

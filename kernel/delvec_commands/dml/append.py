@@ -211,7 +211,9 @@ def _check_identity(schema: StructType, data: StructType) -> None:
 
 
 _METRICS: Final[Mapping[str, int]] = dict.fromkeys(("numFiles", "numOutputRows", "numOutputBytes"), 0)
-_READ_AGAIN: Final = frozenset({"delvec", "duckdb", "pandas", "polars", "pyarrow", "pyspark"})
+_READ_AGAIN: Final = frozenset(
+    {"delvec", "delvec_commands", "delvec_engines", "duckdb", "pandas", "polars", "pyarrow", "pyspark"}
+)
 
 
 def append(service: TableService, table: WritableTable, data: Any, options: WriteOptions) -> Metrics:

@@ -200,12 +200,11 @@ def update_managed_table(
 
     def check_before(snapshot: Snapshot) -> None:
         if tag is not None and tag.etag != etag(snapshot):
-            raise MetadataChanged(
+            what = (
                 f"The etag of table '{opened.name}' is {etag(snapshot)}, not {tag.etag!r}: its metadata has changed. "
-                "Load it again.",
-                table=opened.name,
-                version=snapshot.version,
+                "Load it again."
             )
+            raise MetadataChanged(what, table=opened.name, version=snapshot.version)
 
     added = actions.get("add-commit")
     if added is not None and added.commit is not None:

@@ -1,8 +1,8 @@
 """The service in the client's process: its start, its end, forks, threads and Ctrl-C."""
 
-import _thread
 import multiprocessing
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -88,7 +88,7 @@ def test_an_interrupt_does_not_stop_a_commit_half_way(lake, table, monkeypatch):
 
     def interrupted(*arguments):
         threads.append(threading.current_thread())
-        _thread.interrupt_main()
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)  # wakes it, as Ctrl-C does
         time.sleep(0.3)
         return plain(*arguments)
 
@@ -97,6 +97,7 @@ def test_an_interrupt_does_not_stop_a_commit_half_way(lake, table, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             table.delete("id = 1")
     threads[0].join(60)
+    assert not threads[0].is_alive()
 
     assert sorted(table.to_arrow()["id"].to_pylist()) == [2, 3]
 

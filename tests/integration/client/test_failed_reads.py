@@ -57,7 +57,7 @@ def test_a_file_that_ends_a_query_shows_in_the_health(lake, table, tmp_path):
 
 
 def test_a_report_that_fails_does_not_hide_the_error(table, monkeypatch):
-    monkeypatch.setattr(type(table._service), "get", lambda *_: 1 / 0)
+    monkeypatch.setattr(type(table._service), "call", lambda *_, **__: 1 / 0)
 
     with pytest.raises(delvec.MissingDataFile):
         table.to_arrow()

@@ -1,6 +1,5 @@
 """The last versions converted to Iceberg, in SQLite and PostgreSQL."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -41,7 +40,10 @@ def test_a_conversion_lags_behind_later_samples(store, database):
     people, health = table_id("file:///people"), HealthSampleStore(database)
     store.record(people, 3, 5)
     for version in range(4, 8):
-        health.record(people, replace(SAMPLE, version=version, sampled_at=NOW + timedelta(minutes=version)))
+        health.record(
+            people,
+            SAMPLE.model_copy(update={"version": version, "sampled_at": NOW + timedelta(minutes=version)}),
+        )
 
     [found] = store.observed("", ["people"], 10)
 

@@ -16,7 +16,6 @@ from delvec_contract import (
     ChangesRequest,
     CommitRequest,
     PlanRequest,
-    RemoveFile,
     TableRequest,
     operations,
 )
@@ -30,6 +29,7 @@ from delvec_errors import (
     TableNotFound,
     VersionNotFound,
 )
+from delvec_kernel.actions.actions import RemoveFile
 from delvec_service.app import create_app
 from delvec_service.config import Settings
 from delvec_service.embedded import EmbeddedService

@@ -263,7 +263,7 @@ def test_a_data_frame_is_the_same_and_lazy(lake, spark, everything):
 
 
 def test_without_spark_there_is_no_data_frame(lake, everything):
-    with pytest.raises(delvec.EngineUnavailable, match="changes_df"):
+    with pytest.raises(delvec.EngineUnavailable, match="lazy DataFrame needs the Spark engine"):
         lake.table(str(everything[0])).changes_df(0)
 
 

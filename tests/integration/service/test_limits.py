@@ -186,14 +186,19 @@ def test_every_field_of_a_request_has_a_limit():
         model
         for name in wire.__all__
         if isinstance(model := getattr(wire, name), type) and issubclass(model, Envelope)
-    ] + [wire.AddFile, wire.RemoveFile, wire.ChangeFile, wire.DeletionVectorDescriptor]
-
-    found = [
-        each
-        for model in requests
-        for name, schema in model.model_json_schema()["properties"].items()
-        for each in unlimited(f"{model.__name__}.{name}", schema)
     ]
+    schemas = [model.model_json_schema() for model in requests]
+    objects = [part for schema in schemas for part in (schema, *schema.get("$defs", {}).values())]
+
+    found = {
+        each
+        for body in objects
+        for name, schema in body.get("properties", {}).items()
+        for each in unlimited(f"{body['title']}.{name}", schema)
+    }
 
     assert len(requests) > 20
+    assert {"AddFile", "RemoveFile", "ChangeFile", "DeletionVectorDescriptor"} <= {
+        body["title"] for body in objects
+    }
     assert not found

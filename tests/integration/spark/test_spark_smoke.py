@@ -60,7 +60,7 @@ def values(frame, *columns):
 
 @pytest.mark.parametrize("place", SESSIONS)
 def test_row_changes_with_functions(make, request, caplog, place):
-    caplog.set_level(logging.INFO, "delvec")
+    caplog.set_level(logging.INFO, "delvec_engines")
     session = request.getfixturevalue(SESSIONS[place])
     table = make(session)
 

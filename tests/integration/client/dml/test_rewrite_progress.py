@@ -8,6 +8,7 @@ import pytest
 import delvec
 from delvec_commands.dml import rewrite_progress
 from delvec_commands.dml.rewrite_progress import Done, RewriteProgress
+from delvec_contract import operations
 
 
 def files(*rows_and_sizes, deleted=0):
@@ -145,14 +146,14 @@ def test_a_task_that_fails_says_so(lake, table, monkeypatch):
 
 def test_a_report_that_fails_does_not_fail_the_task(lake, table, monkeypatch):
     monkeypatch.setattr(rewrite_progress, "_REPORT_SECONDS", 0.0)
-    real = table._service.post
+    real = table._service.call
 
-    def post(path, *arguments, **named):
-        if path.endswith("/maintenance-tasks"):
+    def call(operation, *arguments, **named):
+        if operation is operations.REPORT_TASK:
             raise RuntimeError("an older service has no such path")
-        return real(path, *arguments, **named)
+        return real(operation, *arguments, **named)
 
-    monkeypatch.setattr(table._service, "post", post)
+    monkeypatch.setattr(table._service, "call", call)
     assert table.optimize()["numRemovedFiles"] == 3
     assert lake.maintenance.tasks("people") == []
 
