@@ -40,10 +40,8 @@ def test_a_conversion_lags_behind_later_samples(store, database):
     people, health = table_id("file:///people"), HealthSampleStore(database)
     store.record(people, 3, 5)
     for version in range(4, 8):
-        health.record(
-            people,
-            SAMPLE.model_copy(update={"version": version, "sampled_at": NOW + timedelta(minutes=version)}),
-        )
+        later = {"version": version, "sampled_at": NOW + timedelta(minutes=version)}
+        health.record(people, "m", SAMPLE.model_copy(update=later))
 
     [found] = store.observed("", ["people"], 10)
 
