@@ -43,7 +43,7 @@ def list_audit(
         ),
     ] = None,
     page_size: Annotated[int, Query(alias="page-size", ge=1, le=1000)] = 100,
-    page_token: Annotated[str, Query(alias="page-token", max_length=32, pattern="^[0-9a-f]*$")] = "",
+    page_token: Annotated[str, Query(alias="page-token", max_length=32, pattern="^([0-9a-f]{30})?$")] = "",
 ) -> AuditResponse:
     """List who changed what, and which requests were denied, newest first.
 

@@ -1,9 +1,5 @@
 """``/v1/health`` and ``…/health``: how much maintenance tables need."""
 
-import base64
-import binascii
-import json
-import math
 from typing import Annotated, TypeAlias
 
 from fastapi import Query
@@ -17,10 +13,11 @@ from delvec_contract import (
 )
 from delvec_contract.health_metrics import HealthOrder
 from delvec_contract.shapes import Column
-from delvec_errors import BadRequest, InvalidTableChange, UnknownColumn
+from delvec_errors import InvalidTableChange, UnknownColumn
 from delvec_kernel.schema.column_paths import parse_path
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_service.api.dependencies import Caller, PointInTime, ServiceState, Table
+from delvec_service.api.page_tokens import LONGEST_TOKEN, page_token, place_of
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
 from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
@@ -151,9 +148,10 @@ def list_health(
         Query(max_length=128, description="Only tables whose names contain this text, ignoring case."),
     ] = None,
     page_size: Annotated[int, Query(alias="page-size", ge=1, le=1000)] = 100,
-    page_token: Annotated[str, Query(alias="page-token", max_length=200)] = "",
+    token: Annotated[str, Query(alias="page-token", max_length=LONGEST_TOKEN)] = "",
 ) -> HealthListResponse:
     """List the registered tables, those that need most maintenance first, as of their newest commits."""
+    order = f"health by {order_by}"
     page = access.page(
         lambda after, limit: service.health.store.page(
             service.tables.catalog,
@@ -163,9 +161,9 @@ def list_health(
             search=search,
             limit=limit,
         ),
-        lambda one: (one.sort_key, one.id),
+        lambda one: (one.sort_key, one.name, one.id),
         lambda one: access.sees(one.id, one.name),
-        _place(page_token, order_by) if page_token else None,
+        place_of(token, order, float, str, str) if token else None,
         page_size,
     )
     more = len(page) == page_size
@@ -173,22 +171,5 @@ def list_health(
         tables=[
             TableHealth(id=one.id, name=one.name, location=one.location, sample=one.sample) for one in page
         ],
-        next_page_token=_token(order_by, page[-1].sort_key, page[-1].id) if more else None,
+        next_page_token=page_token(order, page[-1].sort_key, page[-1].name, page[-1].id) if more else None,
     )
-
-
-def _token(order_by: str, key: float, identifier: str) -> str:
-    return base64.urlsafe_b64encode(json.dumps([order_by, key, identifier]).encode()).decode()
-
-
-def _place(token: str, order_by: str) -> tuple[float, str]:
-    try:
-        order, key, identifier = json.loads(base64.urlsafe_b64decode(token.encode()))
-        place = (float(key), str(identifier))
-    except (ValueError, TypeError, OverflowError, RecursionError, binascii.Error):
-        order, place = None, (math.nan, "")
-    if order != order_by or not math.isfinite(place[0]) or "\0" in place[1]:
-        raise BadRequest(
-            "The page token belongs to another filter or order; start again without a page token."
-        )
-    return place

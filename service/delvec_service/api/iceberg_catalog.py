@@ -14,6 +14,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response, status
 from delvec_contract.iceberg_catalog import FetchScanTasksRequest, PlanTableScanRequest, PlanTask
 from delvec_errors import BadRequest, NotFound, UnsupportedOperation
 from delvec_service.api.dependencies import Caller, ServiceState
+from delvec_service.api.page_tokens import LONGEST_TOKEN, page_token, place_of
 from delvec_service.api.resource import operation_id
 from delvec_service.api.routes import Route
 from delvec_service.iceberg.catalog import IcebergCatalog, with_referenced_snapshots
@@ -30,6 +31,8 @@ _MOST_REPEATED: Final = 16 << 20
 """Bytes of an answer that are copies of the request's filter; unless it is as short as what an answer says about a file."""
 _SHORT_FILTER: Final = 4096
 _SEPARATOR: Final = "\x1f"
+_NAMESPACES: Final = "iceberg namespaces"
+_TABLES: Final = "iceberg tables"
 _WAREHOUSES: Final = ("", "v2", "v3")
 _ENDPOINTS: Final = [
     "GET /v1/{prefix}/namespaces",
@@ -94,7 +97,7 @@ _Catalog = Annotated[IcebergCatalog, Depends(_catalog)]
 _Namespace = Annotated[list[str], Depends(_namespace)]
 _FormatVersion = Annotated[int, Depends(_format_version)]
 _Name = Annotated[str, Path(max_length=200)]
-_PageToken = Annotated[str | None, Query(alias="pageToken", max_length=1024)]
+_PageToken = Annotated[str | None, Query(alias="pageToken", max_length=LONGEST_TOKEN)]
 _PageSize = Annotated[int, Query(alias="pageSize", ge=1, le=1000)]
 
 
@@ -115,19 +118,19 @@ def get_config(warehouse: Annotated[str, Query(max_length=200)] = "") -> dict[st
 def list_namespaces(
     catalog: _Catalog,
     parent: Annotated[str, Query(max_length=1024)] = "",
-    page_token: _PageToken = None,
+    token: _PageToken = None,
     page_size: _PageSize = 1000,
 ) -> dict[str, Any]:
     """List the namespaces below another one, or the top-level ones."""
     above = parent.split(_SEPARATOR) if parent else []
     found = catalog.namespaces(above)
-    last = (page_token or "").split(_SEPARATOR)
-    page = [each for each in found if not page_token or each > last]
-    more = len(page) > page_size and page_token is not None
-    page = page[:page_size] if page_token is not None else page
+    last = place_of(token, _NAMESPACES, str)[0].split(_SEPARATOR) if token else []
+    page = [each for each in found if each > last]
+    more = len(page) > page_size and token is not None
+    page = page[:page_size] if token is not None else page
     return {
         "namespaces": page,
-        "next-page-token": _SEPARATOR.join(page[-1]) if more else None,
+        "next-page-token": page_token(_NAMESPACES, _SEPARATOR.join(page[-1])) if more else None,
     }
 
 
@@ -149,16 +152,17 @@ def namespace_exists(catalog: _Catalog, namespace: _Namespace) -> Response:
 def list_catalog_tables(
     catalog: _Catalog,
     namespace: _Namespace,
-    page_token: _PageToken = None,
+    token: _PageToken = None,
     page_size: _PageSize = 1000,
 ) -> dict[str, Any]:
     """List the tables of a namespace. Without a page token all of them are returned."""
-    limit = page_size if page_token is not None else _ALL
-    found = catalog.table_names(namespace, page_token or "", limit + 1)
+    limit = page_size if token is not None else _ALL
+    (last,) = place_of(token, _TABLES, str) if token else ("",)
+    found = catalog.table_names(namespace, last, limit + 1)
     page = found[:limit]
     return {
         "identifiers": [{"namespace": namespace, "name": name} for name in page],
-        "next-page-token": page[-1] if len(found) > limit else None,
+        "next-page-token": page_token(_TABLES, page[-1]) if len(found) > limit else None,
     }
 
 

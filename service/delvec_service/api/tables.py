@@ -3,7 +3,7 @@
 Tested in `tests/integration/service/tables/test_tables.py`.
 """
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import Query, Response, status
 
@@ -21,6 +21,7 @@ from delvec_errors import (
     UnknownColumn,
 )
 from delvec_service.api.dependencies import Caller, ServiceState, Table, TableName
+from delvec_service.api.page_tokens import LONGEST_TOKEN, page_token, place_of
 from delvec_service.api.problems import COMMON, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Mutation
 from delvec_service.api.resource import resource_router
@@ -30,6 +31,8 @@ from delvec_service.operations import register, resource
 __all__ = ["router"]
 
 router = resource_router("tables", Mutation)
+
+_BY_NAME: Final = "tables by name"
 
 
 @router.post(
@@ -85,7 +88,7 @@ def list_tables(
         Query(max_length=128, description="Only tables with names of the form `<namespace>.<something>`."),
     ] = None,
     page_size: Annotated[int, Query(alias="page-size", ge=1, le=1000)] = 100,
-    page_token: Annotated[str, Query(alias="page-token", max_length=200)] = "",
+    token: Annotated[str, Query(alias="page-token", max_length=LONGEST_TOKEN)] = "",
 ) -> TablesResponse:
     """List the registered tables, ordered by name."""
     if location is not None:
@@ -93,18 +96,17 @@ def list_tables(
         seen = found is not None and access.sees(found.id, found.name)
         access.is_decided = True
         return TablesResponse(tables=[resource(found)] if found is not None and seen else [])
-    name, _, identifier = page_token.partition("/")
     page = access.page(
         lambda after, limit: service.tables.page(after, limit, namespace),
         lambda record: (record.name, record.id),
         lambda record: access.sees(record.id, record.name),
-        (name, identifier),
+        place_of(token, _BY_NAME, str, str) if token else ("", ""),
         page_size,
     )
     more = len(page) == page_size
     return TablesResponse(
         tables=[resource(record) for record in page],
-        next_page_token=f"{page[-1].name}/{page[-1].id}" if more else None,
+        next_page_token=page_token(_BY_NAME, page[-1].name, page[-1].id) if more else None,
     )
 
 

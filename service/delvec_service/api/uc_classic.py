@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends, Path, Query
 from delvec_contract.unity_catalog import CreateSchemaRequest, TemporaryCredentialsRequest
 from delvec_errors import DelvecError, NamespaceNotFound, TableNotFound
 from delvec_service.api.dependencies import ServiceState
+from delvec_service.api.page_tokens import LONGEST_TOKEN, page_token, place_of
 from delvec_service.api.problems import UNITY_CATALOG
 from delvec_service.api.resource import operation_id
 from delvec_service.api.routes import Route
@@ -29,6 +30,7 @@ _MOST_LISTED: Final = 50
 """Tables of a page: the log of each is read."""
 _METASTORES: Final = uuid.UUID("3c5f0a42-9f6e-4a57-8f5d-6a1f4b0d2c11")
 _PARTS: Final = 3
+_TABLES: Final = "tables of a schema"
 
 
 class _ClassicRoute(Route):
@@ -104,17 +106,18 @@ def list_catalog_tables(
     service: ServiceState,
     catalog_name: _Text = "",
     schema_name: _Text = "",
-    page_token: _Text = "",
+    token: Annotated[str, Query(alias="page_token", max_length=LONGEST_TOKEN)] = "",
     max_results: Annotated[int, Query(ge=0)] = _MOST_LISTED,
 ) -> dict[str, Any]:
     """List the tables of a schema that the caller may see, by name."""
     names.check_schema(catalog_name, schema_name)
     size = min(max_results or _MOST_LISTED, _MOST_LISTED)
-    records = [record for record in names.names_in(schema_name) if record.name > page_token]
+    last = place_of(token, _TABLES, str, str) if token else ("", "")
+    records = [record for record in names.names_in(schema_name) if (record.name, record.id) > last]
     page = records[:size]
     return {
         "tables": [_info(service, names.catalog, schema_name, record) for record in page],
-        "next_page_token": page[-1].name if len(records) > size else None,
+        "next_page_token": page_token(_TABLES, page[-1].name, page[-1].id) if len(records) > size else None,
     }
 
 

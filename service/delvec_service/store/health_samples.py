@@ -162,17 +162,17 @@ class HealthSampleStore:
         catalog: str,
         order_by: HealthOrder,
         *,
-        after: tuple[float, str] | None = None,
+        after: tuple[float, str, str] | None = None,
         min_deleted_ratio: float | None = None,
         search: str | None = None,
         limit: int = 100,
     ) -> Sequence[SampledTable]:
-        """Return registered tables with their newest samples, worst first; tables without a sample last.
+        """Return registered tables with their newest samples, worst first, then by name; tables without a sample last.
 
         Args:
             catalog: the catalog of the names.
             order_by: the lowest score first, or the highest value of any other column.
-            after: sort key and id of the last table on the previous page.
+            after: sort key, name and id of the last table on the previous page.
             search: only tables whose names contain it, ignoring case.
             min_deleted_ratio: only tables with at least this share of rows known to be deleted.
             limit: the maximum number of tables.
@@ -182,12 +182,13 @@ class HealthSampleStore:
         """
         sample = HealthSampleRow
         column = _column(order_by.replace("-", "_"))
-        # As floating point: exact up to 2**53, and ties are broken by the id.
+        # As floating point: exact up to 2**53.
         key = func.coalesce((-column if order_by == "score" else column) * 1.0, _UNKNOWN)
+        name = func.coalesce(TableRow.name, TableRow.folder_name)
         query = (
             select(
                 TableRow.id,
-                func.coalesce(TableRow.name, TableRow.folder_name),
+                name,
                 TableRow.location,
                 key,
                 *_columns(),
@@ -198,21 +199,22 @@ class HealthSampleStore:
         if min_deleted_ratio is not None:
             query = query.where(_column("deleted_ratio") >= min_deleted_ratio)
         if search:
-            name = func.lower(func.coalesce(TableRow.name, TableRow.folder_name))
-            query = query.where(name.contains(search.lower(), autoescape=True))
+            query = query.where(func.lower(name).contains(search.lower(), autoescape=True))
         if after is not None:
-            query = query.where(or_(key < after[0], and_(key == after[0], TableRow.id > after[1])))
+            last_key, last_name, last_id = after
+            follows = or_(name > last_name, and_(name == last_name, TableRow.id > last_id))
+            query = query.where(or_(key < last_key, and_(key == last_key, follows)))
         with self._database.read() as session:
-            rows = session.execute(query.order_by(key.desc(), TableRow.id).limit(limit))
+            rows = session.execute(query.order_by(key.desc(), name, TableRow.id).limit(limit))
             return [
                 SampledTable(
                     id_,
-                    name,
+                    called,
                     location,
                     None if values[0] is None else _sample(values),
                     float(sort_key),
                 )
-                for id_, name, location, sort_key, *values in rows
+                for id_, called, location, sort_key, *values in rows
             ]
 
     def observed(self, catalog: str, patterns: Sequence[str], limit: int) -> Sequence[ObservedTable]:
