@@ -67,12 +67,14 @@ class Readiness:
         self._asked.result()
 
 
+@router.head("/livez", include_in_schema=False)
 @router.get("/livez", responses=responses())
 async def livez() -> dict[str, str]:
     """Whether the process answers. Uses neither database nor storage."""
     return {"status": "ok"}
 
 
+@router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", responses=responses(ServiceUnavailable))
 async def readyz(request: Request) -> dict[str, str]:
     """Whether the service can handle requests: the database answers, and the process is not shutting down."""

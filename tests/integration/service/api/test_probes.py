@@ -1,10 +1,13 @@
-"""Probes of a process whose database does not answer."""
+"""Probes: by GET and HEAD, and of a process whose database does not answer."""
 
 import asyncio
 import gc
+import socket
 import threading
+from urllib.parse import urlsplit
 
 import pytest
+from tests.support.served import served
 
 from delvec_errors import ServiceUnavailable
 from delvec_service.api import probes
@@ -39,3 +42,24 @@ def test_an_error_that_comes_after_the_probe_was_answered_is_not_logged(monkeypa
     asyncio.run(probe())
     gc.collect()
     assert unheard == []
+
+
+def test_probes_answer_head_as_get_without_a_body(tmp_path):
+    def sent(address, method, path):
+        with socket.create_connection(address, timeout=60) as stream:
+            stream.sendall(
+                f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+            )
+            head, _, body = b"".join(iter(lambda: stream.recv(65536), b"")).partition(b"\r\n\r\n")
+        lines = [
+            line for line in head.lower().split(b"\r\n") if not line.startswith((b"date", b"x-request-id"))
+        ]
+        return lines, body
+
+    with served(tmp_path, "secret") as url:
+        at = urlsplit(url)
+        for path in ("/livez", "/readyz"):
+            got, body = sent((at.hostname, at.port), "GET", path)
+            assert got[0] == b"http/1.1 200 ok"
+            assert body == b'{"status":"ok"}'
+            assert sent((at.hostname, at.port), "HEAD", path) == (got, b"")
