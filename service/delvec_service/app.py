@@ -16,6 +16,7 @@ from delvec_service.api import metrics, probes, problems, reference
 from delvec_service.api.all_routes import HANDLERS, ROUTES
 from delvec_service.api.authorizer import Authorizer
 from delvec_service.api.browsers import BrowserGuard
+from delvec_service.api.encodings import AnswerEncoding
 from delvec_service.api.lanes import Lanes
 from delvec_service.api.limits import RateLimits, RequestLimits
 from delvec_service.api.requests import RequestMiddleware
@@ -94,6 +95,7 @@ def create_app(settings: Settings, *, listens: bool = False) -> FastAPI:
     app.state.readiness = probes.Readiness(service.database)
     reference.install(app)
     problems.install(app)
+    app.add_middleware(AnswerEncoding)
     app.add_middleware(
         RequestMiddleware,
         authorizer=Authorizer(
