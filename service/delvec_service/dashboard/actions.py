@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
 
+from delvec_service.dashboard.formats import counted, size
+
 __all__ = ["ACTIONS", "BY_ADVICE", "MENU", "Action", "Request"]
 
 _QUARANTINE: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
@@ -33,7 +35,7 @@ class Action:
         body: what is sent.
         preview: what is sent first, to show what would be done; None for no preview. With a preview, the action must
             be confirmed.
-        question: the question to confirm.
+        question: the question to confirm; ``{files}`` and ``{size}`` are what the preview counts.
         takes_version: whether both bodies contain a version.
     """
 
@@ -48,6 +50,11 @@ class Action:
     def is_confirmed(self) -> bool:
         """Whether the action must be confirmed."""
         return bool(self.question)
+
+    def asked(self, preview: Mapping[str, Any]) -> str:
+        """Return the question, with what an answer to the preview says."""
+        files, size_in_bytes = preview.get("num-files", 0), preview.get("size-in-bytes", 0)
+        return self.question.format(files=counted(files, "file"), size=size(size_in_bytes))
 
     def request(self, form: Mapping[str, str], *, preview: bool = False) -> Request | None:
         """Return the body to send, or None if the form lacks a required field."""
@@ -85,7 +92,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
         "vacuum",
         {"limit": 20},
         preview={**_DRY, "limit": 20},
-        question="These files will be deleted permanently; VACUUM cannot be undone. VACUUM into quarantine can be.",
+        question="{files} with {size} will be deleted permanently; VACUUM cannot be undone. VACUUM into quarantine can be.",
     ),
     "restore": Action(
         "RESTORE",

@@ -93,6 +93,7 @@ class Dashboard:
         self._service = httpx.AsyncClient(
             transport=httpx.ASGITransport(app=self._inner, raise_app_exceptions=False),
             base_url="http://delvec",
+            headers={"Accept-Encoding": "identity"},  # both ends are this process
             timeout=None,  # noqa: S113 - the service has deadlines of its own
             trust_env=False,
         )
@@ -192,7 +193,7 @@ class Dashboard:
         search = request.query_params.get("search", "")[:128]
         parameters = {"order-by": order if order in _ORDERS else "score", "page-size": str(_PAGE_SIZE)}
         parameters |= {"search": search} if search else {}
-        token = request.query_params.get("page-token", "")[:200]
+        token = request.query_params.get("page-token", "")
         health_page = await self._get(
             session, "/v1/health", **parameters, **({"page-token": token} if token else {})
         )
@@ -265,7 +266,11 @@ class Dashboard:
         answer = await self._service.get(f"{_resource(name)}/maintenance-plan", headers=session.headers)
         refused = _refusal(answer)
         planned = [] if refused is not None else answer.json()["planned"]
-        return self._result(request, session, "plan.html", name, refused=refused, planned=planned)
+        table = await self._get_if_readable(session, _resource(name))
+        title = name if table is None else table["name"]
+        return self._result(
+            request, session, "plan.html", name, title=title, refused=refused, planned=planned
+        )
 
     async def _running(self, session: Session, name: str) -> Response:
         table = await self._get(session, _resource(name))  # checks whether it may be seen
@@ -278,6 +283,7 @@ class Dashboard:
         action_request = None if action is None else action.request(form)
         if action is None or action_request is None:
             return self._page("error.html", session, 400, message="This task does not exist.")
+        table = await self._get(session, _resource(name))
         label = f"{action.label} to version {form['version']}" if action.takes_version else action.label
         if action.is_confirmed:
             preview = await self._preview(session, name, action, form)
@@ -288,14 +294,14 @@ class Dashboard:
                     session,
                     "confirm.html",
                     name,
+                    title=table["name"],
                     label=label,
-                    question=action.question,
+                    question=action.asked(preview or {}),
                     preview=preview,
                     seen=seen,
                     is_overtaken=form.get("confirmed") == "yes",
                     form={key: form[key] for key in ("action", "version", "quarantine") if key in form},
                 )
-        table = await self._get(session, _resource(name))
         with self._tasks.running(table["name"], label) as task:
             headers = {**session.headers, "X-Request-Id": task.id}
             answer = await self._service.post(
@@ -309,6 +315,7 @@ class Dashboard:
             session,
             "result.html",
             name,
+            title=table["name"],
             label=label,
             refused=refused,
             values={key: value for key, value in values.items() if value is not None},
@@ -332,7 +339,15 @@ class Dashboard:
     def _result(
         self, request: Request, session: Session, template: str, name: str, **values: Any
     ) -> Response:
-        """Return the result of an action: for the page that requested it, or as a page of its own."""
+        """Return the result of an action: for the page that requested it, or as a page of its own.
+
+        Args:
+            request: the browser's.
+            session: the visitor's.
+            template: of the result.
+            name: the table in the address: its name or id.
+            values: of the template; ``title`` is the table's name.
+        """
         outer = template if request.headers.get("hx-request") else "result_page.html"
         return self._page(outer, session, name=name, inner=template, **values)
 

@@ -141,6 +141,23 @@ def test_a_table_says_how_far_iceberg_is_behind(table):
     assert "version 1, 1 versions and 0 s behind" in Page(table.client.get(url)).text
 
 
+def test_pages_are_titled_with_the_name_of_the_table_and_not_its_id(table):
+    id_ = table.client.get(table.url).json()["id"]
+    url = f"/dashboard/tables/{id_}"
+    form = {"csrf-token": csrf(table.client, url)}
+    answers = [
+        table.client.get("/"),
+        table.client.get(url),
+        table.client.get(f"{url}/plan"),
+        *(table.client.post(f"{url}/run", data=form | {"action": one}) for one in ("checkpoint", "vacuum")),
+    ]
+    for answer in answers:
+        page = Page(answer)
+        assert answer.status_code == 200
+        assert "people" in page.text
+        assert id_ not in page.text
+
+
 def test_plots_are_of_the_samples(table):
     url = f"/dashboard/tables/{table.name}"
     table.client.get(url)
@@ -327,12 +344,16 @@ def test_files_in_quarantine_come_back_or_go(filled):
 
 def test_vacuum_asks_before_it_deletes(filled):
     orphan = filled.folder / "orphan.parquet"
-    orphan.write_bytes(b"x")
+    orphan.write_bytes(b"x" * 3000)
     os.utime(orphan, (1, 1))
+    other = filled.folder / "other.parquet"
+    other.write_bytes(b"x" * 400)
+    os.utime(other, (1, 1))
 
     asked = run(filled, "vacuum")
 
     assert "orphan.parquet" in asked.text
+    assert "2 files with 3.3 KiB will be deleted permanently" in asked.text
     assert orphan.exists()
     run(filled, **confirmed(asked))
     assert not orphan.exists()
