@@ -86,18 +86,20 @@ _HOMES = {
 typed_errors.install()
 
 
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib.metadata import version
+if not TYPE_CHECKING:  # to type checkers an unknown name would be anything
 
-        return version("delvec")
-    if name not in _HOMES:
-        from delvec_commands.peer_names import MODULE_HINTS, no_attribute
+    def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            from importlib.metadata import version
 
-        raise no_attribute("module 'delvec'", name, MODULE_HINTS)
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+            return version("delvec")
+        if name not in _HOMES:
+            from delvec_commands.peer_names import MODULE_HINTS, no_attribute
+
+            raise no_attribute("module 'delvec'", name, MODULE_HINTS)
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -5,11 +5,12 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import pyarrow as pa
 
 from delvec.access import AccessControl
+from delvec.alterations import Altered
 from delvec.ddl import parse_ddl
 from delvec.http.embedded import embedded_service
 from delvec.http.service_client import ServiceClient
@@ -39,6 +40,9 @@ from delvec_errors import (
 from delvec_kernel import locations
 from delvec_kernel.schema.types import StructType, schema_from
 from delvec_storage.roots import Roots
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Connection", "connect"]
 
@@ -559,9 +563,24 @@ class Connection:
             raise TableNotFound(f"no table is registered at '{location}'", location=location)
         return resource.id
 
+    @overload
+    def sql(
+        self,
+        text: str,
+        engine: Literal["duckdb"] | None = None,
+        *,
+        dialect: str = "spark",
+        functions: Collection[str] = (),
+    ) -> "pa.Table | Metrics | Altered": ...
+
+    @overload
+    def sql(
+        self, text: str, engine: "SparkSession", *, dialect: str = "spark", functions: Collection[str] = ()
+    ) -> "pa.Table | DataFrame | Metrics | Altered": ...
+
     def sql(
         self, text: str, engine: Any = None, *, dialect: str = "spark", functions: Collection[str] = ()
-    ) -> Any:
+    ) -> "pa.Table | DataFrame | Metrics | Altered":
         """Run one SQL statement over the tables of this connection.
 
         ::

@@ -6,11 +6,14 @@ Tested in `tests/integration/client/test_notebooks.py`.
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from html import escape
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from delvec_kernel.schema.types import StructType
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["History", "columns_of", "moment", "pairs", "rows", "shown", "tree", "type_text"]
 
@@ -32,7 +35,7 @@ class History(list[dict[str, Any]]):
         names = list(dict.fromkeys(name for entry in self for name in entry))
         return pa.table({name: _column([entry.get(name) for entry in self], name) for name in names})
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> "pd.DataFrame":
         """Return one row per commit, as a pandas DataFrame; nested values stay dictionaries."""
         import pandas as pd
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,6 +29,12 @@ from delvec_errors import BadRequest, DelvecError
 from delvec_kernel.expressions import predicate as predicates
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.types import StructType
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas as pd
+    import polars as pl
+    from pyspark.sql import DataFrame
 
 __all__ = ["ReadableTable", "partitions"]
 
@@ -63,8 +69,10 @@ class ReadableTable:
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if not name.startswith("_") and name not in _INTERNAL]
 
-    def __getattr__(self, name: str) -> Any:
-        raise no_attribute(type(self).__name__, name, TABLE_HINTS)
+    if not TYPE_CHECKING:  # to type checkers an unknown name would be a method of any type
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute(type(self).__name__, name, TABLE_HINTS)
 
     def _repr_html_(self) -> str:
         shown: dict[str, Any] = {"location": self.location}
@@ -173,7 +181,7 @@ class ReadableTable:
         *,
         types_mapper: Callable[[pa.DataType], Any] | None = None,
         filters: Any = None,
-    ) -> Any:
+    ) -> "pd.DataFrame":
         """Return the live rows as a pandas DataFrame; as :meth:`to_arrow`.
 
         Args:
@@ -199,7 +207,7 @@ class ReadableTable:
         timestamp: str | datetime | None = None,
         *,
         filters: Any = None,
-    ) -> Any:
+    ) -> "pl.DataFrame":
         """Return the live rows as a polars DataFrame; as :meth:`to_arrow`.
 
         Raises:
@@ -207,7 +215,9 @@ class ReadableTable:
         """
         return self.scan(columns, predicate, version, timestamp, filters=filters).to_polars()
 
-    def to_lazyframe(self, *, version: int | None = None, timestamp: str | datetime | None = None) -> Any:
+    def to_lazyframe(
+        self, *, version: int | None = None, timestamp: str | datetime | None = None
+    ) -> "pl.LazyFrame":
         """Return the live rows as a polars LazyFrame, pinned to one version.
 
         Reads only the columns that a query needs, and only files that can match its filters, without deleted rows.
@@ -225,7 +235,7 @@ class ReadableTable:
         """Same as :meth:`to_arrow`, with deltalake's name and arguments."""
         return self.to_arrow(columns, both(of_tuples(partitions), filters))
 
-    def head(self, n: int = 5, columns: Sequence[str] | None = None) -> Any:
+    def head(self, n: int = 5, columns: Sequence[str] | None = None) -> "pd.DataFrame":
         """Return some rows, in no particular order, as a pandas DataFrame; reads only as much as needed.
 
         Raises:
@@ -241,7 +251,7 @@ class ReadableTable:
         predicate: str | None = None,
         version: int | None = None,
         timestamp: str | datetime | None = None,
-    ) -> Any:
+    ) -> "duckdb.DuckDBPyRelation":
         """Return the live rows as a lazy DuckDB relation, pinned to one version.
 
         Args:
@@ -263,7 +273,7 @@ class ReadableTable:
         predicate: str | None = None,
         version: int | None = None,
         timestamp: str | datetime | None = None,
-    ) -> Any:
+    ) -> "DataFrame":
         """Return the live rows as a lazy Spark DataFrame, pinned to one version.
 
         NOT NULL columns are not nullable in its schema only if the statistics of up to 10,000 files show that they have

@@ -5,7 +5,7 @@ Tested in `tests/integration/client/test_reading.py` and `tests/integration/clie
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +18,12 @@ from delvec_engines.scan import Scan
 from delvec_errors import BadRequest, EngineUnavailable
 from delvec_kernel import locations
 from delvec_kernel.expressions.predicate import Predicate
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas as pd
+    import polars as pl
+    from pyspark.sql import DataFrame
 
 __all__ = ["Rows"]
 
@@ -114,7 +120,7 @@ class Rows:
 
         return pa.RecordBatchReader.from_batches(self.schema, batches())
 
-    def to_pandas(self, *, types_mapper: Callable[[pa.DataType], Any] | None = None) -> Any:
+    def to_pandas(self, *, types_mapper: Callable[[pa.DataType], Any] | None = None) -> "pd.DataFrame":
         """Return the rows as a pandas DataFrame.
 
         Args:
@@ -130,7 +136,7 @@ class Rows:
 
             return rows.to_pandas(types_mapper=types_mapper or _nullable_integers(pd, rows).get)
 
-    def to_polars(self) -> Any:
+    def to_polars(self) -> "pl.DataFrame":
         """Return the rows as a polars DataFrame.
 
         Raises:
@@ -140,7 +146,7 @@ class Rows:
             import polars as pl
         return pl.DataFrame(pl.from_arrow(self.to_arrow()))
 
-    def head(self, n: int = 5) -> Any:
+    def head(self, n: int = 5) -> "pd.DataFrame":
         """Return some rows, in no particular order, as a pandas DataFrame; reads only as much as needed.
 
         Raises:
@@ -161,7 +167,7 @@ class Rows:
 
             return rows.to_pandas(types_mapper=_nullable_integers(pd, rows).get)
 
-    def to_lazyframe(self, plan: Callable[[int, str], Scan]) -> Any:
+    def to_lazyframe(self, plan: Callable[[int, str], Scan]) -> "pl.LazyFrame":
         """Return the rows as a polars LazyFrame; see :meth:`delvec.DeltaTable.to_lazyframe`.
 
         Args:
@@ -201,7 +207,7 @@ class Rows:
             batches, schema=pl.DataFrame(pl.from_arrow(self.schema.empty_table())).schema
         )
 
-    def to_duckdb(self, connection: Any = None) -> Any:
+    def to_duckdb(self, connection: Any = None) -> "duckdb.DuckDBPyRelation":
         """Return the rows as a DuckDB relation, to filter, join and group them there.
 
         DuckDB reads the files itself, in this process, when the relation is evaluated and only the columns that it
@@ -224,7 +230,7 @@ class Rows:
                 return relation(self._scan, self._columns, connection)
         return arrow_relation(self.to_arrow(), connection)
 
-    def to_df(self) -> Any:
+    def to_df(self) -> "DataFrame":
         """Return the rows as a lazy Spark DataFrame; its own ``count()`` is answered from the log if statistics suffice.
 
         Raises:

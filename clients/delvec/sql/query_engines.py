@@ -6,7 +6,7 @@ Tested in `tests/integration/client/sql/test_statements.py`.
 import re
 import uuid
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 import pyarrow as pa
@@ -35,6 +35,9 @@ from delvec_errors import (
 from delvec_kernel.expressions.source_text import located, place
 from delvec_kernel.expressions.spark_dialect import SPARK
 from delvec_kernel.schema.types import ArrayType, DataType, MapType, PrimitiveType, StructType, arrow_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 __all__ = ["query_duckdb", "query_spark"]
 
@@ -216,7 +219,7 @@ def _lock(database: Any, scans: list[Scan]) -> None:
     database.execute("SET lock_configuration = true")
 
 
-def query_spark(lake: Catalog, query: Query, spark: Any) -> Any:
+def query_spark(lake: Catalog, query: Query, spark: Any) -> "DataFrame":
     """Return a query's rows as a lazy DataFrame; each table is pinned to one version.
 
     Raises:

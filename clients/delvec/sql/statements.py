@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 import sqlglot
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 
@@ -18,7 +19,10 @@ from delvec_errors import BadRequest, EngineUnavailable, InvalidStatement
 __all__ = ["alter", "run"]
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from delvec.sql.changes import OpenTable
+    from delvec.table import DeltaTable
 
 
 def alter(cursor: Cursor, opened: "OpenTable") -> Altered:
@@ -41,10 +45,6 @@ def alter(cursor: Cursor, opened: "OpenTable") -> Altered:
     return done
 
 
-if TYPE_CHECKING:
-    from delvec.table import DeltaTable
-
-
 _QUERIES: Final = frozenset({"SELECT", "VALUES", "WITH", "FROM", "("})
 _SHOW: Final = re.compile(
     r"\s*SHOW\s+TABLES(?:\s+(?:IN|FROM)\s+(?P<namespace>[^;]+?))?\s*;?\s*", re.IGNORECASE
@@ -64,7 +64,7 @@ _CHANGES: Final = frozenset({"DELETE", "UPDATE", "MERGE", "INSERT"})
 
 def run(
     lake: Catalog, text: str, engine: Any = None, dialect: str = "spark", functions: Collection[str] = ()
-) -> Any:
+) -> "pa.Table | DataFrame | Metrics | Altered":
     """Run one statement; see :meth:`delvec.Connection.sql`."""
     if dialect not in DIALECTS:
         raise BadRequest(f"dialect must be 'spark' or 'duckdb', not {dialect!r}")
@@ -101,7 +101,9 @@ def run(
     )
 
 
-def _maintain(lake: Catalog, word: str, cursor: Cursor, engine: Any, functions: Collection[str]) -> Any:
+def _maintain(
+    lake: Catalog, word: str, cursor: Cursor, engine: Any, functions: Collection[str]
+) -> pa.Table | Metrics:
     def opened(name: TableName) -> "DeltaTable":
         return lake.table(name.name, engine=engine)
 
@@ -116,7 +118,7 @@ def _change(lake: Catalog, word: str, text: str, engine: Any, functions: Collect
     def opened(name: TableName) -> "DeltaTable":
         return lake.table(name.name, engine=engine)
 
-    def rows(query: Query) -> Any:
+    def rows(query: Query) -> "pa.Table | DataFrame":
         return _rows(lake, query, engine, functions)
 
     if word == "DELETE":
@@ -130,7 +132,7 @@ def _is_spark(engine: Any) -> bool:
     return hasattr(engine, "createDataFrame")
 
 
-def _rows(lake: Catalog, query: Query, engine: Any, functions: Collection[str]) -> Any:
+def _rows(lake: Catalog, query: Query, engine: Any, functions: Collection[str]) -> "pa.Table | DataFrame":
     if _is_spark(engine):
         from delvec.sql.query_engines import query_spark
 

@@ -5,7 +5,7 @@ Tested in `tests/integration/engines/test_merge.py` and `tests/unit/commands/dml
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from delvec_commands.peer_names import MERGE_HINTS, no_attribute
 from delvec_commands.transaction import Metrics
@@ -90,8 +90,10 @@ class MergeBuilder:
         self._statement = statement
         self._run = run
 
-    def __getattr__(self, name: str) -> Any:
-        raise no_attribute("MergeBuilder", name, MERGE_HINTS)
+    if not TYPE_CHECKING:  # to type checkers an unknown name would be a method of any type
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute("MergeBuilder", name, MERGE_HINTS)
 
     def __repr__(self) -> str:
         clauses = "; ".join(clause.name for clause in self._statement.clauses)

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from delvec_commands.dml.optimize_run import COMMIT_BYTES, Optimize, OptimizeRun
 from delvec_commands.dml.retry import checked, with_retries
@@ -37,8 +37,10 @@ class Optimizer:
         self._table = table
         self._retries = retries
 
-    def __getattr__(self, name: str) -> Any:
-        raise no_attribute("table.optimize", name, OPTIMIZE_HINTS)
+    if not TYPE_CHECKING:  # to type checkers an unknown name would be a method of any type
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute("table.optimize", name, OPTIMIZE_HINTS)
 
     @running("OPTIMIZE")
     def __call__(
