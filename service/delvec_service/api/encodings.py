@@ -20,7 +20,7 @@ _SMALLEST: Final = 1024
 _INLINE: Final = 64 * 1024
 """Compressing this many bytes takes less time than switching threads."""
 _LEVEL: Final = 1
-"""Higher levels make JSON a few percent smaller and take several times as long."""
+"""Level 6 makes a plan a tenth smaller, and takes twice as long."""
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _OK: Final = 200
 _POLLED: Final = frozenset(
