@@ -4,9 +4,10 @@ Tested in `tests/integration/client/test_maintenance.py`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
+from delvec_commands.dml.optimize_options import OptimizeOptions
 from delvec_commands.dml.optimize_run import PlannedCompaction
 from delvec_commands.maintained_table import MaintainedTable
 from delvec_errors import InvalidTableChange
@@ -65,12 +66,13 @@ class Task(Protocol):
 class _Rewrite:
     """Shared steps of OPTIMIZE and PURGE."""
 
-    def _run(self, table: MaintainedTable, config: Any, budget: int | None, *, dry_run: bool = False) -> Any:
+    @staticmethod
+    def _options(config: Any) -> OptimizeOptions:
         raise NotImplementedError
 
     def perform(self, table: MaintainedTable, config: Any) -> Outcome:
         """Rewrite files, within the budget."""
-        metrics = self._run(table, config, config.max_bytes_per_run)
+        metrics = table.optimize.run(self._options(config))
         return Outcome(
             (metrics["numRemovedBytes"] or 0) - (metrics["numAddedBytes"] or 0),
             (metrics["numRemovedFiles"] or 0) - (metrics["numAddedFiles"] or 0),
@@ -81,17 +83,20 @@ class _Rewrite:
         """Return a reason if only the budget keeps files from being rewritten, else None."""
         if config.max_bytes_per_run is None:
             return None
-        size = _planned(self._run(table, config, None, dry_run=True)).cost_bytes
+        size = _planned(self._dry_run(table, config, max_bytes=None)).cost_bytes
         if not size:
             return None
         return f"max_bytes_per_run ({config.max_bytes_per_run:,}) is too small for any of the {size:,} bytes to rewrite"
+
+    def _dry_run(self, table: MaintainedTable, config: Any, **changed: Any) -> Any:
+        return table.optimize.run(replace(self._options(config), dry_run=True, **changed))
 
 
 class _Purge(_Rewrite):
     """PURGE of files with many deleted rows."""
 
     def decide(self, table: MaintainedTable, config: DvPurgeConfig) -> Decision:
-        planned = self._run(table, config, config.max_bytes_per_run, dry_run=True)
+        planned = self._dry_run(table, config)
         prediction = _planned(planned)
         share = f"with more than {config.min_deleted_ratio:.1%} deleted rows"
         if not prediction.cost_bytes:
@@ -102,14 +107,13 @@ class _Purge(_Rewrite):
             prediction, reason if is_due else f"{reason}, at least {config.min_gain_bytes:,} required", is_due
         )
 
-    def _run(
-        self, table: MaintainedTable, config: DvPurgeConfig, budget: int | None, *, dry_run: bool = False
-    ) -> Any:
-        return table.optimize.purge(
+    @staticmethod
+    def _options(config: DvPurgeConfig) -> OptimizeOptions:
+        return OptimizeOptions(
+            purge=True,
             min_deleted_ratio=config.min_deleted_ratio,
-            max_bytes=budget,
+            max_bytes=config.max_bytes_per_run,
             max_memory=config.max_memory_bytes,
-            dry_run=dry_run,
         )
 
 
@@ -117,7 +121,7 @@ class _Compaction(_Rewrite):
     """OPTIMIZE."""
 
     def decide(self, table: MaintainedTable, config: CompactionConfig) -> Decision:
-        planned = self._run(table, config, config.max_bytes_per_run, dry_run=True)
+        planned = self._dry_run(table, config)
         prediction = _planned(planned)
         if not prediction.cost_bytes:
             return Decision(False, self._over_budget(table, config) or "no files need to be rewritten")
@@ -130,16 +134,14 @@ class _Compaction(_Rewrite):
             reason += f"; {config.min_files_saved:,} fewer files or {config.min_gain_bytes:,} bytes required"
         return _decision(prediction, reason, is_due)
 
-    def _run(
-        self, table: MaintainedTable, config: CompactionConfig, budget: int | None, *, dry_run: bool = False
-    ) -> Any:
-        return table.optimize(
+    @staticmethod
+    def _options(config: CompactionConfig) -> OptimizeOptions:
+        return OptimizeOptions(
             target_size=config.target_file_size_bytes,
             max_deleted_ratio=config.max_deleted_ratio,
-            max_bytes=budget,
+            max_bytes=config.max_bytes_per_run,
             max_memory=config.max_memory_bytes,
             rewrite=config.rewrite,
-            dry_run=dry_run,
         )
 
 

@@ -142,12 +142,8 @@ class RowCommands:
 
         # One commit, so that a repeated request finds either all of the first or nothing.
         whole = max(1, 2 * self._limits.read_bytes)
-        command = _optimize_command(request, may_read=check, commit_bytes=whole)
-
-        def run(target: Any) -> Any:
-            return target.optimize.run(command)
-
-        return self._run(table, key, run, _OPTIMIZE)
+        options = _optimize_options(request, may_read=check, commit_bytes=whole)
+        return self._run(table, key, lambda target: target.optimize.run(options), _OPTIMIZE)
 
     def plan_optimize(self, table: OpenTable, request: OptimizeRequest) -> OptimizePlan:
         """Return what :meth:`optimize` would rewrite, and why, with at most the request's limit of files.
@@ -160,7 +156,7 @@ class RowCommands:
             DelvecError: as for the client's ``DeltaTable.optimize``.
         """
         with self._planning(table) as target:
-            planned = target.optimize.run(_optimize_command(request), dry_run=True)
+            planned = target.optimize.run(_optimize_options(request, dry_run=True))
         groups: list[PlannedFiles] = []
         left = request.limit
         for paths, reason, (size, live) in zip(planned.bins, planned.reasons, planned.sizes, strict=True):
@@ -297,18 +293,18 @@ def _retried(target: Any, command: Callable[[], Any]) -> Any:
     return with_retries(target.service, DEFAULT_RETRIES, command)
 
 
-def _optimize_command(request: OptimizeRequest, **limits: Any) -> Any:
-    from delvec_commands.dml.optimize_run import Optimize
+def _optimize_options(request: OptimizeRequest, **others: Any) -> Any:
+    from delvec_commands.dml.optimize_options import OptimizeOptions
 
-    return Optimize(
+    return OptimizeOptions(
         request.predicate,
         purge=request.purge,
-        zorder_by=tuple(request.zorder_by or ()),
+        zorder_by=request.zorder_by,
         full=request.full,
         target_size=request.target_size,
         user_metadata=request.user_metadata,
         rewrite=request.rewrite,
-        **limits,
+        **others,
     )
 
 

@@ -4,13 +4,13 @@ Tested in `tests/integration/client/cli/test_checkpoint_command.py` and `tests/i
 """
 
 import time
-from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from delvec.cli.output import number, print_json, print_table, say, size_of, span_of
 from delvec.cli.session import Table, session
+from delvec_commands.dml.optimize_options import OptimizeOptions
 from delvec_commands.dml.optimize_run import PlannedCompaction
 from delvec_contract import Rewrite
 
@@ -216,22 +216,23 @@ def optimize(
         raise typer.BadParameter("--min-deleted-ratio needs --purge")
     _check_rewrite(rewrite, writes_all=purge or full or bool(zorder_by))
     now = session(context)
-    options: dict[str, Any] = {} if min_deleted_ratio is None else {"min_deleted_ratio": min_deleted_ratio}
     so_far = _RewriteProgressBar()
+    options = OptimizeOptions(
+        where,
+        purge=purge,
+        min_deleted_ratio=min_deleted_ratio or 0.0,
+        zorder_by=zorder_by or (),
+        full=full,
+        target_size=target_size,
+        max_bytes=max_bytes,
+        max_memory=max_memory,
+        rewrite=rewrite,
+        dry_run=dry_run,
+        user_metadata=user_metadata,
+        progress=so_far.tell,
+    )
     with now.table(table, doing="rewriting files", ready=so_far.share, detail=so_far.words) as target:
-        run = target.optimize.purge if purge else partial(target.optimize, full=full, rewrite=rewrite)
-        if zorder_by:
-            run = partial(target.optimize.z_order, zorder_by)
-        metrics = run(
-            where,
-            target_size=target_size,
-            dry_run=dry_run,
-            max_bytes=max_bytes,
-            max_memory=max_memory,
-            progress=so_far.tell,
-            user_metadata=user_metadata,
-            **options,
-        )
+        metrics = target.optimize.run(options)
     if now.as_json:
         optimize_result = {**metrics, "version": metrics.version}
         if isinstance(metrics, PlannedCompaction):

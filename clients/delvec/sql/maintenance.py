@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from delvec.sql.queries import parse_query
 from delvec.sql.tokens import Cursor, invalid, newest_version
+from delvec_commands.dml.optimize_options import OptimizeOptions
 from delvec_commands.transaction import Metrics
 
 if TYPE_CHECKING:
@@ -29,10 +30,8 @@ def optimize(cursor: Cursor, opened: "OpenTable") -> Metrics:
     columns = _zorder_by(cursor) if cursor.take("ZORDER") else []
     dry_run = cursor.take("DRY", "RUN")
     cursor.end()
-    optimizer = opened(name).optimize
-    if columns:
-        return optimizer.z_order(columns, where, dry_run=dry_run)
-    return optimizer(where, full=full, dry_run=dry_run)
+    options = OptimizeOptions(where, zorder_by=columns, full=full and not columns, dry_run=dry_run)
+    return opened(name).optimize.run(options)
 
 
 def _zorder_by(cursor: Cursor) -> list[str]:
@@ -65,7 +64,7 @@ def reorg(cursor: Cursor, opened: "OpenTable") -> Metrics:
     cursor.expect("APPLY", "(", "PURGE", ")")
     dry_run = cursor.take("DRY", "RUN")
     cursor.end()
-    return opened(name).optimize.purge(where, dry_run=dry_run)
+    return opened(name).optimize.run(OptimizeOptions(where, purge=True, dry_run=dry_run))
 
 
 def vacuum(statement: Cursor, opened: "OpenTable", rows: "RunQuery") -> pa.Table:

@@ -4,7 +4,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from delvec_commands.dml.optimize_run import COMMIT_BYTES, Optimize, OptimizeRun
+from delvec_commands.dml.optimize_options import COMMIT_BYTES, OptimizeOptions
+from delvec_commands.dml.optimize_run import OptimizeRun
 from delvec_commands.dml.retry import checked, with_retries
 from delvec_commands.dml.rewrite_progress import Progress, reported
 from delvec_commands.peer_names import (
@@ -42,7 +43,6 @@ class Optimizer:
         def __getattr__(self, name: str) -> Any:
             raise no_attribute("table.optimize", name, OPTIMIZE_HINTS)
 
-    @running("OPTIMIZE")
     def __call__(
         self,
         where: str | None = None,
@@ -101,8 +101,7 @@ class Optimizer:
             ConcurrentModification: another writer replaced the same files on the last attempt, too.
         """
         no_argument("table.optimize()", others, OPTIMIZE_ARGUMENTS)
-        max_memory = memory_of(max_memory, max_spill_size)
-        command = Optimize(
+        options = OptimizeOptions(
             partitions_of(where, partition_filters),
             full=full,
             target_size=target_size,
@@ -111,14 +110,15 @@ class Optimizer:
             user_metadata=user_metadata,
             progress=progress,
             max_bytes=max_bytes,
-            max_memory=max_memory,
+            max_memory=memory_of(max_memory, max_spill_size),
             rewrite=rewrite,
+            dry_run=dry_run,
+            retries=retries,
         )
-        return self._run(command, dry_run=dry_run, retries=retries)
+        return self.run(options)
 
     compact = __call__
 
-    @running("OPTIMIZE")
     def z_order(
         self,
         columns: Sequence[str],
@@ -171,21 +171,21 @@ class Optimizer:
                 "z_order needs at least one column; optimize() compacts small files without sorting."
             )
         no_argument("table.optimize.z_order()", others, OPTIMIZE_ARGUMENTS)
-        max_memory = memory_of(max_memory, max_spill_size)
-        command = Optimize(
+        options = OptimizeOptions(
             partitions_of(where, partition_filters),
             zorder_by=tuple(columns),
             max_bytes=max_bytes,
-            max_memory=max_memory,
+            max_memory=memory_of(max_memory, max_spill_size),
             target_size=target_size,
             max_deleted_ratio=max_deleted_ratio,
             commit_bytes=commit_bytes,
             user_metadata=user_metadata,
             progress=progress,
+            dry_run=dry_run,
+            retries=retries,
         )
-        return self._run(command, dry_run=dry_run, retries=retries)
+        return self.run(options)
 
-    @running("REORG")
     def purge(
         self,
         where: str | None = None,
@@ -206,7 +206,7 @@ class Optimizer:
         ``min_deleted_ratio``, only files with a larger share of deleted rows are rewritten. Other arguments, metrics
         and errors are those of ``table.optimize()``.
         """
-        command = Optimize(
+        options = OptimizeOptions(
             where,
             purge=True,
             target_size=target_size,
@@ -216,8 +216,10 @@ class Optimizer:
             min_deleted_ratio=min_deleted_ratio,
             max_bytes=max_bytes,
             max_memory=max_memory,
+            dry_run=dry_run,
+            retries=retries,
         )
-        return self._run(command, dry_run=dry_run, retries=retries)
+        return self.run(options)
 
     @running("OPTIMIZE")
     def deletion_vectors(self, *, dry_run: bool = False, user_metadata: str | None = None) -> dict[str, Any]:
@@ -249,23 +251,20 @@ class Optimizer:
         One attempt, of at most 1 GiB: the next commit finds the rest. Clustered tables are left to OPTIMIZE, which
         sorts.
         """
-        command = Optimize(auto=partitions, max_bytes=_AUTO_BYTES)
+        options = OptimizeOptions(auto=partitions, max_bytes=_AUTO_BYTES)
         try:
-            OptimizeRun(self._service, self._table, command).execute()
+            OptimizeRun(self._service, self._table, options).execute()
         except Exception as error:  # noqa: BLE001 - the command before it is committed
             _LOGGER.warning("table %s was not compacted after a commit: %s", self._table.name, error)
 
-    @running("OPTIMIZE")
-    def run(self, command: Optimize, *, dry_run: bool = False) -> Metrics:
-        """Run a command that is already described."""
-        return self._run(command, dry_run=dry_run, retries=None)
-
-    def _run(self, command: Optimize, *, dry_run: bool, retries: int | None) -> Metrics:
-        command.check()
-        run = OptimizeRun(self._service, self._table, command)
-        if dry_run:
-            return run.planned()
-        most = self._retries if retries is None else checked(retries)
-        name = "REORG" if command.purge else "OPTIMIZE"
-        with reported(self._service, self._table.id, name, self._table.engine.name, run.progress):
-            return with_retries(self._service, most, run.execute)
+    def run(self, options: OptimizeOptions) -> Metrics:
+        """Run a command whose options are collected already."""
+        options.check()
+        run = OptimizeRun(self._service, self._table, options)
+        with running(options.operation):
+            if options.dry_run:
+                return run.planned()
+            most = self._retries if options.retries is None else checked(options.retries)
+            name, engine = options.operation, self._table.engine.name
+            with reported(self._service, self._table.id, name, engine, run.progress):
+                return with_retries(self._service, most, run.execute)

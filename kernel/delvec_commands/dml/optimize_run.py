@@ -1,9 +1,9 @@
 """One run of OPTIMIZE, Z-order, clustering or PURGE: plans, has files copied or rewritten, and commits batch by batch."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -12,19 +12,19 @@ import pyarrow as pa
 
 from delvec_commands.display import shown
 from delvec_commands.dml import row_command
-from delvec_commands.dml.rewrite_progress import Progress, RewriteProgress
+from delvec_commands.dml.optimize_options import OptimizeOptions
+from delvec_commands.dml.rewrite_progress import RewriteProgress
 from delvec_commands.dml.rewrite_sample import with_measured_sizes
 from delvec_commands.dml.row_command import Clock
 from delvec_commands.reading import ReadableTable
 from delvec_commands.table_service import TableService
 from delvec_commands.transaction import Metrics, Transaction, begin
-from delvec_contract import Rewrite
 from delvec_engines import row_ids
 from delvec_engines.compaction import Compacted
 from delvec_engines.copy_jobs import RowGroupCopier
 from delvec_engines.operation import operation
 from delvec_engines.protocol import ROW_GROUP_BYTES, Engine, WriteTarget
-from delvec_engines.row_group_copy import CopyPlan, Decision, Part, check_rewrite
+from delvec_engines.row_group_copy import CopyPlan, Decision, Part
 from delvec_engines.scan import Scan
 from delvec_errors import BadRequest, DelvecError, InvalidPredicate, InvalidTableChange
 from delvec_kernel.actions.actions import AddFile
@@ -52,16 +52,7 @@ from delvec_maintenance.zcubes import reasons as sorting_reasons
 from delvec_parquet.row_group_copy import SourceFile
 from delvec_parquet.use import SETTING
 
-__all__ = [
-    "COMMIT_BYTES",
-    "Optimize",
-    "OptimizeRun",
-    "PlannedCompaction",
-    "check_partitions_only",
-]
-
-COMMIT_BYTES: Final = 4 << 30
-"""Approximate bytes of files per commit."""
+__all__ = ["OptimizeRun", "PlannedCompaction", "check_partitions_only"]
 
 _PATHS_SHOWN: Final = 3
 _ROW_GROUPS_IN_MEMORY: Final = 20
@@ -94,63 +85,6 @@ _SUMMED: Final = (
     "numRemovedBytes",
     "numDeletionVectorsRemoved",
 )
-
-
-@dataclass(frozen=True)
-class Optimize:
-    """What to rewrite, and how.
-
-    Attributes:
-        where: a predicate over partition columns; None for the whole table.
-        purge: only files with deletion vectors.
-        zorder_by: columns to sort rows by; if empty, the clustering columns of a clustered table.
-        full: also recluster files that were clustered by other columns.
-        target_size: bytes of new files; None for the table's setting.
-        max_deleted_ratio: files with a larger share of deleted rows are rewritten regardless of size.
-        commit_bytes: split the work into independent commits of about this many bytes.
-        user_metadata: text for the table's history.
-        progress: called while it runs; see :class:`~delvec_commands.dml.rewrite_progress.RewriteProgress`.
-        min_deleted_ratio: purge only files with a larger share of deleted rows.
-        max_bytes: rewrite at most this many bytes, by gain per byte; None for no limit.
-        auto: only these partitions, by the rules of auto compaction; None for a command.
-        max_memory: bytes of rows held in memory; None for the engine's default.
-        rewrite: whether to decode and re-encode rows: see :meth:`Optimizer.__call__`.
-        may_read: called with the bytes of the files to rewrite before the first is read; raises to refuse.
-    """
-
-    where: str | None = None
-    purge: bool = False
-    zorder_by: Sequence[str] = ()
-    full: bool = False
-    target_size: int | None = None
-    max_deleted_ratio: float = MAX_DELETED_RATIO
-    commit_bytes: int = COMMIT_BYTES
-    user_metadata: str | None = None
-    progress: Progress | None = None
-    min_deleted_ratio: float = 0.0
-    max_bytes: int | None = None
-    auto: Sequence[Mapping[str, str | None]] | None = None
-    max_memory: int | None = None
-    rewrite: Rewrite = "auto"
-    may_read: Callable[[int], None] | None = None
-
-    def check(self) -> None:
-        """Refuse invalid numbers.
-
-        Raises:
-            BadRequest: names the argument.
-        """
-        for name in ("target_size", "commit_bytes", "max_bytes", "max_memory"):
-            given = getattr(self, name)
-            if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 1):
-                raise BadRequest(f"{name} must be a number of bytes above 0 (given: {given!r})")
-        check_rewrite(self.rewrite)
-        for name in ("max_deleted_ratio", "min_deleted_ratio"):
-            ratio = getattr(self, name)
-            if not 0 <= ratio <= 1:
-                raise BadRequest(
-                    f"{name} must be between 0 and 1, a fraction of a file's rows (given: {ratio!r})"
-                )
 
 
 class PlannedCompaction(Metrics):
@@ -200,20 +134,20 @@ class OptimizeRun:
     Args:
         service: commits the changes.
         table: the table to rewrite.
-        command: what to rewrite, and how.
+        options: what to rewrite, and how.
     """
 
-    def __init__(self, service: TableService, table: ReadableTable, command: Optimize) -> None:
+    def __init__(self, service: TableService, table: ReadableTable, options: OptimizeOptions) -> None:
         self._service = service
         self._table = table
-        self._wanted = command
+        self._options = options
         self._clock = Clock()
         self._counts: dict[str, int | None] = {**_METRICS}
         self._version: int | None = None
         self._cubes: ZCubeRules | None = None
         self._rules = CompactionRules()
         self._copies: CopyPlan | None = None
-        self.progress = RewriteProgress(command.progress)
+        self.progress = RewriteProgress(options.progress)
 
     def planned(self) -> PlannedCompaction:
         """Return what would be done."""
@@ -279,7 +213,7 @@ class OptimizeRun:
 
     def _check_size(self, scan: Scan, bins: Sequence[Bin]) -> None:
         """Let the command refuse what is too large."""
-        check = self._wanted.may_read
+        check = self._options.may_read
         if check is None:
             return
         try:
@@ -321,14 +255,14 @@ class OptimizeRun:
         for again in pack(facts, scan.partition_keys, self._rules):
             self.progress.skip(-len(again.files), -again.size)
             parts = copies.divide(
-                replace(again, files=places[again.files]), whole=self._wanted.rewrite != "never"
+                replace(again, files=places[again.files]), whole=self._options.rewrite != "never"
             )
             yield from self._written(parts)
 
     def _written(self, parts: Iterable[Part]) -> Iterator[Part]:
         """Leave out parts whose files stay unchanged."""
         for each in parts:
-            if self._wanted.rewrite == "never" and each.sources is None:
+            if self._options.rewrite == "never" and each.sources is None:
                 self.progress.skip(len(each.bin.files), each.bin.size)
             else:
                 yield each
@@ -351,35 +285,34 @@ class OptimizeRun:
         return found
 
     def _engine(self) -> AbstractContextManager[Engine]:
-        bound = self._wanted.max_memory
+        bound = self._options.max_memory
         return nullcontext(self._table.engine) if bound is None else self._table.engine.bounded(bound)
 
     def _plan(self) -> tuple[Scan, list[Bin]]:
-        where = self._wanted.where
-        scan, predicate = self._table.plan(predicate=where, row_ids=True, clustering=True)
+        options = self._options
+        scan, predicate = self._table.plan(predicate=options.where, row_ids=True, clustering=True)
         if predicate is not None:
             check_partitions_only(scan, predicate)
             # Files with a partition value that cannot be compared are left alone.
             scan = scan.filter(scan.files["matches_all"])
-        size = self._wanted.target_size or target_file_size(scan.configuration) or DEFAULT_TARGET_SIZE
-        command = self._wanted
+        size = options.target_size or target_file_size(scan.configuration) or DEFAULT_TARGET_SIZE
         self._target_size = size
         keys = scan.partition_keys
-        self._cubes = None if command.purge else self._cube_rules(scan)
-        if command.auto is not None:
+        self._cubes = None if options.purge else self._cube_rules(scan)
+        if options.auto is not None:
             if self._cubes is not None:
                 return scan, []
-            self._rules, bins = auto_compaction.choose(scan.files, keys, scan.configuration, command.auto)
+            self._rules, bins = auto_compaction.choose(scan.files, keys, scan.configuration, options.auto)
             self._target_size = self._rules.target_size
         elif self._cubes is not None:
             bins = choose(scan.files, keys, self._cubes)
         else:
             self._rules = CompactionRules(
-                size, command.max_deleted_ratio, command.purge, command.min_deleted_ratio
+                size, options.max_deleted_ratio, options.purge, options.min_deleted_ratio
             )
             bins = pack(scan.files, keys, self._rules)
         left = (
-            None if command.max_bytes is None else max(0, command.max_bytes - self.progress.committed_bytes)
+            None if options.max_bytes is None else max(0, options.max_bytes - self.progress.committed_bytes)
         )
         bins = within(bins, left)
         self._copies = self._copy_plan(scan)
@@ -387,21 +320,21 @@ class OptimizeRun:
 
     def _copy_plan(self, scan: Scan) -> CopyPlan | None:
         """Return the plan that decides which bins are copied; None if rows are always rewritten."""
-        command = self._wanted
-        if command.rewrite == "never":
+        options = self._options
+        if options.rewrite == "never":
             self._check_copies(scan)
-        if command.purge or command.rewrite == "always" or self._cubes is not None:
+        if options.purge or options.rewrite == "always" or self._cubes is not None:
             return None
         copier = self._copier
         if copier is None:
             return None
-        tolerated = command.max_deleted_ratio
-        if command.rewrite == "auto":
+        tolerated = options.max_deleted_ratio
+        if options.rewrite == "auto":
             tolerated = min(tolerated, MAX_DELETED_RATIO)
         return CopyPlan(
             scan,
             lambda: self._statistics(scan),
-            command.rewrite,
+            options.rewrite,
             tolerated,
             self._rules.target_size,
             copier,
@@ -425,7 +358,7 @@ class OptimizeRun:
 
     def _statistics(self, scan: Scan) -> Mapping[str, str | None]:
         """Return the statistics of a scan's files, by path."""
-        found, _ = self._table.plan(predicate=self._wanted.where, version=scan.version, stats=True)
+        found, _ = self._table.plan(predicate=self._options.where, version=scan.version, stats=True)
         wanted = found.only(scan.files["path"].to_pylist()).files
         return dict(zip(wanted["path"].to_pylist(), wanted["stats"].to_pylist(), strict=True))
 
@@ -438,9 +371,9 @@ class OptimizeRun:
 
     def _cube_rules(self, scan: Scan) -> ZCubeRules | None:
         """Return how to sort rows; None if they keep their order."""
-        command = self._wanted
+        options = self._options
         is_clustered = "clustering" in (scan.protocol.get("writerFeatures") or ())
-        columns = [parse_path(name) for name in command.zorder_by]
+        columns = [parse_path(name) for name in options.zorder_by]
         if is_clustered:
             clustered = [parse_path(name) for name in self._table.detail()["clusteringColumns"]]
             if clustered and columns:
@@ -451,8 +384,8 @@ class OptimizeRun:
                     table=scan.name,
                 )
             if clustered:
-                return ZCubeRules(clustered, True, command.full, command.max_deleted_ratio)
-        if command.full:
+                return ZCubeRules(clustered, True, options.full, options.max_deleted_ratio)
+        if options.full:
             raise InvalidTableChange(
                 f"OPTIMIZE ... FULL needs a clustered table, but table '{scan.name}' has no clustering columns; leave "
                 "out FULL.",
@@ -461,7 +394,7 @@ class OptimizeRun:
         if not columns:
             return None
         columns = check_columns(columns, scan.schema, scan.partition_columns, scan.configuration)
-        return ZCubeRules(columns, max_deleted_ratio=command.max_deleted_ratio)
+        return ZCubeRules(columns, max_deleted_ratio=options.max_deleted_ratio)
 
     def _commit(
         self,
@@ -469,13 +402,12 @@ class OptimizeRun:
         scan: Scan,
         parts: Sequence[Part],
     ) -> None:
-        operation = "REORG" if self._wanted.purge else "OPTIMIZE"
-        begun, _ = begin(self._service, self._table.id, operation)
+        options = self._options
+        begun, _ = begin(self._service, self._table.id, options.operation)
         target = row_command.target_of(scan, begun.transaction_id)
-        if self._wanted.max_memory is not None:
-            target = replace(
-                target, row_group_bytes=min(ROW_GROUP_BYTES, self._wanted.max_memory // _ROW_GROUPS_IN_MEMORY)
-            )
+        if options.max_memory is not None:
+            most = options.max_memory // _ROW_GROUPS_IN_MEMORY
+            target = replace(target, row_group_bytes=min(ROW_GROUP_BYTES, most))
         target = replace(target, advance=self.progress.advance)
         bins = [_paths(scan, each.bin) for each in parts]
         copied = {number: each.sources for number, each in enumerate(parts) if each.sources is not None}
@@ -483,14 +415,14 @@ class OptimizeRun:
         transaction = Transaction(
             self._service,
             self._table.id,
-            operation,
+            options.operation,
             scan.version,
             read_mark=scan.read_mark,
             transaction_id=begun.transaction_id,
             engine_info=engine.name,
             data_change=False,
             operation_parameters=self._parameters(),
-            user_metadata=self._wanted.user_metadata,
+            user_metadata=options.user_metadata,
         )
         transaction.keeps_row_ids = True
         transaction.remove([path for paths in bins for path in paths])
@@ -538,7 +470,7 @@ class OptimizeRun:
         scan, target = row_ids.add_to_rewrite(scan, target)
         if cubes is None:
             compacted = engine.compact(scan, bins, _with_file_size(target, rolling_size(self._target_size)))
-            return _sorted_as_before(scan, compacted) if self._wanted.purge else compacted
+            return _sorted_as_before(scan, compacted) if self._options.purge else compacted
         adds: list[AddFile] = []
         row_map: list[RowMapFile] = []
         provider = CLUSTERING_PROVIDER if cubes.is_clustering else None
@@ -549,9 +481,9 @@ class OptimizeRun:
         return Compacted(adds, {}, row_map)
 
     def _parameters(self) -> dict[str, str]:
-        where = self._wanted.where
-        predicate = json.dumps([] if where is None else [where], ensure_ascii=False)
-        if self._wanted.purge:
+        options = self._options
+        predicate = json.dumps([] if options.where is None else [options.where], ensure_ascii=False)
+        if options.purge:
             return {"predicate": predicate, "applyPurge": "true"}
         cubes = self._cubes
         names = json.dumps([] if cubes is None else cubes.names, ensure_ascii=False)
@@ -560,15 +492,15 @@ class OptimizeRun:
             "predicate": predicate,
             "zOrderBy": "[]" if by_clustering else names,
             "clusterBy": names if by_clustering else "[]",
-            "auto": "false" if self._wanted.auto is None else "true",
+            "auto": "false" if options.auto is None else "true",
         }
-        return operation_parameters | {"isFull": "true"} if self._wanted.full else operation_parameters
+        return operation_parameters | {"isFull": "true"} if options.full else operation_parameters
 
     def _batches(self, parts: Iterable[Part]) -> Iterator[list[Part]]:
         batch: list[Part] = []
         size = 0
         for each in parts:
-            if batch and size + each.bin.size > self._wanted.commit_bytes:
+            if batch and size + each.bin.size > self._options.commit_bytes:
                 yield batch
                 batch, size = [], 0
             batch.append(each)

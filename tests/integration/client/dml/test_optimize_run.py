@@ -5,7 +5,8 @@ import json
 import pyarrow as pa
 import pytest
 
-from delvec_commands.dml.optimize_run import Optimize, OptimizeRun, check_partitions_only
+from delvec_commands.dml.optimize_options import OptimizeOptions
+from delvec_commands.dml.optimize_run import OptimizeRun, check_partitions_only
 from delvec_errors import BadRequest, InvalidPredicate
 from delvec_kernel.expressions.predicate import parse
 
@@ -30,7 +31,7 @@ def rows(table):
 
 
 def run(table, **wanted):
-    return OptimizeRun(table._service, table, Optimize(**wanted))
+    return OptimizeRun(table._service, table, OptimizeOptions(**wanted))
 
 
 def commits(folder, first):
@@ -114,4 +115,4 @@ def test_a_condition_on_other_columns_is_refused(small_files):
 )
 def test_numbers_out_of_range_are_refused(wrong):
     with pytest.raises(BadRequest, match=next(iter(wrong))):
-        Optimize(**wrong).check()
+        OptimizeOptions(**wrong).check()
