@@ -214,7 +214,10 @@ def optimize(
         return
     if min_deleted_ratio is not None and not purge:
         raise typer.BadParameter("--min-deleted-ratio needs --purge")
-    _check_rewrite(rewrite, writes_all=purge or full or bool(zorder_by))
+    if rewrite != "auto" and (purge or full or zorder_by):
+        raise typer.BadParameter(
+            "--rewrite cannot be combined with --purge, --zorder-by or --full, which rewrite all rows"
+        )
     now = session(context)
     so_far = _RewriteProgressBar()
     options = OptimizeOptions(
@@ -254,13 +257,6 @@ def optimize(
     say(
         f"rewrote {removed} files as {added} in {number(metrics['numBatches'])} commits; now at version {metrics.version}"
     )
-
-
-def _check_rewrite(rewrite: Rewrite, *, writes_all: bool) -> None:
-    if rewrite != "auto" and writes_all:
-        raise typer.BadParameter(
-            "--rewrite cannot be combined with --purge, --zorder-by or --full, which rewrite all rows"
-        )
 
 
 def _compact_vectors(

@@ -61,13 +61,16 @@ _MAX_DRY_RUN_FOOTERS: Final = 1000
 """The number of files whose footers a dry run reads."""
 _UNDECIDED: Final = Decision("whether row groups are copied is decided when it runs")
 _TARGET_SIZE: Final = "delta.targetFileSize"
+_SUMMED: Final = (
+    "numAddedFiles",
+    "numAddedBytes",
+    "numRemovedFiles",
+    "numRemovedBytes",
+    "numDeletionVectorsRemoved",
+)
 _METRICS: Final = dict.fromkeys(
     (
-        "numAddedFiles",
-        "numAddedBytes",
-        "numRemovedFiles",
-        "numRemovedBytes",
-        "numDeletionVectorsRemoved",
+        *_SUMMED,
         "numBins",
         "numBinsCopied",
         "numBatches",
@@ -77,13 +80,6 @@ _METRICS: Final = dict.fromkeys(
         "executionTimeMs",
     ),
     0,
-)
-_SUMMED: Final = (
-    "numAddedFiles",
-    "numAddedBytes",
-    "numRemovedFiles",
-    "numRemovedBytes",
-    "numDeletionVectorsRemoved",
 )
 
 
@@ -396,12 +392,7 @@ class OptimizeRun:
         columns = check_columns(columns, scan.schema, scan.partition_columns, scan.configuration)
         return ZCubeRules(columns, max_deleted_ratio=options.max_deleted_ratio)
 
-    def _commit(
-        self,
-        engine: Engine,
-        scan: Scan,
-        parts: Sequence[Part],
-    ) -> None:
+    def _commit(self, engine: Engine, scan: Scan, parts: Sequence[Part]) -> None:
         options = self._options
         begun, _ = begin(self._service, self._table.id, options.operation)
         target = row_command.target_of(scan, begun.transaction_id)

@@ -107,6 +107,8 @@ def test_a_condition_on_other_columns_is_refused(small_files):
     check_partitions_only(scan, parse("PART = 'a'", scan.schema))
     with pytest.raises(InvalidPredicate, match=r"reads id; .*partitioned by part"):
         run(small_files, where="part = 'a' AND id > 3").execute()
+    with pytest.raises(InvalidPredicate, match=r"^REORG takes a condition on partition columns only"):
+        small_files.optimize.run(OptimizeOptions("id > 3", purge=True))
     assert small_files.version() == 4
 
 
