@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from delvec_commands.table_service import TableService, listed, request
+from delvec_commands.table_service import TableService, iso_time, listed, request
 from delvec_contract import (
     GrantRequest,
     TokenRequest,
@@ -156,12 +156,7 @@ class AccessControl:
             self._service,
             operations.LIST_AUDIT,
             lambda page: [one.model_dump(by_alias=True) for one in page.entries],
-            {
-                "table": table,
-                "principal": principal,
-                "outcome": outcome,
-                "since": since.isoformat() if isinstance(since, datetime) else since,
-            },
+            {"table": table, "principal": principal, "outcome": outcome, "since": iso_time(since)},
             limit=limit,
         )
 

@@ -26,7 +26,7 @@ from delvec_commands.dml.table_definition import (
 )
 from delvec_commands.dml.update import update
 from delvec_commands.peer_names import assignments, condition_of
-from delvec_commands.table_service import request
+from delvec_commands.table_service import iso_time, request
 from delvec_commands.transaction import Metrics, Transaction, TransactionOptions, begin
 from delvec_commands.vacuum import VacuumPlan
 from delvec_contract import (
@@ -146,8 +146,7 @@ class DeltaTable(CheckedTable):
             since: only samples since this time: ISO 8601 text or a datetime, UTC unless it has a zone.
             limit: only the newest so many.
         """
-        start = since.isoformat() if isinstance(since, datetime) else since
-        parameters = {"since": start, "limit": limit}
+        parameters = {"since": iso_time(since), "limit": limit}
         answered = self._service.call(operations.LIST_HEALTH_SAMPLES, parameters=parameters, table=self.id)
         return [one.model_dump(by_alias=True) for one in answered.samples]
 
@@ -278,11 +277,7 @@ class DeltaTable(CheckedTable):
         body = request(
             RestoreRequest,
             version=target if isinstance(target, int) else None,
-            timestamp=target.isoformat()
-            if isinstance(target, datetime)
-            else target
-            if isinstance(target, str)
-            else None,
+            timestamp=None if isinstance(target, int) else iso_time(target),
             ignore_missing_files=ignore_missing_files,
             dry_run=dry_run,
             user_metadata=user_metadata,
@@ -351,7 +346,7 @@ class DeltaTable(CheckedTable):
             CloneRequest,
             location=location,
             name=name if location else os.fspath(target),
-            timestamp=timestamp.isoformat() if isinstance(timestamp, datetime) else timestamp,
+            timestamp=iso_time(timestamp),
             properties={key: property_text(value) for key, value in (properties or {}).items()},
             engine_info=self.engine.name,
             **options,

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, Protocol
 
 from delvec_commands.maintained_table import MaintainedTable
 from delvec_commands.maintenance_tasks import TASKS, Decision, Outcome
-from delvec_commands.table_service import TableService, request
+from delvec_commands.table_service import TableService, iso_time, request
 from delvec_contract import (
     LeaseRequest,
     MaintenanceRun,
@@ -279,7 +279,7 @@ class Maintenance:
         kind: PolicyType | None,
         state: RunState | None,
     ) -> list[MaintenanceRun]:
-        start = since.isoformat() if isinstance(since, datetime) else since
+        start = iso_time(since)
         parameters = {"table": identifier, "since": start, "type": kind, "state": state, "limit": limit}
         return self._service.call(operations.LIST_RUNS, parameters=parameters).runs
 

@@ -14,7 +14,7 @@ from delvec_commands.display import History, columns_of, pairs, tree
 from delvec_commands.filters import both, of_tuples
 from delvec_commands.peer_names import TABLE_HINTS, no_attribute
 from delvec_commands.rows import Rows
-from delvec_commands.table_service import TableService, request
+from delvec_commands.table_service import TableService, iso_time, request
 from delvec_commands.vended_credentials import StorageCredentials, storage_credentials
 from delvec_contract import (
     PlanRequest,
@@ -407,8 +407,8 @@ class ReadableTable:
             predicate=predicate,
             start_version=start_version,
             end_version=end_version,
-            start_timestamp=_iso(start_timestamp),
-            end_timestamp=_iso(end_timestamp),
+            start_timestamp=iso_time(start_timestamp),
+            end_timestamp=iso_time(end_timestamp),
         )
 
     def version(self) -> int:
@@ -434,7 +434,7 @@ class ReadableTable:
             VersionNotFound: the log does not have the version.
             UnknownColumn: the table does not have one of ``ranges``.
         """
-        parameters = {"version": version, "timestamp": _iso(timestamp), "range": list(ranges) or None}
+        parameters = {"version": version, "timestamp": iso_time(timestamp), "range": list(ranges) or None}
         return self._service.call(operations.GET_SNAPSHOT, parameters=parameters, table=self.id)
 
     def schema(self, *, version: int | None = None, timestamp: str | datetime | None = None) -> pa.Schema:
@@ -466,7 +466,7 @@ class ReadableTable:
             since: only conflicts since this time: ISO 8601 text or a datetime, UTC unless it has a zone.
             limit: maximum number of conflicts, newest first.
         """
-        parameters = {"since": _iso(since), "limit": limit}
+        parameters = {"since": iso_time(since), "limit": limit}
         answered = self._service.call(operations.LIST_CONFLICTS, parameters=parameters, table=self.id)
         return answered.model_dump(by_alias=True)
 
@@ -499,7 +499,7 @@ class ReadableTable:
             columns=None if columns is None else list(columns),
             predicate=predicate,
             version=version,
-            timestamp=_iso(timestamp),
+            timestamp=iso_time(timestamp),
             row_ids=row_ids,
             stats=stats,
             clustering=clustering,
@@ -529,10 +529,6 @@ def _asks_for_statistics(scan: Scan) -> bool:
     return 0 < len(scan) <= _FILES_TO_ASK_ABOUT and any(
         not item.nullable and item.name not in scan.partition_columns for item in scan.schema.fields
     )
-
-
-def _iso(timestamp: str | datetime | None) -> str | None:
-    return timestamp.isoformat() if isinstance(timestamp, datetime) else timestamp
 
 
 def partitions(scan: Scan) -> list[dict[str, Any]]:

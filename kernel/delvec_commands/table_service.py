@@ -4,6 +4,7 @@ Tested in `tests/integration/contract/test_table_service.py`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
@@ -31,7 +32,7 @@ from delvec_contract.operations import Operation
 from delvec_errors import BadRequest
 from delvec_storage.roots import Roots
 
-__all__ = ["TableService", "listed", "request"]
+__all__ = ["TableService", "iso_time", "listed", "request"]
 
 _Answer = TypeVar("_Answer")
 _Entry = TypeVar("_Entry")
@@ -143,6 +144,11 @@ def request(model: type[_Body], **values: Any) -> _Body:
     given = "" if not field or isinstance(first["input"], dict) else f" (given: {first['input']!r})"
     reason = first["msg"].removeprefix("Value error, ")
     raise BadRequest(f"{field}: {reason}{given}" if field else reason)
+
+
+def iso_time(time: str | datetime | None) -> str | None:
+    """Return a time as requests have it: users give ISO 8601 text or a datetime."""
+    return time.isoformat() if isinstance(time, datetime) else time
 
 
 def listed(
