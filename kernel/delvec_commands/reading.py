@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec_commands.change_feed.feed import ChangeFeed, plan_changes, read_changes, read_changes_lazily
+from delvec_commands.change_feed.feed import plan_changes, read_changes, read_changes_lazily
 from delvec_commands.display import History, columns_of, pairs, tree
 from delvec_commands.filters import both, of_tuples
 from delvec_commands.peer_names import TABLE_HINTS, no_attribute
@@ -365,8 +365,15 @@ class ReadableTable:
             IncompatibleSchemaChange: a column was renamed, dropped or retyped in between.
             CorruptTable: or a subclass: the log or a file is damaged, or VACUUM has deleted a file.
         """
-        feed = self._changes(
-            start_version, end_version, start_timestamp, end_timestamp, columns=columns, predicate=predicate
+        feed = plan_changes(
+            self._service,
+            self.id,
+            columns=columns,
+            predicate=predicate,
+            start_version=start_version,
+            end_version=end_version,
+            start_timestamp=iso_time(start_timestamp),
+            end_timestamp=iso_time(end_timestamp),
         )
         return read_changes(self.engine, feed)
 
@@ -385,22 +392,7 @@ class ReadableTable:
         Raises:
             EngineUnavailable: the table's engine is not Spark.
         """
-        feed = self._changes(
-            start_version, end_version, start_timestamp, end_timestamp, columns=columns, predicate=predicate
-        )
-        return read_changes_lazily(self.engine, feed)
-
-    def _changes(
-        self,
-        start_version: int | None,
-        end_version: int | None,
-        start_timestamp: str | datetime | None,
-        end_timestamp: str | datetime | None,
-        *,
-        columns: Sequence[str] | None,
-        predicate: str | None,
-    ) -> ChangeFeed:
-        return plan_changes(
+        feed = plan_changes(
             self._service,
             self.id,
             columns=columns,
@@ -410,6 +402,7 @@ class ReadableTable:
             start_timestamp=iso_time(start_timestamp),
             end_timestamp=iso_time(end_timestamp),
         )
+        return read_changes_lazily(self.engine, feed)
 
     def version(self) -> int:
         """Return the latest version."""
