@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import BaseModel
 
 from delvec_contract import (
     CommitRequest,
@@ -29,6 +30,7 @@ from delvec_contract import (
 )
 from delvec_contract import TableResource as Resource
 from delvec_errors import EngineUnavailable, ReadLimitExceeded, ServiceUnavailable
+from delvec_kernel.table_properties import is_true
 from delvec_service.commits.idempotency import Answers, request_hash
 from delvec_service.in_process import Handlers, InProcessService
 from delvec_service.logs import log_context
@@ -109,7 +111,7 @@ class RowCommands:
                 ),
             )
 
-        return self._run(table, key, run, "DELETE")
+        return self._run(table, request, key, run, "DELETE")
 
     def update(self, table: OpenTable, request: UpdateRequest, key: str | None = None) -> CommitResponse:
         """Update columns of the rows that match a predicate; arguments and errors as for :meth:`delete`."""
@@ -124,7 +126,7 @@ class RowCommands:
                 lambda: update(target.service, target, values, where, user_metadata=request.user_metadata),
             )
 
-        return self._run(table, key, run, "UPDATE")
+        return self._run(table, request, key, run, "UPDATE")
 
     def optimize(self, table: OpenTable, request: OptimizeRequest, key: str | None = None) -> CommitResponse:
         """Rewrite files in one commit; arguments and errors as for :meth:`delete`."""
@@ -143,7 +145,7 @@ class RowCommands:
         # One commit, so that a repeated request finds either all of the first or nothing.
         whole = max(1, 2 * self._limits.read_bytes)
         options = _optimize_options(request, may_read=check, commit_bytes=whole)
-        return self._run(table, key, lambda target: target.optimize.run(options), _OPTIMIZE)
+        return self._run(table, request, key, lambda target: target.optimize.run(options), _OPTIMIZE)
 
     def plan_optimize(self, table: OpenTable, request: OptimizeRequest) -> OptimizePlan:
         """Return what :meth:`optimize` would rewrite, and why, with at most the request's limit of files.
@@ -226,10 +228,22 @@ class RowCommands:
         )
 
     def _run(
-        self, table: OpenTable, key: str | None, command: Callable[[Any], Any], operation: str
+        self,
+        table: OpenTable,
+        request: BaseModel,
+        key: str | None,
+        command: Callable[[Any], Any],
+        operation: str,
     ) -> CommitResponse:
         with self._place() as engine:
-            notes = None if key is None else _AttemptLog(self._service.answers, key)
+            notes = None
+            if key is not None:
+                # The key alone may be used again, for another request or by somebody else, once it was released.
+                principal = log_context().get("principal")
+                hashed = request_hash(
+                    key, principal, operation, table.record.id, request.model_dump(mode="json")
+                )
+                notes = _AttemptLog(self._service.answers, hashed)
             service = self._service_for(table, notes, operation)
             try:
                 service.check_notes(table.record.id)
@@ -330,6 +344,13 @@ def _engine(memory_bytes: int) -> Any:
     return DuckDBEngine(memory_limit=memory_bytes)
 
 
+def _writes_change_files(planned: PlanResponse) -> bool:
+    """Whether a DELETE writes change files: the table has a feed, which deletion vectors would otherwise tell of."""
+    has_vectors = "deletionVectors" in (planned.protocol.get("writerFeatures") or ())
+    vectors = has_vectors and is_true(planned.configuration, "delta.enableDeletionVectors")
+    return not vectors and is_true(planned.configuration, "delta.enableChangeDataFeed")
+
+
 class _AlreadyCommitted(Exception):
     def __init__(self, answered: CommitResponse) -> None:
         super().__init__()
@@ -343,9 +364,9 @@ class _AttemptLog:
     again while it is running, these notes lead to the commit. Running an UPDATE twice would corrupt the data.
     """
 
-    def __init__(self, answers: Answers, key: str) -> None:
+    def __init__(self, answers: Answers, request: str) -> None:
         self._answers = answers
-        self._key = key
+        self._request = request
         self.found: list[dict[str, Any]] = []
 
     def look(self) -> None:
@@ -353,26 +374,23 @@ class _AttemptLog:
         while (note := self._at(len(self.found))) is not None:
             self.found.append(note)
 
-    def add(self, transaction_id: str, read_version: int) -> None:
-        """Store a note.
+    def add(self, transaction_id: str, read_version: int) -> bool:
+        """Store a note; return False if another attempt's note is there, which has to be asked about first.
 
         Raises:
             ServiceUnavailable: the database does not accept it.
         """
         note = {"transaction-id": transaction_id, "read-version": read_version}
-        while True:
-            place = len(self.found)
-            hashed = self._hash(place)
-            self._answers.keep(hashed, hashed, _NOTED, json.dumps(note).encode())
-            stored_note = self._at(place)
-            if stored_note is None:
-                raise ServiceUnavailable(
-                    "The database could not store what this request is about to commit, so nothing was done. Try "
-                    "again."
-                )
-            self.found.append(stored_note)
-            if stored_note == note:
-                return
+        place = len(self.found)
+        hashed = self._hash(place)
+        self._answers.keep(hashed, hashed, _NOTED, json.dumps(note).encode())
+        stored_note = self._at(place)
+        if stored_note is None:
+            raise ServiceUnavailable(
+                "The database could not store what this request is about to commit, so nothing was done. Try again."
+            )
+        self.found.append(stored_note)
+        return stored_note == note
 
     def _at(self, place: int) -> dict[str, Any] | None:
         hashed = self._hash(place)
@@ -380,7 +398,7 @@ class _AttemptLog:
         return None if found is None else json.loads(found.body)
 
     def _hash(self, place: int) -> str:
-        return request_hash("attempt", self._key, place)
+        return request_hash("attempt", self._request, place)
 
 
 class _CommandService(InProcessService):
@@ -409,8 +427,12 @@ class _CommandService(InProcessService):
         """Plan, and reject plans that are too large to read, or outside the roots."""
         planned, files = super().plan(table, asked)
         self.read_version = planned.version
-        # A DELETE removes files without reading them if all their rows match.
-        read = files.filter(pc.invert(files["matches_all"])) if self._operation == "DELETE" else files
+        read = files
+        if self._operation == "DELETE":
+            in_part = files.filter(pc.invert(files["matches_all"]))
+            # A DELETE removes files without reading them if all their rows match, but for change files it reads them
+            # as soon as it has to read one.
+            read = files if len(in_part) and _writes_change_files(planned) else in_part
         size = pc.sum(read["size"]).as_py() or 0
         if size > self._read_bytes and self._operation != _OPTIMIZE:
             raise ReadLimitExceeded(
@@ -430,7 +452,8 @@ class _CommandService(InProcessService):
         """Commit, unless an earlier copy of the request already has."""
         if self._notes is not None:
             self.check_notes(table)
-            self._notes.add(transaction_id, asked.read_version)
+            while not self._notes.add(transaction_id, asked.read_version):
+                self.check_notes(table)
         self.done = super().commit(table, asked, transaction_id)
         return self.done
 

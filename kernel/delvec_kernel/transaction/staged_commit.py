@@ -12,10 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+import pyarrow as pa
+
 from delvec_errors import (
     AppendOnlyTable,
     CorruptLog,
     CorruptTable,
+    DelvecError,
     DuplicateFile,
     FileNotInSnapshot,
     InvalidCommit,
@@ -39,6 +42,7 @@ from delvec_kernel.actions.actions import (
 from delvec_kernel.features.managed_tables import check_stays_managed
 from delvec_kernel.features.table_features import check_readable, writer_features
 from delvec_kernel.log.commit_file import parse_commit
+from delvec_kernel.schema import partition_values
 from delvec_kernel.snapshot.replay import Commit
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.statistics import file_statistics as statistics
@@ -46,6 +50,7 @@ from delvec_kernel.statistics import file_statistics as statistics
 __all__ = ["StagedCommit", "check", "is_staged_name", "parse"]
 
 _NAME: Final = re.compile(r"(\d{20})\.[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.json", re.IGNORECASE)
+_CHANGE_DATA: Final = "_change_data/"
 _File = TypeVar("_File", AddFile, RemoveFile)
 
 
@@ -179,6 +184,7 @@ def check(staged: StagedCommit, snapshot: Snapshot, table: str, timestamp: int |
     _check_removes(staged, snapshot, table)
     after = _after(staged, snapshot, table)
     _check_adds(staged, snapshot, after, table)
+    _check_changes(staged, after, table)
     _check_row_ids(staged, snapshot, after, table)
 
 
@@ -236,7 +242,6 @@ def _check_removes(staged: StagedCommit, snapshot: Snapshot, table: str) -> None
 
 def _check_adds(staged: StagedCommit, snapshot: Snapshot, after: Snapshot, table: str) -> None:
     live = snapshot.live.find_all(list(staged.adds)) if staged.adds else {}
-    partitions = {after.schema.field(name).physical_name for name in after.partition_columns}
     has_vectors = "deletionVectors" in writer_features(after.protocol)
     for path, add in staged.adds.items():
         if "://" in path:
@@ -245,14 +250,48 @@ def _check_adds(staged: StagedCommit, snapshot: Snapshot, after: Snapshot, table
         if path in live and removed is None and _vector(live[path]) != _vector(add):
             what = f"adds '{path}', which is live with another deletion vector, and does not remove that"
             raise _invalid(DuplicateFile, staged, table, what)
-        if set(add.partition_values) != partitions:
-            what = (
-                f"adds '{path}' with partition values for {sorted(add.partition_values)}, but the table is "
-                f"partitioned by {sorted(partitions)}"
-            )
-            raise _invalid(InvalidCommit, staged, table, what)
+        if path in live and removed is None and add.data_change:
+            what = f"adds '{path}', which is live already, with dataChange=true: readers of changes would see its rows twice"
+            raise _invalid(DuplicateFile, staged, table, what)
+        _check_partition_values(staged, add, after, table)
+        _num_records(staged, add, table)
         if add.deletion_vector is not None:
             _check_vector(staged, add, path, table, has_vectors=has_vectors)
+
+
+def _check_partition_values(staged: StagedCommit, file: AddFile | Cdc, after: Snapshot, table: str) -> None:
+    columns = {
+        after.schema.field(name).physical_name: after.schema.field(name) for name in after.partition_columns
+    }
+    if set(file.partition_values) != set(columns):
+        what = (
+            f"adds '{file.path}' with partition values for {sorted(file.partition_values)}, but the table is "
+            f"partitioned by {sorted(columns)}"
+        )
+        raise _invalid(InvalidCommit, staged, table, what)
+    for name, value in file.partition_values.items():
+        try:
+            partition_values.parse_column(pa.array([value], pa.string()), columns[name].type)
+        except DelvecError as error:
+            what = f"adds '{file.path}' with the partition value {value!r}, which is not valid for column '{columns[name].name}'"
+            raise _invalid(InvalidCommit, staged, table, what) from error
+
+
+def _check_changes(staged: StagedCommit, after: Snapshot, table: str) -> None:
+    if staged.changes and not after.cdf_enabled:
+        what = "has files of changes, and the table does not have delta.enableChangeDataFeed=true"
+        raise _invalid(InvalidCommit, staged, table, what)
+    for file in staged.changes:
+        try:
+            path = locations.canonical_log_path(file.path, after.location)
+        except (CorruptTable, LocationNotAllowed):
+            path = ""
+        if not path.startswith(_CHANGE_DATA):
+            what = (
+                f"has the file of changes '{file.path[:300]}', which is not below {_CHANGE_DATA} in the table"
+            )
+            raise _invalid(InvalidCommit, staged, table, what)
+        _check_partition_values(staged, file, after, table)
 
 
 def _check_vector(staged: StagedCommit, add: AddFile, path: str, table: str, *, has_vectors: bool) -> None:

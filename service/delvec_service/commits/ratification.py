@@ -53,7 +53,8 @@ STAGED: Final = "_delta_log/_staged_commits"
 _ATTEMPTS: Final = 5
 _MAX_AGE_SECONDS: Final = 12 * 3600.0
 """Of files that a staged commit adds: a job may write for hours, and VACUUM spares files of less than a day."""
-_DELETING: Final = frozenset({"DELETE", "UPDATE", "MERGE"})
+_RESTORE: Final = "RESTORE"
+"""The operation that may bring deleted rows back."""
 
 
 @dataclass(frozen=True)
@@ -211,8 +212,17 @@ class Ratification:
         sizes: dict[str, int | None] = {add.path: add.size for add in commit.new_adds(snapshot)}
         sizes |= {file.path: file.size for file in commit.changes}
         check_in_storage(table, sizes, _MAX_AGE_SECONDS)
-        deletes = commit.info.operation in _DELETING
-        live = snapshot.live.find_all(list(commit.adds)) if deletes and commit.adds else {}
+        restores = commit.info.operation == _RESTORE
+        live = {} if restores or not commit.adds else snapshot.live.find_all(list(commit.adds))
+        for path, before in live.items():
+            if before.deletion_vector is not None and commit.adds[path].deletion_vector is None:
+                raise InvalidDeletionVector(
+                    f"The staged commit of version {commit.version} to table '{table.name}' adds file '{path}' without "
+                    f"its deletion vector, so {before.deletion_vector.cardinality} deleted rows would come back; nothing "
+                    "was committed.",
+                    table=table.name,
+                    file=path,
+                )
         for path, add in commit.new_vectors(snapshot).items():
             vector = add.deletion_vector
             assert vector is not None  # noqa: S101 - as new_vectors has it
@@ -225,9 +235,9 @@ class Ratification:
                     table=table.name,
                     file=add.path,
                 )
-            before = live.get(path)
-            if before is not None and before.deletion_vector is not None:
-                held = self._vectors.load(table, [(path, before.deletion_vector)], snapshot.version)[path]
+            file = live.get(path)
+            if file is not None and file.deletion_vector is not None:
+                held = self._vectors.load(table, [(path, file.deletion_vector)], snapshot.version)[path]
                 check_holds(table, add.path, vector, rows, held)
 
     def _version_of(self, table: OpenTable, key: str) -> int | None:

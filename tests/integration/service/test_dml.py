@@ -9,9 +9,9 @@ import pytest
 from tests.support.tables import ids
 
 import delvec
-from delvec_contract import UpdateRequest
+from delvec_contract import DeleteRequest, UpdateRequest
 from delvec_engines.duckdb import DuckDBEngine
-from delvec_service import operations
+from delvec_service import dml, operations
 from delvec_service.store.answers import AnswerStore
 
 ROWS = pa.table({"id": range(10), "age": pa.array(range(0, 100, 10), pa.int32()), "name": ["n"] * 10})
@@ -263,6 +263,55 @@ def test_request_that_is_sent_again_while_it_still_runs_takes_effect_once(client
 
     assert [answer.version for answer in answers] == [3, 3]
     assert ages(people)[3] == 31
+
+
+def test_a_key_that_was_released_is_not_another_requests(client, people):
+    commands, table = client.app.state.row_commands, client.service.tables.open("people")
+
+    deleted = commands.delete(table, DeleteRequest(predicate="id = 3"), key="k")
+    other = commands.delete(table, DeleteRequest(predicate="id = 4"), key="k")
+
+    assert (deleted.version, other.version) == (3, 4)
+    assert commands.delete(table, DeleteRequest(predicate="id = 3"), key="k").version == 3
+    assert ids(people) == [0, 1, 2, 5, 6, 7, 8, 9]
+
+
+def test_a_note_that_could_not_be_read_at_first_is_asked_about(client, people, monkeypatch):
+    commands, table = client.app.state.row_commands, client.service.tables.open("people")
+    request = UpdateRequest(set={"age": "age + 1"}, predicate="id = 3")
+    first = commands.update(table, request, key="k")
+    plain, failures = dml._AttemptLog.look, [None, None]
+
+    def look(self):
+        if failures:
+            failures.pop()
+        else:
+            plain(self)
+
+    monkeypatch.setattr(dml._AttemptLog, "look", look)
+    again = commands.update(table, request, key="k")
+
+    assert (again.version, again.transaction_id) == (first.version, first.transaction_id)
+    assert ages(people)[3] == 31
+
+
+def test_files_that_are_read_for_their_changes_count(running, tmp_path):
+    """Without deletion vectors, files whose rows all match are read, too, once any file is."""
+    store = f"sqlite:///{tmp_path / 'limits.db'}"
+    with delvec.connect(database_url=store) as lake:
+        table = lake.create_table(
+            tmp_path / "fed",
+            ROWS.schema,
+            properties={"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "false"},
+        )
+        table.append(ROWS.slice(0, 5))
+        table.append(ROWS.slice(5))
+        sizes = [file.stat().st_size for file in (tmp_path / "fed").glob("*.parquet")]
+    with running(dml_max_bytes=max(sizes) + 1, database_url=store) as client:
+        client.post("/v1/tables", json={"location": str(tmp_path / "fed"), "name": "fed"}).raise_for_status()
+        answer = client.post("/v1/tables/fed/delete", json={"predicate": "id < 5 OR id = 7"})
+
+    assert refusal(answer) == (422, "ReadLimitExceeded")
 
 
 def test_lost_race_is_run_again_and_one_without_end_names_the_winner(client, people, monkeypatch):

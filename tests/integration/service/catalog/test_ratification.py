@@ -144,6 +144,27 @@ CASES = {
         actions(lambda table: [{"add": {**live(table), "deletionVector": VECTOR}}]),
         "live with another deletion vector",
     ),
+    "a live file again, as new rows": (
+        actions(lambda table: [{"add": live(table)}]),
+        "readers of changes would see its rows twice",
+    ),
+    "changes without a feed": (
+        actions(
+            lambda table: [
+                table.file([1]),
+                {
+                    "cdc": {
+                        "path": "_change_data/c.parquet",
+                        "partitionValues": {},
+                        "size": 1,
+                        "dataChange": False,
+                    }
+                },
+            ]
+        ),
+        "does not have delta.enableChangeDataFeed=true",
+    ),
+    "damaged statistics": (actions(lambda table: [table.file([1], stats="{")]), "damaged statistics"),
     "a removed file that is not live": (
         actions(lambda _: [remove({"path": "no.parquet"})]),
         "which is not a live file",
@@ -211,7 +232,16 @@ def test_what_is_wrong_is_refused_and_nothing_is_committed(people, case):
     assert people.commit([people.file([4])])["latest-table-version"] == 2
 
 
-def test_rows_deleted_before_do_not_come_back(people, client):
+@pytest.mark.parametrize("operation", ["DELETE", "WRITE", "anything"])
+@pytest.mark.parametrize(
+    ("fields", "match"),
+    [
+        ({"deletionVector": inline(BitMap64([9])).to_json()}, "lacks 5 of the 5 rows"),
+        ({}, "5 deleted rows would come back"),
+    ],
+    ids=["another vector", "no vector"],
+)
+def test_rows_deleted_before_do_not_come_back(people, client, operation, fields, match):
     people.commit([people.file(range(10))])
     deleted = client.post("/v1/tables/sales.people/delete", json={"predicate": "id < 5"})
     assert deleted.status_code == 200, deleted.text
@@ -220,12 +250,11 @@ def test_rows_deleted_before_do_not_come_back(people, client):
         for action in client.get("/v1/tables/sales.people/commits/2").json()["actions"]
         if "add" in action
     )
-    smaller = inline(BitMap64([9])).to_json()
+    vector = add.pop("deletionVector")
     body = people.staged(
-        [remove(add, deletionVector=add["deletionVector"]), {"add": {**add, "deletionVector": smaller}}],
-        operation="DELETE",
+        [remove(add, deletionVector=vector), {"add": {**add, **fields}}], operation=operation
     )
-    refused(people, body, "lacks 5 of the 5 rows")
+    refused(people, body, match)
 
 
 def test_a_lost_database_loses_no_commit_and_a_replay_is_still_known(people, client):

@@ -144,3 +144,25 @@ def test_the_name_says_the_version():
         f"../{NAME}",
     ):
         assert not staged_commit.is_staged_name(name, 1), name
+
+
+@pytest.mark.parametrize(
+    "path", ["a.parquet", "_change_data/../a.parquet", "file:///data/orders/_change_data/a.parquet"]
+)
+def test_changes_lie_where_cleanup_expects_them(path):
+    with_feed = {**PROPERTIES, "delta.enableChangeDataFeed": "true"}
+    snapshot = replace(EMPTY, metadata=replace(EMPTY.metadata, configuration=with_feed))
+    file = {"path": path, "partitionValues": {}, "size": 1, "dataChange": False}
+
+    with pytest.raises(InvalidCommit, match=r"not below _change_data/|cannot be in the table"):
+        check(info(), {"cdc": file}, snapshot=snapshot)
+
+
+def test_partition_values_have_the_columns_type():
+    schema = SCHEMA.replace("]}", ',{"name":"day","type":"date","nullable":true,"metadata":{}}]}')
+    metadata = replace(EMPTY.metadata, schema_string=schema, partition_columns=("day",))
+    snapshot = replace(EMPTY, metadata=metadata)
+
+    check(info(), added(partitionValues={"day": "2026-01-02"}), mark(9), snapshot=snapshot)
+    with pytest.raises(InvalidCommit, match="'abc', which is not valid for column 'day'"):
+        check(info(), added(partitionValues={"day": "abc"}), mark(9), snapshot=snapshot)
