@@ -38,7 +38,6 @@ __all__ = [
     "changes_types",
     "current_schema",
     "current_snapshot",
-    "current_spec",
     "delta_version",
     "expired_snapshots",
     "is_continued_by",
@@ -191,13 +190,6 @@ def current_schema(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the current schema's JSON object."""
     wanted = metadata["current-schema-id"]
     found: Mapping[str, Any] = next(one for one in metadata["schemas"] if one["schema-id"] == wanted)
-    return found
-
-
-def current_spec(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the default partition spec's JSON object."""
-    wanted = metadata["default-spec-id"]
-    found: Mapping[str, Any] = next(one for one in metadata["partition-specs"] if one["spec-id"] == wanted)
     return found
 
 

@@ -26,7 +26,6 @@ from delvec_kernel.table_properties import REWRITE_THRESHOLD
 
 __all__ = ["DryRun", "TouchedFile", "change", "rewrite_threshold", "touched_files"]
 
-"""Table property: files that lose a larger share of their live rows than this are rewritten."""
 _SURELY_SENT: Final = 1 << 18
 """Deleted rows below this number always fit into a commit request, wherever they are."""
 _VECTORS_AT_ONCE: Final = 256

@@ -44,7 +44,6 @@ _ANSWER_SCHEMA: Final = pa.schema(
 _CODES: Final = {"update": 1, "delete": 2, "insert": 3}
 _UPDATE, _DELETE, _INSERT = _CODES.values()
 
-_Codes = npt.NDArray[np.int8]
 _Answer = tuple[str, int, int, bytes]
 _NewRows = BufferedWriter[DataFileWriter]
 _Changes = BufferedWriter[ChangeFileWriter]

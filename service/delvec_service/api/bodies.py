@@ -37,10 +37,6 @@ class Checked(Request):
     parsed: Any = None
     """The body as JSON values."""
 
-    def is_given(self) -> bool:
-        """Whether the request has a body."""
-        return bool(getattr(self, "_body", b""))
-
     async def load(self, model: TypeAdapter[Any], *, limit: int, setting: str, required: bool) -> None:
         """Read, parse and check the body.
 
