@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import mkdocs.config
+import pytest
 
 from delvec_errors import error_classes
 
@@ -14,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 LOADED = re.compile(r"""<(?:script|link|img)[^>]*?(?:src|href)=["']?(https?:[^"' >]+)""")
 
 
+@pytest.mark.slow("builds the whole site")
 def test_the_site_builds_with_strict_links_and_loads_nothing_from_other_hosts(tmp_path):
     # Takes some seconds, but nothing else finds links to a renamed heading.
     done = subprocess.run(

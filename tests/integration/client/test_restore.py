@@ -5,6 +5,7 @@ import random
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 
@@ -295,7 +296,8 @@ def test_dml_and_restores_at_once_lose_and_repeat_no_row(lake, tmp_path):
         while time.monotonic() < until:
             count += 1
             if worker == 0:
-                others.restore(1)
+                with suppress(delvec.ConcurrentAppend):  # others may be quicker each time
+                    others.restore(1)
             elif worker == 1:
                 others.delete(f"id = {count % 100}")
             else:
