@@ -41,7 +41,10 @@ def empty_environment(wheel, tmp_path_factory):
 def test_the_wheel_holds_the_migrations_and_the_type_markers(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
 
-    assert {"delvec/py.typed", "delvec_service/py.typed", "delvec_service/migrations/env.py"} <= names
+    packages = {name.partition("/")[0] for name in names if name.endswith("/__init__.py")} - {"pyspark_delvec"}
+    assert {"delvec", "delvec_commands", "delvec_kernel", "delvec_service"} <= packages
+    assert {f"{package}/py.typed" for package in packages} <= names
+    assert "delvec_service/migrations/env.py" in names
     page = "delvec_service/dashboard"
     assert {
         f"{page}/templates/table.html",
