@@ -41,7 +41,9 @@ def empty_environment(wheel, tmp_path_factory):
 def test_the_wheel_holds_the_migrations_and_the_type_markers(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
 
-    packages = {name.partition("/")[0] for name in names if name.endswith("/__init__.py")} - {"pyspark_delvec"}
+    packages = {name.partition("/")[0] for name in names if name.endswith("/__init__.py")} - {
+        "pyspark_delvec"
+    }
     assert {"delvec", "delvec_commands", "delvec_kernel", "delvec_service"} <= packages
     assert {f"{package}/py.typed" for package in packages} <= names
     assert "delvec_service/migrations/env.py" in names
