@@ -185,10 +185,10 @@ class ServiceAdapter(ABC):
     ) -> _Answer:
         """Call any operation; takes effect once even if it is sent repeatedly."""
         key = None if operation.only_reads or operation.is_harmless else str(uuid.uuid4())
-        given = {name: value for name, value in (parameters or {}).items() if value is not None}
+        present = {name: value for name, value in (parameters or {}).items() if value is not None}
         return self._registered(
             path.get("table"),
-            lambda: self._repeat(lambda: self._attempt(operation, body, given, path, key)),
+            lambda: self._repeat(lambda: self._attempt(operation, body, present, path, key)),
         )
 
     def commit(self, table: str, asked: CommitRequest, transaction_id: str) -> CommitResponse:

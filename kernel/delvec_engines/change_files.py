@@ -5,7 +5,7 @@ They are data files with the column ``_change_type``, in ``_change_data`` (PROTO
 
 from dataclasses import replace
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
 import pyarrow as pa
 
@@ -13,12 +13,10 @@ from delvec_engines.parquet_writer import DataFileWriter
 from delvec_engines.protocol import WriteTarget
 from delvec_engines.row_ids import table_columns
 from delvec_kernel.actions.actions import Cdc
-from delvec_kernel.change_feed.feed_schema import CHANGE_TYPE
+from delvec_kernel.change_feed.feed_schema import CHANGE_DATA, CHANGE_TYPE
 from delvec_kernel.schema.types import PrimitiveType, StructField, StructType
 
 __all__ = ["CHANGE_TYPE", "ChangeFileWriter"]
-
-_FOLDER: Final = "_change_data/"
 
 
 class ChangeFileWriter:
@@ -37,7 +35,9 @@ class ChangeFileWriter:
         # Rows already have their identity values.
         with_kind = replace(target, schema=StructType((*columns, kind)), identity=())
         self._hidden = set(target.schema.names) - set(with_kind.schema.names)
-        self._writer = DataFileWriter(with_kind, task=task, folder=_FOLDER, prefix="cdc", statistics=False)
+        self._writer = DataFileWriter(
+            with_kind, task=task, folder=CHANGE_DATA, prefix="cdc", statistics=False
+        )
 
     def __enter__(self) -> Self:
         self._writer.__enter__()

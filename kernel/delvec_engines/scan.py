@@ -19,6 +19,7 @@ from delvec_kernel.deletion_vectors.deletion_vector import (
     check_rows_exist,
     deserialize_bitmap,
 )
+from delvec_kernel.features.table_features import deletes_by_vector
 from delvec_kernel.schema.column_mapping import is_mapped
 from delvec_kernel.schema.partition_values import column_of_files, has_empty
 from delvec_kernel.schema.types import StructField, StructType
@@ -146,9 +147,8 @@ class Scan:
 
     @property
     def deletes_by_vector(self) -> bool:
-        """Whether rows may be deleted by deletion vector: the property is on and the protocol has the feature."""
-        features = self.protocol.get("writerFeatures") or ()
-        return is_true(self.configuration, "delta.enableDeletionVectors") and "deletionVectors" in features
+        """Whether rows may be deleted by deletion vector."""
+        return deletes_by_vector(self.protocol.get("writerFeatures"), self.configuration)
 
     @property
     def partition_keys(self) -> list[str]:

@@ -30,6 +30,7 @@ from delvec_contract import (
 )
 from delvec_contract import TableResource as Resource
 from delvec_errors import EngineUnavailable, ReadLimitExceeded, ServiceUnavailable
+from delvec_kernel.features.table_features import deletes_by_vector
 from delvec_kernel.table_properties import is_true
 from delvec_service.commits.idempotency import Answers, request_hash
 from delvec_service.in_process import Handlers, InProcessService
@@ -346,8 +347,7 @@ def _engine(memory_bytes: int) -> Any:
 
 def _writes_change_files(planned: PlanResponse) -> bool:
     """Whether a DELETE writes change files: the table has a feed, which deletion vectors would otherwise tell of."""
-    has_vectors = "deletionVectors" in (planned.protocol.get("writerFeatures") or ())
-    vectors = has_vectors and is_true(planned.configuration, "delta.enableDeletionVectors")
+    vectors = deletes_by_vector(planned.protocol.get("writerFeatures"), planned.configuration)
     return not vectors and is_true(planned.configuration, "delta.enableChangeDataFeed")
 
 

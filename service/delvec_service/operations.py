@@ -1,4 +1,4 @@
-"""What the service does on every command's way, whoever asks: an HTTP handler, or a client in this process.
+"""The operations that every command needs, for HTTP handlers and for clients in this process.
 
 Tested in `tests/integration/contract/test_table_service.py`.
 """
@@ -350,9 +350,8 @@ def committed_response(committed: Committed) -> CommitResponse:
 
 
 def _outcome_fields(outcome: Outcome) -> tuple[_Result, CommitResponse | None, ErrorBody | None]:
-    done = outcome.committed
-    if done is not None:
-        return "committed", committed_response(done), None
+    if outcome.committed is not None:
+        return "committed", committed_response(outcome.committed), None
     if outcome.answer is None:
         return "unknown", None, None
     body = json.loads(outcome.answer.body)

@@ -195,7 +195,15 @@ def assembled(settings: Settings, *, names_by_folder: bool = False, shared: Sequ
         observer=observer,
     )
     ratification = Ratification(
-        loader, commits.log, ledger, overwrite_watch, log_maintenance, manifests, health, observer
+        loader,
+        commits.log,
+        commits.vectors,
+        ledger,
+        overwrite_watch,
+        log_maintenance,
+        manifests,
+        health,
+        observer=observer,
     )
     return Service(
         settings=settings,

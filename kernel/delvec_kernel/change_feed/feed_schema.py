@@ -15,6 +15,7 @@ from delvec_kernel.schema.column_mapping import MODE, is_mapped
 from delvec_kernel.schema.types import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 
 __all__ = [
+    "CHANGE_DATA",
     "CHANGE_TYPE",
     "COMMIT_TIMESTAMP",
     "COMMIT_VERSION",
@@ -24,6 +25,8 @@ __all__ = [
     "is_readable_with",
 ]
 
+CHANGE_DATA: Final = "_change_data/"
+"""The folder of change files (PROTOCOL.md, "Change Data Files")."""
 CHANGE_TYPE: Final = "_change_type"
 """insert, delete, update_preimage or update_postimage."""
 COMMIT_VERSION: Final = "_commit_version"

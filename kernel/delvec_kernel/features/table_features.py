@@ -7,7 +7,7 @@ Tested in `tests/unit/kernel/features/test_features.py`.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ __all__ = [
     "WRITABLE",
     "check_readable",
     "check_writable",
+    "deletes_by_vector",
     "reader_features",
     "writer_features",
 ]
@@ -77,6 +78,11 @@ def writer_features(protocol: Protocol) -> frozenset[str]:
     if protocol.min_writer_version >= _TABLE_FEATURES_WRITER:
         return frozenset(protocol.writer_features or ())
     return frozenset(name for name, since in _LEGACY_WRITER.items() if protocol.min_writer_version >= since)
+
+
+def deletes_by_vector(features: Collection[str] | None, configuration: Mapping[str, str]) -> bool:
+    """Whether rows may be deleted by deletion vector: the property is on, and the protocol has the writer feature."""
+    return "deletionVectors" in (features or ()) and is_true(configuration, "delta.enableDeletionVectors")
 
 
 def check_readable(protocol: Protocol, metadata: Metadata, table: str) -> None:

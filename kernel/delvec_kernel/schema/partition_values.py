@@ -18,7 +18,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec_errors import CorruptLog, InvalidSchema, SchemaMismatch
+from delvec_errors import CorruptLog, DelvecError, InvalidSchema, SchemaMismatch
 from delvec_kernel.schema.partition_spellings import respelled
 from delvec_kernel.schema.types import (
     ArrayType,
@@ -34,6 +34,7 @@ __all__ = [
     "HIVE_DEFAULT_PARTITION",
     "check_partition_columns",
     "column_of_files",
+    "contradiction",
     "has_empty",
     "naming_files",
     "parse",
@@ -217,6 +218,28 @@ def column_of_files(
             column=field.name,
             value=text,
         ) from error
+
+
+def contradiction(
+    values: Mapping[str, str | None], columns: Sequence[StructField], *, strict: bool = False
+) -> str | None:
+    """Return how a file's partition values contradict the table, to follow the file's name; None if they do not.
+
+    Args:
+        values: by physical name.
+        columns: the partition columns.
+        strict: as for :func:`parse_column`.
+    """
+    by_name = {column.physical_name: column for column in columns}
+    if set(values) != set(by_name):
+        return f"has partition values for {sorted(values)}, but the table is partitioned by {list(by_name)}"
+    for name, value in values.items():
+        try:
+            # Not Python's dates: Spark supports days that Python does not.
+            parse_column(pa.array([value], pa.string()), by_name[name].type, strict=strict)
+        except DelvecError:
+            return f"has the partition value {value!r}, which is not valid for column '{by_name[name].name}'"
+    return None
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import pyarrow as pa
 from delvec_errors import CorruptLog, InvalidSchema, UnsupportedTable
 from delvec_kernel.actions.action_json import LogFile
 from delvec_kernel.actions.actions import AddFile, DomainMetadata, Metadata, Protocol, Txn
+from delvec_kernel.features.table_features import deletes_by_vector
 from delvec_kernel.file_index.live_files import LiveFiles
 from delvec_kernel.schema.column_mapping import is_mapped, without_physical_names
 from delvec_kernel.schema.partition_values import check_partition_columns
@@ -169,8 +170,7 @@ class Snapshot:
     @property
     def dv_enabled(self) -> bool:
         """Whether writers may write deletion vectors: the feature is supported and enabled."""
-        features = self.protocol.writer_features or ()
-        return "deletionVectors" in features and is_true(self.configuration, "delta.enableDeletionVectors")
+        return deletes_by_vector(self.protocol.writer_features, self.configuration)
 
     @property
     def append_only(self) -> bool:

@@ -12,13 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-import pyarrow as pa
-
 from delvec_errors import (
     AppendOnlyTable,
     CorruptLog,
     CorruptTable,
-    DelvecError,
     DuplicateFile,
     FileNotInSnapshot,
     InvalidCommit,
@@ -39,6 +36,7 @@ from delvec_kernel.actions.actions import (
     RemoveFile,
     Sidecar,
 )
+from delvec_kernel.change_feed.feed_schema import CHANGE_DATA
 from delvec_kernel.features.managed_tables import check_stays_managed
 from delvec_kernel.features.table_features import check_readable, writer_features
 from delvec_kernel.log.commit_file import parse_commit
@@ -50,7 +48,6 @@ from delvec_kernel.statistics import file_statistics as statistics
 __all__ = ["StagedCommit", "check", "is_staged_name", "parse"]
 
 _NAME: Final = re.compile(r"(\d{20})\.[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.json", re.IGNORECASE)
-_CHANGE_DATA: Final = "_change_data/"
 _File = TypeVar("_File", AddFile, RemoveFile)
 
 
@@ -94,8 +91,8 @@ class StagedCommit:
 
 def is_staged_name(name: str, version: int) -> bool:
     """Whether a file in ``_delta_log/_staged_commits`` is named as a commit of that version."""
-    found = _NAME.fullmatch(name)
-    return found is not None and int(found.group(1)) == version
+    match = _NAME.fullmatch(name)
+    return match is not None and int(match.group(1)) == version
 
 
 def parse(data: bytes, table: str, location: str, version: int, name: str) -> StagedCommit:
@@ -260,21 +257,10 @@ def _check_adds(staged: StagedCommit, snapshot: Snapshot, after: Snapshot, table
 
 
 def _check_partition_values(staged: StagedCommit, file: AddFile | Cdc, after: Snapshot, table: str) -> None:
-    columns = {
-        after.schema.field(name).physical_name: after.schema.field(name) for name in after.partition_columns
-    }
-    if set(file.partition_values) != set(columns):
-        what = (
-            f"adds '{file.path}' with partition values for {sorted(file.partition_values)}, but the table is "
-            f"partitioned by {sorted(columns)}"
-        )
-        raise _invalid(InvalidCommit, staged, table, what)
-    for name, value in file.partition_values.items():
-        try:
-            partition_values.parse_column(pa.array([value], pa.string()), columns[name].type)
-        except DelvecError as error:
-            what = f"adds '{file.path}' with the partition value {value!r}, which is not valid for column '{columns[name].name}'"
-            raise _invalid(InvalidCommit, staged, table, what) from error
+    columns = [after.schema.field(name) for name in after.partition_columns]
+    what = partition_values.contradiction(file.partition_values, columns)
+    if what is not None:
+        raise _invalid(InvalidCommit, staged, table, f"adds '{file.path}', which {what}")
 
 
 def _check_changes(staged: StagedCommit, after: Snapshot, table: str) -> None:
@@ -286,9 +272,9 @@ def _check_changes(staged: StagedCommit, after: Snapshot, table: str) -> None:
             path = locations.canonical_log_path(file.path, after.location)
         except (CorruptTable, LocationNotAllowed):
             path = ""
-        if not path.startswith(_CHANGE_DATA):
+        if not path.startswith(CHANGE_DATA):
             what = (
-                f"has the file of changes '{file.path[:300]}', which is not below {_CHANGE_DATA} in the table"
+                f"has the file of changes '{file.path[:300]}', which is not below {CHANGE_DATA} in the table"
             )
             raise _invalid(InvalidCommit, staged, table, what)
         _check_partition_values(staged, file, after, table)

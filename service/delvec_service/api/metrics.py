@@ -66,7 +66,7 @@ def gauges(service: Service, admission: Lanes) -> Gauges:
     return {
         "cache_bytes": {
             ("snapshots",): service.loader.nbytes,
-            ("deletion-vectors",): service.commits.vector_bytes,
+            ("deletion-vectors",): service.commits.vectors.nbytes,
         },
         "database_connections": {("in-use",): connections.in_use, ("idle",): connections.idle},
         "database_connections_limit": {(): connections.limit},

@@ -1,8 +1,8 @@
 """Creation of managed tables: a place for a new one, and its registration once the client has written version 0.
 
 No state is kept in between. The place is the folder of the name with a random suffix, and the table's id follows from the
-place; so whoever may create a table of that name may register the one that he was told the place of, and a lost database
-changes nothing.
+place. A principal who may create tables of that name may therefore register one at such a place, and a lost database changes
+nothing.
 
 Tested in `tests/integration/service/catalog/test_unity_catalog.py`.
 """

@@ -40,7 +40,7 @@ def etag(snapshot: Snapshot) -> str:
 def loaded(record: TableRecord, snapshot: Snapshot) -> dict[str, Any]:
     """Return the answer to a request that loads a table of the Delta API.
 
-    ``commits`` is empty: a ratified version is in the log before anybody is told.
+    ``commits`` is empty: a version is in the log before the request that ratifies it is answered.
     """
     managed = is_catalog_managed(snapshot.protocol)
     schema = json.loads(snapshot.metadata.schema_string)

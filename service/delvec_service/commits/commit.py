@@ -57,6 +57,7 @@ class Commits:
 
     Attributes:
         log: the latest commits, read once for all callers.
+        vectors: deletion vectors of live files, likewise.
     """
 
     def __init__(
@@ -80,25 +81,20 @@ class Commits:
         self._ledger = ledger
         self._observer = observer
         self._loader = loader
-        self._vectors = DeletionVectorCache()
+        self.vectors = DeletionVectorCache()
         self._groups: GroupCommit[PendingCommit] = GroupCommit(self.run, self._properties)
         self.log = CommitLog(loader)
-        self._race = CommitValidator(loader, self.log, ledger, overwrite_watch, self._vectors)
+        self._race = CommitValidator(loader, self.log, ledger, overwrite_watch, self.vectors)
         self._loop = CommitLoop(
             loader,
             self.log,
             self._race,
             ledger,
-            self._vectors,
+            self.vectors,
             attempts=attempts,
             target_bytes=deletion_vector_target_bytes,
             max_file_age_seconds=max_file_age_seconds,
         )
-
-    @property
-    def vector_bytes(self) -> int:
-        """The approximate memory that cached deletion vectors take, in bytes."""
-        return self._vectors.nbytes
 
     def commit(self, table: OpenTable, changes: Changes) -> CommitResult:
         """Commit a transaction once, no matter how often it is sent.

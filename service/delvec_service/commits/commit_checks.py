@@ -16,7 +16,6 @@ from delvec_errors import (
     AppendOnlyTable,
     CorruptLog,
     CorruptTable,
-    DelvecError,
     DuplicateFile,
     FileNotInStorage,
     FileSizeMismatch,
@@ -257,24 +256,11 @@ def _metadata_of(table: OpenTable, paths: Sequence[str]) -> Iterable[ObjectMeta 
 
 
 def _check_partition_values(table: OpenTable, files: Sequence[AddFile | Cdc], snapshot: Snapshot) -> None:
-    columns = {
-        snapshot.schema.field(name).physical_name: snapshot.schema.field(name)
-        for name in snapshot.partition_columns
-    }
+    columns = [snapshot.schema.field(name) for name in snapshot.partition_columns]
     for file in files:
-        if set(file.partition_values) != set(columns):
-            given = sorted(file.partition_values)
-            what = f"has partition values for {given}, but the table is partitioned by {list(columns)}"
+        what = partition_values.contradiction(file.partition_values, columns, strict=True)
+        if what is not None:
             raise _invalid(table, file.path, what)
-        for name, value in file.partition_values.items():
-            try:
-                # Not Python's dates: Spark supports days that Python does not.
-                partition_values.parse_column(pa.array([value], pa.string()), columns[name].type, strict=True)
-            except DelvecError as error:
-                what = (
-                    f"has the partition value {value!r}, which is not valid for column '{columns[name].name}'"
-                )
-                raise _invalid(table, file.path, what) from error
 
 
 def _check_stats(table: OpenTable, add: AddFile, snapshot: Snapshot) -> None:

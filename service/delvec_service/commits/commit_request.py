@@ -24,6 +24,7 @@ from delvec_errors import (
 )
 from delvec_kernel import locations
 from delvec_kernel.actions.actions import AddFile, Cdc
+from delvec_kernel.change_feed.feed_schema import CHANGE_DATA
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deserialize_bitmap
 from delvec_kernel.transaction.row_maps import is_row_map_path
 from delvec_kernel.transaction.transaction_changes import Changes, FileStatistics, Reads, RowMap, RowRun
@@ -36,7 +37,6 @@ _MAX_ID: Final = 128
 _LONGEST_PATH: Final = 3000
 """Object stores accept 1024 bytes, each of them encoded."""
 _LONGEST_NAME: Final = 255
-_CHANGE_DATA: Final = "_change_data/"
 
 
 def changes_of(request: CommitRequest, transaction_id: str, table: OpenTable) -> Changes:
@@ -64,9 +64,9 @@ def changes_of(request: CommitRequest, transaction_id: str, table: OpenTable) ->
         _check_new_path(add.path, table)
     for file in request.change_files:
         _check_new_path(file.path, table)
-        if not unquote(file.path).startswith(_CHANGE_DATA):
+        if not unquote(file.path).startswith(CHANGE_DATA):
             raise InvalidCommit(
-                f"The change file '{file.path}' is not below {_CHANGE_DATA}, where table cleanup expects it.",
+                f"The change file '{file.path}' is not below {CHANGE_DATA}, where table cleanup expects it.",
                 file=file.path,
             )
     new = [add.path for add in request.adds] + [file.path for file in request.change_files]

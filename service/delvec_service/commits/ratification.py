@@ -79,6 +79,7 @@ class Ratification:
     Args:
         loader: reads snapshots.
         log: creates versions.
+        vectors: caches those of live files, for all commits.
         ledger: records transactions.
         overwrite_watch: notified of every commit; knows the keys of recent ones.
         log_maintenance: notified of every commit.
@@ -91,11 +92,13 @@ class Ratification:
         self,
         loader: SnapshotLoader,
         log: CommitLog,
+        vectors: DeletionVectorCache,
         ledger: Ledger,
         overwrite_watch: OverwriteWatch,
         log_maintenance: LogMaintenance,
         manifests: SymlinkManifests,
         health: HealthWatch,
+        *,
         observer: Observer = NO_OBSERVER,
     ) -> None:
         self._loader = loader
@@ -106,7 +109,7 @@ class Ratification:
         self._manifests = manifests
         self._health = health
         self._observer = observer
-        self._vectors = DeletionVectorCache()
+        self._vectors = vectors
 
     def ratify(
         self, table: OpenTable, staged: StagedFile, check_before: Callable[[Snapshot], None] = lambda _: None
@@ -245,8 +248,8 @@ class Ratification:
         version = self._own_commits.version_of(table.location, key)
         if version is None:
             with suppress(ServiceUnavailable):
-                known = self._ledger.transaction(table.record.id, key)
-                version = None if known is None else known.version
+                transaction = self._ledger.transaction(table.record.id, key)
+                version = None if transaction is None else transaction.version
         if version is None:
             return None
         try:

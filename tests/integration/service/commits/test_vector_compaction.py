@@ -157,7 +157,7 @@ def test_a_vector_that_cannot_be_read_is_named_and_nothing_is_committed(scattere
     version = scattered.version()
     broken = next(path for path in scattered.folder.rglob("deletion_vector_*.bin"))
     broken.write_bytes(b"\x01broken")
-    scattered.client.service.commits._vectors.__init__()
+    scattered.client.service.commits.vectors.__init__()
 
     told = error(compact(scattered))
 
