@@ -239,8 +239,8 @@ class OverwriteWatch:
                 if watch.commits or watch.suspected:
                     # The longer ago the last commit, the less often.
                     self._look_soon(watch, after=max(self._pause, began - newest))
-                else:
-                    self._watches.pop(watch.objects.location, None)
+                elif self._watches.get(watch.objects.location) is watch:  # not one that was created since
+                    self._watches.pop(watch.objects.location)
 
     # --- both ---------------------------------------------------------------------------------------------
 

@@ -136,6 +136,24 @@ def test_a_commit_in_the_middle_of_a_suspicion_is_watched(filled, monkeypatch):
     watch.close()
 
 
+def test_a_look_that_ends_late_leaves_the_watch_that_was_begun_since(filled):
+    service = filled.client.service
+    objects = service.tables.open(filled.name).objects
+    store = OwnCommitStore(service.database)
+    commit = store.newest(table_id(objects.location))[-1]
+    watch = OverwriteWatch(service.loader, store, own(filled)._answers, pause=WAIT)
+    watch.suspect(objects, filled.name)
+    ended = watch._watches[objects.location]
+    assert watch._worker.wait(WAIT)
+    assert not watch.is_watching(objects.location)
+
+    watch.committed(objects, filled.name, commit, [commit.key])
+    watch._look(ended)
+
+    assert watch.version_of(objects.location, commit.key) == commit.version
+    watch.close()
+
+
 def test_a_check_finds_what_happened_while_no_service_ran(filled, running, tmp_path):
     filled.delete({"a.parquet": [1]})
     filled.delete({"a.parquet": [2]})
