@@ -13,6 +13,7 @@ from hypothesis import settings
 from tests.support.compiled_statements import compiled_statements  # noqa: F401  (a fixture)
 from tests.support.random_cases import share_of, take_share_of_gate
 from tests.support.schema_template import alembic, schema_template  # noqa: F401  (fixtures)
+from xdist.scheduler import LoadFileScheduling
 
 import delvec
 
@@ -77,6 +78,26 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     if config.getoption("--suite") == "gate":
         take_share_of_gate()
+
+
+class _OneWorkerForSpark(LoadFileScheduling):
+    """Gives each module to a worker, and all tests of the shared Spark session to one.
+
+    A JVM costs a worker some twenty CPU seconds until it is warm, and 700 MiB.
+    """
+
+    _SPARK = re.compile(
+        r"tests/integration/(spark/(?!test_spark_(connect|cluster|repeated_tasks)\.)|(engines|corpus)/.*(\[spark|-spark\]))"
+    )
+
+    def _split_scope(self, nodeid):
+        return "spark" if self._SPARK.match(nodeid) else super()._split_scope(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    # The whole suite has an hour of tests on Spark: one worker would be the last by far.
+    return _OneWorkerForSpark(config, log) if config.getoption("--suite") == "gate" else None
 
 
 def pytest_ignore_collect(collection_path, config):

@@ -231,7 +231,7 @@ class RowMapReader:
         if source.null_count or row.null_count:
             raise ValueError("a row without a source")
         numbers = np.array([self._number(path) for path in source.dictionary.to_pylist()], np.int32)
-        codes = numbers[source.indices.to_numpy()] if len(numbers) else np.zeros(0, np.int32)
+        codes = numbers[source.indices.to_numpy()]
         ours = np.flatnonzero(codes >= 0)
         rows, positions = row.to_numpy()[ours], ours + self._seen
         self._seen += batch.num_rows

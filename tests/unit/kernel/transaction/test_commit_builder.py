@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from delvec_errors import CorruptTable, RowIndexOutOfRange
+from delvec_kernel import locations
 from delvec_kernel.actions.actions import (
     AddFile,
     Cdc,
@@ -20,7 +21,8 @@ from delvec_kernel.actions.actions import (
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.transaction import commit_builder, row_runs
 from delvec_kernel.transaction.commit_builder import metrics, resolve
-from delvec_kernel.transaction.transaction_changes import Changes, FileStatistics, RowRun
+from delvec_kernel.transaction.transaction_changes import Changes, FileRepair, FileStatistics, RowRun
+from delvec_kernel.transaction.winning_commit import WinningCommit
 
 NOW = 1_700_000_000_000
 OLD = Descriptor("u", "old", 1, 36, 2)
@@ -566,3 +568,37 @@ def test_rows_already_gone_are_a_metric_unless_zero():
 
     assert commit_builder.ROWS_ALREADY_GONE not in metrics(request, outcome)
     assert metrics(request, outcome, rows_already_gone=2)[commit_builder.ROWS_ALREADY_GONE] == 2
+
+
+def test_a_repaired_file_is_no_change_of_data_and_has_the_vector_that_is_written_for_it():
+    live, stale = file(deletion_vector=OLD), file("b", deletion_vector=OLD)
+    request = changes(
+        "REPAIR",
+        repairs=(
+            FileRepair("a", live, replace(live, deletion_vector=None), BitMap64([1]), loses_rows=True),
+            FileRepair("b", file("b"), stale=stale),
+        ),
+    )
+
+    info, *actions = build(request, resolved(request, live, file("b")), {"a": NEW}, snapshot(), NOW).actions
+
+    removes = [each for each in actions if isinstance(each, RemoveFile)]
+    assert [(each.path, each.deletion_vector, each.data_change) for each in removes] == [
+        ("a", OLD, True),
+        ("b", OLD, False),
+    ]
+    (add,) = (each for each in actions if isinstance(each, AddFile))
+    assert (add.path, add.deletion_vector, add.data_change) == ("a", NEW, False)
+    location = "file:///lake/people"
+    winner = WinningCommit.of(8, [info, *actions], location)
+    assert winner.stale_removes == {locations.canonical_log_path("b", location)}
+
+
+def test_vectors_are_packed_again_of_files_that_have_one():
+    request = changes("OPTIMIZE", repacked=("a", "b", "c"), data_change=False)
+
+    outcome = resolved(request, file("a", deletion_vector=OLD), file("b"), deleted={"a": BitMap64([3, 4])})
+
+    assert [(each.file.path, list(each.rows), each.is_repacked) for each in outcome.marked] == [
+        ("a", [3, 4], True)
+    ]
