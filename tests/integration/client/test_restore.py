@@ -283,7 +283,7 @@ def test_random_sequences_of_dml_and_restores(lake, tmp_path, seed):
     assert_sound(tmp_path / "t")
 
 
-@pytest.mark.slow("threads race until they have met often enough")
+@pytest.mark.full("threads race until they have met often enough; test_random_sequences is the gate's")
 def test_dml_and_restores_at_once_lose_and_repeat_no_row(lake, tmp_path):
     """Each version is the one before it and its own change, or the version that it restored: nothing in between."""
     table = lake.create_table(tmp_path / "t", "id long", name="raced", properties=FEED)

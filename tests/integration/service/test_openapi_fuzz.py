@@ -160,6 +160,7 @@ def request(path, method, operation, document, table, rng):
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.sampled("more cases of one table of cases")
 def test_no_request_is_a_defect(running, create, tmp_path, kind):
     rng = random.Random(int(os.environ.get("DELVEC_FUZZ_SEED", "1")))
     root = tmp_path / "tables"

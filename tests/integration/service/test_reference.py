@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 from pydantic import TypeAdapter
+from tests.support.in_process_service import running_service
 
 import delvec_contract as wire
 from delvec_service.api.glossary import EXAMPLES, FIELDS, PARAMETERS, RESPONSES, TAGS
@@ -45,7 +46,14 @@ OPERATION_IDS = {
 """Operation ids, from which generated clients derive method names: removing or renaming one breaks programs."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def client():
+    """One for all tests: an application takes a second to describe its routes."""
+    with running_service() as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
 def document(client):
     return client.get("/openapi.json").json()
 

@@ -101,6 +101,7 @@ def test_session_for_programs(delvec_command, people, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["o.json", "o.jsonl", "o.csv", "o.arrow", "o.parquet"])
+@pytest.mark.sampled("more cases of one table of cases")
 def test_what_read_writes_append_takes(delvec_command, people, tmp_path, name):
     assert delvec_command("read", people, "--out", tmp_path / name).code == 0
     done = delvec_command("append", people, tmp_path / name)
@@ -147,6 +148,7 @@ def test_json_is_all_that_standard_output_holds(delvec_command, people):
 
 
 @pytest.mark.parametrize("name", ["out.parquet", "out.csv", "out.arrow", "out.json", "out.jsonl"])
+@pytest.mark.sampled("more cases of one table of cases")
 def test_rows_go_to_a_file_and_come_back(delvec_command, people, tmp_path, name):
     done = delvec_command("read", people, "--limit", "2", "--out", tmp_path / name)
     assert (done.code, done.out, done.err) == (0, "", f"wrote 2 rows to {tmp_path / name}\n")
@@ -402,6 +404,7 @@ def test_a_table_is_created_unless_it_is_there(delvec_command, people):
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "csv", "json", "jsonl"])
+@pytest.mark.sampled("more cases of one table of cases")
 def test_rows_and_statements_come_from_standard_input(delvec_command, people, tmp_path, monkeypatch, kind):
     rows = tmp_path / f"rows.{kind}"
     assert delvec_command("read", people, "--out", rows).code == 0
@@ -449,6 +452,7 @@ def test_optimize_says_what_would_be_done_and_does_it(delvec_command, people, tm
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "json", "csv", "arrow", "parquet", None])
+@pytest.mark.sampled("more cases of one table of cases")
 def test_what_read_writes_to_a_pipe_append_takes_from_it(tmp_path, capfdbinary, monkeypatch, kind):
     people = tmp_path / "people"
     with delvec.connect() as lake:

@@ -96,6 +96,7 @@ def test_the_gain_of_compaction_is_predicted(lake, tmp_path):
 
 
 @pytest.mark.parametrize("partitioned", [False, True])
+@pytest.mark.sampled("more cases of one table of cases")
 def test_a_sample_of_the_files_and_of_their_rows_says_it_of_all(partitioned, lake, tmp_path, monkeypatch):
     monkeypatch.setattr(rewrite_sample, "SAMPLE_BYTES", 2_500_000)
     table = lake.create_table(
