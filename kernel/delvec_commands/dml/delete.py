@@ -65,9 +65,11 @@ def delete(
         return _dry_run([*_whole_files(whole), *files], clock)
     target = None
     if any(file.means == "rewrite" for file in files):
-        begun, _ = begin(service, table.id, "DELETE")
-        transaction.transaction_id = begun.transaction_id
-        target = row_command.target_of(scan, begun.transaction_id)
+        if not touched_files.written_vectors(
+            row_deletes
+        ):  # otherwise the transaction has begun, with files of its own
+            transaction.transaction_id = begin(service, table.id, "DELETE")[0].transaction_id
+        target = row_command.target_of(scan, transaction.transaction_id)
     copied = touched_files.change(
         transaction, table.engine, rest, row_deletes, files, target, vectors=vectors
     )

@@ -24,7 +24,7 @@ from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.statistics import file_statistics as statistics
 from delvec_kernel.table_properties import REWRITE_THRESHOLD
 
-__all__ = ["DryRun", "TouchedFile", "change", "rewrite_threshold", "touched_files"]
+__all__ = ["DryRun", "TouchedFile", "change", "rewrite_threshold", "touched_files", "written_vectors"]
 
 _SURELY_SENT: Final = 1 << 18
 """Deleted rows below this number always fit into a commit request, wherever they are."""
@@ -112,7 +112,7 @@ def touched_files(
     threshold = rewrite_threshold(scan.configuration)
     if not may_rewrite:
         threshold = 1.0
-    written = _written(row_deletes)
+    written = written_vectors(row_deletes)
     files = []
     for part in scan.only(row_deletes).parts(SENT_BYTES):
         held = part.only(row_deletes.keys() - written.keys()) if written else part
@@ -133,7 +133,8 @@ def touched_files(
     return files
 
 
-def _written(row_deletes: Mapping[str, BitMap64]) -> Mapping[str, Descriptor]:
+def written_vectors(row_deletes: Mapping[str, BitMap64]) -> Mapping[str, Descriptor]:
+    """Return the deletion vectors that the engine has already written."""
     return row_deletes.written if isinstance(row_deletes, FoundRows) else {}
 
 
@@ -190,7 +191,7 @@ def _mark(
     transaction: Transaction, scan: Scan, row_deletes: Mapping[str, BitMap64], paths: Sequence[str]
 ) -> None:
     """Mark rows as deleted: send them in the commit, or write deletion vectors if there are too many."""
-    written = _written(row_deletes)
+    written = written_vectors(row_deletes)
     transaction.delete_rows_written({path: written[path] for path in paths if path in written})
     held = {path: row_deletes[path] for path in paths if path not in written}
     few = sum(map(len, held.values())) <= _SURELY_SENT

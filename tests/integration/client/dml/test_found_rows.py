@@ -1,11 +1,13 @@
 """Found rows: deletion vectors are written early if there are too many rows to hold or send."""
 
+import sqlite3
 from functools import partial
 
 import pytest
 from pyroaring import BitMap64
 from tests.support.tables import ids
 
+import delvec
 from delvec_commands.dml import touched_files
 from delvec_engines.duckdb import find_rows as duckdb_find_rows
 from delvec_engines.found_rows import RowCollector
@@ -74,6 +76,24 @@ def test_a_large_delete_is_a_delete(numbers, little_room, vectors):
     assert done.version == FILES + 2
     assert len(vectors()) > 2
     assert not numbers.check()["num-errors"]
+
+
+def test_vectors_and_a_rewrite_of_one_delete_are_one_transaction(tmp_path, little_room):
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    with delvec.connect(database_url=store) as lake:
+        table = lake.create_table(tmp_path / "numbers", "id long")
+        for number in range(FILES):
+            table.append([{"id": id_} for id_ in range(number * 1000, number * 1000 + 1000)])
+        done = table.delete("id % 3 = 0 OR id BETWEEN 5001 AND 5980")
+    assert done["numAddedFiles"] == 1
+    with sqlite3.connect(tmp_path / "store.db") as database:
+        deletes = database.execute(
+            "SELECT state, version FROM transactions WHERE operation <> 'WRITE'"
+        ).fetchall()
+        files = database.execute("SELECT state, transaction_id FROM ledger_files").fetchall()
+    assert deletes == [("committed", done.version)]
+    assert {state for state, _ in files} == {"committed"}
+    assert len({transaction for _, transaction in files}) == 1
 
 
 def test_a_large_delete_passes_another_that_wins(numbers, little_room, monkeypatch):
