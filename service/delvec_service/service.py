@@ -15,6 +15,7 @@ from delvec_service.commits.commit import Commits
 from delvec_service.commits.idempotency import Answers
 from delvec_service.commits.outcomes import Outcomes
 from delvec_service.commits.overwrite_watch import OverwriteWatch
+from delvec_service.commits.post_commit import PostCommit
 from delvec_service.commits.ratification import Ratification
 from delvec_service.commits.vector_compaction import VectorCompaction
 from delvec_service.config import Settings
@@ -182,28 +183,21 @@ def assembled(settings: Settings, *, names_by_folder: bool = False, shared: Sequ
     )
     answers = Answers(stored_answers)
     manifests = SymlinkManifests(loader)
+    post_commit = PostCommit(
+        loader, ledger, overwrite_watch, log_maintenance, manifests, health, observer=observer
+    )
     commits = Commits(
         loader,
         ledger,
-        log_maintenance,
         overwrite_watch,
-        manifests,
-        health,
+        post_commit,
         attempts=settings.commit_attempts,
         deletion_vector_target_bytes=settings.deletion_vector_target_bytes,
         max_file_age_seconds=settings.max_file_age_seconds,
         observer=observer,
     )
     ratification = Ratification(
-        loader,
-        commits.log,
-        commits.vectors,
-        ledger,
-        overwrite_watch,
-        log_maintenance,
-        manifests,
-        health,
-        observer=observer,
+        loader, commits.log, commits.vectors, ledger, overwrite_watch, post_commit, observer=observer
     )
     return Service(
         settings=settings,

@@ -1,41 +1,30 @@
 """The commit: one transaction in, one answer out.
 
 Expected outcomes are values: Committed, Rebased, NothingToDo, AlreadyApplied or Conflict. The loop is in
-:mod:`~delvec_service.commits.commit_loop`; this module handles what surrounds it: the ledger, and notifications.
+:mod:`~delvec_service.commits.commit_loop`, what follows a commit in :mod:`~delvec_service.commits.post_commit`.
 """
 
 from collections.abc import Mapping
 
-from delvec_errors import (
-    CommitOutcomeUnknown,
-    FileNotInSnapshot,
-    InternalError,
-    ServiceUnavailable,
-    StorageError,
-)
-from delvec_kernel.transaction.conflict_checker import Conflict
+from delvec_errors import CommitOutcomeUnknown, FileNotInSnapshot, InternalError, StorageError
 from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_maintenance import auto_compaction
 from delvec_service.commits import fault_points
 from delvec_service.commits.commit_log import CommitLog
-from delvec_service.commits.commit_loop import CommitLoop, Run
+from delvec_service.commits.commit_loop import CommitLoop
 from delvec_service.commits.commit_result import AlreadyApplied, CommitResult, Committed, NothingToDo, Rebased
 from delvec_service.commits.commit_validator import CommitValidator
-from delvec_service.commits.conflict_record import conflict_record
 from delvec_service.commits.dv_cache import DeletionVectorCache
-from delvec_service.commits.dv_writer import files_named
 from delvec_service.commits.group_commit import GroupCommit
 from delvec_service.commits.metadata_changes import resolved
 from delvec_service.commits.overwrite_watch import OverwriteWatch
 from delvec_service.commits.pending_commit import PendingCommit
+from delvec_service.commits.post_commit import PostCommit
 from delvec_service.logs import bind_log_context, log_context, logger
-from delvec_service.maintenance.health_watch import HealthWatch, rows_changed
-from delvec_service.maintenance.log_maintenance import LogMaintenance
-from delvec_service.maintenance.symlink_manifests import SymlinkManifests
 from delvec_service.snapshots.loader import SnapshotLoader
-from delvec_service.store.ledger import Ending, Ledger, Outcome
+from delvec_service.store.ledger import Ledger
 from delvec_service.store.open_table import OpenTable
-from delvec_service.telemetry.observer import NO_OBSERVER, CommitOutcome, Observer
+from delvec_service.telemetry.observer import NO_OBSERVER, Observer
 
 __all__ = ["AlreadyApplied", "CommitResult", "Commits", "Committed", "NothingToDo", "Rebased"]
 
@@ -46,10 +35,8 @@ class Commits:
     Args:
         loader: reads snapshots.
         ledger: records files before they are written.
-        log_maintenance: notified of every commit.
-        overwrite_watch: likewise; knows which commits other writers replaced.
-        manifests: likewise; updates the manifests of tables that want them.
-        health: counts outcomes of commits.
+        overwrite_watch: knows which commits other writers replaced.
+        post_commit: does what follows a commit.
         attempts: how many times a commit tries to create a version.
         deletion_vector_target_bytes: the approximate size of the files that deletion vectors of one commit share.
         max_file_age_seconds: the maximum age of new files.
@@ -64,21 +51,16 @@ class Commits:
         self,
         loader: SnapshotLoader,
         ledger: Ledger,
-        log_maintenance: LogMaintenance,
         overwrite_watch: OverwriteWatch,
-        manifests: SymlinkManifests,
-        health: HealthWatch | None = None,
+        post_commit: PostCommit,
         *,
         attempts: int,
         deletion_vector_target_bytes: int,
         max_file_age_seconds: float = 3600,
         observer: Observer = NO_OBSERVER,
     ) -> None:
-        self._log_maintenance = log_maintenance
         self._own_commits = overwrite_watch
-        self._manifests = manifests
-        self._health = health
-        self._ledger = ledger
+        self._post_commit = post_commit
         self._observer = observer
         self._loader = loader
         self.vectors = DeletionVectorCache()
@@ -119,7 +101,7 @@ class Commits:
             except Exception:
                 self._observer.committed("failed")
                 raise
-            self._observe(table, member)
+            self._post_commit.observe(table, member)
         try:
             fault_points.reach("before-answer")
         except StorageError as error:
@@ -129,17 +111,6 @@ class Commits:
             gone = self._own_commits.explain(table.objects, table.name, changes.read_version)
             raise gone or member.error
         return member.answer()
-
-    def _observe(self, table: OpenTable, member: PendingCommit) -> None:
-        """Report a commit's outcome to metrics and the log."""
-        outcome, result = _observed_outcome(member), member.result
-        rows = rows_changed(result.metrics) if isinstance(result, Rebased) and outcome == "rebased" else 0
-        self._observer.committed(outcome, rows)
-        bind_log_context(outcome=outcome)
-        if isinstance(result, Conflict):
-            self._observer.conflicted(result.error(table.name).type)
-        elif isinstance(result, Committed):
-            bind_log_context(version=result.version)
 
     def to_compact(self, table: OpenTable, changes: Changes) -> list[dict[str, str | None]] | None:
         """Return the partitions of a commit's new files if the table has auto compaction, else None."""
@@ -170,20 +141,7 @@ class Commits:
         if run.is_refused:
             self._run_apart(table, members)
             return
-        if run.own is not None:
-            keys = [
-                member.key
-                for member in run.members
-                if isinstance(member.result, Committed) and member.result.version == run.version
-            ]
-            self._own_commits.committed(table.objects, table.name, run.own, keys)
-        if self._health is not None:
-            _count(run, self._health)
-        self._close(run)
-        if run.version is not None:
-            self._log_maintenance.committed(table, run.version, run.transaction_id)
-            # Before the answer, so that a client with the answer finds the rows through the manifests, too.
-            self._manifests.committed(table, run.version, self._configuration(run))
+        self._post_commit.run(run)
 
     def _run_apart(self, table: OpenTable, members: list[PendingCommit]) -> None:
         """Answer each member separately: a defect that affects one must not affect the others."""
@@ -204,84 +162,3 @@ class Commits:
     def _properties(self, table: OpenTable) -> Mapping[str, str]:
         known = self._loader.known(table.location)
         return {} if known is None else known.configuration
-
-    def _configuration(self, run: Run) -> Mapping[str, str]:
-        """Return the table properties of the version that was created."""
-        changed = [one.changes.metadata for one in run.members if one.changes.metadata is not None]
-        return changed[-1].configuration if changed else self._properties(run.table)
-
-    def _close(self, run: Run) -> None:
-        endings = [
-            Ending(
-                member.key,
-                member.changes.operation,
-                _outcome(member),
-                member.result.version if isinstance(member.result, Committed) else None,
-                _files(run, member) if member.key == run.key else (),
-            )
-            for member in run.members
-        ]
-        if len(run.members) > 1:
-            outcome: Outcome = "failed" if run.version is None else "committed"
-            files = run.writer.files if run.version is None else run.files
-            endings.append(
-                Ending(run.key, run.members[0].changes.operation, outcome, run.version, tuple(files))
-            )
-        try:
-            fault_points.reach("before-close")
-            self._ledger.close_all(run.table.record.id, endings, run.own)
-        except (ServiceUnavailable, StorageError) as error:
-            # The log is the source of truth; an answer must not depend on a row that only speeds up a search.
-            logger.warning("ledger not updated", transaction=run.key, reason=error.message)
-
-
-def _count(run: Run, health: HealthWatch) -> None:
-    for member in run.members:
-        result = member.result
-        if isinstance(result, Conflict):
-            health.conflicted(run.table.record.id, conflict_record(member, result))
-        elif isinstance(result, Committed) and not result.replayed:
-            health.committed(
-                run.table.record.id,
-                result.metrics,
-                rebased=isinstance(result, Rebased),
-                version=result.version,
-                principal=member.principal,
-            )
-
-
-def _files(run: Run, member: PendingCommit) -> tuple[str, ...]:
-    """Return the files that a transaction's outcome covers; for a committed one, those that the log names.
-
-    If the same request ran twice at once, both wrote deletion vectors and one was committed: the other's files stay
-    open in the ledger, as candidates for removal. So do those of lost attempts.
-    """
-    if run.version is not None:
-        return tuple(run.files)
-    if member.found is not None:
-        named = files_named(member.found.adds.values())
-        return tuple(path for path in run.writer.files if path in named)
-    return tuple(run.writer.files)
-
-
-def _observed_outcome(member: PendingCommit) -> CommitOutcome:
-    match member.result:
-        case Committed(replayed=True):
-            return "replayed"
-        case Rebased():
-            return "rebased"
-        case AlreadyApplied():
-            return "already-applied"
-    return _outcome(member)
-
-
-def _outcome(member: PendingCommit) -> Outcome:
-    match member.result:
-        case Committed():
-            return "committed"
-        case NothingToDo() | AlreadyApplied():
-            return "nothing-to-do"
-        case Conflict():
-            return "conflict"
-        case None:
-            return "unknown" if isinstance(member.error, CommitOutcomeUnknown) else "failed"

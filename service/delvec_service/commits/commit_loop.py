@@ -49,11 +49,11 @@ _REVERIFY_FILES_SECONDS: Final = 60.0
 
 @dataclass(eq=False)
 class Run:
-    """The result of a call of :meth:`CommitLoop.run`.
+    """Transactions that may share a version, and the version that they created; a staged commit is a single one.
 
     Attributes:
         key: transaction id of the version: the member's own, or a new one of a group.
-        writer: writer of the version's deletion vectors.
+        written: the deletion vector files that were written for it, also in lost attempts.
         version: the version that it created.
         transaction_id: transaction id of that version; the only remaining member of a group keeps its own.
         files: the deletion vector files that the version names.
@@ -65,7 +65,7 @@ class Run:
     table: OpenTable
     members: Sequence[PendingCommit]
     key: str
-    writer: VectorWriter
+    written: Sequence[str] = ()
     version: int | None = None
     transaction_id: str = ""
     files: Sequence[str] = ()
@@ -156,9 +156,9 @@ class CommitLoop:
             operation=members[0].changes.operation,
             target_bytes=self._target_bytes,
         )
-        run = Run(table, members, key, writer)
+        run = Run(table, members, key, writer.files)
         try:
-            self._attempt_all(run)
+            self._attempt_all(run, writer)
         except AmbiguousPutError as error:
             for member in run.waiting:
                 member.error = _unknown(table, member, error)
@@ -167,7 +167,7 @@ class CommitLoop:
                 member.error = error
         return run
 
-    def _attempt_all(self, run: Run) -> None:
+    def _attempt_all(self, run: Run, writer: VectorWriter) -> None:
         table, seen = run.table, -1
         for number in range(self._attempts):
             run.attempts = number + 1
@@ -184,7 +184,7 @@ class CommitLoop:
                 candidates = self._race.check_conflicts(table, run.waiting, snapshot)
                 ready, files = self._ready(table, candidates, snapshot)
                 if ready:
-                    self._attempt(run, ready, files, snapshot, is_first=number == 0)
+                    self._attempt(run, writer, ready, files, snapshot, is_first=number == 0)
             except SegmentsLost as error:
                 self._loader.lost(snapshot, error)
             if not run.waiting:
@@ -217,7 +217,14 @@ class CommitLoop:
         return ready, files
 
     def _attempt(
-        self, run: Run, ready: Sequence[_PreparedCommit], files: _Files, snapshot: Snapshot, *, is_first: bool
+        self,
+        run: Run,
+        writer: VectorWriter,
+        ready: Sequence[_PreparedCommit],
+        files: _Files,
+        snapshot: Snapshot,
+        *,
+        is_first: bool,
     ) -> None:
         """Try to create the version after ``snapshot``. If another commit takes it, no member gets an answer."""
         changes = combined([one.changes for one in ready], run.key, run.table.location)
@@ -227,7 +234,7 @@ class CommitLoop:
             for one in ready:
                 one.member.result = NothingToDo(one.changes.read_version, one.member.key, one.metrics)
             return
-        descriptors = run.writer.write(resolved.with_vectors, snapshot.configuration, may_fail=is_first)
+        descriptors = writer.write(resolved.with_vectors, snapshot.configuration, may_fail=is_first)
         members = [
             MemberInfo(
                 one.member.key,

@@ -21,7 +21,6 @@ from delvec_errors import (
     InvalidDeletionVector,
     MissingLogFile,
     ServiceUnavailable,
-    StorageError,
     UnsupportedOperation,
     VersionFromFuture,
 )
@@ -31,18 +30,20 @@ from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.statistics.file_statistics import num_records
 from delvec_kernel.transaction import staged_commit
 from delvec_kernel.transaction.staged_commit import StagedCommit
+from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.commits import fault_points
 from delvec_service.commits.commit_checks import check_in_storage
 from delvec_service.commits.commit_log import AmbiguousPutError, CommitLog
+from delvec_service.commits.commit_loop import Run
 from delvec_service.commits.dv_cache import DeletionVectorCache
+from delvec_service.commits.dv_writer import files_named
 from delvec_service.commits.overwrite_watch import OverwriteWatch
+from delvec_service.commits.pending_commit import PendingCommit
+from delvec_service.commits.post_commit import PostCommit
 from delvec_service.commits.uploaded_dvs import check_holds, read_one
-from delvec_service.logs import bind_log_context, log_context, logger
-from delvec_service.maintenance.health_watch import HealthWatch
-from delvec_service.maintenance.log_maintenance import LogMaintenance
-from delvec_service.maintenance.symlink_manifests import SymlinkManifests
+from delvec_service.logs import bind_log_context, log_context
 from delvec_service.snapshots.loader import SnapshotLoader
-from delvec_service.store.ledger import Ending, Ledger
+from delvec_service.store.ledger import Ledger
 from delvec_service.store.open_table import OpenTable
 from delvec_service.store.own_commits import OwnCommit
 from delvec_service.telemetry.observer import NO_OBSERVER, Observer
@@ -80,12 +81,10 @@ class Ratification:
         loader: reads snapshots.
         log: creates versions.
         vectors: caches those of live files, for all commits.
-        ledger: records transactions.
-        overwrite_watch: notified of every commit; knows the keys of recent ones.
-        log_maintenance: notified of every commit.
-        manifests: likewise.
-        health: likewise.
-        observer: likewise.
+        ledger: knows the keys of transactions.
+        overwrite_watch: likewise, of recent ones.
+        post_commit: does what follows a commit.
+        observer: notified of lost races.
     """
 
     def __init__(
@@ -95,9 +94,7 @@ class Ratification:
         vectors: DeletionVectorCache,
         ledger: Ledger,
         overwrite_watch: OverwriteWatch,
-        log_maintenance: LogMaintenance,
-        manifests: SymlinkManifests,
-        health: HealthWatch,
+        post_commit: PostCommit,
         *,
         observer: Observer = NO_OBSERVER,
     ) -> None:
@@ -105,9 +102,7 @@ class Ratification:
         self._log = log
         self._ledger = ledger
         self._own_commits = overwrite_watch
-        self._log_maintenance = log_maintenance
-        self._manifests = manifests
-        self._health = health
+        self._post_commit = post_commit
         self._observer = observer
         self._vectors = vectors
 
@@ -271,28 +266,28 @@ class Ratification:
             ) from error
 
     def _published(self, table: OpenTable, commit: StagedCommit, data: bytes, before: Snapshot) -> None:
-        metadata = commit.metadata or before.metadata
-        own = OwnCommit(commit.version, commit.key, len(data), metadata.id)
-        self._own_commits.committed(table.objects, table.name, own, [commit.key])
-        bind_log_context(version=commit.version, outcome="committed")
-        self._observer.committed("committed")
-        self._health.committed(
-            table.record.id,
-            {},
-            rebased=False,
-            version=commit.version,
-            principal=log_context().get("principal"),
+        info, metadata = commit.info, commit.metadata or before.metadata
+        changes = Changes(
+            info.operation or "WRITE",
+            before.version,
+            commit.key,
+            info.engine_info or "",
+            metadata=commit.metadata,
         )
-        try:
-            fault_points.reach("before-close")
-            operation = commit.info.operation or "WRITE"
-            ending = Ending(commit.key, operation, "committed", commit.version, ())
-            self._ledger.close_all(table.record.id, [ending], own)
-        except (ServiceUnavailable, StorageError) as error:
-            # The log has the commit; the ledger only finds it faster.
-            logger.warning("ledger not updated", transaction=commit.key, reason=error.message)
-        self._log_maintenance.committed(table, commit.version, commit.key)
-        self._manifests.committed(table, commit.version, metadata.configuration)
+        member = PendingCommit(changes, log_context().get("principal"))
+        member.committed(commit.version, {})
+        self._post_commit.run(
+            Run(
+                table,
+                [member],
+                commit.key,
+                version=commit.version,
+                transaction_id=commit.key,
+                files=files_named(commit.adds.values()),
+                own=OwnCommit(commit.version, commit.key, len(data), metadata.id),
+            )
+        )
+        self._post_commit.observe(table, member)
 
 
 def _check_managed(table: OpenTable, snapshot: Snapshot) -> None:
