@@ -129,16 +129,22 @@ class _UnsettledCommits:
 
 @dataclass
 class _Table:
-    """The cached data of one table; ``lock`` guards all of it.
+    """The cached data of one table.
 
     Attributes:
+        checking: held by the thread that asks the log for the newest version, the only one that sets ``latest``,
+            ``young`` and the times.
+        lock: guards the rest; never held while storage is asked, so that no version waits for another.
+        flights: locks of the earlier versions that are being loaded.
         asked_at: when the check of the log behind ``latest`` began, by the monotonic clock.
         listed_at: likewise for the last listing.
         old: earlier versions that were requested.
         commits: the last commits of the log that ``latest`` was built from, by version.
     """
 
+    checking: threading.Lock = field(default_factory=threading.Lock)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    flights: dict[int, threading.Lock] = field(default_factory=dict)
     latest: _CachedSnapshot | None = None
     asked_at: float = 0.0
     listed_at: float = 0.0
@@ -384,7 +390,7 @@ class SnapshotLoader:
         table = self._tables.get(location)
         if table is None:
             return
-        with table.lock:
+        with table.checking:
             held = table.latest
             if (
                 held is not None
@@ -445,27 +451,30 @@ class SnapshotLoader:
     def _latest(self, reader: LogReader, checkpoints: bool = True) -> Snapshot:
         asked = time.monotonic()
         held = self._table(reader)
-        with held.lock:
+        with held.checking:
             # A request that waited while another thread checked the log after its arrival is served.
             if held.latest is None or (held.listed_at if checkpoints else held.asked_at) < asked:
                 began = time.monotonic()
                 if held.latest is not None and held.young.changed(reader, held.latest.snapshot.version):
                     # Everything since contains what was read from its first lines.
                     first = held.young.first
-                    held.latest, held.young = None, _UnsettledCommits()
-                    held.old.clear()
+                    with held.lock:
+                        held.latest, held.young = None, _UnsettledCommits()
+                        held.old.clear()
                     if self._writer is not None:
                         self._writer.forget(reader.objects.location)
                     self._grown(reader.objects, reader.table, first)
                 before, newest = held.latest, self._newest(reader, held.latest, checkpoints)
                 if before is not newest:
-                    if before is not None:
-                        held.keep(before)
                     self._note(newest)
-                    held.follow(newest)
+                with held.lock:
+                    if before is not newest:
+                        if before is not None:
+                            held.keep(before)
+                        held.follow(newest)
+                    held.measure()
                 held.asked_at = began
                 held.listed_at = began if checkpoints else held.listed_at
-                held.measure()
                 snapshot = newest.snapshot
             else:
                 snapshot = held.latest.snapshot
@@ -576,19 +585,34 @@ class SnapshotLoader:
     def _version(self, reader: LogReader, version: int) -> Snapshot:
         held = self._table(reader)
         with held.lock:
-            newest = self._stored(reader) if held.latest is None else held.latest
-            known = [item for item in (newest, held.old.get(version)) if item is not None]
-            for item in known:
-                if item.snapshot.version == version and item.is_current(reader.head(version)):
-                    if item is not held.latest:
-                        held.keep(item)
-                    return item.snapshot
-            listing = reader.list_all()
-            found = self._replayed(reader, listing, version)
-            held.keep(found)
-            held.measure()
+            flight = held.flights.setdefault(version, threading.Lock())
+        with flight:
+            try:
+                found = self._at_version(reader, held, version)
+            finally:
+                held.flights.pop(version, None)
         self._evict(reader.objects.location)
         return found.snapshot
+
+    def _at_version(self, reader: LogReader, held: _Table, version: int) -> _CachedSnapshot:
+        young, newest = held.young, held.latest
+        known = [newest or self._stored(reader), held.old.get(version)]
+        found = next(
+            (
+                each
+                for each in known
+                if each is not None
+                and each.snapshot.version == version
+                and each.is_current(reader.head(version))
+            ),
+            None,
+        ) or self._replayed(reader, reader.list_all(), version)
+        with held.lock:
+            # Unless a commit that it was read from has changed meanwhile.
+            if found is not newest and held.young is young:
+                held.keep(found)
+                held.measure()
+        return found
 
     def _table(self, reader: LogReader) -> _Table:
         with self._lock:

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import threading
+import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
@@ -167,6 +168,52 @@ def test_threads_do_not_replay_the_same_log(log):
         found = [future.result() for future in [pool.submit(load) for _ in range(8)]]
     assert len({id(snapshot) for snapshot in found}) == 1
     assert log.store.names.count(f"{0:020d}.json") == 1
+
+
+@pytest.fixture
+def slow_version(log, monkeypatch):
+    """Reading version 1 stops at its commit file, until it is released; returns when it is there."""
+    there, released, plain = threading.Event(), threading.Event(), log.store.get
+
+    def get(path):
+        if path.endswith(f"{1:020d}.json") and threading.current_thread() is not threading.main_thread():
+            there.set()
+            assert released.wait(30)
+        return plain(path)
+
+    monkeypatch.setattr(log.store, "get", get)
+    return there, released
+
+
+def test_an_old_version_that_is_read_slowly_holds_up_nobody_else(log, slow_version):
+    loader, (there, released) = SnapshotLoader(), slow_version
+    log.load(loader)
+    with ThreadPoolExecutor(2) as pool:
+        slow = [pool.submit(log.load, loader, version=1) for _ in range(2)]
+        assert there.wait(30)
+        log.add(4)
+        assert log.load(loader).version == 4
+        assert log.load(loader, version=2).version == 2
+        assert not any(each.done() for each in slow)
+        released.set()
+        first, second = (each.result(30) for each in slow)
+    assert files(first) == ["f1"]
+    assert second is first
+
+
+def test_an_old_version_of_which_a_commit_changes_meanwhile_is_not_kept(log, slow_version):
+    loader, (there, released) = SnapshotLoader(), slow_version
+    now = time.time_ns() // 1_000_000
+    log.commit(0, Protocol(1, 2), log.metadata, AddFile("a", {}, 1, 1), time=now)
+    log.load(loader)
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(log.load, loader, version=1)
+        assert there.wait(30)
+        log.commit(0, Protocol(1, 2), log.metadata, AddFile("other", {}, 1, 1), time=now)
+        assert "other" in files(log.load(loader))
+        released.set()
+        slow.result(30)
+    assert files(log.load(loader, version=1)) == ["f1", "other"]
 
 
 def test_a_table_that_was_deleted_and_created_again_is_read_anew(log):
