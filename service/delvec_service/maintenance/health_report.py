@@ -39,6 +39,10 @@ SMALL_FILE: Final = 16 * 1024 * 1024
 _EDGES: Final = (0.0, 0.01, 0.05, 0.1, 0.3, 0.5, 1.0)
 _BINS: Final = ("0 %", "up to 1 %", "1-5 %", "5-10 %", "10-30 %", "30-50 %", "over 50 %")
 _MIB: Final = 1024 * 1024
+_SCAN_BYTES_PER_SECOND: Final = 100e6
+_SECONDS_PER_FILE: Final = 0.05
+"""What one reader of an object store usually gets: tables are compared by it, nothing is promised."""
+_OPENED_BY_SCANS: Final = ("small-files", "deletion-vector-files")
 _SIZE_EDGES: Final = (_MIB, SMALL_FILE, 64 * _MIB, 128 * _MIB, 256 * _MIB, 1024 * _MIB)
 _SIZE_BINS: Final = (
     "under 1 MiB",
@@ -116,7 +120,7 @@ def examine(
     reported_findings = tuple(one for one in possible_findings if one is not None)
     return HealthReport(
         score=round(max(0.0, 100.0 - sum(one.points for one in reported_findings)), 2),
-        metrics=_measured(table, removed),
+        metrics=_measured(table, removed, reported_findings),
         deleted_ratio_histogram=_by_ratio(table.ratios),
         file_size_histogram=_counted(_SIZE_BINS, np.searchsorted(_SIZE_EDGES, table.sizes, side="right")),
         findings=reported_findings,
@@ -125,8 +129,11 @@ def examine(
     )
 
 
-def _measured(table: FileTable, removed: RemovedFiles | None) -> FileMetrics:
+def _measured(
+    table: FileTable, removed: RemovedFiles | None, reported_findings: Sequence[Finding]
+) -> FileMetrics:
     snapshot, size, dead = table.snapshot, table.snapshot.size_in_bytes, int(table.dead.sum())
+    superfluous = sum(one.gain_files for one in reported_findings if one.name in _OPENED_BY_SCANS)
     rows, deleted = snapshot.num_records, snapshot.num_deleted_rows
     vector_files, vector_bytes = _deletion_vector_files(table.files)
     return FileMetrics(
@@ -146,6 +153,7 @@ def _measured(table: FileTable, removed: RemovedFiles | None) -> FileMetrics:
         small_files=int((table.sizes < SMALL_FILE).sum()),
         median_file_size=int(np.median(table.sizes)) if len(table) else None,
         commits_since_checkpoint=snapshot.commits_since_checkpoint,
+        scan_debt_seconds=round(dead / _SCAN_BYTES_PER_SECOND + superfluous * _SECONDS_PER_FILE, 3),
     )
 
 
