@@ -94,10 +94,14 @@ def test_an_interrupt_does_not_stop_a_commit_half_way(lake, table, monkeypatch):
         finally:
             ended.set()
 
-    with monkeypatch.context() as patch:
-        patch.setattr(operations, "commit", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            table.delete("id = 1")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in the background
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(operations, "commit", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                table.delete("id = 1")
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert ended.wait(60)
 
     assert sorted(table.to_arrow()["id"].to_pylist()) == [2, 3]
