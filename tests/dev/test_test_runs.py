@@ -1,4 +1,4 @@
-"""What makes a run of the tests fail: everything but success, and in CI what needed a second try or could not run."""
+"""What makes a run of the tests fail: everything but success, at the latest in the second try."""
 
 import importlib.util
 import json
@@ -83,19 +83,14 @@ def test_the_smoke_on_other_versions_counts(outcomes, tests, monkeypatch):
     assert asked == [(), ("--oldest",)]
 
 
-def test_a_test_that_was_starved_is_tried_once_more(outcomes):
-    assert outcomes((1, [STARVED]), (0, []), (0, [])) == 0
-
-
 @pytest.mark.parametrize("code", [1, -11])
 def test_what_fails_again_fails(outcomes, code):
     assert outcomes((1, [STARVED]), (code, [STARVED]), (0, [])) == 1
 
 
-def test_in_ci_a_second_try_is_a_failure(outcomes, monkeypatch):
-    monkeypatch.setenv("CI", "true")
-    assert outcomes((1, [STARVED]), (0, []), (0, [])) == 1
-    assert outcomes((0, []), (0, [])) == 0
+def test_a_second_try_is_reported(outcomes, capsys):
+    assert outcomes((1, [STARVED]), (0, []), (0, [])) == 0
+    assert f"FLAKY, passed only alone: {STARVED}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", CHANCE)
