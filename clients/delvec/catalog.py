@@ -25,6 +25,14 @@ class Catalog(Protocol):
         """Return the registered tables in the order of their names: all, or those of ``namespace``."""
         ...
 
+    def undrop_table(self, dropped: str, name: str | None = None, engine: Any = None) -> DeltaTable:
+        """Bring back a managed table that was dropped.
+
+        Raises:
+            TableNotFound: none of that name was.
+        """
+        ...
+
     def run_convert(
         self,
         location: str | os.PathLike[str],

@@ -23,9 +23,12 @@ from delvec_commands.table_service import TableService, listed, request
 from delvec_commands.transaction import Metrics
 from delvec_contract import (
     ConvertRequest,
+    DeleteDroppedRequest,
+    DroppedTableResource,
     RenameRequest,
     TableRequest,
     TableResource,
+    UndropRequest,
     operations,
 )
 from delvec_engines.protocol import Engine
@@ -544,6 +547,9 @@ class Connection:
     def drop(self, name_or_location: str | os.PathLike[str]) -> None:
         """Unregister a table. Its files stay, so its location still is a Delta table.
 
+        A managed table can be brought back by name (:meth:`undrop_table`) until maintenance deletes its files, after 7
+        days unless the service says otherwise.
+
         Raises:
             TableNotFound: it is not registered.
         """
@@ -552,6 +558,46 @@ class Connection:
     def drop_table(self, name_or_location: str | os.PathLike[str]) -> None:
         """Same as :meth:`drop`."""
         self.drop(name_or_location)
+
+    def undrop_table(self, dropped: str, name: str | None = None, engine: Any = None) -> DeltaTable:
+        """Bring a managed table back that was dropped, with its policies and grants.
+
+        Args:
+            dropped: its name, or its id: of several tables of a name, the one that was dropped last comes back.
+            name: its new name, if another table has taken the old one.
+            engine: as for :meth:`table`.
+
+        Raises:
+            TableNotFound: no such table was dropped, or the deletion of its files has begun.
+            TableAlreadyExists: another table has the name.
+            NotADeltaTable: its folder is gone.
+        """
+        resource = self._service.call(
+            operations.UNDROP_TABLE, request(UndropRequest, name=name), dropped=dropped
+        )
+        return DeltaTable(self._service, resource, self._engine(engine), self._retries)
+
+    def dropped_tables(self) -> list[DroppedTableResource]:
+        """Return the managed tables that were dropped and can be brought back, sorted by name."""
+        return listed(self._service, operations.LIST_DROPPED, lambda page: page.tables, {})
+
+    def delete_dropped_table(self, dropped: str, *, enforce_retention: bool = True) -> int:
+        """Delete the files of a dropped table for good; return how many. ``maintenance.run()`` does it, too.
+
+        Links in its folder, and other tables there, are left alone.
+
+        Args:
+            dropped: its name or id.
+            enforce_retention: refuse before the time until which they are kept.
+
+        Raises:
+            TableNotFound: no such table was dropped.
+            RetentionTooShort: it was dropped too recently.
+            TableInUse: a shallow clone needs its files, or somebody still commits to it.
+            VacuumIncomplete: storage did not delete all of them; call it again.
+        """
+        body = request(DeleteDroppedRequest, enforce_retention=enforce_retention)
+        return self._service.call(operations.DELETE_DROPPED, body, dropped=dropped).num_files
 
     def _registered(self, name_or_location: str | os.PathLike[str]) -> str:
         """Return the name or id of a registered table."""

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, Protocol
 
 from delvec_commands.maintained_table import MaintainedTable
 from delvec_commands.maintenance_tasks import TASKS, Decision, Outcome
-from delvec_commands.table_service import TableService, iso_time, request
+from delvec_commands.table_service import TableService, iso_time, listed, request
 from delvec_contract import (
     LeaseRequest,
     MaintenanceRun,
@@ -22,7 +22,7 @@ from delvec_contract import (
     operations,
 )
 from delvec_contract.policies import RunState, config_of
-from delvec_errors import DelvecError, MaintenanceUnderWay
+from delvec_errors import DelvecError, MaintenanceUnderWay, PermissionDenied
 from delvec_maintenance.policies import PolicyConfig, PolicyType, applicable, is_quiet
 
 __all__ = ["Maintenance", "MaintenanceResult"]
@@ -177,6 +177,8 @@ class Maintenance:
     def run(self, tables: Sequence[str] | None = None, *, dry_run: bool = False) -> list[MaintenanceResult]:
         """Run the maintenance that policies ask for now, table by table; or only report it.
 
+        Without ``tables``, it also deletes the files of dropped tables that are no longer kept.
+
         Of several processes, one at a time works on a table. A failure does not stop the rest: it is a result, too. The
         policies that apply are those at the time of each table's turn.
 
@@ -185,19 +187,45 @@ class Maintenance:
             dry_run: change nothing.
         """
         policies = self._service.call(operations.LIST_POLICIES).policies
+        results = [] if tables is not None else self._delete_dropped(dry_run=dry_run)
         if not policies:
-            return []
+            return results
         chosen = (
             [(one.id, one.name) for one in self._lake.tables()]
             if tables is None
             else [(name, name) for name in tables]
         )
-        results: list[MaintenanceResult] = []
         for identifier, name in chosen:
             try:
                 results += self._maintain(self._lake.table(identifier), policies, dry_run=dry_run)
             except Exception as error:  # noqa: BLE001 - continue with the other tables
                 results.append(MaintenanceResult(name, None, None, "failed", _message_of(error, name)))
+        return results
+
+    def _delete_dropped(self, *, dry_run: bool) -> list[MaintenanceResult]:
+        """Delete the files of dropped tables that are no longer kept, of which the principal is an admin."""
+        results: list[MaintenanceResult] = []
+        now = datetime.now(UTC)
+        for dropped in listed(self._service, operations.LIST_DROPPED, lambda page: page.tables, {}):
+            if not dropped.is_being_deleted and datetime.fromisoformat(dropped.kept_until) > now:
+                continue
+            result = MaintenanceResult(
+                dropped.name, None, None, "due", f"dropped at {dropped.dropped_at[:16]}; its files go"
+            )
+            if not dry_run:
+                try:
+                    done = self._service.call(operations.DELETE_DROPPED, dropped=dropped.id)
+                    result = replace(
+                        result,
+                        state="done",
+                        measured_gain_bytes=done.size_in_bytes,
+                        measured_gain_files=done.num_files,
+                    )
+                except PermissionDenied:
+                    continue
+                except Exception as error:  # noqa: BLE001 - continue with the other tables
+                    result = replace(result, state="failed", reason=_message_of(error, dropped.name))
+            results.append(result)
         return results
 
     def _maintain(

@@ -51,7 +51,9 @@ from delvec_contract.policies import (
 from delvec_contract.tables import (
     CloneResponse,
     ConvertResponse,
+    DeletedTableResponse,
     DetailResponse,
+    DroppedTablesResponse,
     HistoryResponse,
     SnapshotResponse,
     TableResource,
@@ -112,6 +114,11 @@ REGISTER_TABLE: Final = Operation("register_table", "POST", "/v1/tables", TableR
 LIST_TABLES: Final = Operation("list_tables", "GET", "/v1/tables", TablesResponse)
 GET_TABLE: Final = _of_table("get_table", "GET", "", TableResource)
 FORGET_TABLE: Final = _of_table("forget_table", "DELETE", "", NoneType)
+LIST_DROPPED: Final = Operation("list_dropped_tables", "GET", "/v1/dropped-tables", DroppedTablesResponse)
+UNDROP_TABLE: Final = Operation("undrop_table", "POST", "/v1/dropped-tables/{dropped}/undrop", TableResource)
+DELETE_DROPPED: Final = Operation(
+    "delete_dropped_table", "POST", "/v1/dropped-tables/{dropped}/delete", DeletedTableResponse
+)
 RENAME_TABLE: Final = _of_table("rename_table", "POST", "/rename", TableResource)
 ALTER_TABLE: Final = _of_table("alter_table", "POST", "/alter", AlterResponse)
 CLONE_TABLE: Final = _of_table("clone_table", "POST", "/clone", CloneResponse)

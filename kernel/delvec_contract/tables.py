@@ -5,7 +5,7 @@ Tested in `tests/integration/service/tables/test_tables.py`.
 
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, StrictBool, model_validator
 
 from delvec_contract.shapes import (
     Answer,
@@ -27,7 +27,11 @@ __all__ = [
     "ColumnRange",
     "ConvertRequest",
     "ConvertResponse",
+    "DeleteDroppedRequest",
+    "DeletedTableResponse",
     "DetailResponse",
+    "DroppedTableResource",
+    "DroppedTablesResponse",
     "HistoryEntry",
     "HistoryMember",
     "HistoryResponse",
@@ -36,6 +40,7 @@ __all__ = [
     "TableRequest",
     "TableResource",
     "TablesResponse",
+    "UndropRequest",
 ]
 
 TABLE_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_\-]*(\.[A-Za-z0-9_][A-Za-z0-9_\-]*)*$"
@@ -100,6 +105,51 @@ class TableResource(Answer):
     location: str = Field(description="Canonical URL without a trailing slash.")
     created_at: str
     version: int | None = Field(default=None, description="Set if the request created the table.")
+
+
+class DroppedTableResource(Answer):
+    """A managed table that was dropped."""
+
+    id: str
+    name: str = Field(description="What it was called; several dropped tables can have one name.")
+    location: str
+    dropped_at: str = Field(description="When it was dropped, in ISO 8601.")
+    kept_until: str = Field(description="When its files may be deleted, in ISO 8601.")
+    is_being_deleted: bool = Field(
+        description="Whether the deletion of its files has begun, after which nothing brings it back."
+    )
+
+
+class DroppedTablesResponse(Answer):
+    """A page of dropped tables."""
+
+    tables: list[DroppedTableResource]
+    next_page_token: str | None = None
+
+
+class UndropRequest(Envelope):
+    """Bring a dropped table back."""
+
+    name: _Name | None = Field(default=None, description="Its new name; by default what it was called.")
+
+
+class DeleteDroppedRequest(Envelope):
+    """Delete the files of a dropped table."""
+
+    enforce_retention: StrictBool = Field(
+        default=True, description="Refuse before the time until which they are kept."
+    )
+
+
+class DeletedTableResponse(Answer):
+    """The deleted files of a dropped table."""
+
+    table: str
+    num_files: int = Field(description="Number of deleted files.")
+    size_in_bytes: int
+    kept: list[str] = Field(
+        description="Links, and folders of other tables, in the table's folder: they were left alone."
+    )
 
 
 class CloneRequest(Envelope):

@@ -37,6 +37,7 @@ __all__ = [
     "SourceRowsChanged",
     "StreamSchemaChanged",
     "TableAlreadyExists",
+    "TableInUse",
     "TableNotFound",
     "TokenAlreadyExists",
     "TokenNotFound",
@@ -193,6 +194,12 @@ class TableAlreadyExists(DelvecError):
     type, code, status = "TableAlreadyExists", "TABLE_ALREADY_EXISTS", 409
 
 
+class TableInUse(DelvecError):
+    """The files of a dropped table are still needed: by a shallow clone, or by somebody who commits to it."""
+
+    type, code, status = "TableInUse", "TABLE_IN_USE", 409
+
+
 class TokenAlreadyExists(DelvecError):
     """A bearer token with that name already exists, or existed and was revoked."""
 
@@ -272,7 +279,7 @@ class IdempotencyKeyReused(BadRequest):
 
 
 class RetentionTooShort(BadRequest):
-    """VACUUM with less retention than the table's, which could delete files that readers and commits in progress need."""
+    """VACUUM with less retention than the table's, or deletion of a dropped table before its retention has ended."""
 
     type, code = "RetentionTooShort", "VACUUM_RETENTION_PERIOD_TOO_SHORT"
 

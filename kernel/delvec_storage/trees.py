@@ -66,6 +66,7 @@ class TreeListing:
         is_hidden: names of files and directories to omit, too.
         allowed: decides by URL whether the location itself may be a link.
         hides_metadata: whether to omit ``metadata``, the directory of Iceberg metadata.
+        hides_log: whether to omit the table's own ``_delta_log``.
         wanted: a filter by path, applied to local files before they are examined.
 
     Attributes:
@@ -84,6 +85,7 @@ class TreeListing:
     shielded: set[str] = field(default_factory=set)
     links: list[str] = field(default_factory=list)
     hides_metadata: bool = field(default=True, kw_only=True)
+    hides_log: bool = field(default=True, kw_only=True)
     wanted: Callable[[pa.Array], npt.NDArray[np.bool_]] | None = field(default=None, kw_only=True)
     left_out: list[str] = field(default_factory=list)
 
@@ -169,7 +171,7 @@ class TreeListing:
     def _is_hidden(self, name: str, prefix: str) -> bool:
         # The default location of this table's Iceberg metadata, which delta-spark also leaves alone.
         return (
-            name == _LOG
+            (name == _LOG and (self.hides_log or bool(prefix)))
             or self.is_hidden(name)
             or (self.hides_metadata and not prefix and name == "metadata")
         )

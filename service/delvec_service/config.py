@@ -82,6 +82,12 @@ class Settings(BaseSettings):
         max_length=128,
         description="The name of the catalog of managed tables, for clients of Unity Catalog.",
     )
+    dropped_table_days: float = Field(
+        default=7.0,
+        ge=0,
+        le=36_500,
+        description="How long a dropped managed table can be brought back; then `delvec maintain` deletes its files.",
+    )
     database_url: SecretStr = Field(
         default_factory=_default_database_url,
         description="SQLite or PostgreSQL, as an SQLAlchemy URL; by default an SQLite file in the state directory.",

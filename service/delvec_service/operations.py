@@ -62,8 +62,10 @@ __all__ = [
     "allocate",
     "begin",
     "changes_answer",
+    "closed",
     "commit",
     "committed_response",
+    "drop",
     "envelope",
     "find_commit",
     "plan_answer",
@@ -393,6 +395,19 @@ def register(
     if are_kept_fresh(new.properties):
         service.manifests.created(made)
     return resource(record, version), True
+
+
+def drop(service: Service, name_or_id: str) -> None:
+    """Unregister a table; a managed one can be brought back."""
+    record = service.tables.forget(name_or_id)
+    bind_log_context(table=record.name, table_id=record.id)
+    closed(service, record)
+
+
+def closed(service: Service, record: TableRecord) -> None:
+    """Note that a table is no longer registered."""
+    service.health.forget(record.id)
+    service.directory.expire()  # Its grants may be gone.
 
 
 def resource(record: TableRecord, version: int | None = None) -> TableResource:

@@ -36,6 +36,7 @@ from delvec_service.store.clones import CloneStore
 from delvec_service.store.commit_record import CommitRecordStore
 from delvec_service.store.database import Database
 from delvec_service.store.deletion_locks import DeletionLocks
+from delvec_service.store.dropped_tables import DroppedTables
 from delvec_service.store.health_samples import HealthSampleStore
 from delvec_service.store.iceberg_conversions import IcebergConversionStore
 from delvec_service.store.ledger import Ledger
@@ -158,6 +159,7 @@ def assembled(settings: Settings, *, names_by_folder: bool = False, shared: Sequ
     clones = CloneStore(database)
     tables = Tables(
         registry,
+        DroppedTables(database, registry.catalog),
         roots,
         loader,
         max_commit_bytes=settings.max_commit_bytes,

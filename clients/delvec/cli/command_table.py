@@ -64,7 +64,12 @@ COMMANDS: Final[dict[str, Entry]] = {
         "rename",
         "Rename a registered table. Its files stay where they are.",
     ),
-    "drop": Entry("tables", "drop", "Unregister a table. Its files stay where they are."),
+    "drop": Entry(
+        "tables",
+        "drop",
+        "Unregister a table. Its files stay where they are; `delvec undrop` brings a managed table back.",
+    ),
+    "undrop": Entry("tables", "undrop", "Bring back a managed table that was dropped."),
     "append": Entry("rows", "append", "Append the rows of a file."),
     "overwrite": Entry("rows", "overwrite", "Replace all rows, or some of them, with the rows of a file."),
     "read": Entry("rows", "read", "Print rows, or write them to a file."),

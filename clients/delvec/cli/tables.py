@@ -10,7 +10,7 @@ import pyarrow as pa
 import typer
 
 from delvec.cli.output import number, print_json, print_table, say
-from delvec.cli.session import Table, session
+from delvec.cli.session import Session, Table, session
 from delvec.table import DeltaTable
 from delvec_commands.transaction import Metrics
 from delvec_errors import InvalidSchema
@@ -28,6 +28,7 @@ __all__ = [
     "register",
     "rename",
     "tables",
+    "undrop",
 ]
 
 Properties: TypeAlias = Annotated[
@@ -228,7 +229,7 @@ def rename(
 
 
 def drop(context: typer.Context, table: _Table) -> None:
-    """Unregister a table. Its files stay where they are.
+    """Unregister a table. Its files stay where they are; `delvec undrop` brings a managed table back.
 
     [bold]delvec drop sales.orders[/bold]
     """
@@ -239,6 +240,26 @@ def drop(context: typer.Context, table: _Table) -> None:
         print_json({"dropped": table})
     else:
         say(f"unregistered '{table}'; its files are untouched")
+
+
+def undrop(
+    context: typer.Context,
+    dropped: Annotated[
+        str,
+        typer.Argument(metavar="TABLE", help="Name or id of the dropped table: `delvec tables --dropped`."),
+    ],
+    name: Annotated[
+        str | None, typer.Argument(help="Its new name; by default the name that it was dropped with.")
+    ] = None,
+) -> None:
+    """Bring back a managed table that was dropped.
+
+    [bold]delvec undrop sales.orders[/bold]
+    """
+    now = session(context)
+    with now.connect() as lake:
+        table = lake.undrop_table(dropped, name)
+    _report(table, as_json=now.as_json)
 
 
 def _report(table: DeltaTable, *, as_json: bool) -> None:
@@ -253,12 +274,19 @@ def tables(
     namespace: Annotated[
         str | None, typer.Argument(help="Only tables of this namespace: NAMESPACE.table.")
     ] = None,
+    *,
+    dropped: Annotated[
+        bool, typer.Option("--dropped", help="Instead: the dropped tables that `delvec undrop` brings back.")
+    ] = False,
 ) -> None:
     """List the registered tables.
 
     [bold]delvec tables --url http://host:8710 --json[/bold]
     """
     now = session(context)
+    if dropped:
+        _dropped(now, namespace)
+        return
     with now.connect() as lake:
         registered_tables = lake.tables(namespace)
     if now.as_json:
@@ -268,6 +296,20 @@ def tables(
             ["name", "location", "registered at"],
             [(table.name, table.location, table.created_at) for table in registered_tables],
         )
+
+
+def _dropped(now: Session, namespace: str | None) -> None:
+    with now.connect() as lake:
+        chosen = [
+            table
+            for table in lake.dropped_tables()
+            if namespace is None or table.name.startswith(f"{namespace}.")
+        ]
+    if now.as_json:
+        print_json([table.model_dump(by_alias=True, exclude_none=True) for table in chosen])
+        return
+    rows = [(table.name, table.id, table.location, table.dropped_at, table.kept_until) for table in chosen]
+    print_table(["name", "id", "location", "dropped at", "kept until"], rows)
 
 
 def _schema_of(path: Path) -> pa.Schema:

@@ -1,9 +1,11 @@
-"""CREATE TABLE ... CLONE and CONVERT TO DELTA.
+"""CREATE TABLE ... CLONE, CONVERT TO DELTA and UNDROP TABLE.
 
 Tested in `tests/integration/client/sql/test_statements.py`.
 """
 
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from delvec.catalog import Catalog
 from delvec.sql.tokens import Cursor, invalid, newest_version
@@ -13,7 +15,7 @@ from delvec_errors import BadRequest
 if TYPE_CHECKING:
     from delvec.sql.changes import OpenTable
 
-__all__ = ["clone", "convert"]
+__all__ = ["clone", "convert", "undrop"]
 
 
 def clone(cursor: Cursor, opened: "OpenTable") -> Metrics:
@@ -97,6 +99,19 @@ def convert(lake: Catalog, cursor: Cursor, engine: Any) -> Metrics:
             )
         return lake.run_import_iceberg(path, collect_statistics=collects, engine=engine)[1]
     return lake.run_convert(path, partitions, collect_statistics=collects, engine=engine)[1]
+
+
+def undrop(lake: Catalog, cursor: Cursor, engine: Any) -> pa.Table:
+    """Run UNDROP TABLE table.
+
+    Returns:
+        No column and no row.
+    """
+    cursor.expect("UNDROP", "TABLE")
+    name = newest_version(cursor).name
+    cursor.end()
+    lake.undrop_table(name, engine=engine)
+    return pa.table({})
 
 
 def table_properties(cursor: Cursor) -> dict[str, str]:

@@ -81,7 +81,7 @@ def run(
         )
     if word == "ALTER":
         return alter(cursor, lambda name: lake.table(name.name, engine=engine))
-    if word in _MAINTENANCE or word == "VACUUM":
+    if word in _MAINTENANCE or word in ("VACUUM", "UNDROP"):
         return _maintain(lake, word, cursor, engine, functions)
     if word in ("DESCRIBE", "DESC", "CONVERT"):
         is_description = word != "CONVERT"
@@ -96,7 +96,7 @@ def run(
         "a statement must be SELECT, DELETE, UPDATE, MERGE, INSERT, OPTIMIZE, REORG TABLE, ANALYZE TABLE, VACUUM, "
         "RESTORE, FSCK REPAIR TABLE, GENERATE, "
         "CREATE TABLE ... "
-        "CLONE, CONVERT TO DELTA, DESCRIBE, SHOW TABLES or "
+        "CLONE, CONVERT TO DELTA, UNDROP TABLE, DESCRIBE, SHOW TABLES or "
         "ALTER TABLE ... SYNC IDENTITY; create and alter tables with create_table() and table.alter.",
     )
 
@@ -107,6 +107,8 @@ def _maintain(
     def opened(name: TableName) -> "DeltaTable":
         return lake.table(name.name, engine=engine)
 
+    if word == "UNDROP":
+        return creation.undrop(lake, cursor, engine)
     if word == "VACUUM":
         return maintenance.vacuum(cursor, opened, lambda query: _rows(lake, query, engine, functions))
     return _MAINTENANCE[word](cursor, opened)

@@ -26,7 +26,7 @@ from delvec_service.api.problems import COMMON, MUTATION, OPENING, SNAPSHOT, res
 from delvec_service.api.repeats import IdempotencyKey, Mutation
 from delvec_service.api.resource import resource_router
 from delvec_service.logs import bind_log_context
-from delvec_service.operations import register, resource
+from delvec_service.operations import drop, register, resource
 
 __all__ = ["router"]
 
@@ -123,12 +123,10 @@ def forget_table(service: ServiceState, table: TableName) -> None:
     """Unregister a table.
 
     Its policies, grants and health samples are deleted; its files and maintenance runs stay. Registering its location
-    again brings it back under the same id.
+    again brings it back under the same id. A managed table is dropped with all that the service has of it: it can be
+    brought back by name, until its files are deleted.
     """
-    record = service.tables.forget(table)
-    bind_log_context(table=record.name, table_id=record.id)
-    service.health.forget(record.id)
-    service.directory.expire()  # Its grants are gone.
+    drop(service, table)
 
 
 @router.post("/tables/{table}/rename", responses=responses(*MUTATION, *OPENING, TableAlreadyExists))

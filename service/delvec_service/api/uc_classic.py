@@ -19,6 +19,7 @@ from delvec_service.api.uc_delta import names, storage_credentials
 from delvec_service.catalog.names import CatalogNames
 from delvec_service.catalog.table_answers import table_info
 from delvec_service.logs import bind_log_context
+from delvec_service.operations import drop
 from delvec_service.service import Service
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.registry import TableRecord
@@ -132,8 +133,8 @@ def get_catalog_table(names: _Names, service: ServiceState, full_name: _Part) ->
 
 @_router.delete("/tables/{full_name}")
 def drop_catalog_table(names: _Names, service: ServiceState, full_name: _Part) -> dict[str, Any]:
-    """Unregister a table. Its files stay."""
-    service.tables.forget(names.record(*_three(full_name), "admin").id)
+    """Drop a table; a managed one can be brought back until its files are deleted."""
+    drop(service, names.record(*_three(full_name), "admin").id)
     return {}
 
 

@@ -39,6 +39,7 @@ from delvec_service.catalog.staging import staging_answer
 from delvec_service.catalog.table_answers import etag, loaded
 from delvec_service.commits.ratification import StagedFile
 from delvec_service.logs import bind_log_context
+from delvec_service.operations import drop
 from delvec_service.service import Service
 from delvec_service.store.open_table import OpenTable
 
@@ -223,8 +224,8 @@ def update_managed_table(
 def drop_managed_table(
     names: _Names, service: ServiceState, catalog: _Part, schema: _Part, table: _Part
 ) -> Response:
-    """Unregister a table. Its files stay."""
-    service.tables.forget(names.record(catalog, schema, table, "admin").id)
+    """Drop a table; a managed one can be brought back until its files are deleted."""
+    drop(service, names.record(catalog, schema, table, "admin").id)
     return Response(status_code=status.HTTP_204_NO_CONTENT)
 
 

@@ -40,6 +40,7 @@ __all__ = [
     "CommitConflictRow",
     "CommitCountsRow",
     "CommitIntervalRow",
+    "DroppedTableRow",
     "FileLeaseRow",
     "GrantRow",
     "HealthSampleRow",
@@ -147,6 +148,25 @@ class TableRow(Base):
     folder_name: Mapped[str] = mapped_column(StoredText(128), server_default="")
     location: Mapped[str] = mapped_column(StoredText(2000))
     created_at: Mapped[datetime]
+
+
+class DroppedTableRow(Base):
+    """A managed table that was dropped, whose folder is still there; its other columns are those of its :class:`TableRow`.
+
+    Attributes:
+        is_being_deleted: whether the deletion of its files has begun, after which nothing brings it back.
+    """
+
+    __tablename__ = "dropped_tables"
+    __table_args__ = (Index("dropped_tables_by_name", "catalog", "name"),)
+
+    catalog: Mapped[str] = mapped_column(StoredText(36), primary_key=True, server_default="")
+    id: Mapped[str] = mapped_column(StoredText(36), primary_key=True)
+    name: Mapped[str] = mapped_column(StoredText(128))
+    location: Mapped[str] = mapped_column(StoredText(2000))
+    created_at: Mapped[datetime]
+    dropped_at: Mapped[datetime]
+    is_being_deleted: Mapped[bool] = mapped_column(Boolean)
 
 
 class TransactionRow(Base):

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from sqlalchemy import and_, bindparam, delete, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
 
 from delvec_errors import AmbiguousTable, LocationNotAllowed, TableAlreadyExists, TableNotFound
 from delvec_kernel.locations import table_id
@@ -19,6 +20,7 @@ from delvec_service.store.models import (
     CommitConflictRow,
     CommitCountsRow,
     CommitIntervalRow,
+    DroppedTableRow,
     HealthSampleRow,
     IcebergConversionRow,
     MaintenanceLeaseRow,
@@ -215,7 +217,7 @@ class Registry:
 
         Raises:
             TableAlreadyExists: ``name`` belongs to another table, or the table already has a different name.
-            LocationNotAllowed: the table there is not the caller's.
+            LocationNotAllowed: the table there is not the caller's, or its files are being deleted.
         """
         record = self.at(location)
         if record is None:
@@ -231,6 +233,7 @@ class Registry:
             )
             try:
                 with self._database.write() as session:
+                    self._bring_back(session, row)
                     session.add(row)
             except IntegrityError:
                 record = self.at(location)  # another caller has just taken the location or the name
@@ -255,6 +258,22 @@ class Registry:
                 location=location,
             )
         return self.rename(record, name), False
+
+    def _bring_back(self, session: Session, row: TableRow) -> None:
+        """Take a location that is being registered from the dropped tables.
+
+        Raises:
+            LocationNotAllowed: its files are being deleted, on behalf of whatever catalog.
+        """
+        dropped = select(DroppedTableRow).where(DroppedTableRow.id == row.id).with_for_update()
+        for former in session.scalars(dropped):
+            if former.is_being_deleted:
+                raise LocationNotAllowed(
+                    f"The table at {row.location} was dropped, and its files are being deleted. Use another location.",
+                    location=row.location,
+                )
+            if former.catalog == self._catalog:
+                session.delete(former)
 
     def rename(self, record: TableRecord, name: str) -> TableRecord:
         """Name a table, or rename it.
@@ -301,9 +320,8 @@ class Registry:
         """
         policy = MaintenancePolicyRow
         with self._database.write() as session:
-            session.execute(
-                delete(TableRow).where(TableRow.catalog == self._catalog, TableRow.id == identifier)
-            )
+            for table in (TableRow, DroppedTableRow):
+                session.execute(delete(table).where(table.catalog == self._catalog, table.id == identifier))
             session.execute(
                 delete(policy).where(policy.catalog == self._catalog, policy.table_id == identifier)
             )

@@ -24,12 +24,14 @@ from delvec_errors import (
 from delvec_kernel.actions.actions import Action, CommitInfo
 from delvec_kernel.alter_table.creation import first_version
 from delvec_kernel.alter_table.definition import Definition
+from delvec_kernel.features.managed_tables import is_catalog_managed
 from delvec_kernel.locations import table_id
 from delvec_kernel.log.commit_file import serialize_commit
 from delvec_kernel.log.log_segment import commit_path
 from delvec_kernel.schema.types import StructType
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
+from delvec_service.store.dropped_tables import DroppedTables
 from delvec_service.store.objects import MAX_COMMIT_BYTES, ObjectStore
 from delvec_service.store.open_table import OpenTable
 from delvec_service.store.registry import Registry, TableRecord
@@ -63,6 +65,7 @@ class Tables:
 
     Args:
         registry: names and locations.
+        dropped: the managed tables that were dropped.
         roots: where tables may be, by their names.
         loader: reads snapshots.
         max_commit_bytes: larger JSON files of a log are rejected.
@@ -72,13 +75,15 @@ class Tables:
         observer: notified of requests to storage.
 
     Attributes:
-        roots: the same.
+        dropped: the same.
+        roots: likewise.
         places: decides who may use which location.
     """
 
     def __init__(
         self,
         registry: Registry,
+        dropped: DroppedTables,
         roots: NamespaceRoots,
         loader: SnapshotLoader,
         *,
@@ -92,6 +97,7 @@ class Tables:
         self._shared = tuple(Roots(shared))
         self._max_commit_bytes = max_commit_bytes
         self._registry = registry
+        self.dropped = dropped
         self.roots = roots
         self.places = Places(registry, roots, observer)
         self._loader = loader
@@ -255,15 +261,47 @@ class Tables:
     def forget(self, name_or_id: str) -> TableRecord:
         """Unregister a table, delete its own policies, and return its record. Its files stay.
 
+        A managed table can be brought back by name, with its policies and grants, until its files are deleted.
+
         Raises:
             TableNotFound: no table has that name or id.
             AmbiguousTable: several tables match the name.
         """
         record = self._registry.get(name_or_id)
+        if self._is_managed(record):
+            self.dropped.add(record)
+        else:
+            self._registry.remove(record.id)
+        self._closed(record)
+        return record
+
+    def bring_back(self, record: TableRecord, name: str | None = None) -> TableRecord:
+        """Register a dropped table again, as whatever it was called or under another name.
+
+        Raises:
+            NotADeltaTable: its folder is gone.
+            TableAlreadyExists: the name belongs to another table.
+            LocationNotAllowed: its files are being deleted, or it is outside the roots.
+            DelvecError: its log cannot be read.
+        """
+        return self.register(record.location, name or record.name)[0]
+
+    def remove(self, record: TableRecord) -> None:
+        """Forget a dropped table whose files are deleted, and whatever the database has of it."""
         self._registry.remove(record.id)
+        self._closed(record)
+
+    def _closed(self, record: TableRecord) -> None:
         self._opened.pop(record.id, None)
         self._loader.forget(record.location)
-        return record
+
+    def _is_managed(self, record: TableRecord) -> bool:
+        """Whether a table is managed; one that cannot be read counts as not managed."""
+        try:
+            objects = self._objects(record.location, self.roots.of(record.name))
+            return is_catalog_managed(self._loader.load(objects, record.name, checkpoints=False).protocol)
+        except DelvecError:
+            return False
 
     def register(
         self, location: str | None, name: str | None, holder: Holder = EVERYBODY

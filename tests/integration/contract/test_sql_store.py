@@ -95,7 +95,12 @@ def test_a_database_at_the_first_revision_stays_as_it_is(url):
             connection.execute(
                 text("UPDATE alembic_version SET version_num = :first"), {"first": FIRST_REVISION}
             )
-        Registry(database).add("file:///a", "people", "a")
+            connection.execute(
+                text(
+                    "INSERT INTO tables (id, name, location, created_at) VALUES (:id, 'people', 'file:///a', '2026-01-01')"
+                ),
+                {"id": table_id("file:///a")},
+            )
 
         database.migrate()
         database.check()

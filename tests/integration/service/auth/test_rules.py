@@ -1,11 +1,15 @@
 """Access to every endpoint by role and namespace, generated from OpenAPI; an endpoint without a rule fails."""
 
+from datetime import UTC, datetime
+
 import pytest
 from tests.integration.service.conftest import SCHEMA
 
+from delvec_kernel import locations
 from delvec_service.api import iceberg_catalog, uc_classic, uc_delta
 from delvec_service.auth.principals import ROLES
 from delvec_service.auth.rules import RULES, rule_of
+from delvec_service.store.models import DroppedTableRow
 
 ADMIN = "the-configured-token"
 CONTENT = {"version": "2025-02-03", "enable": True, "config": {}}
@@ -38,7 +42,7 @@ NEEDS = {
         ),
         "drop_policy",
     },
-    "admin": {"forget_table"},
+    "admin": {"forget_table", "undrop_table", "delete_dropped_table"},
 }
 """What is asked of the table, or the policy, that the path names. Said here a second time: a rule is not changed by accident."""
 OF_BODIES = {
@@ -53,7 +57,7 @@ OF_BODIES = {
     "revoke_role": ("admin", None, {"grantee": "somebody", "namespace": "{namespace}"}),
 }
 OF_SERVICE = {"metrics", "list_audit", "list_tokens", "create_token", "revoke_token"}
-LISTS = {"list_tables", "list_health", "list_runs", "list_policies", "list_grants"}
+LISTS = {"list_tables", "list_dropped_tables", "list_health", "list_runs", "list_policies", "list_grants"}
 OF_ANYBODY = {"config", "get_access"}
 OPEN = {"livez", "readyz"}
 
@@ -100,6 +104,18 @@ def prepare(client):
         if client.post("/v1/tables", json=table, headers=headers).status_code == 404:
             made = client.post("/v1/tables", json={**table, "schema": SCHEMA}, headers=headers)
             assert made.status_code == 201, made.text
+        # Its folder is missing, so that it stays dropped.
+        dropped = DroppedTableRow(
+            catalog="",
+            id=f"dropped-{namespace}",
+            name=f"{namespace}.dropped",
+            location=locations.canonical(str(client.root / f"{namespace}.db" / "gone")),
+            created_at=datetime.now(UTC),
+            dropped_at=datetime.now(UTC),
+            is_being_deleted=False,
+        )
+        with client.service.database.write() as session:
+            session.merge(dropped)
         body = {
             "name": f"of_{namespace}",
             "type": "system.vacuum",
@@ -161,6 +177,7 @@ def test_each_request_is_for_those_who_have_the_role(guarded, role, namespace):
             policy=f"of_{namespace}",
             token="unknown",
             quarantine="unknown",
+            dropped=f"{namespace}.dropped",
         )
         answer = guarded.request(
             method,
@@ -190,7 +207,7 @@ def test_every_request_has_a_rule_and_every_rule_a_request(guarded):
 def test_without_a_token_nothing_but_probes_and_the_description_answers(guarded):
     for method, path, operation in operations(guarded):
         answer = guarded.request(
-            method, path.format(table="t", version=0, policy="p", token="t", quarantine="q")
+            method, path.format(table="t", version=0, policy="p", token="t", quarantine="q", dropped="d")
         )
         assert (answer.status_code == 401) == (operation not in OPEN), (operation, answer.text)
     assert guarded.get("/docs").status_code == 200
