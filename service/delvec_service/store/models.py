@@ -65,7 +65,7 @@ __all__ = [
     "storable",
 ]
 
-REVISION: Final = "0016"
+REVISION: Final = "0017"
 """The newest migration; the database is migrated only if it is behind this."""
 FIRST_REVISION: Final = "0015"
 """The first migration: no other leads up from an older schema, which only development versions made."""
