@@ -144,6 +144,15 @@ from delvec_contract.tables import (
     TablesResponse,
     UndropRequest,
 )
+from delvec_contract.transactions import (
+    CommittedTable,
+    SnapshotsRequest,
+    SnapshotsResponse,
+    TableCommit,
+    TransactionOutcome,
+    TransactionRequest,
+    TransactionResponse,
+)
 
 __all__ = [
     "AccessResponse",
@@ -177,6 +186,7 @@ __all__ = [
     "CommitReads",
     "CommitRequest",
     "CommitResponse",
+    "CommittedTable",
     "ConfigResponse",
     "ConflictsResponse",
     "ConvertRequest",
@@ -250,8 +260,11 @@ __all__ = [
     "RoleGrant",
     "RowDelete",
     "SnapshotResponse",
+    "SnapshotsRequest",
+    "SnapshotsResponse",
     "StorageCredential",
     "StreamPosition",
+    "TableCommit",
     "TableHealth",
     "TableRequest",
     "TableResource",
@@ -260,6 +273,9 @@ __all__ = [
     "TokenRequest",
     "TokenResource",
     "TokensResponse",
+    "TransactionOutcome",
+    "TransactionRequest",
+    "TransactionResponse",
     "UndoResponse",
     "UndropRequest",
     "UnrepairedFinding",

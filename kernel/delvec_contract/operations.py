@@ -59,6 +59,7 @@ from delvec_contract.tables import (
     TableResource,
     TablesResponse,
 )
+from delvec_contract.transactions import SnapshotsResponse, TransactionOutcome, TransactionResponse
 
 __all__ = ["Operation"]
 
@@ -109,6 +110,14 @@ BEGIN: Final = _of_table("begin_transaction", "POST", "/transactions", BeginResp
 ALLOCATE: Final = _of_table("allocate_deletion_vectors", "POST", "/deletion-vectors", AllocateResponse)
 COMMIT: Final = _of_table("commit", "POST", "/commits", CommitResponse)
 FIND_COMMIT: Final = _of_table("find_commit", "GET", "/commits", CommitOutcome)
+
+COMMIT_TRANSACTION: Final = Operation("commit_transaction", "POST", "/v1/transactions", TransactionResponse)
+FIND_TRANSACTION: Final = Operation(
+    "find_transaction", "GET", "/v1/transactions/{transaction}", TransactionOutcome
+)
+GET_SNAPSHOTS: Final = Operation(
+    "get_snapshots", "POST", "/v1/snapshots", SnapshotsResponse, is_harmless=True
+)
 
 REGISTER_TABLE: Final = Operation("register_table", "POST", "/v1/tables", TableResource)
 LIST_TABLES: Final = Operation("list_tables", "GET", "/v1/tables", TablesResponse)

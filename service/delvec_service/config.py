@@ -251,6 +251,12 @@ class Settings(BaseSettings):
         ge=1,
         description="How many winning commits one commit may be rebased over before it gives up.",
     )
+    transaction_seconds: float = Field(
+        default=15.0,
+        gt=0,
+        description="How long a commit waits for a transaction over several tables that has reserved the next version, before "
+        "it undoes that transaction.",
+    )
     max_file_age_seconds: int = Field(
         default=3600,
         ge=1,

@@ -5,7 +5,10 @@ Tested in `tests/integration/contract/test_table_service.py`.
 
 import dataclasses
 import json
+import random
+import time
 import uuid
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any, Final, Literal, TypeAlias
 
@@ -22,16 +25,21 @@ from delvec_contract import (
     CommitOutcome,
     CommitRequest,
     CommitResponse,
+    CommittedTable,
     ErrorBody,
     PlanFile,
     PlanRequest,
     PlanResponse,
     SnapshotResponse,
+    SnapshotsResponse,
     StreamPosition,
     TableRequest,
     TableResource,
+    TransactionOutcome,
+    TransactionRequest,
+    TransactionResponse,
 )
-from delvec_errors import DelvecError
+from delvec_errors import ConcurrentWrite, DelvecError
 from delvec_kernel.change_feed.stream_positions import Position
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.symlink_manifest import are_kept_fresh
@@ -42,6 +50,7 @@ from delvec_service.commits.commit import AlreadyApplied, CommitResult, Committe
 from delvec_service.commits.commit_request import changes_of
 from delvec_service.commits.commit_result import Rebased
 from delvec_service.commits.idempotency import is_final, request_hash
+from delvec_service.commits.multi_table import Participant
 from delvec_service.commits.outcomes import Outcome
 from delvec_service.logs import bind_log_context
 from delvec_service.scans.change_feed_plan import PlannedChanges
@@ -64,22 +73,26 @@ __all__ = [
     "changes_answer",
     "closed",
     "commit",
+    "commit_transaction",
     "committed_response",
     "drop",
     "envelope",
     "find_commit",
+    "find_transaction",
     "plan_answer",
     "plan_scan",
     "register",
     "resource",
     "snapshot",
     "snapshot_fields",
+    "snapshots",
 ]
 
 _Result: TypeAlias = Literal[
     "committed", "nothing-to-do", "already-applied", "conflict", "refused", "unknown"
 ]
 OK: Final = 200
+_ROUNDS: Final = 50
 
 
 # --- scans ------------------------------------------------------------------------------------------------
@@ -323,6 +336,54 @@ def _commit_answer(
     raise result.error(table.name)
 
 
+def commit_transaction(
+    service: Service,
+    tables: Sequence[OpenTable],
+    asked: TransactionRequest,
+    idempotency_key: str | None = None,
+) -> tuple[TransactionResponse, bool] | StoredAnswer:
+    """Commit to several tables at one moment; see :func:`commit`.
+
+    Args:
+        service: the service.
+        tables: in the order of the request.
+        asked: the request.
+        idempotency_key: replaces a missing transaction id.
+    """
+    key = asked.transaction_id or idempotency_key or str(uuid.uuid4())
+    body = asked.model_dump(mode="json", by_alias=True, exclude={"transaction_id"})
+    hashed = request_hash("transaction", [table.record.id for table in tables], body["tables"])
+    stored_answer = service.answers.find(key, hashed)
+    if stored_answer is not None:
+        return stored_answer
+    try:
+        participants = [
+            Participant(table, dataclasses.replace(changes_of(each.commit, key, table), request_hash=hashed))
+            for table, each in zip(tables, asked.tables, strict=True)
+        ]
+        decision, is_replayed = service.multi_table.commit(participants, key, hashed)
+    except DelvecError as error:
+        if is_final(error):
+            service.answers.keep(key, hashed, error.status, envelope(error))
+        raise
+    committed = [CommittedTable.model_validate(each) for each in decision.answers]
+    return TransactionResponse(transaction_id=key, tables=committed), is_replayed
+
+
+def find_transaction(service: Service, access: Access, transaction_id: str) -> TransactionOutcome:
+    """Return the outcome of a transaction over several tables. An unknown outcome is also an answer."""
+    access.is_decided = True
+    decision = service.multi_table.find(transaction_id)
+    committed = [] if decision is None else map(CommittedTable.model_validate, decision.answers)
+    return TransactionOutcome(
+        transaction_id=transaction_id,
+        result="unknown" if decision is None else "committed" if decision.is_commit else "undone",
+        tables=[each for each in committed if access.sees(each.table_id, each.name)],
+        # It may name tables.
+        reason=None if decision is None or access.is_restricted else decision.reason or None,
+    )
+
+
 def find_commit(
     service: Service, table: OpenTable, transaction_id: str, read_version: int | None
 ) -> CommitOutcome:
@@ -425,6 +486,36 @@ def snapshot(service: Service, table: OpenTable) -> SnapshotResponse:
     """Return the newest version of a table."""
     newest = service.loader.load(table.objects, table.name)
     return SnapshotResponse(**snapshot_fields(table.record, newest, service.loader))
+
+
+def snapshots(service: Service, tables: Sequence[OpenTable]) -> SnapshotsResponse:
+    """Return several tables at one moment.
+
+    Each version is read twice, all of them before any of them again: one that is the same both times was the newest in
+    between, so those of a round without any change were the newest at one moment.
+
+    Raises:
+        ConcurrentWrite: the tables are written so often that there was no such round.
+    """
+    before: list[int] = []
+    for number in range(_ROUNDS):
+        newest = [service.loader.load(table.objects, table.name, checkpoints=False) for table in tables]
+        versions = [each.version for each in newest]
+        if versions == before or len(tables) == 1:
+            break
+        before = versions
+        time.sleep(random.uniform(0, 0.001 * number))  # noqa: S311 - spreads load
+    else:
+        raise ConcurrentWrite(
+            f"The tables {', '.join(table.name for table in tables)} are written so often that they could not be read at one "
+            "moment; try again, or with fewer tables."
+        )
+    return SnapshotsResponse(
+        snapshots=[
+            SnapshotResponse(**snapshot_fields(table.record, each, service.loader))
+            for table, each in zip(tables, newest, strict=True)
+        ]
+    )
 
 
 def snapshot_fields(record: TableRecord, snapshot: Snapshot, loader: SnapshotLoader) -> dict[str, Any]:

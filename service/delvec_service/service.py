@@ -13,10 +13,13 @@ from delvec_service.catalog.staging import Staging
 from delvec_service.commits import fault_points
 from delvec_service.commits.commit import Commits
 from delvec_service.commits.idempotency import Answers
+from delvec_service.commits.multi_table import MultiTableCommits
 from delvec_service.commits.outcomes import Outcomes
 from delvec_service.commits.overwrite_watch import OverwriteWatch
 from delvec_service.commits.post_commit import PostCommit
 from delvec_service.commits.ratification import Ratification
+from delvec_service.commits.reservations import Reservations
+from delvec_service.commits.transaction_records import TransactionRecords
 from delvec_service.commits.vector_compaction import VectorCompaction
 from delvec_service.config import Settings
 from delvec_service.credentials.aws_sts import AwsSts
@@ -66,6 +69,7 @@ class Service:
     plan_queue: PlanQueue
     tables: Tables
     commits: Commits
+    multi_table: MultiTableCommits
     ratification: Ratification
     staging: Staging
     manifests: SymlinkManifests
@@ -198,6 +202,9 @@ def assembled(settings: Settings, *, names_by_folder: bool = False, shared: Sequ
         max_file_age_seconds=settings.max_file_age_seconds,
         observer=observer,
     )
+    records = TransactionRecords(roots.warehouse)
+    reservations = Reservations(loader, commits.log, records, patience=settings.transaction_seconds)
+    multi_table = MultiTableCommits(loader, commits, records, reservations, attempts=settings.commit_attempts)
     ratification = Ratification(
         loader, commits.log, commits.vectors, ledger, overwrite_watch, post_commit, observer=observer
     )
@@ -209,6 +216,7 @@ def assembled(settings: Settings, *, names_by_folder: bool = False, shared: Sequ
         plan_queue=PlanQueue(),
         tables=tables,
         commits=commits,
+        multi_table=multi_table,
         ratification=ratification,
         staging=Staging(tables, ratification),
         manifests=manifests,

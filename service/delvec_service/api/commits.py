@@ -37,13 +37,13 @@ from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
 from delvec_service.store.answers import StoredAnswer
 
-__all__ = ["routers"]
+__all__ = ["CommitRoute", "routers"]
 
 _CHANGING: Final[tuple[type[DelvecError], ...]] = (InvalidTableChange, InvalidSchema, UnknownColumn)
 _INVALID: Final[tuple[type[DelvecError], ...]] = (InvalidCommit, *InvalidCommit.__subclasses__())
 
 
-class _Commit(Route):
+class CommitRoute(Route):
     """Commits. The log itself records their keys."""
 
     kind = "commits"
@@ -60,7 +60,7 @@ class _Commit(Route):
 
 
 _reading = resource_router("commits", Route)
-_commits = resource_router("commits", _Commit)
+_commits = resource_router("commits", CommitRoute)
 _mutations = resource_router("commits", Mutation)
 
 

@@ -99,6 +99,9 @@ RULES: Final[Mapping[str, Rule]] = {
     "POST /v1/tables/{table}/deletion-vectors": _WRITE.prepares("allocate_deletion_vectors"),
     "POST /v1/tables/{table}/delete": _WRITE.commits("delete_rows"),
     "POST /v1/tables/{table}/update": _WRITE.commits("update_rows"),
+    "POST /v1/transactions": Rule("body", "writer").commits("commit_transaction"),
+    "GET /v1/transactions/{transaction}": _LIST,
+    "POST /v1/snapshots": Rule("body", "reader"),
     # Maintenance
     "POST /v1/tables/{table}/optimize": _MAINTAIN.commits("optimize_table"),
     "POST /v1/tables/{table}/deletion-vectors/compact": _MAINTAIN.commits("compact_deletion_vectors"),

@@ -45,6 +45,7 @@ class Commits:
     Attributes:
         log: the latest commits, read once for all callers.
         vectors: deletion vectors of live files, likewise.
+        loop: what creates versions.
     """
 
     def __init__(
@@ -60,14 +61,14 @@ class Commits:
         observer: Observer = NO_OBSERVER,
     ) -> None:
         self._own_commits = overwrite_watch
-        self._post_commit = post_commit
+        self.post_commit = post_commit
         self._observer = observer
         self._loader = loader
         self.vectors = DeletionVectorCache()
         self._groups: GroupCommit[PendingCommit] = GroupCommit(self.run, self._properties)
         self.log = CommitLog(loader)
         self._race = CommitValidator(loader, self.log, ledger, overwrite_watch, self.vectors)
-        self._loop = CommitLoop(
+        self.loop = CommitLoop(
             loader,
             self.log,
             self._race,
@@ -101,7 +102,7 @@ class Commits:
             except Exception:
                 self._observer.committed("failed")
                 raise
-            self._post_commit.observe(table, member)
+            self.post_commit.observe(table, member)
         try:
             fault_points.reach("before-answer")
         except StorageError as error:
@@ -130,7 +131,7 @@ class Commits:
             members = [member for member in members if not member.is_done]
             if not members:
                 return
-            run = self._loop.run(table, members)
+            run = self.loop.run(table, members)
             self._observer.tried(len(members), run.attempts)
         except Exception:
             if is_alone:
@@ -141,7 +142,7 @@ class Commits:
         if run.is_refused:
             self._run_apart(table, members)
             return
-        self._post_commit.run(run)
+        self.post_commit.run(run)
 
     def _run_apart(self, table: OpenTable, members: list[PendingCommit]) -> None:
         """Answer each member separately: a defect that affects one must not affect the others."""

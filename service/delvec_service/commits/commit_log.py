@@ -3,6 +3,7 @@
 import random
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -17,6 +18,7 @@ from delvec_kernel.transaction.conflict_checker import WinningCommit
 from delvec_kernel.transaction.group_commit import REQUEST_HASH_TAG, MemberInfo, members_of
 from delvec_service.commits import fault_points
 from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.store.objects import ObjectStore
 from delvec_service.store.open_table import OpenTable
 
 __all__ = ["AmbiguousPutError", "CommitLog", "Entry"]
@@ -89,6 +91,7 @@ class CommitLog:
 
     def __init__(self, loader: SnapshotLoader) -> None:
         self._loader = loader
+        self._may_follow: Callable[[OpenTable, int], bool] = lambda *_: True
         self._lock = threading.Lock()
         self._entries: LRUCache[tuple[str, int], Entry] = LRUCache(_MOST_ACTIONS, _weight)
 
@@ -123,7 +126,7 @@ class CommitLog:
         return entry
 
     def create(self, table: OpenTable, version: int, data: bytes) -> bool:
-        """Create a version. Returns False if another commit has it, or if the version before was replaced.
+        """Create a version. Returns False if another commit has it or will get it, or if the version before was replaced.
 
         If storage fails midway, the entry may or may not exist. Reading it settles that: the bytes contain the
         transaction id, so an entry with the same bytes is this commit.
@@ -142,11 +145,19 @@ class CommitLog:
             )
         if not self._loader.is_unchanged(table.objects, version - 1):
             return False  # another program was still writing it
+        return self._may_follow(table, version - 1) and self.publish(table.objects, version, data)
+
+    def when_following(self, may_follow: Callable[[OpenTable, int], bool]) -> None:
+        """Register what decides whether a commit may follow a version; it may wait until it knows."""
+        self._may_follow = may_follow
+
+    def publish(self, objects: ObjectStore, version: int, data: bytes) -> bool:
+        """Create a version that is this commit's alone to create; as :meth:`create`, for the rest."""
         path = commit_path(version)
         for number in range(_PUT_ATTEMPTS):
             try:
                 fault_points.reach("before-put")
-                created = table.objects.put_if_absent(path, data)
+                created = objects.put_if_absent(path, data)
                 fault_points.reach("after-put")
             except AtomicCreateUnsupported:
                 raise
@@ -155,15 +166,15 @@ class CommitLog:
                 time.sleep(random.uniform(0, _PUT_PAUSE_SECONDS * 2**number))  # noqa: S311 - spreads load
             else:
                 if created:
-                    self._loader.created(table.location, version, len(data))
+                    self._loader.created(objects.location, version, len(data))
                 return created
-        return self._settled(table, version, data, failure)
+        return self._settled(objects, version, data, failure)
 
-    def _settled(self, table: OpenTable, version: int, data: bytes, failure: StorageError) -> bool:
+    def _settled(self, objects: ObjectStore, version: int, data: bytes, failure: StorageError) -> bool:
         """Check after a failure whether an entry is ours, by reading it."""
-        is_local = locations.local_path(table.location) is not None
+        is_local = locations.local_path(objects.location) is not None
         try:
-            ours = table.objects.get(commit_path(version)) == data
+            ours = objects.get(commit_path(version)) == data
         except FileNotFoundError:
             if is_local:
                 raise failure from None  # a missing local file will not appear later

@@ -19,7 +19,7 @@ from delvec_errors import (
     FileNotInSnapshot,
     FileNotInTable,
 )
-from delvec_kernel.actions.actions import AddFile
+from delvec_kernel.actions.actions import Action, AddFile, CommitInfo
 from delvec_kernel.file_index.segment import SegmentsLost
 from delvec_kernel.locations import canonical_log_path
 from delvec_kernel.log.commit_file import serialize_commit
@@ -53,7 +53,7 @@ class Run:
 
     Attributes:
         key: transaction id of the version: the member's own, or a new one of a group.
-        written: the deletion vector files that were written for it, also in lost attempts.
+        writer: writes its deletion vectors; None for a staged commit, which has them.
         version: the version that it created.
         transaction_id: transaction id of that version; the only remaining member of a group keeps its own.
         files: the deletion vector files that the version names.
@@ -65,7 +65,7 @@ class Run:
     table: OpenTable
     members: Sequence[PendingCommit]
     key: str
-    written: Sequence[str] = ()
+    writer: VectorWriter | None = None
     version: int | None = None
     transaction_id: str = ""
     files: Sequence[str] = ()
@@ -77,6 +77,19 @@ class Run:
     def waiting(self) -> list[PendingCommit]:
         """Members without an answer."""
         return [member for member in self.members if not member.is_done]
+
+    @property
+    def written(self) -> Sequence[str]:
+        """The deletion vector files that were written for it, also in lost attempts."""
+        return () if self.writer is None else self.writer.files
+
+    def created(self, version: int, actions: Sequence[Action], size: int, metadata_id: str) -> None:
+        """Record the version that it created, with the size of its log entry."""
+        info = actions[0]
+        assert isinstance(info, CommitInfo) and info.txn_id is not None  # noqa: S101, PT018 - as it was built
+        self.version, self.transaction_id = version, info.txn_id
+        self.own = OwnCommit(version, info.txn_id, size, metadata_id)
+        self.files = files_named(action for action in actions if isinstance(action, AddFile))
 
 
 @dataclass(frozen=True)
@@ -147,6 +160,19 @@ class CommitLoop:
 
         Only defects are raised.
         """
+        run = self.begin(table, members)
+        try:
+            self._attempt_all(run)
+        except AmbiguousPutError as error:
+            for member in run.waiting:
+                member.error = _unknown(table, member, error)
+        except DelvecError as error:
+            for member in run.waiting:
+                member.error = error
+        return run
+
+    def begin(self, table: OpenTable, members: Sequence[PendingCommit]) -> Run:
+        """Return a run that has not begun."""
         key = members[0].key if len(members) == 1 else str(uuid.uuid4())
         writer = VectorWriter(
             table,
@@ -156,18 +182,20 @@ class CommitLoop:
             operation=members[0].changes.operation,
             target_bytes=self._target_bytes,
         )
-        run = Run(table, members, key, writer.files)
-        try:
-            self._attempt_all(run, writer)
-        except AmbiguousPutError as error:
-            for member in run.waiting:
-                member.error = _unknown(table, member, error)
-        except DelvecError as error:
-            for member in run.waiting:
-                member.error = error
-        return run
+        return Run(table, members, key, writer)
 
-    def _attempt_all(self, run: Run, writer: VectorWriter) -> None:
+    def actions_after(self, run: Run, snapshot: Snapshot) -> list[Action] | None:
+        """Return what a run commits right after a version, with its deletion vectors written; None if all have their answers.
+
+        Raises:
+            SegmentsLost: the store has dropped data that the snapshot needs; load it again.
+            DelvecError: the check could not be completed.
+        """
+        candidates = self._race.check_conflicts(run.table, run.waiting, snapshot)
+        ready, files = self._ready(run.table, candidates, snapshot)
+        return self._actions(run, ready, files, snapshot, is_first=True) if ready else None
+
+    def _attempt_all(self, run: Run) -> None:
         table, seen = run.table, -1
         for number in range(self._attempts):
             run.attempts = number + 1
@@ -184,7 +212,7 @@ class CommitLoop:
                 candidates = self._race.check_conflicts(table, run.waiting, snapshot)
                 ready, files = self._ready(table, candidates, snapshot)
                 if ready:
-                    self._attempt(run, writer, ready, files, snapshot, is_first=number == 0)
+                    self._attempt(run, ready, files, snapshot, is_first=number == 0)
             except SegmentsLost as error:
                 self._loader.lost(snapshot, error)
             if not run.waiting:
@@ -217,24 +245,31 @@ class CommitLoop:
         return ready, files
 
     def _attempt(
-        self,
-        run: Run,
-        writer: VectorWriter,
-        ready: Sequence[_PreparedCommit],
-        files: _Files,
-        snapshot: Snapshot,
-        *,
-        is_first: bool,
+        self, run: Run, ready: Sequence[_PreparedCommit], files: _Files, snapshot: Snapshot, *, is_first: bool
     ) -> None:
         """Try to create the version after ``snapshot``. If another commit takes it, no member gets an answer."""
+        actions = self._actions(run, ready, files, snapshot, is_first=is_first)
+        if actions is None:
+            return
+        version, data = snapshot.version + 1, serialize_commit(actions)
+        if self._log.create(run.table, version, data):
+            run.created(version, actions, len(data), snapshot.metadata.id)
+            for one in ready:
+                one.member.committed(version, one.metrics)
+
+    def _actions(
+        self, run: Run, ready: Sequence[_PreparedCommit], files: _Files, snapshot: Snapshot, *, is_first: bool
+    ) -> list[Action] | None:
+        """Return the version after ``snapshot`` after writing its deletion vectors; None, and the answers, if it is empty."""
         changes = combined([one.changes for one in ready], run.key, run.table.location)
         alone = len(ready) == 1
         resolved = ready[0].resolved if alone else self._resolved(run.table, changes, files, snapshot)
         if not _does_something(changes, resolved):
             for one in ready:
                 one.member.result = NothingToDo(one.changes.read_version, one.member.key, one.metrics)
-            return
-        descriptors = writer.write(resolved.with_vectors, snapshot.configuration, may_fail=is_first)
+            return None
+        assert run.writer is not None  # noqa: S101 - of `begin`
+        descriptors = run.writer.write(resolved.with_vectors, snapshot.configuration, may_fail=is_first)
         members = [
             MemberInfo(
                 one.member.key,
@@ -245,7 +280,7 @@ class CommitLoop:
             )
             for one in ready
         ]
-        actions = commit_builder.build(
+        return commit_builder.build(
             changes,
             resolved,
             descriptors,
@@ -254,14 +289,6 @@ class CommitLoop:
             metrics=ready[0].metrics if alone else commit_builder.metrics(changes, resolved),
             members=() if alone else members,
         )
-        version = snapshot.version + 1
-        data = serialize_commit(actions)
-        if self._log.create(run.table, version, data):
-            run.version, run.transaction_id = version, changes.transaction_id
-            run.own = OwnCommit(version, changes.transaction_id, len(data), snapshot.metadata.id)
-            run.files = files_named(action for action in actions if isinstance(action, AddFile))
-            for one in ready:
-                one.member.committed(version, one.metrics)
 
     def _checked(
         self,

@@ -18,7 +18,7 @@ from typing import Final
 from delvec_errors import BadRequest, StorageError
 from delvec_service.logs import logger
 
-__all__ = ["POINTS", "arm", "armed", "disarm", "passed", "reach"]
+__all__ = ["POINTS", "TRANSACTION_POINTS", "arm", "armed", "disarm", "passed", "reach"]
 
 POINTS: Final = frozenset(
     {
@@ -32,6 +32,18 @@ POINTS: Final = frozenset(
         "before-answer",  # everything is done except the notifications
     }
 )
+TRANSACTION_POINTS: Final = frozenset(
+    {
+        "before-reservation",  # of each table, before its next version is reserved
+        "after-reservation",  # of each table
+        "before-staging",  # of each table that changes; all are reserved
+        "before-decision",  # everything is staged
+        "after-decision",  # the outcome is recorded; nothing is published
+        "before-publication",  # of each table that changes
+        "after-publication",  # likewise
+    }
+)
+"""Those of a transaction over several tables, whose versions also pass the points around their creation."""
 _ITEM: Final = re.compile(
     r"(?P<point>[a-z-]+):(?P<fault>kill|error|lost|delay=(?P<seconds>\d+(?:\.\d+)?))"
     r"(?:\*(?P<times>\d+))?(?:@(?P<first>\d+))?(?:%(?P<percent>\d+(?:\.\d+)?))?"
@@ -103,9 +115,9 @@ def arm(specification: str) -> None:
     """
     for item in filter(None, (part.strip() for part in specification.split(","))):
         match = _ITEM.fullmatch(item)
-        if match is None or match["point"] not in POINTS:
+        if match is None or match["point"] not in POINTS | TRANSACTION_POINTS:
             raise BadRequest(
-                f"'{item}' is not a fault: write point:fault, where the point is one of {', '.join(sorted(POINTS))} and "
+                f"'{item}' is not a fault: write point:fault, where the point is one of {', '.join(sorted(POINTS | TRANSACTION_POINTS))} and "
                 "the fault is kill, error, lost or delay=seconds, with *times, @first-passage and %percent."
             )
         fault = _Fault(
@@ -130,7 +142,7 @@ def armed(specification: str = "", **functions: Callable[[], None]) -> Iterator[
         arm(specification)
         for name, function in functions.items():
             point = name.replace("_", "-")
-            if point not in POINTS:
+            if point not in POINTS | TRANSACTION_POINTS:
                 raise BadRequest(f"Fault point '{point}' does not exist.")
             _add(point, _Fault(function))
         yield

@@ -239,6 +239,7 @@ class SnapshotLoader:
         self.store = store
         self._replaced: Callable[[ObjectStore, str], None] = lambda *_: None
         self._grown: Callable[[ObjectStore, str, int], None] = lambda *_: None
+        self._publishes: Callable[[ObjectStore, str, Snapshot], bool] = lambda *_: False
         self._backlog = StatisticsBacklog()
         self._unread: LRUCache[str, bool] = LRUCache(_MOST_UNREAD)
         self._writer = (
@@ -275,8 +276,8 @@ class SnapshotLoader:
             raise BadRequest("Give either a version or a timestamp, not both.")
         reader = self._reader(objects, table)
         if timestamp is not None:
-            version = version_at(reader, timestamp, self._latest(reader))
-        return self._latest(reader, checkpoints) if version is None else self._version(reader, version)
+            version = version_at(reader, timestamp, self._published(reader))
+        return self._published(reader, checkpoints) if version is None else self._version(reader, version)
 
     def reading(
         self,
@@ -385,6 +386,10 @@ class SnapshotLoader:
         """Register a callback for a table, its name, and the version from which data read from it may be wrong."""
         self._grown = call
 
+    def when_loaded(self, publishes: Callable[[ObjectStore, str, Snapshot], bool]) -> None:
+        """Register what publishes the version after a table's newest, if that is committed; it returns whether it did."""
+        self._publishes = publishes
+
     def know_checkpoint(self, location: str, version: int) -> None:
         """Record a checkpoint: one that took long may be of a version that listings no longer include."""
         table = self._tables.get(location)
@@ -447,6 +452,13 @@ class SnapshotLoader:
     def _forget_stored(self, snapshot: Snapshot, gone: frozenset[str]) -> None:
         if self._writer is not None:
             self._writer.forget(snapshot.location, gone)
+
+    def _published(self, reader: LogReader, checkpoints: bool = True) -> Snapshot:
+        """Return the newest version, after publishing the one that follows it if that is already committed."""
+        snapshot = self._latest(reader, checkpoints)
+        if self._publishes(reader.objects, reader.table, snapshot):
+            return self._latest(reader, checkpoints)
+        return snapshot
 
     def _latest(self, reader: LogReader, checkpoints: bool = True) -> Snapshot:
         asked = time.monotonic()

@@ -1,0 +1,122 @@
+"""``/v1/transactions`` and ``/v1/snapshots``: several tables, changed or read at one moment.
+
+Tested in `tests/integration/service/commits/test_multi_table.py`.
+"""
+
+from typing import Annotated, Final
+
+from fastapi import Path, Response
+
+from delvec_contract import (
+    SnapshotsRequest,
+    SnapshotsResponse,
+    TransactionOutcome,
+    TransactionRequest,
+    TransactionResponse,
+)
+from delvec_contract.access import Role
+from delvec_errors import (
+    AppendOnlyTable,
+    BadRequest,
+    ConcurrentTransaction,
+    ConstraintViolation,
+    CorruptTable,
+    DelvecError,
+    InvalidCommit,
+    InvalidSchema,
+    InvalidTableChange,
+    MissingDataFile,
+    UnknownColumn,
+    UnsupportedOperation,
+    UnsupportedTable,
+    UnsupportedWriterFeature,
+)
+from delvec_service import operations
+from delvec_service.api.commits import CommitRoute
+from delvec_service.api.dependencies import Caller, ServiceState
+from delvec_service.api.plan import DELETION_VECTOR_ERRORS
+from delvec_service.api.problems import COMMON, CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
+from delvec_service.api.repeats import REPLAYED, IdempotencyKey, replay
+from delvec_service.api.resource import resource_router
+from delvec_service.api.routes import Route
+from delvec_service.auth.access import Access
+from delvec_service.service import Service
+from delvec_service.store.answers import StoredAnswer
+from delvec_service.store.open_table import OpenTable
+
+__all__ = ["routers"]
+
+_INVALID: Final[tuple[type[DelvecError], ...]] = (InvalidCommit, *InvalidCommit.__subclasses__())
+_reading = resource_router("commits", Route)
+_commits = resource_router("commits", CommitRoute)
+
+
+@_commits.post(
+    "/transactions",
+    response_model=TransactionResponse,
+    responses=responses(
+        *MUTATION,
+        *OPENING,
+        *SNAPSHOT,
+        *_INVALID,
+        InvalidTableChange,
+        InvalidSchema,
+        UnknownColumn,
+        ConstraintViolation,
+        UnsupportedOperation,
+        UnsupportedTable,
+        UnsupportedWriterFeature,
+        AppendOnlyTable,
+        CorruptTable,
+        *DELETION_VECTOR_ERRORS,
+        MissingDataFile,
+        ConcurrentTransaction,
+        *CONFLICTS,
+    ),
+)
+def commit_transaction(
+    body: TransactionRequest,
+    service: ServiceState,
+    access: Caller,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Commit to several managed tables at one moment, or to none. The transaction's id is the idempotency key.
+
+    A conflict in one table returns status 409, and nothing is committed to any.
+    """
+    if idempotency_key and body.transaction_id and idempotency_key != body.transaction_id:
+        raise BadRequest(
+            "Idempotency-Key and transaction-id differ; send only one of them, or the same value in both."
+        )
+    tables = [_opened(service, access, each.table, "writer") for each in body.tables]
+    committed = operations.commit_transaction(service, tables, body, idempotency_key)
+    if isinstance(committed, StoredAnswer):
+        return replay(committed)
+    answer, is_replayed = committed
+    content = answer.model_dump_json(by_alias=True)
+    return Response(content, headers=REPLAYED if is_replayed else None, media_type="application/json")
+
+
+@_reading.get("/transactions/{transaction}", responses=responses(*COMMON, *SNAPSHOT))
+def find_transaction(
+    transaction: Annotated[str, Path(max_length=128, description="The transaction's id.")],
+    service: ServiceState,
+    access: Caller,
+) -> TransactionOutcome:
+    """Return the outcome of a transaction over several tables. An unknown outcome is also an answer."""
+    return operations.find_transaction(service, access, transaction)
+
+
+@_reading.post("/snapshots", responses=responses(*COMMON, *OPENING, *SNAPSHOT))
+def get_snapshots(body: SnapshotsRequest, service: ServiceState, access: Caller) -> SnapshotsResponse:
+    """Return several tables at one moment, as versions to read them at."""
+    return operations.snapshots(service, [_opened(service, access, each, "reader") for each in body.tables])
+
+
+def _opened(service: Service, access: Access, table: str, role: Role) -> OpenTable:
+    record = service.tables.find(table, access)
+    access.require(record, role, table)
+    return service.tables.opening(record)
+
+
+routers: Final = (_commits, _reading)

@@ -1,0 +1,185 @@
+"""What a version that reserves the next one means for whoever reads the table, or commits to it.
+
+The version after it belongs to a transaction, whose outcome a record in the warehouse tells. A reader that meets it looks for
+the record: where the transaction is committed, it publishes what was staged, and reads that; otherwise the table is as it
+was. A commit waits for the outcome, and undoes a transaction that leaves it waiting for too long.
+
+Tested in `tests/integration/service/commits/test_multi_table.py`.
+"""
+
+import hashlib
+import threading
+import time
+from typing import Final
+
+from cachetools import LRUCache
+
+from delvec_errors import CorruptLog, UnsupportedOperation
+from delvec_kernel.features.managed_tables import is_catalog_managed
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.transaction.reservations import Reservation, reservation_of
+from delvec_service.commits import fault_points
+from delvec_service.commits.commit_log import AmbiguousPutError, CommitLog
+from delvec_service.commits.transaction_records import Decision, StagedVersion, TransactionRecords
+from delvec_service.logs import logger
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.store.objects import ObjectStore
+from delvec_service.store.open_table import OpenTable
+
+__all__ = ["STAGED", "Reservations"]
+
+STAGED: Final = "_delta_log/_staged_commits"
+_PAUSE_SECONDS: Final = 0.02
+_MOST: Final = 10_000
+
+
+class Reservations:
+    """Finishes or undoes transactions over several tables. Safe to share between threads.
+
+    Args:
+        loader: reads versions; asks about every newest one.
+        log: creates versions; asks before each.
+        records: of the outcomes.
+        patience: how many seconds a commit waits for a transaction before it undoes it.
+    """
+
+    def __init__(
+        self, loader: SnapshotLoader, log: CommitLog, records: TransactionRecords, *, patience: float
+    ) -> None:
+        self._loader = loader
+        self._log = log
+        self._records = records
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._known: LRUCache[tuple[str, int, str], Reservation | None] = LRUCache(_MOST)
+        self._met: LRUCache[str, float] = LRUCache(_MOST)
+        loader.when_loaded(self._publishes)
+        log.when_following(self._may_follow)
+
+    def of(self, objects: ObjectStore, table: str, snapshot: Snapshot) -> Reservation | None:
+        """Return the reservation that the newest version of a table makes.
+
+        Raises:
+            UnsupportedOperation: its outcome is recorded in another warehouse.
+            StorageError: storage does not answer.
+        """
+        if not is_catalog_managed(snapshot.protocol):
+            return None
+        key = objects.location, snapshot.version, snapshot.metadata.id
+        with self._lock:
+            if key in self._known:
+                return self._known[key]
+        reservation = self._read(objects, table, snapshot.version)
+        with self._lock:
+            self._known[key] = reservation
+        return reservation
+
+    def _read(self, objects: ObjectStore, table: str, version: int) -> Reservation | None:
+        (commit,) = self._loader.commits(objects, table, range(version, version + 1))
+        reservation = reservation_of(commit.actions)
+        if reservation is not None and not self._records.is_here(reservation.warehouse):
+            raise UnsupportedOperation(
+                f"Version {version + 1} of table '{table}' is reserved for the transaction {reservation.transaction_id[:128]}, "
+                f"whose outcome is recorded in another warehouse ({reservation.warehouse[:300]}). Use the service that has "
+                "that warehouse.",
+                table=table,
+                version=version,
+            )
+        return reservation
+
+    def _publishes(self, objects: ObjectStore, table: str, snapshot: Snapshot) -> bool:
+        reservation = self.of(objects, table, snapshot)
+        decision = None if reservation is None else self._outcome(reservation)
+        return decision is not None and self.publish(objects, table, snapshot.version + 1, decision)
+
+    def _outcome(self, reservation: Reservation) -> Decision | None:
+        decision = self._records.find(reservation.record)
+        if decision is None:
+            with self._lock:
+                self._met.setdefault(reservation.record, time.monotonic())
+        return decision
+
+    def _may_follow(self, table: OpenTable, version: int) -> bool:
+        """Whether a commit may be the version after this one; waits until it is known whom that belongs to."""
+        newest = self._loader.known(table.location)
+        if newest is not None and not is_catalog_managed(newest.protocol):
+            return True
+        if newest is not None and newest.version == version:
+            reservation = self.of(table.objects, table.name, newest)
+        else:  # read since, or no longer in memory
+            reservation = self._read(table.objects, table.name, version)
+        if reservation is None:
+            return True
+        while (decision := self._outcome(reservation)) is None:
+            with self._lock:
+                waited = time.monotonic() - self._met.get(reservation.record, time.monotonic())
+            if waited > self._patience:
+                decision = self.undo(reservation, "it left another commit waiting for too long")
+                break
+            time.sleep(_PAUSE_SECONDS)
+        return not self.publish(table.objects, table.name, version + 1, decision)
+
+    def undo(self, reservation: Reservation, reason: str, request_hash: str = "") -> Decision:
+        """Undo an attempt of a transaction, unless it is decided on; return the outcome.
+
+        Raises:
+            StorageError: storage does not answer.
+        """
+        undone = Decision(
+            is_commit=False,
+            transaction_id=reservation.transaction_id,
+            request_hash=request_hash,
+            reason=reason,
+        )
+        decision = self._records.decide(reservation.record, undone)
+        if decision is undone:
+            logger.info("transaction undone", transaction=reservation.transaction_id, reason=reason)
+        return decision
+
+    def publish(self, objects: ObjectStore, table: str, version: int, decision: Decision) -> bool:
+        """Publish what a transaction commits as a version of a table; return False if that is nothing.
+
+        Raises:
+            CorruptLog: the staged commit is damaged or gone, or another writer took its version.
+            StorageError: storage does not answer.
+        """
+        staged = decision.version_of(objects.location)
+        # A reservation may be left over from a request that was sent twice.
+        if not decision.is_commit or staged is None or staged.version != version:
+            return False
+        fault_points.reach("before-publication")
+        data = _staged(objects, table, staged)
+        try:
+            created = self._log.publish(objects, version, data)
+        except AmbiguousPutError as error:
+            raise error.failure from error
+        if not created:
+            raise _bypassed(table, staged)
+        fault_points.reach("after-publication")
+        return True
+
+
+def _staged(objects: ObjectStore, table: str, staged: StagedVersion) -> bytes:
+    path = f"{STAGED}/{staged.staged}"
+    try:
+        data = objects.get(path)
+    except FileNotFoundError:
+        data = b""
+    if hashlib.sha256(data).hexdigest() != staged.digest:
+        raise CorruptLog(
+            f"Version {staged.version} of table '{table}' is committed, but its staged commit {path} is "
+            f"{'damaged' if data else 'gone'}; restore that file from a backup.",
+            table=table,
+            version=staged.version,
+            file=path,
+        )
+    return data
+
+
+def _bypassed(table: str, staged: StagedVersion) -> CorruptLog:
+    return CorruptLog(
+        f"Version {staged.version} of table '{table}' belongs to a committed transaction, but a writer that bypassed the "
+        f"catalog has taken it. Its staged commit is {STAGED}/{staged.staged}; read both, and write what is missing again.",
+        table=table,
+        version=staged.version,
+    )
