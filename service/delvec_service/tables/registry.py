@@ -17,6 +17,7 @@ from delvec_errors import (
     BadRequest,
     CorruptTable,
     DelvecError,
+    NotADeltaTable,
     RequestTooLarge,
     StorageError,
     TableAlreadyExists,
@@ -284,7 +285,16 @@ class Tables:
             LocationNotAllowed: its files are being deleted, or it is outside the roots.
             DelvecError: its log cannot be read.
         """
-        return self.register(record.location, name or record.name)[0]
+        registered, is_new = self.register(record.location, name or record.name)
+        if is_new:
+            try:  # a deletion may have ended since its log was read
+                LogReader(
+                    self._objects(registered.location, self.roots.of(registered.name)), registered.name
+                ).list_all()
+            except NotADeltaTable:
+                self.remove(registered)
+                raise
+        return registered
 
     def remove(self, record: TableRecord) -> None:
         """Forget a dropped table whose files are deleted, and whatever the database has of it."""
