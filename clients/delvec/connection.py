@@ -63,13 +63,15 @@ def connect(
     retries: int = DEFAULT_RETRIES,
     roots: Sequence[str | os.PathLike[str]] | str | os.PathLike[str] | None = None,
     storage_credentials: Literal["environment", "vended"] = "environment",
+    catalog: str | None = None,
 ) -> "Connection":
     """Connect to a service, or run one in this process.
 
     ::
 
-        delvec.connect("http://host:8710", token="...")  # a running service
-        delvec.connect("/data/lake")                     # a service in this process, with that warehouse
+        delvec.connect("http://host:8710", token="...")           # a running service
+        delvec.connect("/data/lake")                              # a service in this process, with that warehouse
+        delvec.connect(catalog="https://uc.example.com", token="...")  # likewise, for the tables of a Unity Catalog
 
     Args:
         url: a running service, ``http://host:8710``, by default ``DELVEC_URL``; without one the service runs in this
@@ -77,7 +79,7 @@ def connect(
         warehouse: the directory or bucket in which a service in this process finds and creates tables by name; by
             default ``DELVEC_WAREHOUSE``, else the working directory. Names are per warehouse; locations are the same
             everywhere.
-        token: the service's bearer token; by default ``DELVEC_TOKEN``.
+        token: the service's bearer token, by default ``DELVEC_TOKEN``; with ``catalog`` that catalog's.
         database_url: the database of a service in this process, as an SQLAlchemy URL; by default an SQLite file under
             ``$XDG_STATE_HOME/delvec`` or ``~/.local/state/delvec``.
         timeout: seconds to wait for a remote service to answer; 300 by default.
@@ -88,11 +90,16 @@ def connect(
             shallow clones that Delvec made, in the warehouse if one is given, and in ``DELVEC_ROOTS``.
         storage_credentials: ``"vended"``: this process opens data files on S3 with short-lived credentials that a
             running service issues for each table; by default with those of the environment.
+        catalog: the URL of a Unity Catalog server, whose managed tables a service in this process then opens by their
+            names there: ``main.sales.orders``. Their locations must be in ``roots``, unless the catalog issues credentials
+            for them. By default ``DELVEC_CATALOGS`` names catalogs.
 
     Raises:
         EngineUnavailable: no URL is given, and the service is not installed.
         BadRequest: the arguments contradict each other, or the URL is invalid.
         InvalidLocation: the warehouse is not a valid location.
+        PermissionDenied: the catalog refuses the token.
+        CatalogUnavailable: the catalog does not answer.
     """
     if url is not None and _is_place(url):
         if warehouse is not None:
@@ -104,14 +111,14 @@ def connect(
         )
     vended = storage_credentials == "vended"
     url = os.fspath(url) if url else None
-    if url is None and database_url is None and warehouse is None:
+    if url is None and database_url is None and warehouse is None and catalog is None:
         url = os.environ.get("DELVEC_URL") or None
     root_locations = [
         os.fspath(root) for root in ([roots] if isinstance(roots, str | os.PathLike) else roots or ())
     ]
     if url is None:
-        if token:
-            raise BadRequest("a token needs the url of a running service")
+        if token and catalog is None:
+            raise BadRequest("a token needs the url of a running service, or a catalog")
         if vended:
             raise BadRequest(
                 "vended credentials need the url of a running service: a service in this process has only your own "
@@ -119,10 +126,14 @@ def connect(
             )
         named = os.environ.get("DELVEC_WAREHOUSE") if warehouse is None else os.fspath(warehouse)
         service = embedded_service(
-            database_url, _warehouse(warehouse), root_locations, [named] if named else ()
+            database_url,
+            _warehouse(warehouse),
+            root_locations,
+            [named] if named else (),
+            None if catalog is None else (catalog, token),
         )
         return Connection(service, retries, has_warehouse=_is_chosen(warehouse))
-    for name, value in {"database_url": database_url, "warehouse": warehouse}.items():
+    for name, value in {"database_url": database_url, "warehouse": warehouse, "catalog": catalog}.items():
         if value:
             raise BadRequest(f"{name} applies only to a service in this process: leave out url")
     token = token or os.environ.get("DELVEC_TOKEN")

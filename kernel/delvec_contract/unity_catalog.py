@@ -1,27 +1,39 @@
-"""Request bodies of the Unity Catalog Delta API v1 and of the classic routes that its clients need.
+"""Bodies of the Unity Catalog Delta API v1 and of the classic routes: requests to Delvec, and answers of other catalogs.
 
 The catalog's own document (``api/delta.yaml`` of unitycatalog) describes them; fields that Delvec does not use are ignored.
 
 Tested in `tests/integration/service/catalog/test_unity_catalog.py`.
 """
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import ConfigDict, Field
+from pydantic import AliasChoices, ConfigDict, Field
 
 from delvec_contract.shapes import Answer, FilePath, Identifier, JsonObject, Long
 
 __all__ = [
     "CreateManagedTableRequest",
     "CreateSchemaRequest",
+    "ListedNames",
+    "LoadedTable",
     "RenameManagedTableRequest",
     "StagedCommitFile",
     "StagingTableRequest",
+    "StorageCredentialsAnswer",
     "TableRequirement",
     "TableUpdate",
     "TemporaryCredentialsRequest",
     "UpdateManagedTableRequest",
+    "hyphenated",
 ]
+
+_HYPHENATED: Final = {
+    "elementType": "element-type",
+    "containsNull": "contains-null",
+    "keyType": "key-type",
+    "valueType": "value-type",
+    "valueContainsNull": "value-contains-null",
+}
 
 _Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=128)]
 
@@ -97,3 +109,72 @@ class TemporaryCredentialsRequest(_Classic):
 
     table_id: Annotated[str, Field(max_length=64)]
     operation: Literal["READ", "READ_WRITE"] = "READ"
+
+
+# --- answers of other catalogs ----------------------------------------------------------------------------
+
+
+class LoadedMetadata(Answer):
+    """What Delvec needs to know of a table; the log has the rest."""
+
+    table_uuid: Annotated[str, Field(min_length=1, max_length=64)]
+    location: FilePath
+    properties: Annotated[dict[str, str | None] | None, Field(max_length=10_000)] = None
+
+
+class LoadedTable(Answer):
+    """A table, and the commits that nobody has reported as published."""
+
+    metadata: LoadedMetadata
+    commits: Annotated[list[StagedCommitFile] | None, Field(max_length=1000)] = None
+    latest_table_version: Annotated[int | None, Field(ge=0, lt=2**63)] = None
+    allowed_maintenance_operations: Annotated[list[Identifier] | None, Field(max_length=64)] = None
+
+
+class IssuedCredentials(Answer):
+    """Credentials for files that begin with a prefix."""
+
+    prefix: FilePath
+    operation: str = "READ"
+    expiration_time_ms: Long | None = None
+    config: Annotated[dict[str, str], Field(max_length=64)] = Field(default_factory=dict, repr=False)
+
+
+class StorageCredentialsAnswer(Answer):
+    """Credentials for a table; empty where its storage needs none, or none are issued."""
+
+    storage_credentials: Annotated[list[IssuedCredentials], Field(max_length=64)] = Field(
+        default_factory=list
+    )
+
+
+class ListedName(_Classic):
+    """A catalog, schema or table of a listing."""
+
+    name: Annotated[str, Field(max_length=1024)]
+    storage_location: str | None = None
+    properties: dict[str, str | None] | None = None
+    created_at: Long | None = None
+
+
+class ListedNames(_Classic):
+    """A page of a listing."""
+
+    names: Annotated[list[ListedName], Field(max_length=10_000, fail_fast=True)] = Field(
+        default_factory=list, validation_alias=AliasChoices("catalogs", "schemas", "tables")
+    )
+    next_page_token: Annotated[str | None, Field(max_length=4096)] = None
+
+
+def hyphenated(node: Any) -> Any:
+    """Return a schema's JSON with the hyphenated keys that the Delta API has in types; metadata stays as it is."""
+    if not isinstance(node, dict):
+        return node
+    converted: dict[str, Any] = {}
+    for key, value in node.items():
+        if key == "fields":
+            converted[key] = [{**field, "type": hyphenated(field["type"])} for field in value]
+        else:
+            is_type = key in ("elementType", "keyType", "valueType")
+            converted[_HYPHENATED.get(key) or key] = hyphenated(value) if is_type else value
+    return converted

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 __all__ = [
     "AtomicCreateUnsupported",
+    "CatalogUnavailable",
     "DeadlineExceeded",
     "DelvecError",
     "EngineUnavailable",
@@ -114,6 +115,12 @@ class UnusableFile(StorageError):
     """The path is not a regular file (a FIFO, device, socket, directory, link loop), or exceeds a size limit."""
 
     type, code, status, retryable = "UnusableFile", "UNUSABLE_FILE", 422, False
+
+
+class CatalogUnavailable(StorageError):
+    """Another catalog does not answer, refuses its token, or contradicts itself about a table that it manages."""
+
+    type, code, status, retryable = "CatalogUnavailable", "CATALOG_UNAVAILABLE", 502, True
 
 
 class VacuumIncomplete(StorageError):

@@ -4,16 +4,33 @@ import ipaddress
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from delvec_contract.tables import TABLE_NAME
 from delvec_errors import BadRequest
 
-__all__ = ["Settings", "check_servable", "invalid_settings", "is_loopback", "roots_in_environment"]
+__all__ = [
+    "CatalogSettings",
+    "Settings",
+    "check_servable",
+    "invalid_settings",
+    "is_loopback",
+    "is_sendable",
+    "roots_in_environment",
+]
 
 MIB = 1024 * 1024
 _LONGEST_NAMESPACE = 100
@@ -29,6 +46,9 @@ _EXPECTED = {
 
 
 _NAMESPACE_ROOTS = 'a JSON object, such as {"sales": ["s3://sales/lake"]}'
+_CATALOGS = (
+    'a JSON object, such as {"main": {"url": "https://uc.example.com", "token_file": "/run/secrets/uc"}}'
+)
 
 
 _IN_MEMORY = ("sqlite://", "sqlite:///:memory:")
@@ -45,6 +65,29 @@ def _default_database_url() -> SecretStr:
     if not base.is_absolute():
         base = Path.home() / ".local" / "state"
     return SecretStr(f"sqlite:///{base / 'delvec' / 'service.db'}")
+
+
+class CatalogSettings(BaseModel):
+    """Another catalog.
+
+    Attributes:
+        url: the server's root.
+        token: its bearer token.
+        token_file: a file with the token, read for each request.
+        catalog: its name at the server, if that is another than here.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    url: str = Field(min_length=1, max_length=1000)
+    token: SecretStr | None = None
+    token_file: str | None = Field(default=None, max_length=4096)
+    catalog: str | None = Field(default=None, min_length=1, max_length=256)
+
+    @field_validator("token")
+    @classmethod
+    def _sendable(cls, value: SecretStr | None) -> SecretStr | None:
+        return None if value is None else _checked_token(value)
 
 
 class Settings(BaseSettings):
@@ -87,6 +130,14 @@ class Settings(BaseSettings):
         ge=0,
         le=36_500,
         description="How long a dropped managed table can be brought back; then `delvec maintain` deletes its files.",
+    )
+    catalogs: Annotated[dict[str, CatalogSettings], NoDecode] = Field(
+        default_factory=dict,
+        description=(
+            'Other catalogs whose managed tables are used from here, as JSON: `{"main": {"url": "https://…", '
+            '"token_file": "/run/secrets/uc"}}`; or `"token"`. Names that begin with `main.` are then theirs. '
+            '`"catalog"` is its name there, if different.'
+        ),
     )
     database_url: SecretStr = Field(
         default_factory=_default_database_url,
@@ -349,12 +400,20 @@ class Settings(BaseSettings):
     @classmethod
     def _sendable(cls, value: SecretStr | None) -> SecretStr | None:
         """Drop the newline that files and Kubernetes secrets end in, as the client does."""
-        if value is None:
-            return None
-        token = value.get_secret_value().strip()
-        if not token or not token.isascii() or not token.isprintable() or " " in token:
-            raise ValueError("must be printable ASCII without spaces: no client could send it in a header")
-        return SecretStr(token)
+        return None if value is None else _checked_token(value)
+
+    @field_validator("catalogs", mode="before")
+    @classmethod
+    def _by_catalog(cls, value: Any) -> Any:
+        found = _json(value, _CATALOGS) if isinstance(value, str) else value
+        if not isinstance(found, dict):
+            raise ValueError(f"must be {_CATALOGS}")  # noqa: TRY004 - pydantic takes no TypeError
+        for name in found:
+            if len(name) > _LONGEST_NAMESPACE or "." in name or not re.fullmatch(TABLE_NAME, name):
+                raise ValueError(
+                    f"{name[:_LONGEST_NAMESPACE]!r} cannot begin the names of tables; use one such as main"
+                )
+        return found
 
     @field_validator("namespace_roots")
     @classmethod
@@ -381,18 +440,27 @@ class Settings(BaseSettings):
         return self
 
     @classmethod
-    def embedded(cls, database_url: str, warehouse: str | None = None, roots: tuple[str, ...] = ()) -> Self:
+    def embedded(
+        cls,
+        database_url: str,
+        warehouse: str | None = None,
+        roots: tuple[str, ...] = (),
+        catalogs: Mapping[str, CatalogSettings] | None = None,
+    ) -> Self:
         """Return the settings of a service embedded in its only client's process.
 
         Args:
             database_url: the URL of its database.
             warehouse: where tables created by name only go; None for ``DELVEC_WAREHOUSE``.
             roots: where tables may be; if empty, anywhere.
+            catalogs: other catalogs; None for ``DELVEC_CATALOGS``.
 
         ``DELVEC_ROOTS`` does not say where tables may be, only which files logs may name. ``DELVEC_NAMESPACE_ROOTS``, ``DELVEC_TOKEN``, ``DELVEC_ICEBERG_CATALOGS``, metrics, the
         audit log, timeouts and queue limits concern a service that others can reach, so they do not apply.
         """
         overrides: dict[str, Any] = {} if warehouse is None else {"warehouse": warehouse}
+        if catalogs is not None:
+            overrides["catalogs"] = dict(catalogs)
         return cls(
             database_url=SecretStr(database_url),
             roots=roots,
@@ -425,6 +493,18 @@ class Settings(BaseSettings):
             raise BadRequest(invalid_settings(error)[0]) from None
 
 
+def is_sendable(token: str) -> bool:
+    """Whether a token can be sent in a header."""
+    return bool(token) and token.isascii() and token.isprintable() and " " not in token
+
+
+def _checked_token(value: SecretStr) -> SecretStr:
+    token = value.get_secret_value().strip()
+    if not is_sendable(token):
+        raise ValueError("must be printable ASCII without spaces: no client could send it in a header")
+    return SecretStr(token)
+
+
 def invalid_settings(error: ValidationError) -> list[str]:
     """Return what is wrong with the settings, one sentence for each, without their values."""
     problems = []
@@ -433,6 +513,8 @@ def invalid_settings(error: ValidationError) -> list[str]:
         said = one["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
         if one["type"].startswith("string_"):
             said = _EXPECTED.get(field, said)
+        elif field == "catalogs" and len(one["loc"]) > 1:
+            said = f"{'.'.join(map(str, one['loc'][1:]))} {said}"
         elif one["type"] == "tuple_type" and field == "namespace_roots":
             said = f"must be {_NAMESPACE_ROOTS}"
         problems.append(f"DELVEC_{field.upper()}: {said}" if field else said)

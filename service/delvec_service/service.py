@@ -10,6 +10,7 @@ from typing import Final
 from delvec_service.auth.audit import AuditLog
 from delvec_service.auth.directory import Directory
 from delvec_service.catalog.staging import Staging
+from delvec_service.catalog_client.catalogs import Catalogs
 from delvec_service.commits import fault_points
 from delvec_service.commits.commit import Commits
 from delvec_service.commits.idempotency import Answers
@@ -68,6 +69,7 @@ class Service:
     loader: SnapshotLoader
     plan_queue: PlanQueue
     tables: Tables
+    catalogs: Catalogs
     commits: Commits
     multi_table: MultiTableCommits
     ratification: Ratification
@@ -103,6 +105,7 @@ class Service:
         self.health.close(save=lasts)
         self.overwrite_watch.close()
         self.loader.close()
+        self.catalogs.close()
         self.audit.close()
         self.database.close()
         self.observer.close()
@@ -161,6 +164,7 @@ def assembled(settings: Settings, *, names_by_folder: bool = False, shared: Sequ
         required=settings.authentication == "required" or settings.oidc_issuer is not None,
     )
     clones = CloneStore(database)
+    catalogs = Catalogs(settings.catalogs)
     tables = Tables(
         registry,
         DroppedTables(database, registry.catalog),
@@ -170,6 +174,7 @@ def assembled(settings: Settings, *, names_by_folder: bool = False, shared: Sequ
         by_folder=names_by_folder,
         sources=clones.above,
         shared=shared,
+        catalogs=catalogs,
         observer=observer,
     )
     iceberg_conversion = IcebergConversion(
@@ -215,6 +220,7 @@ def assembled(settings: Settings, *, names_by_folder: bool = False, shared: Sequ
         loader=loader,
         plan_queue=PlanQueue(),
         tables=tables,
+        catalogs=catalogs,
         commits=commits,
         multi_table=multi_table,
         ratification=ratification,

@@ -44,6 +44,7 @@ def embedded_service(
     warehouse: str | None = None,
     roots: Sequence[str] = (),
     shared: Sequence[str] = (),
+    catalog: tuple[str, str | None] | None = None,
 ) -> TableService:
     """Start the service in this process.
 
@@ -54,8 +55,11 @@ def embedded_service(
             their logs may name files in their own folders, the sources of their shallow clones, ``shared`` and
             ``DELVEC_ROOTS``.
         shared: paths or URLs.
+        catalog: the URL of another catalog server, and its token.
 
     Raises:
+        PermissionDenied: the catalog refuses the token.
+        CatalogUnavailable: it does not answer.
         InvalidLocation: a root is not a valid location.
         EngineUnavailable: the service is not installed.
     """
@@ -73,7 +77,12 @@ def embedded_service(
             "pip install '.[local]' in Delvec's clone, or give the URL of a running service"
         ) from error
     url = database_url or f"sqlite:///{state_directory() / 'embedded.db'}"
-    settings = Settings.embedded(url, warehouse, tuple(roots))
+    catalogs = None
+    if catalog is not None:
+        from delvec_service.catalog_client.catalogs import catalogs_of
+
+        catalogs = catalogs_of(*catalog)
+    settings = Settings.embedded(url, warehouse, tuple(roots), catalogs)
     return EmbeddedService(
         settings, roots=roots, names_by_folder=True, shared=(*shared, *roots_in_environment())
     )

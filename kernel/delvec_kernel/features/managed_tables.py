@@ -2,7 +2,7 @@
 
 A catalog may ratify commits that are not in the log yet. Delvec's ratifies a commit by publishing it, so the log of its
 own tables is complete. It knows them by their id, which follows from the location: no database has to remember it, and a
-copy of the table elsewhere is not taken for the table.
+copy of the table elsewhere is not taken for the table. Tables of other catalogs have the ids that those gave them.
 
 Tested in `tests/unit/kernel/features/test_managed_tables.py`.
 """
@@ -26,6 +26,7 @@ __all__ = [
 
 TABLE_ID: Final = "io.unitycatalog.tableId"
 """The table property with the id that the catalog gave the table."""
+_OLD_TABLE_ID: Final = "ucTableId"
 _TIMESTAMPS: Final = "delta.enableInCommitTimestamps"
 
 
@@ -34,31 +35,41 @@ def is_catalog_managed(protocol: Protocol) -> bool:
     return bool(CATALOG_MANAGED & (reader_features(protocol) | writer_features(protocol)))
 
 
-def check_catalog(protocol: Protocol, metadata: Metadata, table: str, location: str) -> None:
-    """Reject a table that another catalog manages.
+def check_catalog(
+    protocol: Protocol, metadata: Metadata, table: str, location: str, catalog_id: str | None = None
+) -> None:
+    """Reject a table that another catalog manages than the one that it is read through.
 
     Args:
         protocol: of any version of the table.
         metadata: of the same version.
         table: for errors.
         location: the table's canonical location.
+        catalog_id: the table's id in the catalog that it is read through; by default the one that Delvec gives a table at
+            the location.
 
     Raises:
-        UnsupportedReaderFeature: the table is managed, and its id is not the one that Delvec gives a table there.
+        UnsupportedReaderFeature: the table is managed, and has another id; or has none, and no catalog says that it is its
+            table.
     """
     features = sorted(CATALOG_MANAGED & (reader_features(protocol) | writer_features(protocol)))
-    if not features or metadata.configuration.get(TABLE_ID) == table_id(location):
+    written_id = (
+        metadata.configuration.get(TABLE_ID) or metadata.configuration.get(_OLD_TABLE_ID) or catalog_id
+    )
+    if not features or written_id == (catalog_id or table_id(location)):
         return
     raise UnsupportedReaderFeature(
         f"Table '{table}' is managed by a catalog ({', '.join(features)}) other than Delvec, or was copied from "
         "another location: its newest commits may be known only to that catalog, so reading the log could miss "
-        "them; read it through the catalog.",
+        "them; read it through the catalog (connect(catalog=...), DELVEC_CATALOGS).",
         table=table,
         features=features,
     )
 
 
-def check_stays_managed(protocol: Protocol, metadata: Metadata, table: str, location: str) -> None:
+def check_stays_managed(
+    protocol: Protocol, metadata: Metadata, table: str, location: str, catalog_id: str | None = None
+) -> None:
     """Reject a new protocol and metadata by which a managed table would no longer be one.
 
     Args:
@@ -66,21 +77,23 @@ def check_stays_managed(protocol: Protocol, metadata: Metadata, table: str, loca
         metadata: of the same version.
         table: for errors.
         location: the table's canonical location.
+        catalog_id: as for :func:`check_catalog`.
 
     Raises:
         InvalidTableChange: the feature, the id, or in-commit timestamps are missing.
     """
+    required_id = catalog_id or table_id(location)
     for problem, is_wrong in (
         ("the table feature catalogManaged is missing", not is_catalog_managed(protocol)),
         (
-            f"the table property {TABLE_ID} must be {table_id(location)}",
-            metadata.configuration.get(TABLE_ID) != table_id(location),
+            f"the table property {TABLE_ID} must be {required_id}",
+            metadata.configuration.get(TABLE_ID) != required_id,
         ),
         (f"{_TIMESTAMPS} must be true", not is_true(metadata.configuration, _TIMESTAMPS)),
     ):
         if is_wrong:
             raise InvalidTableChange(
-                f"Table '{table}' is managed by Delvec's catalog, and the change would end that: {problem}. Leave it "
+                f"Table '{table}' is managed by a catalog, and the change would end that: {problem}. Leave it "
                 "as it is, or write the rows to another table.",
                 table=table,
             )

@@ -119,6 +119,8 @@ class CatalogNames:
 
     def _required(self, record: TableRecord, role: Role, name: str) -> TableRecord:
         bind_log_context(table=record.name, table_id=record.id)
+        if self.tables.catalog_of(record.name) is not None:
+            raise not_found(name)  # it is another catalog's to serve
         self.access.require(record, role, name)
         return record
 
@@ -143,6 +145,6 @@ class CatalogNames:
         after = ("", "")
         while page := self.tables.page(after, _PAGE, within):
             for record in page:
-                if self.access.sees(record.id, record.name):
+                if self.tables.catalog_of(record.name) is None and self.access.sees(record.id, record.name):
                     yield record.name.rpartition(".")[0] or DEFAULT_SCHEMA, record
             after = page[-1].name, page[-1].id

@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from delvec_contract.unity_catalog import hyphenated
 from delvec_kernel import row_tracking
 from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.features.managed_tables import is_catalog_managed
@@ -17,13 +18,6 @@ from delvec_service.store.registry import TableRecord
 
 __all__ = ["etag", "loaded", "properties_of", "table_info"]
 
-_HYPHENATED: Final = {
-    "elementType": "element-type",
-    "containsNull": "contains-null",
-    "keyType": "key-type",
-    "valueType": "value-type",
-    "valueContainsNull": "value-contains-null",
-}
 _CLUSTERING: Final = "delta.clustering"
 _TYPE_NAMES: Final = {
     "integer": "INT",
@@ -51,7 +45,7 @@ def loaded(record: TableRecord, snapshot: Snapshot) -> dict[str, Any]:
         "location": record.location,
         "created-time": snapshot.metadata.created_time or int(record.created_at.timestamp() * 1000),
         "updated-time": snapshot.timestamp,
-        "columns": _columns(schema),
+        "columns": hyphenated(schema),
         "properties": properties_of(snapshot),
         "last-commit-version": snapshot.version,
         "last-commit-timestamp-ms": snapshot.timestamp,
@@ -149,20 +143,6 @@ def _type_text(kind: Any) -> str:
         return f"map<{_type_text(kind['keyType'])},{_type_text(kind['valueType'])}>"
     fields = [f"{each['name']}:{_type_text(each['type'])}" for each in kind["fields"]]
     return f"struct<{','.join(fields)}>"
-
-
-def _columns(node: Any) -> Any:
-    """Return a schema with the hyphenated keys that the Delta API has in types; metadata stays as it is."""
-    if not isinstance(node, dict):
-        return node
-    converted: dict[str, Any] = {}
-    for key, value in node.items():
-        if key == "fields":
-            converted[key] = [{**field, "type": _columns(field["type"])} for field in value]
-        else:
-            is_type = key in ("elementType", "keyType", "valueType")
-            converted[_HYPHENATED.get(key) or key] = _columns(value) if is_type else value
-    return converted
 
 
 def _clustering(configuration: str) -> Any:

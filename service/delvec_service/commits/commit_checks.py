@@ -36,6 +36,7 @@ from delvec_kernel.statistics import file_statistics as statistics
 from delvec_kernel.transaction import proven_violations as violations
 from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_parquet.parquet_file import read_footer
+from delvec_service.store.commit_coordinator import REORGANIZE
 from delvec_service.store.objects import ObjectMeta
 from delvec_service.store.open_table import OpenTable
 from delvec_service.tables.places import check_new_files
@@ -64,6 +65,7 @@ def check_table(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
         MissingChangeFiles: the table keeps a change data feed, and rows are copied or changed without change files.
         InvalidTableChange: the commit rewrites deletion vectors, and the table has them turned off; or it would take a
             managed table out of the catalog.
+        UnsupportedOperation: the commit only moves rows, and the table's catalog keeps that to itself.
         InvalidCommit: the commit deletes rows by deletion vector, and the table has those turned off; or it replaces
             all columns without removing all files.
     """
@@ -80,7 +82,10 @@ def check_table(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
             changes.metadata or snapshot.metadata,
             table.name,
             table.location,
+            table.objects.catalog_id,
         )
+    if (changes.removes and not changes.data_change) or changes.repacked:
+        table.check_maintenance(REORGANIZE)
     _check_change_files(table, changes, snapshot)
     loses_rows = (
         changes.removes or changes.row_deletes or any(repair.loses_rows for repair in changes.repairs)

@@ -11,7 +11,6 @@ from typing import Final
 from cachetools import LRUCache
 
 from delvec_errors import AtomicCreateUnsupported, RequestTooLarge, StorageError
-from delvec_kernel import locations
 from delvec_kernel.log.log_segment import commit_path
 from delvec_kernel.snapshot.replay import Commit
 from delvec_kernel.transaction.conflict_checker import WinningCommit
@@ -23,7 +22,6 @@ from delvec_service.store.open_table import OpenTable
 
 __all__ = ["AmbiguousPutError", "CommitLog", "Entry"]
 
-_PUT_ATTEMPTS: Final = 4
 _PUT_PAUSE_SECONDS: Final = 0.2
 _MOST_ACTIONS: Final = 40_000
 """For all cached entries; about 60 MB."""
@@ -153,11 +151,11 @@ class CommitLog:
 
     def publish(self, objects: ObjectStore, version: int, data: bytes) -> bool:
         """Create a version that is this commit's alone to create; as :meth:`create`, for the rest."""
-        path = commit_path(version)
-        for number in range(_PUT_ATTEMPTS):
+        before = self._loader.known(objects.location)
+        for number in range(objects.put_attempts):
             try:
                 fault_points.reach("before-put")
-                created = objects.put_if_absent(path, data)
+                created = objects.commit(version, data, before)
                 fault_points.reach("after-put")
             except AtomicCreateUnsupported:
                 raise
@@ -172,7 +170,7 @@ class CommitLog:
 
     def _settled(self, objects: ObjectStore, version: int, data: bytes, failure: StorageError) -> bool:
         """Check after a failure whether an entry is ours, by reading it."""
-        is_local = locations.local_path(objects.location) is not None
+        is_local = objects.is_local
         try:
             ours = objects.get(commit_path(version)) == data
         except FileNotFoundError:

@@ -43,6 +43,7 @@ from delvec_service.commits.post_commit import PostCommit
 from delvec_service.commits.uploaded_dvs import check_holds, read_one
 from delvec_service.logs import bind_log_context, log_context
 from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.store.commit_coordinator import STAGED
 from delvec_service.store.ledger import Ledger
 from delvec_service.store.open_table import OpenTable
 from delvec_service.store.own_commits import OwnCommit
@@ -50,7 +51,6 @@ from delvec_service.telemetry.observer import NO_OBSERVER, Observer
 
 __all__ = ["STAGED", "Ratification", "StagedFile"]
 
-STAGED: Final = "_delta_log/_staged_commits"
 _ATTEMPTS: Final = 5
 _MAX_AGE_SECONDS: Final = 12 * 3600.0
 """Of files that a staged commit adds: a job may write for hours, and VACUUM spares files of less than a day."""

@@ -108,6 +108,7 @@ class Checkpoints:
 
     def _write(self, table: OpenTable, snapshot: Snapshot) -> CheckpointResult:
         check_understood(snapshot.protocol, snapshot.metadata, table.name)
+        table.objects.publish(snapshot.version)  # readers of a checkpoint expect its version in the log
         policy = LogPolicy.of(snapshot.configuration, snapshot.protocol)
         reader = LogReader(table.objects, table.name)
         listing = reader.list_recent()

@@ -22,6 +22,7 @@ from delvec_kernel.log.tombstones import sidecars_in_parquet, tombstones_in_mani
 from delvec_parquet.parquet_file import open_parquet
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
+from delvec_service.store.commit_coordinator import CLEAN_LOG, STAGED
 from delvec_service.store.objects import ObjectMeta, ObjectStore
 from delvec_service.store.open_table import OpenTable
 
@@ -29,7 +30,6 @@ __all__ = ["CleanUpResult", "clean_up"]
 
 _LOG: Final = "_delta_log"
 _SIDECARS: Final = f"{_LOG}/_sidecars"
-_STAGED: Final = f"{_LOG}/_staged_commits"
 _STAGED_MS: Final = 7 * 24 * 3_600_000
 """Staged commits are kept for this long, so that a repeated request finds its own."""
 
@@ -70,6 +70,8 @@ def clean_up(
     policy = LogPolicy.of(snapshot.configuration, snapshot.protocol)
     clock = time.time_ns() // 1_000_000
     now = clock if now is None else min(now, clock)
+    if not table.objects.allows(CLEAN_LOG):
+        return CleanUpResult(kept_because=f"the table's catalog does not leave {CLEAN_LOG} to its clients")
     files = table.objects.list_from(_LOG)
     expired = expired_files(files, policy, now)
     reader = LogReader(table.objects, table.name)
@@ -98,8 +100,8 @@ def clean_up(
 def _old_staged_commits(objects: ObjectStore, now: int) -> list[str]:
     """Return staged commits that nobody can be waiting for: published, or lost to another commit, or abandoned."""
     return [
-        f"{_STAGED}/{canonical_relative(found.name)}"
-        for found in objects.list_from(_STAGED)
+        f"{STAGED}/{canonical_relative(found.name)}"
+        for found in objects.list_from(STAGED)
         if found.last_modified_ms < now - _STAGED_MS
     ]
 

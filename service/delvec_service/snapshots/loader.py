@@ -277,7 +277,9 @@ class SnapshotLoader:
         reader = self._reader(objects, table)
         if timestamp is not None:
             version = version_at(reader, timestamp, self._published(reader))
-        return self._published(reader, checkpoints) if version is None else self._version(reader, version)
+        found = self._published(reader, checkpoints) if version is None else self._version(reader, version)
+        reader.check_catalog(found)  # it may have been cached by a request that came through the catalog
+        return found
 
     def reading(
         self,

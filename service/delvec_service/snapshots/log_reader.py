@@ -20,6 +20,7 @@ import pyarrow as pa
 from delvec_errors import CorruptLog, DelvecError, MissingLogFile, NotADeltaTable, UnusableFile
 from delvec_kernel.actions.action_json import LogFile
 from delvec_kernel.actions.actions import CommitInfo, Metadata
+from delvec_kernel.features.managed_tables import check_catalog, is_catalog_managed
 from delvec_kernel.features.table_features import check_readable
 from delvec_kernel.file_index.deferred_statistics import DeferredStatistics
 from delvec_kernel.file_index.live_files import LiveFiles
@@ -29,6 +30,7 @@ from delvec_kernel.log.commit_file import known_protocol, parse_commit, parse_re
 from delvec_kernel.log.log_segment import ListedFile, LogCheckpoint, LogCompaction, LogListing, commit_name
 from delvec_kernel.log.version_checksum import ChecksumPolicy, VersionChecksum
 from delvec_kernel.snapshot.replay import Commit, ReplayState
+from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_service.background_worker import BackgroundWorker
 from delvec_service.store.file_index_engine import FILE_INDEX_ENGINE
 from delvec_service.store.objects import ObjectStore
@@ -104,7 +106,7 @@ class LogReader:
         On local disk this checks one file per commit, while a listing checks every file of the log. It finds no
         checkpoints.
         """
-        if not self.objects.location.startswith("file:"):
+        if not self.is_local:
             return None
         looks = self.objects.look_up(_LOG, map(commit_name, count(version)))
         found = [file for file in takewhile(lambda file: file is not None, looks) if file is not None]
@@ -115,7 +117,17 @@ class LogReader:
     @property
     def is_local(self) -> bool:
         """Whether files of this log may appear piece by piece: object stores only show complete ones."""
-        return self.objects.location.startswith("file:")
+        return self.objects.is_local
+
+    def check_catalog(self, snapshot: Snapshot) -> None:
+        """Reject a version of a table that another catalog manages than the one that the log is read through.
+
+        Raises:
+            UnsupportedReaderFeature: another one does.
+        """
+        if is_catalog_managed(snapshot.protocol):
+            location, catalog_id = snapshot.location, self.objects.catalog_id
+            check_catalog(snapshot.protocol, snapshot.metadata, self.table, location, catalog_id)
 
     def first_incomplete(self, versions: Iterable[int]) -> int | None:
         """Return the first of these commits that is truncated: its writer has not finished, or never will."""
@@ -140,7 +152,7 @@ class LogReader:
         """Return the listing entries of those of these commits that exist, without reading them."""
         if not versions:
             return {}
-        if not self.objects.location.startswith("file:"):
+        if not self.is_local:
             listed = self.list_after(min(versions)).commits  # one request for all
             return {version: listed[version] for version in versions if version in listed}
         looks = self.objects.look_up(_LOG, map(commit_name, versions))

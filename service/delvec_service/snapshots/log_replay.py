@@ -21,7 +21,6 @@ from delvec_errors import (
     UnsupportedReaderFeature,
     VersionNotFound,
 )
-from delvec_kernel.features.managed_tables import check_catalog
 from delvec_kernel.features.table_features import check_readable
 from delvec_kernel.log.log_segment import ListedFile, LogCheckpoint, LogListing, LogSegment, commit_name
 from delvec_kernel.log.version_checksum import Contradiction, contradiction
@@ -100,7 +99,7 @@ def followed(
 
 def _check(snapshot: Snapshot, reader: LogReader) -> None:
     check_readable(snapshot.protocol, snapshot.metadata, reader.table)
-    check_catalog(snapshot.protocol, snapshot.metadata, reader.table, snapshot.location)
+    reader.check_catalog(snapshot)
 
 
 def file_of(listing: LogListing, version: int) -> ListedFile | None:

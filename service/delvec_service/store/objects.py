@@ -12,6 +12,10 @@ import obstore
 import pyarrow as pa
 
 from delvec_errors import LocationNotAllowed
+from delvec_kernel.locations import table_id
+from delvec_kernel.log.log_segment import commit_path
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_service.store.commit_coordinator import Maintenance
 from delvec_service.telemetry.observer import NO_OBSERVER, Observer
 from delvec_storage import files as storage
 from delvec_storage import local_files as _local_files
@@ -56,7 +60,12 @@ class ObjectStore:
     """Lists, reads and durably writes files below a table's location.
 
     Paths are spelled as in the log: URL-encoded, relative to the location or absolute.
+
+    Attributes:
+        put_attempts: how often creating a version may be tried again after storage failed.
     """
+
+    put_attempts = 4
 
     def __init__(
         self,
@@ -79,6 +88,20 @@ class ObjectStore:
         self.max_commit_bytes = max_commit_bytes
         self._allowed = allowed
         self._observer = observer
+
+    @property
+    def is_local(self) -> bool:
+        """Whether files may appear piece by piece, and a missing one will not appear later: on a local disk."""
+        return self.location.startswith("file:")
+
+    @property
+    def catalog_id(self) -> str:
+        """The id by which the metadata of a managed table names this table."""
+        return table_id(self.location)
+
+    def allows(self, maintenance: Maintenance) -> bool:  # noqa: ARG002
+        """Whether whoever decides on commits leaves this kind of maintenance to Delvec."""
+        return True
 
     def list_from(self, prefix: str, start_after: str = "") -> list[ObjectMeta]:
         """Return the files directly in the directory ``prefix`` whose names sort after ``start_after``.
@@ -182,6 +205,19 @@ class ObjectStore:
             return storage.create_file(
                 self.location, path, data, allowed=self._allowed, directories=directories
             )
+
+    def commit(self, version: int, data: bytes, before: Snapshot | None) -> bool:  # noqa: ARG002
+        """Create a version of the log, durably; see :meth:`put_if_absent`.
+
+        Args:
+            version: the version.
+            data: its actions.
+            before: the newest known version, usually the one before.
+        """
+        return self.put_if_absent(commit_path(version), data)
+
+    def publish(self, version: int) -> None:
+        """Make sure that the log itself has a version that was read."""
 
     def put(self, path: str, data: bytes) -> None:
         """Write a whole file, replacing an existing one. It is durable on return.

@@ -17,10 +17,12 @@ from delvec_errors import (
     BadRequest,
     CorruptTable,
     DelvecError,
+    LocationNotAllowed,
     NotADeltaTable,
     RequestTooLarge,
     StorageError,
     TableAlreadyExists,
+    UnsupportedOperation,
 )
 from delvec_kernel.actions.actions import Action, CommitInfo
 from delvec_kernel.alter_table.creation import first_version
@@ -30,6 +32,8 @@ from delvec_kernel.locations import table_id
 from delvec_kernel.log.commit_file import serialize_commit
 from delvec_kernel.log.log_segment import commit_path
 from delvec_kernel.schema.types import StructType
+from delvec_service.catalog_client.catalog_table import CatalogTable
+from delvec_service.catalog_client.catalogs import Catalogs
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.store.dropped_tables import DroppedTables
@@ -73,6 +77,7 @@ class Tables:
         by_folder: whether an unregistered name also refers to the table in the warehouse folder of that name.
         sources: returns the locations whose files a table at a location may need, as the source of a shallow clone.
         shared: where there are no roots, places whose files every log may name.
+        catalogs: other catalogs, whose tables are found by names that begin with the catalog's.
         observer: notified of requests to storage.
 
     Attributes:
@@ -92,8 +97,10 @@ class Tables:
         by_folder: bool = False,
         sources: Callable[[str], Sequence[str]] = lambda _location: (),
         shared: Sequence[str] = (),
+        catalogs: Catalogs | None = None,
         observer: Observer = NO_OBSERVER,
     ) -> None:
+        self._catalogs = Catalogs({}) if catalogs is None else catalogs
         self._sources = sources
         self._shared = tuple(Roots(shared))
         self._max_commit_bytes = max_commit_bytes
@@ -132,12 +139,40 @@ class Tables:
         roots = self.roots.of(record.name)
         roots.check(record.location)
         open_table = OpenTable(
-            record, self.roots_of_files(record.location, roots), self._max_commit_bytes, self._observer
+            record,
+            self.roots_of_files(record.location, roots),
+            self._max_commit_bytes,
+            self._observer,
+            self._coordinator(record, roots),
         )
         if len(self._opened) >= _MOST_OPENED:
             self._opened.clear()
         self._opened[record.id] = (open_table, time.monotonic())
         return open_table
+
+    def _coordinator(self, record: TableRecord, roots: Roots) -> CatalogTable | None:
+        """Return the table in its catalog, if it is another's.
+
+        Raises:
+            LocationNotAllowed: only the catalog says that the table is there, and has no credentials for it: those of the
+                service would open whatever the catalog names.
+        """
+        if self.catalog_of(record.name) is None:
+            return None
+        table = self._catalogs.table(record.name, record.location)
+        known = roots or (Roots(self._shared) if self._shared else None)
+        if not table.uses_credentials() and (known is None or not known.allows(record.location)):
+            raise LocationNotAllowed(
+                f"The catalog of table '{record.name}' says that it is at {record.location}, which is in none of the roots, "
+                "and issues no credentials for it. Add the place to roots= of connect(), or to DELVEC_ROOTS.",
+                table=record.name,
+                location=record.location,
+            )
+        return table
+
+    def catalog_of(self, name: str) -> str | None:
+        """Return the other catalog that a name belongs to; None for a name of the service's own."""
+        return self._catalogs.catalog_of(name)
 
     def unregistered(self, canonical: str, name: str) -> OpenTable:
         """Return a table that a client is creating at a location, to check what it has written there."""
@@ -207,8 +242,23 @@ class Tables:
         return roots or Roots([location, *sources, *self._sources(location), *self._shared])
 
     def page(self, after: tuple[str, str], limit: int, namespace: str | None = None) -> Sequence[TableRecord]:
-        """Return tables ordered by name and id, starting after ``after``."""
-        return self._registry.page(after, limit, namespace)
+        """Return tables ordered by name and id, starting after ``after``; those of other catalogs follow the others."""
+        if not self._catalogs:
+            return self._registry.page(after, limit, namespace)
+        own: list[TableRecord] = []
+        last = after
+        while self.catalog_of(after[0]) is None and len(own) < limit:
+            page = self._registry.page(last, limit, namespace)
+            own += [record for record in page if self.catalog_of(record.name) is None]
+            if len(page) < limit:
+                break
+            last = (page[-1].name, page[-1].id)
+        if len(own) >= limit:
+            return own[:limit]
+        listed = self._catalogs.records(namespace)
+        if self.catalog_of(after[0]) is not None:
+            listed = [record for record in listed if (record.name, record.id) > after]
+        return [*own, *listed][:limit]
 
     def rename(self, name_or_id: str, name: str) -> TableRecord:
         """Rename a table; its files, location and id stay the same.
@@ -220,8 +270,9 @@ class Tables:
             LocationNotAllowed: the table is outside the roots of the new name.
         """
         found = self.find(name_or_id)
+        self._check_own(found.name)
         self.roots.of(name).check(found.location)
-        record = self._registry.rename(found, _checked_name(name))
+        record = self._registry.rename(found, self._checked_name(name))
         self._opened.pop(record.id, None)
         return record
 
@@ -235,6 +286,8 @@ class Tables:
             TableNotFound: no table has that name or id.
             AmbiguousTable: several tables match the name.
         """
+        if self.catalog_of(name_or_id) is not None:
+            return self._in_catalog(name_or_id)
         records = self._registry.called(name_or_id)
         if any(record.is_named or record.id == name_or_id for record in records):
             return records[0]
@@ -243,6 +296,46 @@ class Tables:
             # By the spelling of the name, not the folder's: file systems may treat different spellings as the same.
             records = [*records, self._registry.add(place, None, name_or_id)[0]]
         return self._registry.only(name_or_id, records, _seen_by(holder))
+
+    def _in_catalog(self, name: str) -> TableRecord:
+        """Return the table that another catalog has under a name now.
+
+        It is registered, so that its id is known as those of all others. A catalog cannot take over a table of the
+        service, or of another catalog.
+
+        Raises:
+            TableNotFound: the catalog has none.
+            LocationNotAllowed: its place is another table's, or outside the roots of the name.
+        """
+        location = self.roots.of(name).canonical(self._catalogs.load(name).location)
+        known = self._registry.at(location)
+        for other in self._registry.called(name):
+            if other.location != location:  # dropped since, or renamed
+                self._registry.remove(other.id)
+                self._opened.pop(other.id, None)
+        if known is not None and known.name != name:
+            if self.catalog_of(known.name) != self.catalog_of(name):
+                raise LocationNotAllowed(
+                    f"The catalog of table '{name}' says that it is at {location}, which is the place of another table. "
+                    "Ask whoever operates the catalog.",
+                    table=name,
+                )
+            return self._registry.rename(known, name)
+        return known or self._added(location, name, EVERYBODY)[0]
+
+    def _check_own(self, name: str) -> None:
+        """Reject changes of names that another catalog gives.
+
+        Raises:
+            UnsupportedOperation: it gives this one.
+        """
+        catalog = self.catalog_of(name)
+        if catalog is not None:
+            raise UnsupportedOperation(
+                f"Names that begin with '{catalog}.' are those of the catalog '{catalog}' (DELVEC_CATALOGS, or catalog= of "
+                "connect()): create, rename and drop its tables there, or choose another name.",
+                table=name,
+            )
 
     def _place(self, name: str) -> str | None:
         """Return the location of a named table in the warehouse; None if missing, or if it must not be used."""
@@ -269,6 +362,7 @@ class Tables:
             AmbiguousTable: several tables match the name.
         """
         record = self._registry.get(name_or_id)
+        self._check_own(record.name)
         if self._is_managed(record):
             self.dropped.add(record)
         else:
@@ -328,7 +422,7 @@ class Tables:
         """
         if location is None:
             raise BadRequest(f"To register '{name}' give its location; to create it give a schema.")
-        name = _checked_name(name)
+        name = self._checked_name(name)
         canonical = self.within_roots(location, name)
         default = self.roots.called_by(canonical)
         known = self._registry.at(canonical)
@@ -406,7 +500,7 @@ class Tables:
             LocationNotAllowed: the location is outside the roots, or not the table's alone.
             PermissionDenied: it is not the holder's.
         """
-        name = _checked_name(name)
+        name = self._checked_name(name)
         canonical = self.within_roots(location or self._place_of(name, transaction_id), name)
         known = self._registry.at(canonical)
         if known is not None and not holder.sees(known.id, known.name):
@@ -436,7 +530,7 @@ class Tables:
             LocationNotAllowed: another table took the place meanwhile.
             RequestTooLarge: readers reject a log entry that large.
         """
-        name = _checked_name(name)
+        name = self._checked_name(name)
         objects = self._objects(canonical, self.roots_at(canonical, name))
         exists = TableAlreadyExists(
             f"A Delta table already exists at {canonical}. Open it, or create the new one elsewhere.",
@@ -492,6 +586,23 @@ class Tables:
                 location=location,
             )
 
+    @overload
+    def _checked_name(self, name: str) -> str: ...
+
+    @overload
+    def _checked_name(self, name: None) -> None: ...
+
+    def _checked_name(self, name: str | None) -> str | None:
+        """Reject names that look like ids, since URLs accept both, and those of other catalogs."""
+        if name is not None:
+            self._check_own(name)
+            try:
+                uuid.UUID(name)
+            except ValueError:
+                return name
+            raise BadRequest(f"'{name}' looks like a table's id; choose another name.")
+        return None
+
     def _objects(self, location: str, roots: Roots) -> ObjectStore:
         return ObjectStore(
             location,
@@ -517,25 +628,6 @@ class Tables:
                 if not objects.list_from("_delta_log") or self._made_by(objects, transaction_id):
                     return known.location
         return self.roots.folder(name)
-
-
-@overload
-def _checked_name(name: str) -> str: ...
-
-
-@overload
-def _checked_name(name: None) -> None: ...
-
-
-def _checked_name(name: str | None) -> str | None:
-    """Reject names that look like ids: URLs accept both."""
-    if name is not None:
-        try:
-            uuid.UUID(name)
-        except ValueError:
-            return name
-        raise BadRequest(f"'{name}' looks like a table's id; choose another name.")
-    return None
 
 
 def _seen_by(holder: Holder) -> Callable[[TableRecord], bool]:

@@ -34,6 +34,7 @@ from delvec_service.iceberg.needed_files import IcebergFiles
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.snapshots.tombstones import with_tombstones
+from delvec_service.store.commit_coordinator import CLEAN_DATA
 from delvec_service.store.ledger import Ledger
 from delvec_service.store.open_table import OpenTable
 from delvec_service.vacuum.clones import CloneReferences
@@ -99,12 +100,14 @@ def make_plan(
         RetentionTooShort: the retention is shorter than the table's.
         LocationNotAllowed: a given file is not in the table's directory.
         UnsupportedTable: or a subclass: Delvec cannot write the table.
+        UnsupportedOperation: the table's catalog does not allow it.
         VersionNotFound: a version to keep does not exist.
         LocationNotAllowed: a shallow clone is now outside the roots.
         CorruptTable: or a subclass: the log or the Iceberg metadata does not reliably show which files are needed.
         StorageError: storage did not answer.
     """
     snapshot = loader.load(table.objects, table.name)
+    table.check_maintenance(CLEAN_DATA)
     check_writable(snapshot.protocol, snapshot.metadata, table.name, writes_rows=False)
     policy = LogPolicy.of(snapshot.configuration, snapshot.protocol)
     retention = Retention.of(

@@ -1,0 +1,315 @@
+"""One managed table of another catalog: its commit coordinator, and the credentials for its files.
+
+Tested in `tests/integration/service/catalog_client/test_managed_log.py`.
+"""
+
+import os
+import random
+import threading
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from cachetools import LRUCache
+
+from delvec_contract.unity_catalog import IssuedCredentials, LoadedTable
+from delvec_errors import (
+    CatalogUnavailable,
+    CredentialVendingUnsupported,
+    DelvecError,
+    InvalidCommit,
+    InvalidLocation,
+    PermissionDenied,
+    TableNotFound,
+    UnsupportedOperation,
+)
+from delvec_kernel import locations
+from delvec_kernel.features.table_features import CATALOG_MANAGED
+from delvec_kernel.transaction.staged_commit import is_staged_name
+from delvec_service.catalog_client.table_changes import updates_of
+from delvec_service.catalog_client.unity_catalog import CatalogAnswer, RemoteName, UnityCatalog
+from delvec_service.store.commit_coordinator import (
+    Outcome,
+    Proposal,
+    ProposalAnswer,
+    Ratified,
+    RatifiedCommit,
+)
+from delvec_storage.table_credentials import S3Keys, forget_credentials, use_credentials
+
+__all__ = ["CatalogTable", "is_managed"]
+
+_TIMES: Final = 256
+_ATTEMPTS: Final = 4
+_PAUSE_SECONDS: Final = 0.1
+_SPARE_SECONDS: Final = 300.0
+_ASK_AGAIN_SECONDS: Final = 60.0
+_OUTCOMES: Final[Mapping[int, Outcome]] = {-1: "unsent", 409: "conflict", 429: "full"}
+_REFUSED: Final = range(400, 500)
+_S3_KEY: Final = "s3.access-key-id"
+
+
+class CatalogTable:
+    """A table of another catalog. Safe to share between threads.
+
+    Args:
+        catalog: the server.
+        name: the table's name there.
+        answer: what the catalog said about it first.
+
+    Attributes:
+        location: canonical.
+        times: see :class:`~delvec_service.store.commit_coordinator.CommitCoordinator`.
+
+    Raises:
+        UnsupportedOperation: it is not a catalog-managed table.
+        InvalidLocation: its location is none.
+        CatalogUnavailable: the answer contradicts itself.
+    """
+
+    def __init__(self, catalog: UnityCatalog, name: RemoteName, answer: LoadedTable) -> None:
+        if not is_managed(answer.metadata.properties or {}):
+            raise UnsupportedOperation(
+                f"The catalog '{catalog.name}' does not manage the commits of table '{name}' (it lacks the feature "
+                f"catalogManaged), so nothing is to be asked about it: register its location, {answer.metadata.location}.",
+                table=str(name),
+            )
+        self._catalog = catalog
+        self._name = name
+        self.table_id = answer.metadata.table_uuid
+        self.location = locations.canonical(answer.metadata.location)
+        self.times: LRUCache[int, int] = LRUCache(_TIMES)
+        self._lock = threading.Lock()
+        self._known = self._ratified(answer)
+        self._highest = self._known.latest
+        self._credentials: _Credentials | None = None
+        self._ask_again = 0.0
+
+    def latest(self) -> Ratified:
+        """Ask the catalog.
+
+        Raises:
+            CatalogUnavailable: it does not answer, or keeps answering about the past.
+            TableNotFound: it has another table of that name, or none.
+        """
+        for number in range(_ATTEMPTS):
+            if number:
+                time.sleep(random.uniform(0.5, 1) * _PAUSE_SECONDS * 2**number)  # noqa: S311 - spreads load
+            asked = self._ratified(self._catalog.load(self._name))
+            if self._accepted(asked):
+                return asked
+        raise CatalogUnavailable(
+            f"The catalog '{self._catalog.name}' says that version {asked.latest} is the newest of table '{self._name}', "
+            f"after it said {self._highest}: its answers are stale; try again.",
+            table=str(self._name),
+        )
+
+    def known(self) -> Ratified:
+        """Return the newest answer so far."""
+        return self._known
+
+    def doubt(self) -> None:
+        """Forget how far the table is said to have come: that was wrong."""
+        with self._lock:
+            self._highest = 0
+
+    def propose(self, proposal: Proposal) -> ProposalAnswer:
+        """Ask for a version."""
+        commit = proposal.commit
+        added = {
+            "version": proposal.version,
+            "timestamp": proposal.timestamp,
+            "file-name": commit.file_name,
+            "file-size": commit.size,
+            "file-modification-timestamp": commit.modified_ms,
+        }
+        answer = self._update({"action": "add-commit", "commit": added}, *updates_of(proposal.change))
+        if answer.is_ok:
+            try:
+                ratified = self._ratified(self._catalog.parsed(LoadedTable, answer.body))
+            except DelvecError as unusable:
+                return ProposalAnswer("unknown", error=unusable)
+            return ProposalAnswer("accepted", ratified if self._accepted(ratified) else None)
+        error = self._catalog.error(answer, f"a commit to table '{self._name}'")
+        outcome = _OUTCOMES.get(answer.status)
+        if outcome is not None:
+            return ProposalAnswer(outcome, error=error)
+        if answer.status not in _REFUSED:
+            return ProposalAnswer("unknown", error=error)
+        if not isinstance(error, PermissionDenied | TableNotFound):
+            error = InvalidCommit(
+                f"The catalog '{self._catalog.name}' refused the commit of version {proposal.version} to table "
+                f"'{self._name}' with status {answer.status}: {answer.said}",
+                table=str(self._name),
+                version=proposal.version,
+            )
+        return ProposalAnswer("refused", error=error)
+
+    def published(self, version: int) -> None:
+        """Report that the log has all versions up to this one.
+
+        Raises:
+            CatalogUnavailable: or a sibling: the catalog did not take the report.
+        """
+        answer = self._update(
+            {"action": "set-latest-backfilled-version", "latest-published-version": version}
+        )
+        if not answer.is_ok:
+            raise self._catalog.error(
+                answer, f"the report that version {version} of '{self._name}' is published"
+            )
+        self._accepted(self._ratified(self._catalog.parsed(LoadedTable, answer.body)))
+
+    def uses_credentials(self) -> bool:
+        """Open the table's files with the catalog's credentials from now on; return False if it issues none.
+
+        Raises:
+            CatalogUnavailable: or a sibling: the catalog does not answer.
+        """
+        if not self.location.startswith("s3:"):
+            return False
+        with self._lock:
+            if self._credentials is None and time.monotonic() >= self._ask_again:
+                credentials = _Credentials(self._catalog, self._name, self.location)
+                if credentials.are_issued():
+                    self._credentials = credentials
+                    use_credentials(self.location, credentials)
+                self._ask_again = time.monotonic() + _ASK_AGAIN_SECONDS
+            return self._credentials is not None
+
+    def close(self) -> None:
+        """Forget the credentials."""
+        with self._lock:
+            if self._credentials is not None:
+                forget_credentials(self.location, self._credentials)
+                self._credentials = None
+
+    def _update(self, *updates: Mapping[str, Any]) -> CatalogAnswer:
+        requirement = {"type": "assert-table-uuid", "uuid": self.table_id}
+        return self._catalog.update(self._name, {"requirements": [requirement], "updates": list(updates)})
+
+    def _accepted(self, ratified: Ratified) -> bool:
+        """Take over an answer, unless it is older than another one was."""
+        with self._lock:
+            if ratified.latest < self._highest:
+                return False
+            self._known, self._highest = ratified, ratified.latest
+            return True
+
+    def _ratified(self, answer: LoadedTable) -> Ratified:
+        """Return what an answer says about the table's versions.
+
+        Raises:
+            TableNotFound: it is about another table.
+            CatalogUnavailable: it contradicts itself.
+        """
+        if answer.metadata.table_uuid != self.table_id or not self._is_here(answer.metadata.location):
+            raise TableNotFound(
+                f"The catalog '{self._catalog.name}' has another table called '{self._name}' by now. Open it again by its "
+                "name.",
+                table=str(self._name),
+            )
+        commits = {
+            each.version: RatifiedCommit(
+                each.file_name, each.file_size, each.file_modification_timestamp or each.timestamp
+            )
+            for each in answer.commits or ()
+        }
+        latest = answer.latest_table_version
+        problem = ""
+        if latest is None:
+            problem = "has no latest-table-version"
+        elif len(commits) < len(answer.commits or ()):
+            problem = "lists two commits of one version"
+        elif max(commits, default=0) > latest:
+            problem = f"lists version {max(commits)} above the latest, {latest}"
+        else:
+            for version, commit in commits.items():
+                if not is_staged_name(commit.file_name, version):
+                    problem = f"names {commit.file_name[:200]!r} as the file of version {version}"
+        if latest is None or problem:
+            raise CatalogUnavailable(
+                f"The answer of the catalog '{self._catalog.name}' about table '{self._name}' {problem}, so it cannot be "
+                "used. Ask whoever operates it.",
+                table=str(self._name),
+            )
+        return Ratified(latest, commits, frozenset(answer.allowed_maintenance_operations or ()))
+
+    def _is_here(self, location: str) -> bool:
+        try:
+            return locations.canonical(location) == self.location
+        except InvalidLocation:
+            return False
+
+
+def is_managed(properties: Mapping[str, str | None]) -> bool:
+    """Whether a table with these properties is catalog-managed."""
+    return any(properties.get(f"delta.feature.{feature}") == "supported" for feature in CATALOG_MANAGED)
+
+
+class _Credentials:
+    """S3 keys that a catalog issues for one table, renewed before they expire."""
+
+    def __init__(self, catalog: UnityCatalog, name: RemoteName, location: str) -> None:
+        self._catalog = catalog
+        self._name = name
+        self._location = location
+        self._lock = threading.Lock()
+        self._issued: IssuedCredentials | None = None
+
+    def are_issued(self) -> bool:
+        """Whether the catalog issues any for the table."""
+        with self._lock:
+            self._issued = self._ask()
+            return self._issued is not None
+
+    def __call__(self) -> S3Keys:
+        """Return keys that are valid for some minutes."""
+        issued = self._current()
+        expires = issued.expiration_time_ms
+        return {
+            "access_key_id": issued.config[_S3_KEY],
+            "secret_access_key": issued.config.get("s3.secret-access-key", ""),
+            "token": issued.config.get("s3.session-token"),
+            "expires_at": None if expires is None else datetime.fromtimestamp(expires / 1000, UTC),
+        }
+
+    def settings(self) -> Mapping[str, Any]:
+        """Return the catalog's region, unless the environment sets one. A catalog does not choose the endpoint."""
+        region = self._current().config.get("client.region")
+        return {} if region is None or os.environ.get("AWS_REGION") else {"region": region}
+
+    def _current(self) -> IssuedCredentials:
+        with self._lock:
+            if self._issued is None or _expires_soon(self._issued):
+                self._issued = self._ask()
+            if self._issued is None:
+                raise CredentialVendingUnsupported(
+                    f"The catalog '{self._catalog.name}' no longer issues S3 credentials for table '{self._name}'."
+                )
+            return self._issued
+
+    def _ask(self) -> IssuedCredentials | None:
+        try:
+            answer = self._catalog.credentials(self._name, "READ_WRITE")
+        except (PermissionDenied, CatalogUnavailable, TableNotFound):
+            answer = self._catalog.credentials(self._name, "READ")
+        fitting = [
+            each
+            for each in answer.storage_credentials
+            if _S3_KEY in each.config and _is_prefix(each.prefix, self._location)
+        ]
+        return max(fitting, key=lambda each: len(each.prefix), default=None)
+
+
+def _is_prefix(prefix: str, location: str) -> bool:
+    try:
+        return locations.within(location, locations.canonical(prefix))
+    except InvalidLocation:
+        return False
+
+
+def _expires_soon(issued: IssuedCredentials) -> bool:
+    expires = issued.expiration_time_ms
+    return expires is not None and expires / 1000 - time.time() < _SPARE_SECONDS
