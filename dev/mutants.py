@@ -179,14 +179,17 @@ SUBJECTS: Final = (
     ),
     Subject(
         [
-            _SERVICE + f"commits/{name}.py"
-            for name in (
-                "commit_checks",
-                "metadata_changes",
-                "uploaded_dvs",
-                "dv_writer",
-                "dv_cache",
-            )
+            _KERNEL + "transaction/commit_rules.py",
+            *(
+                _SERVICE + f"commits/{name}.py"
+                for name in (
+                    "commit_checks",
+                    "metadata_changes",
+                    "uploaded_dvs",
+                    "dv_writer",
+                    "dv_cache",
+                )
+            ),
         ],
         [
             *(

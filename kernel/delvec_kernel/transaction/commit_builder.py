@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pyroaring import BitMap64
 
-from delvec_errors import CorruptTable, InvalidCommit, RowIndexOutOfRange
+from delvec_errors import CorruptTable, InvalidCommit
 from delvec_kernel import row_tracking
 from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.actions.actions import Action, AddFile, CommitInfo, RemoveFile
@@ -22,6 +22,7 @@ from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.statistics import file_statistics as statistics
 from delvec_kernel.transaction import row_maps, row_runs
+from delvec_kernel.transaction.commit_rules import check_rows
 from delvec_kernel.transaction.current_transaction import isolation_level
 from delvec_kernel.transaction.group_commit import REQUEST_HASH_TAG, MemberInfo, members_tag
 from delvec_kernel.transaction.transaction_changes import Changes
@@ -132,7 +133,7 @@ def resolve(
         facts = {"table": table, "version": version, "file": file.path}
         if total is None:
             raise CorruptTable(f"{where} has no row count (numRecords) in its statistics.", **facts)
-        _check_range(rows, total, where, facts)
+        check_rows(rows, total, where, facts)
         if old and old.max() >= total:
             raise CorruptTable(
                 f"{where} has {total} rows, but its deletion vector marks row {old.max()}; "
@@ -197,18 +198,9 @@ def _marked_adds(changes: Changes, table: str) -> list[FileWithNewVector]:
                 raise InvalidCommit(
                     f"{where} has a deletion vector but no numRecords.", table=table, file=add.path
                 )
-            _check_range(rows, total, where, {"table": table, "file": add.path})
+            check_rows(rows, total, where, {"table": table, "file": add.path})
             adds_with_deletes.append(FileWithNewVector(add, rows, total, is_new=True))
     return adds_with_deletes
-
-
-def _check_range(rows: BitMap64, total: int, where: str, facts: Mapping[str, Any]) -> None:
-    if rows and rows.max() >= total:
-        raise RowIndexOutOfRange(
-            f"{where} has {total} rows, so there is no row index {rows.max()}; "
-            "send physical row indexes that start at 0 in each file.",
-            **facts,
-        )
 
 
 def build(

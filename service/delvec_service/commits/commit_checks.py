@@ -3,17 +3,15 @@
 Everything is checked before the first effect, so that a rejected request leaves nothing behind.
 """
 
-import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
 from delvec_errors import (
-    AppendOnlyTable,
     CorruptLog,
     CorruptTable,
     DuplicateFile,
@@ -26,16 +24,15 @@ from delvec_errors import (
     MissingDataFile,
 )
 from delvec_kernel import locations
-from delvec_kernel.actions.action_json import check_text
-from delvec_kernel.actions.actions import AddFile, Cdc
-from delvec_kernel.features.managed_tables import check_stays_managed, is_catalog_managed
+from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.features.table_features import check_writable
-from delvec_kernel.schema import partition_values
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.statistics import file_statistics as statistics
+from delvec_kernel.transaction import commit_rules as rules
 from delvec_kernel.transaction import proven_violations as violations
 from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_parquet.parquet_file import read_footer
+from delvec_service.commits.metadata_changes import as_written
 from delvec_service.store.commit_coordinator import REORGANIZE
 from delvec_service.store.objects import ObjectMeta
 from delvec_service.store.open_table import OpenTable
@@ -76,27 +73,15 @@ def check_table(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
         keeps_row_ids=changes.keeps_row_ids or not changes.copies_rows,
         writes_rows=bool(changes.adds or changes.change_files),
     )
-    if is_catalog_managed(snapshot.protocol) and (changes.metadata or changes.protocol):
-        check_stays_managed(
-            changes.protocol or snapshot.protocol,
-            changes.metadata or snapshot.metadata,
-            table.name,
-            table.location,
-            table.objects.catalog_id,
-        )
+    rules.check_definition(snapshot, as_written(snapshot, changes), table.name, table.objects.catalog_id)
     if (changes.removes and not changes.data_change) or changes.repacked:
         table.check_maintenance(REORGANIZE)
     _check_change_files(table, changes, snapshot)
     loses_rows = (
         changes.removes or changes.row_deletes or any(repair.loses_rows for repair in changes.repairs)
     )
-    if loses_rows and changes.data_change and snapshot.append_only:
-        raise AppendOnlyTable(
-            f"Table '{table.name}' has delta.appendOnly=true, so rows cannot be removed from it. Unset the property "
-            "first.",
-            table=table.name,
-            version=snapshot.version,
-        )
+    if loses_rows and changes.data_change:
+        rules.check_append_only(snapshot, table.name)
     if changes.repacked:
         check_repacking(table, snapshot)
     if (changes.row_deletes or changes.added_deletes) and not snapshot.dv_enabled:
@@ -133,16 +118,7 @@ def check_repacking(table: OpenTable, snapshot: Snapshot) -> None:
 
 def _check_change_files(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
     """Reject a commit whose change feed cannot be derived from its change files or its file actions."""
-    if changes.change_files:
-        if not snapshot.cdf_enabled:
-            raise InvalidCommit(
-                f"Table '{table.name}' does not have delta.enableChangeDataFeed=true, so a commit cannot have "
-                "change-files. Leave them out, or set the property first.",
-                table=table.name,
-                version=snapshot.version,
-            )
-        _check_partition_values(table, changes.change_files, snapshot)
-    elif snapshot.cdf_enabled and changes.data_change and changes.copies_rows:
+    if not changes.change_files and snapshot.cdf_enabled and changes.data_change and changes.copies_rows:
         raise MissingChangeFiles(
             f"Table '{table.name}' has delta.enableChangeDataFeed=true, and this {changes.operation} adds files "
             "that also contain rows from before, so the changes cannot be derived from the files. Send "
@@ -160,18 +136,12 @@ def check_adds(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
         InvalidCommit: a file lacks something the table requires.
         ConstraintViolation: a file's statistics or partition values prove that rows violate a constraint.
     """
+    rules.check_new_files(changes.adds, changes.change_files, snapshot, table.name, own=True)
     if not changes.adds:
         return
     for path in snapshot.live.find_all([add.path for add in changes.adds]):
-        raise _refused(
-            DuplicateFile,
-            table,
-            path,
-            "is already a live file of the table; write new files under new names",
-        )
-    _check_partition_values(table, changes.adds, snapshot)
-    for add in changes.adds:
-        _check_stats(table, add, snapshot)
+        what = "is already a live file of the table; write new files under new names"
+        raise rules.refused(table.name, path, what, DuplicateFile)
     # The rows that a DELETE or a compaction adds existed before, maybe before the constraint.
     if changes.data_change and changes.operation != "DELETE":
         violation = violations.proven(changes.adds, snapshot)
@@ -186,14 +156,14 @@ def check_statistics(table: OpenTable, changes: Changes, live: Mapping[str, AddF
         InvalidCommit: one is; the message names the file.
     """
     for path, new in changes.statistics.items():
-        _check_stats_text(table, path, new.stats, needs_rows=True)
+        count = rules.check_statistics(table.name, path, new.stats, needs_rows=True)
         file = live.get(path)
         known = None if file is None or file.stats is None else statistics.num_records(file.stats)
-        if known is not None and known != statistics.num_records(new.stats):
+        if known is not None and known != count:
             what = (
                 f"has {known} rows according to the log, but its new statistics have a different numRecords"
             )
-            raise _invalid(table, path, what)
+            raise rules.refused(table.name, path, what)
 
 
 def check_files(table: OpenTable, changes: Changes, max_age_seconds: float) -> None:
@@ -228,10 +198,10 @@ def check_in_storage(table: OpenTable, sizes: Mapping[str, int | None], max_age_
     for (path, size), object_meta in zip(sizes.items(), _metadata_of(table, list(sizes)), strict=True):
         if object_meta is None:
             what = f"does not exist in storage under {table.location}; write it, then commit"
-            raise _refused(FileNotInStorage, table, path, what)
+            raise rules.refused(table.name, path, what, FileNotInStorage)
         if size is not None and object_meta.size != size:
             what = f"has {object_meta.size} bytes in storage, but {size} in the request"
-            raise _refused(FileSizeMismatch, table, path, what)
+            raise rules.refused(table.name, path, what, FileSizeMismatch)
         if object_meta.last_modified_ms < oldest:
             written, here = _utc_text(object_meta.last_modified_ms), _utc_text(now)
             raise FileTooOld(
@@ -258,43 +228,6 @@ def _metadata_of(table: OpenTable, paths: Sequence[str]) -> Iterable[ObjectMeta 
         return map(table.objects.head, paths)
     with ThreadPoolExecutor(min(_CONCURRENT_HEADS, len(paths)), "delvec-head") as pool:
         return list(pool.map(table.objects.head, paths))
-
-
-def _check_partition_values(table: OpenTable, files: Sequence[AddFile | Cdc], snapshot: Snapshot) -> None:
-    columns = [snapshot.schema.field(name) for name in snapshot.partition_columns]
-    for file in files:
-        what = partition_values.contradiction(file.partition_values, columns, strict=True)
-        if what is not None:
-            raise _invalid(table, file.path, what)
-
-
-def _check_stats(table: OpenTable, add: AddFile, snapshot: Snapshot) -> None:
-    _check_stats_text(table, add.path, add.stats, needs_rows=snapshot.dv_enabled)
-
-
-def _check_stats_text(table: OpenTable, path: str, text: str | None, *, needs_rows: bool) -> None:
-    stats: Any = {}
-    if text is not None:
-        try:
-            stats = json.loads(text)
-            check_text(text, stats)
-        except UnicodeEncodeError as error:
-            what = (
-                "has statistics with a lone surrogate, which is not valid Unicode; send complete characters"
-            )
-            raise _invalid(table, path, what) from error
-        except (ValueError, RecursionError) as error:
-            raise _invalid(table, path, "has statistics that are not JSON") from error
-    if not isinstance(stats, dict):
-        raise _invalid(table, path, "has statistics that are not a JSON object")
-    count = stats.get("numRecords")
-    if count is None:
-        # PROTOCOL.md, "Writer Requirement for Deletion Vectors".
-        if needs_rows:
-            what = "has no numRecords in its statistics; a table with deletion vectors requires it"
-            raise _invalid(table, path, what)
-    elif not isinstance(count, int) or isinstance(count, bool) or count < 0:
-        raise _invalid(table, path, "has statistics with an invalid numRecords")
 
 
 def num_records(table: OpenTable, file: AddFile, version: int, *, from_footer: bool) -> int | None:
@@ -328,11 +261,3 @@ def num_records(table: OpenTable, file: AddFile, version: int, *, from_footer: b
             "restore it from a backup.",
             **facts,
         ) from error
-
-
-def _refused(kind: type[InvalidCommit], table: OpenTable, path: str, what: str) -> InvalidCommit:
-    return kind(f"File '{path}' {what} (table '{table.name}').", table=table.name, file=path)
-
-
-def _invalid(table: OpenTable, path: str, what: str) -> InvalidCommit:
-    return _refused(InvalidCommit, table, path, what)

@@ -16,16 +16,14 @@ from delvec_errors import (
     CommitOutcomeUnknown,
     ConcurrentWrite,
     DelvecError,
-    FileNotInSnapshot,
-    FileNotInTable,
 )
 from delvec_kernel.actions.actions import Action, AddFile, CommitInfo
 from delvec_kernel.file_index.segment import SegmentsLost
-from delvec_kernel.locations import canonical_log_path
 from delvec_kernel.log.commit_file import serialize_commit
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.transaction import commit_builder
 from delvec_kernel.transaction.commit_builder import Resolved
+from delvec_kernel.transaction.commit_rules import not_live
 from delvec_kernel.transaction.group_commit import MemberInfo, combined, is_enabled, rows_removed_by, without
 from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.commits import commit_checks
@@ -346,7 +344,7 @@ class CommitLoop:
         for path in (*changes.removes, *changes.row_deletes):
             file = files.live.get(path)
             if file is None:
-                raise _not_live(table, path, snapshot.version)
+                raise not_live(table.name, table.location, path, snapshot.version)
             by_row = path in changes.row_deletes
             if by_row and file.deletion_vector is not None:
                 deletion_vectors[path] = file.deletion_vector
@@ -368,20 +366,6 @@ class CommitLoop:
 def _does_something(changes: Changes, resolved: Resolved) -> bool:
     about_table = changes.metadata or changes.protocol or changes.domains or changes.app_transaction
     return resolved.changes_files(changes) or bool(about_table) or changes.makes_version
-
-
-def _not_live(table: OpenTable, path: str, version: int) -> FileNotInSnapshot | FileNotInTable:
-    facts = {"table": table.name, "file": path, "version": version}
-    if "://" in canonical_log_path(path, table.location):
-        return FileNotInTable(
-            f"File '{path}' does not belong to table '{table.name}' (version {version}). Use the file names that "
-            "the plan returned.",
-            **facts,
-        )
-    return FileNotInSnapshot(
-        f"File '{path}' is not a live file of version {version} of table '{table.name}'. Plan the command again.",
-        **facts,
-    )
 
 
 def _overtaken(table: OpenTable, member: PendingCommit, attempts: int) -> ConcurrentWrite:

@@ -6,7 +6,6 @@ Tested in `tests/integration/service/commits/test_commit.py` and
 
 from collections.abc import Iterable, Sequence
 from typing import Final
-from urllib.parse import unquote
 
 from pyroaring import BitMap64
 
@@ -14,18 +13,13 @@ from delvec_contract import CommitRequest
 from delvec_contract.commits import RewrittenFile, RowDelete
 from delvec_errors import (
     CorruptDeletionVector,
-    DelvecError,
-    DuplicateFile,
-    FileNotInTable,
     InvalidBitmap,
     InvalidCommit,
     InvalidDeletionVector,
-    LocationNotAllowed,
 )
-from delvec_kernel import locations
 from delvec_kernel.actions.actions import AddFile, Cdc
-from delvec_kernel.change_feed.feed_schema import CHANGE_DATA
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deserialize_bitmap
+from delvec_kernel.transaction import commit_rules as rules
 from delvec_kernel.transaction.row_maps import is_row_map_path
 from delvec_kernel.transaction.transaction_changes import Changes, FileStatistics, Reads, RowMap, RowRun
 from delvec_service.store.open_table import OpenTable
@@ -34,9 +28,6 @@ from delvec_service.tables.registry import ENGINE_INFO
 __all__ = ["changes_of"]
 
 _MAX_ID: Final = 128
-_LONGEST_PATH: Final = 3000
-"""Object stores accept 1024 bytes, each of them encoded."""
-_LONGEST_NAME: Final = 255
 
 
 def changes_of(request: CommitRequest, transaction_id: str, table: OpenTable) -> Changes:
@@ -60,15 +51,7 @@ def changes_of(request: CommitRequest, transaction_id: str, table: OpenTable) ->
     _check_text(request)
     touched = [remove.path for remove in request.removes] + [entry.path for entry in request.row_deletes]
     _distinct(touched, table, "is removed, or loses rows,")
-    for add in request.adds:
-        _check_new_path(add.path, table)
-    for file in request.change_files:
-        _check_new_path(file.path, table)
-        if not unquote(file.path).startswith(CHANGE_DATA):
-            raise InvalidCommit(
-                f"The change file '{file.path}' is not below {CHANGE_DATA}, where table cleanup expects it.",
-                file=file.path,
-            )
+    rules.check_new_paths(request.adds, request.change_files, table.location)
     new = [add.path for add in request.adds] + [file.path for file in request.change_files]
     _distinct(new + touched, table, "is changed")
     return Changes(
@@ -247,45 +230,8 @@ def _rows(path: str, data: bytes) -> BitMap64:
 
 
 def _distinct(paths: Sequence[str], table: OpenTable, what: str) -> None:
-    seen: set[str] = set()
-    for path in paths:
-        key = _key(path, table)
-        if key in seen:
-            raise DuplicateFile(f"File '{path}' {what} twice in one commit; name each file once.", file=path)
-        seen.add(key)
+    rules.distinct(paths, table.name, table.location, what)
 
 
 def _key(path: str, table: OpenTable) -> str:
-    """Return the canonical name of a file, whatever its spelling."""
-    try:
-        key = locations.canonical_log_path(path, table.location)
-    except LocationNotAllowed as error:
-        raise FileNotInTable(
-            f"'{path[:300]}' is outside table '{table.name}'; use paths inside the table.",
-            table=table.name,
-            file=path[:300],
-        ) from error
-    except DelvecError as error:
-        raise InvalidCommit(
-            f"'{path[:300]}' is not a path of a file in this table.", file=path[:300]
-        ) from error
-    return key
-
-
-def _check_new_path(path: str, table: OpenTable) -> None:
-    """Reject anything but a plain relative path, and paths that readers or VACUUM ignore."""
-    parts = unquote(path).split("/")
-    plain = path and ":" not in path.partition("/")[0] and not any(part in ("", ".", "..") for part in parts)
-    if not plain or "\0" in path or "%00" in path:
-        raise FileNotInTable(
-            f"Name a new file by its URL-encoded path relative to the table's location, not by '{path[:300]}'.",
-            file=path[:300],
-        )
-    longest = max(len(part.encode()) for part in parts)
-    if len(path) > _LONGEST_PATH or (locations.local_path(table.location) and longest > _LONGEST_NAME):
-        raise InvalidCommit(f"'{path[:300]}' is too long for a file name in storage.", file=path[:300])
-    if "_delta_log" in map(str.casefold, parts) or parts[-1].startswith(("_", ".")):
-        raise InvalidCommit(
-            f"'{path}' cannot be the path of a data file: the log and hidden files have a special meaning.",
-            file=path,
-        )
+    return rules.file_key(path, table.name, table.location)

@@ -7,6 +7,7 @@ staged file is that commit.
 Tested in `tests/integration/service/catalog/test_ratification.py`.
 """
 
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +19,6 @@ from delvec_errors import (
     FileNotInStorage,
     FileSizeMismatch,
     InvalidCommit,
-    InvalidDeletionVector,
     MissingLogFile,
     ServiceUnavailable,
     UnsupportedOperation,
@@ -29,10 +29,11 @@ from delvec_kernel.log.log_segment import commit_path
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.statistics.file_statistics import num_records
 from delvec_kernel.transaction import staged_commit
+from delvec_kernel.transaction.commit_rules import check_rows
 from delvec_kernel.transaction.staged_commit import StagedCommit
 from delvec_kernel.transaction.transaction_changes import Changes
-from delvec_service.commits import fault_points
-from delvec_service.commits.commit_checks import check_in_storage
+from delvec_service.commits import fault_points, uploaded_dvs
+from delvec_service.commits.commit_checks import check_files
 from delvec_service.commits.commit_log import AmbiguousPutError, CommitLog
 from delvec_service.commits.commit_loop import Run
 from delvec_service.commits.dv_cache import DeletionVectorCache
@@ -40,7 +41,6 @@ from delvec_service.commits.dv_writer import files_named
 from delvec_service.commits.overwrite_watch import OverwriteWatch
 from delvec_service.commits.pending_commit import PendingCommit
 from delvec_service.commits.post_commit import PostCommit
-from delvec_service.commits.uploaded_dvs import check_holds, read_one
 from delvec_service.logs import bind_log_context, log_context
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.commit_coordinator import STAGED
@@ -54,8 +54,6 @@ __all__ = ["STAGED", "Ratification", "StagedFile"]
 _ATTEMPTS: Final = 5
 _MAX_AGE_SECONDS: Final = 12 * 3600.0
 """Of files that a staged commit adds: a job may write for hours, and VACUUM spares files of less than a day."""
-_RESTORE: Final = "RESTORE"
-"""The operation that may bring deleted rows back."""
 
 
 @dataclass(frozen=True)
@@ -147,9 +145,9 @@ class Ratification:
             data = _read(table, staged)
             commit = staged_commit.parse(data, table.name, table.location, staged.version, staged.name)
             bind_log_context(transaction=commit.key)
-            self._check(table, staged, commit, snapshot)
+            changes = self._check(table, staged, commit, snapshot)
             if self._create(table, commit, data):
-                self._published(table, commit, data, snapshot)
+                self._published(table, commit, changes, data, snapshot)
                 fault_points.reach("before-answer")
                 return True
         raise _taken(table, staged)
@@ -161,8 +159,7 @@ class Ratification:
             InvalidCommit: or a subclass: it is not a valid version 0.
             StorageError: storage does not answer.
         """
-        staged_commit.check(first, before, table.name)
-        self._check_files(table, first, before)
+        self._check_storage(table, first, staged_commit.check(first, before, table.name), before)
 
     def _settled(self, table: OpenTable, staged: StagedFile) -> bool:
         """Return False if a version is this commit.
@@ -187,8 +184,10 @@ class Ratification:
             raise _taken(table, staged)
         return False
 
-    def _check(self, table: OpenTable, staged: StagedFile, commit: StagedCommit, snapshot: Snapshot) -> None:
-        staged_commit.check(commit, snapshot, table.name, staged.timestamp)
+    def _check(
+        self, table: OpenTable, staged: StagedFile, commit: StagedCommit, snapshot: Snapshot
+    ) -> Changes:
+        changes = staged_commit.check(commit, snapshot, table.name, staged.timestamp)
         earlier = self._version_of(table, commit.key)
         if earlier is not None:
             raise InvalidCommit(
@@ -197,46 +196,30 @@ class Ratification:
                 table=table.name,
                 version=staged.version,
             )
-        self._check_files(table, commit, snapshot)
+        self._check_storage(table, commit, changes, snapshot)
+        return changes
 
-    def _check_files(self, table: OpenTable, commit: StagedCommit, snapshot: Snapshot) -> None:
-        """Check what storage has of the files, and the deletion vectors.
+    def _check_storage(
+        self, table: OpenTable, commit: StagedCommit, changes: Changes, snapshot: Snapshot
+    ) -> None:
+        """Check what storage has of the new files, and the rows of the new deletion vectors, as of own commits.
 
         Raises:
             InvalidCommit: or a subclass: a file is missing, has another size, or lies in another table.
-            InvalidDeletionVector: a vector is damaged, has rows beyond its file, or would bring deleted rows back.
+            InvalidDeletionVector: a vector is damaged, or would bring deleted rows back.
+            RowIndexOutOfRange: it has rows beyond its file.
             StorageError: storage did not answer.
         """
-        sizes: dict[str, int | None] = {add.path: add.size for add in commit.new_adds(snapshot)}
-        sizes |= {file.path: file.size for file in commit.changes}
-        check_in_storage(table, sizes, _MAX_AGE_SECONDS)
-        restores = commit.info.operation == _RESTORE
-        live = {} if restores or not commit.adds else snapshot.live.find_all(list(commit.adds))
-        for path, before in live.items():
-            if before.deletion_vector is not None and commit.adds[path].deletion_vector is None:
-                raise InvalidDeletionVector(
-                    f"The staged commit of version {commit.version} to table '{table.name}' adds file '{path}' without "
-                    f"its deletion vector, so {before.deletion_vector.cardinality} deleted rows would come back; nothing "
-                    "was committed.",
-                    table=table.name,
-                    file=path,
-                )
-        for path, add in commit.new_vectors(snapshot).items():
-            vector = add.deletion_vector
-            assert vector is not None  # noqa: S101 - as new_vectors has it
-            rows = read_one(table, add.path, vector, commit.version, self._vectors)
-            count = None if add.stats is None else num_records(add.stats)
-            if count is not None and rows and rows.max() >= count:
-                raise InvalidDeletionVector(
-                    f"The deletion vector of file '{add.path}' (table '{table.name}') has row {rows.max()}, and the "
-                    f"file has {count} rows; nothing was committed.",
-                    table=table.name,
-                    file=add.path,
-                )
-            file = live.get(path)
-            if file is not None and file.deletion_vector is not None:
-                held = self._vectors.load(table, [(path, file.deletion_vector)], snapshot.version)[path]
-                check_holds(table, add.path, vector, rows, held)
+        # A RESTORE adds files that are as old as the version.
+        restores = commit.info.operation == staged_commit.RESTORE
+        check_files(table, changes, math.inf if restores else _MAX_AGE_SECONDS)
+        changes = uploaded_dvs.read(
+            table, changes, self._vectors, staged_commit.vectors_before(commit, snapshot)
+        )
+        for path, rows in changes.row_deletes.items():
+            total = num_records(commit.adds[path].stats) or 0
+            where = f"File '{path}' of the staged commit to table '{table.name}'"
+            check_rows(rows, total, where, {"table": table.name, "version": commit.version, "file": path})
 
     def _version_of(self, table: OpenTable, key: str) -> int | None:
         """Return the version with a transaction id, if known."""
@@ -265,15 +248,10 @@ class Ratification:
                 transaction_id=commit.key,
             ) from error
 
-    def _published(self, table: OpenTable, commit: StagedCommit, data: bytes, before: Snapshot) -> None:
-        info, metadata = commit.info, commit.metadata or before.metadata
-        changes = Changes(
-            info.operation or "WRITE",
-            before.version,
-            commit.key,
-            info.engine_info or "",
-            metadata=commit.metadata,
-        )
+    def _published(
+        self, table: OpenTable, commit: StagedCommit, changes: Changes, data: bytes, before: Snapshot
+    ) -> None:
+        metadata = commit.metadata or before.metadata
         member = PendingCommit(changes, log_context().get("principal"))
         member.committed(commit.version, {})
         self._post_commit.run(

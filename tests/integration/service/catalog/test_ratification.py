@@ -103,6 +103,7 @@ def remove(add, **fields):
 
 
 VECTOR = inline(BitMap64(range(6))).to_json()
+ELSEWHERE = {"storageType": "u", "pathOrInlineDv": "^-aqEH.-t@S}K{vb[*k^", "offset": 1, "sizeInBytes": 40}
 CASES = {
     "a file that is missing": (
         wrong(**{"file-name": f"{2:020}.11111111-1111-4111-8111-111111111111.json"}),
@@ -130,7 +131,7 @@ CASES = {
         actions(lambda table: [table.file([1])], inCommitTimestamp=1000),
         "must be later than",
     ),
-    "a file twice": (actions(lambda table: [table.file([1])] * 2), "two actions of one kind"),
+    "a file twice": (actions(lambda table: [table.file([1])] * 2), "is added twice in one commit"),
     "a file that is not there": (
         actions(lambda table: [table.file([1], path="no.parquet")]),
         "does not exist in storage",
@@ -138,11 +139,11 @@ CASES = {
     "a file of another size": (actions(lambda table: [table.file([1], size=1)]), "but 1 in the request"),
     "a file elsewhere": (
         actions(lambda table: [table.file([1], path="file:///etc/passwd")]),
-        "not in the table",
+        "Name a new file by its URL-encoded path",
     ),
     "a live file again": (
         actions(lambda table: [{"add": {**live(table), "deletionVector": VECTOR}}]),
-        "live with another deletion vector",
+        "is added again, with another deletion vector",
     ),
     "a live file again, as new rows": (
         actions(lambda table: [{"add": live(table)}]),
@@ -164,10 +165,13 @@ CASES = {
         ),
         "does not have delta.enableChangeDataFeed=true",
     ),
-    "damaged statistics": (actions(lambda table: [table.file([1], stats="{")]), "damaged statistics"),
+    "damaged statistics": (
+        actions(lambda table: [table.file([1], stats="{")]),
+        "statistics that are not JSON",
+    ),
     "a removed file that is not live": (
         actions(lambda _: [remove({"path": "no.parquet"})]),
-        "which is not a live file",
+        "is not a live file of version 1",
     ),
     "a removed file with another vector": (
         actions(lambda table: [remove(live(table), deletionVector=VECTOR)]),
@@ -184,11 +188,42 @@ CASES = {
                 {"add": {**live(table), "stats": "{}", "deletionVector": VECTOR}},
             ]
         ),
-        "without numRecords",
+        "no numRecords in its statistics",
     ),
     "a vector of more rows than the file": (
         actions(lambda table: [remove(live(table)), {"add": {**live(table), "deletionVector": VECTOR}}]),
         "deletion vector of 6 rows",
+    ),
+    "a vector with a row beyond the file": (
+        actions(
+            lambda table: [
+                remove(live(table)),
+                {"add": {**live(table), "deletionVector": inline(BitMap64([7])).to_json()}},
+            ]
+        ),
+        "no row index 7",
+    ),
+    "a vector that is not there": (
+        actions(
+            lambda table: [
+                remove(live(table)),
+                {"add": {**live(table), "deletionVector": {**VECTOR, **ELSEWHERE, "cardinality": 2}}},
+            ]
+        ),
+        "does not exist in storage",
+    ),
+    "a hidden file": (actions(lambda table: [table.file([1], path="_part.parquet")]), "special meaning"),
+    "a file in the log": (
+        actions(lambda table: [table.file([1], path="_delta_log/part.parquet")]),
+        "special meaning",
+    ),
+    "a file outside the table": (
+        actions(lambda table: [table.file([1], path="../part.parquet")]),
+        "outside table",
+    ),
+    "half a character": (
+        actions(lambda table: [table.file([1], stats='{"numRecords":1,"minValues":{"a":"\\ud800"}}')]),
+        "lone surrogate",
     ),
     "another partitioning": (
         actions(lambda table: [table.file([1], partitionValues={"x": "1"})]),
@@ -255,6 +290,17 @@ def test_rows_deleted_before_do_not_come_back(people, client, operation, fields,
         [remove(add, deletionVector=vector), {"add": {**add, **fields}}], operation=operation
     )
     refused(people, body, match)
+
+
+@pytest.mark.parametrize(("operation", "status"), [("RESTORE", 200), ("WRITE", 400)])
+def test_only_a_restore_brings_old_files_back(people, operation, status):
+    add = people.file([1, 2, 3])
+    people.commit([add])
+    people.commit([remove(add["add"])])
+    os.utime(Path(people.folder) / add["add"]["path"], (1_000_000_000, 1_000_000_000))
+    answer = people.update(people.staged([add], operation=operation))
+    assert answer.status_code == status, answer.text
+    assert status == 200 or "was written" in answer.text
 
 
 def test_a_lost_database_loses_no_commit_and_a_replay_is_still_known(people, client):
