@@ -610,11 +610,11 @@ class SnapshotLoader:
 
     def _at_version(self, reader: LogReader, held: _Table, version: int) -> _CachedSnapshot:
         young, newest = held.young, held.latest
-        known = [newest or self._stored(reader), held.old.get(version)]
-        found = next(
+        cached = [newest or self._stored(reader), held.old.get(version)]
+        at_version = next(
             (
                 each
-                for each in known
+                for each in cached
                 if each is not None
                 and each.snapshot.version == version
                 and each.is_current(reader.head(version))
@@ -623,10 +623,10 @@ class SnapshotLoader:
         ) or self._replayed(reader, reader.list_all(), version)
         with held.lock:
             # Unless a commit that it was read from has changed meanwhile.
-            if found is not newest and held.young is young:
-                held.keep(found)
+            if at_version is not newest and held.young is young:
+                held.keep(at_version)
                 held.measure()
-        return found
+        return at_version
 
     def _table(self, reader: LogReader) -> _Table:
         with self._lock:
