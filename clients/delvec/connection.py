@@ -36,11 +36,13 @@ from delvec_errors import (
     BadRequest,
     DelvecError,
     EngineUnavailable,
+    InvalidTableChange,
     NotFound,
     TableAlreadyExists,
     TableNotFound,
 )
 from delvec_kernel import locations
+from delvec_kernel.features.managed_tables import MANAGED
 from delvec_kernel.schema.types import StructType, schema_from
 from delvec_storage.roots import Roots
 
@@ -251,6 +253,7 @@ class Connection:
         cluster_by: Sequence[str] | None = None,
         replace: bool = False,
         if_not_exists: bool = False,
+        managed: bool = False,
     ) -> DeltaTable:
         """Create an empty Delta table, with deletion vectors unless ``properties`` say otherwise.
 
@@ -269,6 +272,7 @@ class Connection:
             replace: replace the columns and properties of an existing table, and remove its rows, in one version;
                 earlier versions are kept.
             if_not_exists: return an existing table as it is, whatever its columns.
+            managed: let the catalog manage the table's commits. By name it gets a folder that no earlier table had.
 
         Raises:
             TableAlreadyExists: the location or name is taken.
@@ -290,7 +294,9 @@ class Connection:
             [cluster_by] if isinstance(cluster_by, str) else cluster_by or (),
         )
         location = location_of(name_or_location)
-        body = definition.creation(location, name if location else os.fspath(name_or_location))
+        body = definition.creation(
+            location, name if location else os.fspath(name_or_location), managed=managed
+        )
         try:
             resource = self._service.call(operations.REGISTER_TABLE, body)
         except TableAlreadyExists as error:
@@ -298,6 +304,11 @@ class Connection:
             there = self._existing(name_or_location, name, error, chosen) if wanted else None
             if there is None:
                 raise
+            if managed and MANAGED not in there.detail()["tableFeatures"]:
+                raise InvalidTableChange(
+                    f"Table '{there.name}' exists, and the catalog does not manage it: register it with managed=True first.",
+                    table=there.name,
+                ) from error
             if replace:
                 there.replace_with(definition)
             return there
@@ -526,7 +537,12 @@ class Connection:
         return AccessControl(self._service)
 
     def register(
-        self, location: str | os.PathLike[str], name: str | None = None, engine: Any = None
+        self,
+        location: str | os.PathLike[str],
+        name: str | None = None,
+        engine: Any = None,
+        *,
+        managed: bool = False,
     ) -> DeltaTable:
         """Register the Delta table at a location under a name; can be repeated.
 
@@ -535,13 +551,17 @@ class Connection:
             name: the table's name, optionally with namespaces; by default the location's last part, unless another
                 table has that name.
             engine: as for :meth:`table`.
+            managed: give the table to the catalog, in a commit of its own: from then on nobody commits to it by its path.
 
         Raises:
             NotADeltaTable: there is no Delta table at that location.
+            InvalidTableChange: it cannot be managed.
             TableAlreadyExists: another table has the name, or the table has another name; the message has both
                 locations.
         """
-        body = request(TableRequest, location=locations.absolute(os.fspath(location)), name=name)
+        body = request(
+            TableRequest, location=locations.absolute(os.fspath(location)), name=name, managed=managed
+        )
         return DeltaTable(self._service, self._service.register(body), self._engine(engine), self._retries)
 
     def rename(self, name_or_location: str | os.PathLike[str], name: str, engine: Any = None) -> DeltaTable:

@@ -76,6 +76,11 @@ class TableRequest(Envelope):
     properties: Properties = Field(default_factory=dict, description="Table properties, including delta.*.")
     description: Text | None = None
     cluster_by: Columns = Field(default_factory=list, max_length=1000, description="Clustering columns.")
+    managed: StrictBool = Field(
+        default=False,
+        description="Whether the catalog is to manage the table's commits. A new table without a location gets a folder "
+        "that no earlier table had; an existing one gets the table feature `catalogManaged`.",
+    )
 
     @model_validator(mode="after")
     def _locatable(self) -> "TableRequest":

@@ -18,6 +18,7 @@ from delvec_contract import (
     AllocatedVectorFile,
     AllocateRequest,
     AllocateResponse,
+    AlterRequest,
     BeginRequest,
     BeginResponse,
     ChangedFile,
@@ -40,10 +41,14 @@ from delvec_contract import (
     TransactionResponse,
 )
 from delvec_errors import ConcurrentWrite, DelvecError
+from delvec_kernel.alter_table.changes import AddFeature
 from delvec_kernel.change_feed.stream_positions import Position
+from delvec_kernel.features.managed_tables import MANAGED, is_catalog_managed
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.symlink_manifest import are_kept_fresh
+from delvec_kernel.transaction.conflict_checker import Conflict
 from delvec_kernel.transaction.transaction_changes import Changes
+from delvec_service.alter_table.alter import alter
 from delvec_service.auth.access import Access
 from delvec_service.commits import allocation
 from delvec_service.commits.commit import AlreadyApplied, CommitResult, Committed, NothingToDo
@@ -439,6 +444,9 @@ def register(
     if asked.table_schema is None:
         record, is_new = service.tables.register(asked.location, asked.name, access)
         bind_log_context(table=record.name, table_id=record.id, change=record.location)
+        if asked.managed:
+            access.require(record, "maintainer")
+            _manage(service, record)
         return resource(record), is_new
     new = NewTable(
         schema=asked.table_schema,
@@ -448,6 +456,7 @@ def register(
         cluster_by=tuple(asked.cluster_by),
         # In the log, where it can be found even if the database is lost.
         transaction_id=idempotency_key or str(uuid.uuid4()),
+        is_managed=asked.managed,
     )
     record, version = service.tables.create(asked.location, asked.name, new, access)
     bind_log_context(table=record.name, table_id=record.id, change=record.location, version=version)
@@ -456,6 +465,22 @@ def register(
     if are_kept_fresh(new.properties):
         service.manifests.created(made)
     return resource(record, version), True
+
+
+def _manage(service: Service, record: TableRecord) -> None:
+    """Give a table to the catalog, unless it is the catalog's already.
+
+    Raises:
+        InvalidTableChange: it cannot be managed.
+        ConcurrentModification: or a subclass: others changed the table during every attempt.
+    """
+    table = service.tables.opening(record)
+    if is_catalog_managed(service.loader.load(table.objects, table.name, checkpoints=False).protocol):
+        return
+    change = AlterRequest(changes=[AddFeature(feature=MANAGED)])
+    result = alter(table, service.loader, service.commits, service.log_maintenance, change, str(uuid.uuid4()))
+    if isinstance(result, Conflict):
+        raise result.error(table.name)
 
 
 def drop(service: Service, name_or_id: str) -> None:

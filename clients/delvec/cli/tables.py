@@ -61,6 +61,9 @@ def create(
         bool, typer.Option("--replace", help="Replace an existing table; its rows are removed.")
     ] = False,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help=_IF_NOT_EXISTS)] = False,
+    managed: Annotated[
+        bool, typer.Option("--managed", help="Let the catalog manage the table's commits.")
+    ] = False,
 ) -> None:
     """Create an empty table, with deletion vectors enabled.
 
@@ -84,6 +87,7 @@ def create(
             cluster_by=_names(cluster_by),
             replace=replace,
             if_not_exists=if_not_exists,
+            managed=managed,
         )
         made = {"id": table.id, "name": table.name, "location": table.location, "version": table.version()}
     if now.as_json:
@@ -202,6 +206,10 @@ def register(
         str | None,
         typer.Argument(help="Table name (orders, sales.orders); defaults to the last part of the location."),
     ] = None,
+    *,
+    managed: Annotated[
+        bool, typer.Option("--managed", help="Give the table to the catalog, which manages its commits.")
+    ] = False,
 ) -> None:
     """Register the Delta table at a location under a name.
 
@@ -209,7 +217,7 @@ def register(
     """
     now = session(context)
     with now.connect() as lake:
-        table = lake.register(location, name)
+        table = lake.register(location, name, managed=managed)
     _report(table, as_json=now.as_json)
 
 

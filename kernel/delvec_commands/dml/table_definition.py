@@ -43,7 +43,7 @@ class TableDefinition:
     description: str | None = None
     cluster_by: Sequence[str] = ()
 
-    def creation(self, location: str | None, name: str | None) -> TableRequest:
+    def creation(self, location: str | None, name: str | None, *, managed: bool = False) -> TableRequest:
         """Return the request that creates the table."""
         return request(
             TableRequest,
@@ -54,6 +54,7 @@ class TableDefinition:
             properties=dict(self.properties),
             description=self.description,
             cluster_by=list(self.cluster_by),
+            managed=managed,
         )
 
     def replacement(self) -> ReplaceTable:

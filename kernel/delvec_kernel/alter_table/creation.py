@@ -13,6 +13,7 @@ from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.actions.actions import Action, CommitInfo, Metadata, Protocol
 from delvec_kernel.alter_table.definition import NO_FILES, Definition, define
 from delvec_kernel.alter_table.table_update import TableUpdate
+from delvec_kernel.features.managed_tables import is_catalog_managed
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.table_properties import is_true
 
@@ -29,6 +30,7 @@ def first_version(
     transaction_id: str,
     engine_info: str,
     now: int,
+    location: str = "",
     new_name: Callable[[], str] = lambda: f"col-{uuid.uuid4()}",
 ) -> list[Action]:
     """Return the actions of version 0.
@@ -41,6 +43,7 @@ def first_version(
         transaction_id: recorded as txnId.
         engine_info: recorded as engineInfo.
         now: milliseconds since the epoch.
+        location: of the table, canonical, if it may be a managed one.
         new_name: returns a new physical name, for column mapping.
 
     Raises:
@@ -51,7 +54,7 @@ def first_version(
     empty = Metadata(
         id=metadata_id, schema_string="", partition_columns=(), configuration={}, created_time=now
     )
-    update = TableUpdate(empty, _INITIAL_PROTOCOL, {}, StructType(()), new_name, lambda: NO_FILES)
+    update = TableUpdate(empty, _INITIAL_PROTOCOL, {}, StructType(()), new_name, lambda: NO_FILES, location)
     define(update, definition)
     metadata, protocol, domains = update.finish()
     assert metadata is not None  # noqa: S101 - define() has set the schema
@@ -63,7 +66,7 @@ def first_version(
             "partitionBy": json_text(list(metadata.partition_columns)),
             "clusterBy": json_text(list(definition.cluster_by)),
             "description": metadata.description,
-            "isManaged": "false",
+            "isManaged": str(is_catalog_managed(protocol or _INITIAL_PROTOCOL)).lower(),
             "properties": json_text(dict(metadata.configuration)),
         },
         isolation_level="Serializable",

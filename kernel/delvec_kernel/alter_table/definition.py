@@ -20,6 +20,7 @@ from delvec_kernel.alter_table.schema_checks import check_columns, checked_parti
 from delvec_kernel.alter_table.table_update import Recorded, TableState, TableUpdate
 from delvec_kernel.constraints import computed_columns
 from delvec_kernel.constraints.declared import mentioned
+from delvec_kernel.features.managed_tables import MANAGED
 from delvec_kernel.features.protocol_upgrade import supported
 from delvec_kernel.row_tracking import MATERIALIZED
 from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, MODE, NESTED_IDS
@@ -139,6 +140,8 @@ def replace_table(update: TableUpdate, change: ReplaceTable) -> Recorded:
         change.cluster_by,
     )
     define(update, definition, deletion_vectors="deletionVectors" in supported(update.protocol))
+    if MANAGED in supported(update.protocol):
+        update.manage(change.properties)
     if is_true(before, _TIMESTAMPS) and is_true(update.configuration, _TIMESTAMPS):
         update.configuration |= {name: before[name] for name in _TIMESTAMPS_SINCE if name in before}
     return Recorded("REPLACE TABLE", {"properties": dict(update.configuration)})

@@ -16,6 +16,7 @@ from delvec_kernel.alter_table.clustering import CLUSTERING_DOMAIN
 from delvec_kernel.alter_table.constraints import CONSTRAINT_PREFIX
 from delvec_kernel.alter_table.table_update import Recorded, TableUpdate
 from delvec_kernel.constraints.declared import DEFAULT, GENERATION
+from delvec_kernel.features.managed_tables import MANAGED, TABLE_ID
 from delvec_kernel.features.protocol_upgrade import FEATURES, downgraded, feature_named, supported
 from delvec_kernel.row_tracking import DOMAIN, ENABLED, MATERIALIZED, SUSPENDED
 from delvec_kernel.schema.column_mapping import all_fields
@@ -280,6 +281,7 @@ _RULES: Final[Mapping[str, _FeatureRemoval]] = {
     "allowColumnDefaults": _FeatureRemoval(
         _columns_with(DEFAULT, "these columns have defaults, which must be dropped first")
     ),
+    MANAGED: _FeatureRemoval(properties=(TABLE_ID,)),
     "columnMapping": _FeatureRemoval(_mapped_columns),
     "deletionVectors": _FeatureRemoval(_vectors, off={"delta.enableDeletionVectors": None}),
     "typeWidening": _WIDENING,

@@ -1,6 +1,7 @@
 """Setting and removing table properties, features, comment, constraints and clustering columns."""
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from delvec_errors import BadRequest, InvalidTableChange
@@ -20,6 +21,7 @@ from delvec_kernel.alter_table.constraints import CONSTRAINT_PREFIX, constraint_
 from delvec_kernel.alter_table.metadata_location import check_metadata_location
 from delvec_kernel.alter_table.schema_checks import check_column_name
 from delvec_kernel.alter_table.table_update import Recorded, Requirement, TableUpdate
+from delvec_kernel.features.managed_tables import MANAGED
 from delvec_kernel.features.protocol_upgrade import FEATURES, feature_named
 from delvec_kernel.features.table_features import WRITABLE
 from delvec_kernel.schema.column_mapping import MODE, all_fields
@@ -64,7 +66,7 @@ def set_properties(update: TableUpdate, change: SetProperties) -> Recorded:
                 raise BadRequest(
                     f"'{value}' is not a valid value for '{name}'; use 'supported'.", property=name
                 )
-            _add_feature(update, name[len(_FEATURE_PREFIX) :])
+            _add_feature(update, name[len(_FEATURE_PREFIX) :], change.properties)
             continue
         canonical_name = _checked_name(name, allow_unknown=change.allow_unknown, what="set")
         if canonical_name is None:
@@ -179,7 +181,7 @@ def add_feature(update: TableUpdate, change: AddFeature) -> Recorded:
     Raises:
         InvalidTableChange: Delvec does not know the feature, or cannot write tables that have it.
     """
-    name = _add_feature(update, change.feature)
+    name = _add_feature(update, change.feature, {})
     return Recorded(
         "SET TBLPROPERTIES", {"properties": {f"{_FEATURE_PREFIX}{name}": "supported"}}, listed="properties"
     )
@@ -285,7 +287,7 @@ def _set_mode(update: TableUpdate, mode: str) -> None:
     update.assign_ids(enabling=True)
 
 
-def _add_feature(update: TableUpdate, name: str) -> str:
+def _add_feature(update: TableUpdate, name: str, requested: Mapping[str, str]) -> str:
     feature = feature_named(name)
     if feature is None or feature.name not in WRITABLE:
         raise InvalidTableChange(
@@ -294,6 +296,8 @@ def _add_feature(update: TableUpdate, name: str) -> str:
             feature=name,
         )
     update.need(feature.name)
+    if feature.name == MANAGED:
+        update.manage(requested)
     return feature.name
 
 

@@ -18,6 +18,7 @@ from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.actions.actions import DomainMetadata, Metadata, Protocol
 from delvec_kernel.alter_table.clustering import clustering_domain, clustering_paths
 from delvec_kernel.alter_table.constraints import CONSTRAINT_PREFIX
+from delvec_kernel.features.managed_tables import MANAGED, managed_properties
 from delvec_kernel.features.protocol_upgrade import supported, upgraded, with_versions
 from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, is_mapped, mapped, max_column_id
 from delvec_kernel.schema.column_paths import ColumnPath
@@ -117,6 +118,7 @@ class TableUpdate:
         schema: of the same version.
         new_name: returns a new physical name.
         state: computes the version's state, for changes that depend on it.
+        location: of the table, canonical, for changes that depend on it.
     """
 
     def __init__(
@@ -127,7 +129,9 @@ class TableUpdate:
         schema: StructType,
         new_name: Callable[[], str],
         state: Callable[[], TableState],
+        location: str = "",
     ) -> None:
+        self.location = location
         self._before = metadata
         self._protocol_before = protocol
         self._schema_before = schema
@@ -185,6 +189,23 @@ class TableUpdate:
     def need(self, feature: str) -> None:
         """Add a feature to the protocol."""
         self.protocol = upgraded(self.protocol, [feature])
+
+    def manage(self, requested: Mapping[str, str]) -> None:
+        """Make the table one that the catalog manages, or keep it one.
+
+        Args:
+            requested: the properties that the user sets.
+
+        Raises:
+            InvalidTableChange: one of them contradicts that, or the table's location is not known yet.
+        """
+        if not self.location:
+            raise InvalidTableChange(
+                f"This command cannot make a table that has the feature {MANAGED}; add the feature afterwards.",
+                feature=MANAGED,
+            )
+        self.need(MANAGED)
+        self.configuration |= managed_properties(self.location, requested)
 
     def need_versions(self, reader: int, writer: int) -> None:
         """Upgrade the protocol versions.

@@ -7,6 +7,7 @@ copy of the table elsewhere is not taken for the table. Tables of other catalogs
 Tested in `tests/unit/kernel/features/test_managed_tables.py`.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from delvec_errors import InvalidTableChange, UnsupportedReaderFeature
@@ -17,17 +18,30 @@ from delvec_kernel.locations import table_id
 from delvec_kernel.table_properties import is_true
 
 __all__ = [
+    "MANAGED",
+    "REQUIRED_PROPERTIES",
     "TABLE_ID",
     "check_catalog",
     "check_stays_managed",
     "is_catalog_managed",
+    "managed_properties",
     "without_catalog",
 ]
 
 TABLE_ID: Final = "io.unitycatalog.tableId"
 """The table property with the id that the catalog gave the table."""
 _OLD_TABLE_ID: Final = "ucTableId"
+MANAGED: Final = "catalogManaged"
+"""The table feature."""
 _TIMESTAMPS: Final = "delta.enableInCommitTimestamps"
+REQUIRED_PROPERTIES: Final[Mapping[str, str]] = {
+    "delta.enableDeletionVectors": "true",
+    "delta.checkpointPolicy": "v2",
+    _TIMESTAMPS: "true",
+    "delta.checkpoint.writeStatsAsStruct": "true",
+    "delta.checkpoint.writeStatsAsJson": "true",
+}
+"""What every new managed table has, as in Unity Catalog."""
 
 
 def is_catalog_managed(protocol: Protocol) -> bool:
@@ -97,6 +111,29 @@ def check_stays_managed(
                 "as it is, or write the rows to another table.",
                 table=table,
             )
+
+
+def managed_properties(location: str, requested: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties that a managed table at a location must have.
+
+    Args:
+        location: canonical.
+        requested: the properties that the user sets.
+
+    Raises:
+        InvalidTableChange: the user sets one of them to another value.
+    """
+    required = {**REQUIRED_PROPERTIES, TABLE_ID: table_id(location)}
+    lower = {name.lower(): value for name, value in requested.items()}
+    for name, value in required.items():
+        other = lower.get(name.lower(), value)
+        if other.strip().lower() != value:
+            raise InvalidTableChange(
+                f"A managed table must have {name}={value}, not {other!r}; leave the property out, or leave the table "
+                "outside the catalog.",
+                property=name,
+            )
+    return required
 
 
 def without_catalog(protocol: Protocol) -> Protocol:

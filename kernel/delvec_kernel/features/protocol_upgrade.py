@@ -87,6 +87,7 @@ _FEATURES: Final = (
             "materializePartitionColumns",
         )
     ),
+    Feature("catalogManaged", _LISTED_READER, _LISTED_WRITER, ("inCommitTimestamp", "vacuumProtocolCheck")),
     Feature("clustering", 1, _LISTED_WRITER, ("domainMetadata",)),
     Feature("rowTracking", 1, _LISTED_WRITER, ("domainMetadata",)),
     Feature("icebergCompatV1", 1, _LISTED_WRITER, ("columnMapping",)),

@@ -22,7 +22,7 @@ from delvec_kernel.alter_table.properties import set_properties
 from delvec_kernel.alter_table.row_ids import check_row_ids, with_materialized_columns
 from delvec_kernel.alter_table.table_update import TableState, TableUpdate
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.features.managed_tables import TABLE_ID, without_catalog
+from delvec_kernel.features.managed_tables import TABLE_ID, is_catalog_managed, without_catalog
 from delvec_kernel.features.protocol_upgrade import merged
 from delvec_kernel.file_index.files import add_from_row
 from delvec_kernel.file_index.live_files import LiveFiles
@@ -80,9 +80,19 @@ def clone_of(source: Snapshot, target: Snapshot | None, properties: Mapping[str,
     protocol = without_catalog(source.protocol)
     protocol = protocol if target is None else merged(target.protocol, protocol)
     state = TableState(source.version, source.num_deletion_vectors, 0, 0, 0)
-    draft = TableUpdate(metadata, protocol, {}, source.schema, lambda: f"col-{uuid.uuid4()}", lambda: state)
+    draft = TableUpdate(
+        metadata,
+        protocol,
+        {},
+        source.schema,
+        lambda: f"col-{uuid.uuid4()}",
+        lambda: state,
+        "" if target is None else target.location,
+    )
     if properties:
         set_properties(draft, SetProperties(properties=dict(properties)))
+    if is_catalog_managed(protocol):
+        draft.manage(properties)
     check_row_ids(draft)
     changed, upgraded, _ = draft.finish()
     clone = Clone(changed or metadata, upgraded or protocol, _domains(source, target))

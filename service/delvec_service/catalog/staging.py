@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from delvec_errors import BadRequest, InvalidCommit, TableAlreadyExists
 from delvec_kernel.actions.actions import Metadata, Protocol
-from delvec_kernel.features.managed_tables import TABLE_ID, check_stays_managed
+from delvec_kernel.features.managed_tables import check_stays_managed, managed_properties
 from delvec_kernel.file_index.live_files import LiveFiles
 from delvec_kernel.locations import table_id
 from delvec_kernel.log.log_segment import commit_path
@@ -29,13 +29,6 @@ __all__ = ["Staging", "staging_answer"]
 _SUFFIX: Final = re.compile(r"-[0-9a-f]{32}")
 _READER_FEATURES: Final = ("catalogManaged", "deletionVectors", "v2Checkpoint", "vacuumProtocolCheck")
 _WRITER_FEATURES: Final = (*_READER_FEATURES, "inCommitTimestamp")
-_REQUIRED: Final = {
-    "delta.enableDeletionVectors": "true",
-    "delta.checkpointPolicy": "v2",
-    "delta.enableInCommitTimestamps": "true",
-    "delta.checkpoint.writeStatsAsStruct": "true",
-    "delta.checkpoint.writeStatsAsJson": "true",
-}
 
 
 def staging_answer(location: str, credentials: list[dict[str, Any]]) -> dict[str, Any]:
@@ -52,7 +45,7 @@ def staging_answer(location: str, credentials: list[dict[str, Any]]) -> dict[str
             "writer-features": list(_WRITER_FEATURES),
         },
         "suggested-protocol": {"reader-features": [], "writer-features": ["domainMetadata", "rowTracking"]},
-        "required-properties": {**_REQUIRED, TABLE_ID: table_id(location)},
+        "required-properties": managed_properties(location, {}),
         "suggested-properties": {"delta.parquet.compression.codec": "zstd"},
     }
 
@@ -76,7 +69,7 @@ class Staging:
             BadRequest: there is no warehouse.
             LocationNotAllowed: the place is inside another table.
         """
-        return self.tables.place(f"{self.tables.roots.folder(name)}-{uuid.uuid4().hex}", name, "")
+        return self.tables.managed_place(name, str(uuid.uuid4()))
 
     def create(self, name: str, location: str) -> TableRecord:
         """Register a table whose version 0 the client has written; a second time it changes nothing.

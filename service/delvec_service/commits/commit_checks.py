@@ -73,7 +73,12 @@ def check_table(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
         keeps_row_ids=changes.keeps_row_ids or not changes.copies_rows,
         writes_rows=bool(changes.adds or changes.change_files),
     )
-    rules.check_definition(snapshot, as_written(snapshot, changes), table.name, table.objects.catalog_id)
+    after = as_written(snapshot, changes)
+    leaves = changes.operation == "DROP FEATURE" and not is_catalog_managed(after.protocol)
+    if (
+        not leaves or table.objects.catalog_id is not None
+    ):  # another catalog's tables do not leave it by a commit
+        rules.check_definition(snapshot, after, table.name, table.objects.catalog_id)
     if (changes.removes and not changes.data_change) or changes.repacked:
         table.check_maintenance(REORGANIZE)
     _check_change_files(table, changes, snapshot)

@@ -27,7 +27,7 @@ from delvec_errors import (
 from delvec_kernel.actions.actions import Action, CommitInfo
 from delvec_kernel.alter_table.creation import first_version
 from delvec_kernel.alter_table.definition import Definition
-from delvec_kernel.features.managed_tables import is_catalog_managed
+from delvec_kernel.features.managed_tables import MANAGED, is_catalog_managed
 from delvec_kernel.locations import table_id
 from delvec_kernel.log.commit_file import serialize_commit
 from delvec_kernel.log.log_segment import commit_path
@@ -51,11 +51,18 @@ ENGINE_INFO: Final = f"Delvec/{distribution_version('delvec')}"
 _OPENED_SECONDS: Final = 1.0
 _MOST_OPENED: Final = 10_000
 _NAME: Final = re.compile(TABLE_NAME)
+_CREATIONS: Final = uuid.UUID("6f0c9a35-4c36-4d0c-8a35-1a4b3b1f6f0e")
 
 
 @dataclass(frozen=True)
 class NewTable:
-    """A table to create; ``schema`` is Delta's schema JSON, ``transaction_id`` that of its version 0."""
+    """A table to create.
+
+    Attributes:
+        schema: Delta's schema JSON.
+        transaction_id: that of its version 0.
+        is_managed: whether the catalog is to manage it.
+    """
 
     schema: Mapping[str, Any]
     partition_columns: Sequence[str] = ()
@@ -63,6 +70,7 @@ class NewTable:
     description: str | None = None
     cluster_by: Sequence[str] = ()
     transaction_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    is_managed: bool = False
 
 
 class Tables:
@@ -470,18 +478,22 @@ class Tables:
         definition = Definition(
             StructType.from_json(new.schema),
             new.partition_columns,
-            new.properties,
+            {f"delta.feature.{MANAGED}": "supported", **new.properties} if new.is_managed else new.properties,
             new.description,
             new.cluster_by,
         )
+        if new.is_managed and location is None:
+            canonical = self.managed_place(str(name), new.transaction_id)
+        else:
+            canonical = self.place(location, name, new.transaction_id, holder)
         actions = first_version(
             definition,
+            location=canonical,
             metadata_id=str(uuid.uuid4()),
             transaction_id=new.transaction_id,
             engine_info=ENGINE_INFO,
             now=time.time_ns() // 1_000_000,
         )
-        canonical = self.place(location, name, new.transaction_id, holder)
         return self.begin(canonical, name, new.transaction_id, actions, holder)
 
     def place(
@@ -507,6 +519,19 @@ class Tables:
             known = None
         self.places.check(canonical, name or self.roots.called_by(canonical), holder, table=known)
         return canonical
+
+    def managed_place(self, name: str, key: str) -> str:
+        """Return a place that a managed table of that name shares with no earlier one: whoever may use the name may use it.
+
+        Args:
+            name: of the new table.
+            key: identifies its creation: the same key has the same place.
+
+        Raises:
+            BadRequest: there is no warehouse.
+            LocationNotAllowed: the place is inside another table.
+        """
+        return self.place(f"{self.roots.folder(name)}-{uuid.uuid5(_CREATIONS, key).hex}", name, key)
 
     def begin(
         self,

@@ -75,11 +75,11 @@ def test_rows_are_written_deleted_and_read(managed):
     assert stamps[0] == NOW
 
 
-def test_a_managed_table_cannot_be_taken_out_of_the_catalog(managed):
+def test_the_id_of_a_managed_table_cannot_be_changed(managed):
     with pytest.raises(delvec.InvalidTableChange, match=TABLE_ID):
         managed.alter.set_properties({TABLE_ID: "another"})
-    with pytest.raises(delvec.InvalidTableChange, match="catalogManaged"):
-        managed.alter.drop_feature("catalogManaged")
+    with pytest.raises(delvec.InvalidTableChange, match=TABLE_ID):
+        managed.alter.unset_properties([TABLE_ID])
 
 
 def test_a_clone_is_not_managed(managed, tmp_path):
@@ -157,3 +157,127 @@ def test_the_shell_drops_and_undrops(tmp_path, monkeypatch, capsys):
     assert run("tables", "hr", "--dropped")[1] == []
     assert run("undrop", "sales.people", "sales.again")[1]["name"] == "sales.again"
     assert [table["name"] for table in run("tables")[1]] == ["sales.again"]
+
+
+# --- created, replaced and given to the catalog by Delvec ---------------------------------------------------------
+
+IDS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
+
+
+@pytest.fixture
+def warehouse(tmp_path):
+    with delvec.connect(tmp_path / "lake", database_url=f"sqlite:///{tmp_path / 'store.db'}") as connection:
+        yield connection
+
+
+def is_managed(table):
+    return "catalogManaged" in table.detail()["tableFeatures"]
+
+
+def test_a_managed_table_is_created_by_name_in_a_folder_of_its_own(warehouse):
+    table = warehouse.create_table("sales.people", "id long", managed=True, properties={"a": "b"})
+    folder = table.location.rpartition("/")[2]
+    assert folder.startswith("people-")
+    assert len(folder) == len("people-") + 32
+    table.append(IDS)
+    table.delete("id = 2")
+    properties = table.detail()["properties"]
+    assert properties | {TABLE_ID: table.id, "a": "b", "delta.checkpointPolicy": "v2"} == properties
+    assert is_managed(table)
+    assert table.history()[-1]["operationParameters"]["isManaged"] == "true"
+    warehouse.drop("sales.people")
+    successor = warehouse.create_table("sales.people", "id long", managed=True)
+    assert successor.location != table.location
+    assert warehouse.undrop_table("sales.people", "sales.old").to_arrow().num_rows == 2
+
+
+def test_a_managed_table_is_created_at_a_location_too(warehouse, tmp_path):
+    assert is_managed(warehouse.create_table(tmp_path / "lake" / "there", "id long", managed=True))
+
+
+def test_a_property_that_contradicts_the_catalog_is_refused(warehouse):
+    with pytest.raises(delvec.InvalidTableChange, match=r"delta\.checkpointPolicy=v2, not 'classic'"):
+        warehouse.create_table(
+            "people", "id long", managed=True, properties={"delta.checkpointPolicy": "classic"}
+        )
+    assert warehouse.tables() == []
+
+
+def test_a_managed_table_is_replaced_under_the_same_id(warehouse):
+    table = warehouse.create_table("people", "id long", managed=True)
+    table.append(IDS)
+    replaced = warehouse.create_table("people", "name string", replace=True, properties={"x": "y"})
+    assert (replaced.id, replaced.location) == (table.id, table.location)
+    replaced.append(pa.table({"name": ["a"]}))
+    assert replaced.to_arrow().to_pylist() == [{"name": "a"}]
+    assert is_managed(replaced)
+    assert replaced.detail()["properties"][TABLE_ID] == table.id
+    assert table.to_arrow(version=1).num_rows == 3
+    assert warehouse.create_table("people", "z int", if_not_exists=True, managed=True).version() == 3
+
+
+def test_replace_does_not_give_a_table_to_the_catalog(warehouse):
+    warehouse.create_table("plain", "id long")
+    with pytest.raises(delvec.InvalidTableChange, match="managed=True"):
+        warehouse.create_table("plain", "id long", managed=True, replace=True)
+
+
+def test_a_clone_replaces_a_managed_table_which_stays_managed(warehouse):
+    source = warehouse.create_table("source", "id long")
+    source.append(IDS)
+    target = warehouse.create_table("target", "id long", managed=True)
+    source.clone(locations.local_path(target.location), replace=True)
+    assert is_managed(target)
+    assert target.to_arrow().num_rows == 3
+    target.delete("id = 1")
+
+
+def test_a_path_table_is_given_to_the_catalog_and_taken_back(warehouse, tmp_path):
+    folder = tmp_path / "lake" / "plain"
+    plain = warehouse.create_table(folder, "id long", properties={"delta.enableDeletionVectors": "false"})
+    plain.append(IDS)
+    table = warehouse.register(folder, managed=True)
+    assert (table.id, table.version()) == (plain.id, 2)
+    assert is_managed(table)
+    assert warehouse.register(folder, managed=True).version() == 2
+    table.delete("id = 1")
+    assert commit_infos(table)[-1]["inCommitTimestamp"] > commit_infos(table)[2]["inCommitTimestamp"]
+    assert table.to_arrow(version=1).num_rows == 3
+    with pytest.raises(delvec.InvalidTableChange, match="catalogManaged depends on it"):
+        table.alter.drop_feature("inCommitTimestamp")
+
+    table.alter.drop_feature("catalogManaged")
+    assert not is_managed(table)
+    assert TABLE_ID not in table.detail()["properties"]
+    table.append(IDS)
+    assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 2, 2, 3, 3]
+    warehouse.drop("plain")
+    assert warehouse.dropped_tables() == []
+
+
+def test_add_feature_gives_a_table_to_the_catalog_and_a_bad_property_keeps_it_out(warehouse):
+    table = warehouse.create_table("plain", "id long")
+    table.alter.add_feature("catalogManaged")
+    assert is_managed(table)
+    manifests = {"delta.compatibility.symlinkFormatManifest.enabled": "true"}
+    other = warehouse.create_table("other", "id long", properties=manifests)
+    with pytest.raises(delvec.InvalidTableChange, match="cannot both be true"):
+        other.alter.add_feature("catalogManaged")
+    assert not is_managed(other)
+
+
+def test_the_shell_creates_and_registers_managed_tables(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("DELVEC_DATABASE_URL", f"sqlite:///{tmp_path / 'store.db'}")
+    monkeypatch.setenv("DELVEC_WAREHOUSE", str(tmp_path / "lake"))
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            main(["--json", *arguments])
+        assert ended.value.code == 0
+        return json.loads(capsys.readouterr().out)
+
+    made = run("create", "people", "--schema", "id long", "--managed")
+    assert "/people-" in made["location"]
+    plain = run("create", str(tmp_path / "lake" / "plain"), "--schema", "id long")
+    run("register", plain["location"], "sales.plain", "--managed")
+    assert "catalogManaged" in run("detail", "sales.plain")["tableFeatures"]

@@ -289,6 +289,19 @@ def test_each_request_is_for_those_who_have_the_role(guarded, role, schema):
     assert bool(lists.json()["tables"]) == (held >= 0)
 
 
+def test_a_table_is_given_to_the_catalog_by_maintainers(guarded):
+    made = guarded.post("/v1/tables", json={"name": "sales.given", "schema": SCHEMA}).json()
+    for role, status in (("nothing", 403), ("reader", 403), ("writer", 403), ("maintainer", 200)):
+        answer = guarded.post(
+            "/v1/tables",
+            json={"location": made["location"], "managed": True},
+            headers={"Authorization": f"Bearer {guarded.tokens[role]}"},
+        )
+        assert answer.status_code == status, (role, answer.text)
+        detail = guarded.get("/v1/tables/sales.given/detail").json()["detail"]
+        assert ("catalogManaged" in detail["tableFeatures"]) == (role == "maintainer")
+
+
 def test_without_a_token_nothing_answers(guarded):
     table = guarded.of["sales"]
     for method, path in (
