@@ -19,6 +19,12 @@ from delvec_commands.display import pairs, rows
 from delvec_commands.dml.retry import DEFAULT_RETRIES, checked
 from delvec_commands.dml.table_definition import TableDefinition, location_of, property_text
 from delvec_commands.maintenance import Maintenance
+from delvec_commands.multi_table import (
+    Isolation,
+    MultiTableSnapshot,
+    MultiTableTransaction,
+    read_at_one_moment,
+)
 from delvec_commands.table_service import TableService, listed, request
 from delvec_commands.transaction import Metrics
 from delvec_contract import (
@@ -486,6 +492,39 @@ class Connection:
         else:
             self._service.opened_by_location(resource, body)
         return DeltaTable(self._service, resource, chosen, self._retries)
+
+    def transaction(
+        self, tables: Sequence[str] = (), *, isolation: Isolation = "serializable"
+    ) -> MultiTableTransaction[DeltaTable]:
+        """Begin a transaction over several managed tables, which changes all of them at one moment, or none.
+
+        ::
+
+            with lake.transaction() as tx:
+                tx.table("orders").delete("id = 7")
+                tx.table("stock").update({"left": "left + 1"}, "item = 3")
+
+        Args:
+            tables: tables to read at one moment; others are read as they are when the transaction first reads them.
+            isolation: ``"serializable"``: also a change of a table that the transaction has only read is a conflict.
+                ``"snapshot"``: only what its commands depend on.
+        """
+        versions = read_at_one_moment(self._service, tables, self._opened)[1] if tables else {}
+        return MultiTableTransaction(self._service, self._opened, versions, isolation)
+
+    def snapshot(self, tables: Sequence[str]) -> MultiTableSnapshot[DeltaTable]:
+        """Return several tables at one moment: ``lake.snapshot(["orders", "stock"]).table("orders").to_arrow()``.
+
+        Every transaction over several of them is in all of these versions, or in none.
+
+        Raises:
+            TableNotFound: no table has one of the names.
+            ConcurrentWrite: they are written so often that they could not be read at one moment.
+        """
+        return read_at_one_moment(self._service, tables, self._opened)[0]
+
+    def _opened(self, service: TableService, name: str, engine: Any) -> DeltaTable:
+        return Connection(service, 0).table(name, self._engine(engine))
 
     def tables(self, namespace: str | None = None) -> list[TableResource]:
         """Return the registered tables, sorted by name.

@@ -111,7 +111,10 @@ ALLOCATE: Final = _of_table("allocate_deletion_vectors", "POST", "/deletion-vect
 COMMIT: Final = _of_table("commit", "POST", "/commits", CommitResponse)
 FIND_COMMIT: Final = _of_table("find_commit", "GET", "/commits", CommitOutcome)
 
-COMMIT_TRANSACTION: Final = Operation("commit_transaction", "POST", "/v1/transactions", TransactionResponse)
+# Its body has the key under which it takes effect once.
+COMMIT_TRANSACTION: Final = Operation(
+    "commit_transaction", "POST", "/v1/transactions", TransactionResponse, is_harmless=True
+)
 FIND_TRANSACTION: Final = Operation(
     "find_transaction", "GET", "/v1/transactions/{transaction}", TransactionOutcome
 )

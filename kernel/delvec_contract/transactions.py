@@ -50,7 +50,9 @@ class CommittedTable(Answer):
 
     table_id: str
     name: str
-    commit: CommitResponse
+    commit: CommitResponse = Field(
+        description="What was committed, as the answer to a commit to this table alone."
+    )
 
 
 class TransactionResponse(Answer):

@@ -132,16 +132,19 @@ RESPONSES: Final[Mapping[str, str]] = {
     "check_table": "The findings.",
     "clone_table": "The clone.",
     "commit": "The outcome of the transaction.",
+    "commit_transaction": "What was committed to each table.",
     "compact_deletion_vectors": "What was rewritten, and in which version.",
     "config": "The version, endpoints and limits of the service.",
     "convert_to_delta": "The table.",
     "delete_dropped_table": "The files that were deleted.",
     "delete_rows": "The number of deleted rows, and the version.",
     "find_commit": "The outcome of the commit.",
+    "find_transaction": "The outcome of the transaction.",
     "convert_to_iceberg": "The Iceberg table.",
     "generate_manifests": "The manifests that were written.",
     "forget_table": "The table is no longer registered.",
     "get_commit": "The actions of the version.",
+    "get_snapshots": "The tables at one moment.",
     "get_table": "The table.",
     "list_dropped_tables": "A page of dropped tables.",
     "list_tables": "A page of tables.",
@@ -237,6 +240,23 @@ EXAMPLES: Final[Mapping[str, Any]] = {
     "RenameRequest": {"name": "sales.orders"},
     "RepairRequest": {"dry-run": True},
     "RestoreRequest": {"version": 3, "dry-run": True},
+    "SnapshotsRequest": {"tables": ["sales.orders", "sales.stock"]},
+    "TransactionRequest": {
+        "tables": [
+            {
+                "table": "sales.orders",
+                "commit": {
+                    "read-version": 7,
+                    "operation": "DELETE",
+                    "removes": [{"path": "part-00000-4f6d.snappy.parquet"}],
+                },
+            },
+            {
+                "table": "sales.stock",
+                "commit": {"read-version": 3, "operation": "READ", "reads": {"whole-table": True}},
+            },
+        ]
+    },
     "TableRequest": {
         "location": "/data/people",
         "schema": {"type": "struct", "fields": [_COLUMN]},

@@ -337,7 +337,7 @@ class MultiTableCommits:
     # --- the commit point, and after it -------------------------------------------------------------------
 
     def _decide(self, attempt: _Attempt) -> tuple[Decision, bool]:
-        wanted = Decision(
+        ours = Decision(
             is_commit=True,
             transaction_id=attempt.reservation.transaction_id,
             request_hash=attempt.request_hash,
@@ -346,15 +346,15 @@ class MultiTableCommits:
         )
         try:
             fault_points.reach("before-decision")
-            decision = self._records.decide(attempt.reservation.record, wanted)
+            decision = self._records.decide(attempt.reservation.record, ours)
         except StorageError as error:
             raise CommitOutcomeUnknown(
-                f"Storage failed while the outcome of transaction {wanted.transaction_id} was recorded: {error.message} Send "
+                f"Storage failed while the outcome of transaction {ours.transaction_id} was recorded: {error.message} Send "
                 "the same request again.",
-                transaction_id=wanted.transaction_id,
+                transaction_id=ours.transaction_id,
             ) from error
         fault_points.reach("after-decision")
-        if decision is not wanted:
+        if decision is not ours:
             return decision, True
         for member in attempt.in_order:
             self._publish(member, decision)

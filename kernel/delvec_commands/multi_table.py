@@ -1,0 +1,361 @@
+"""Several tables, read or changed at one moment: what their commands would commit is collected, and committed together.
+
+Tested in `tests/integration/client/test_multi_table.py`.
+"""
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Generic, Literal, Self, TypeAlias, TypeVar
+
+import pyarrow as pa
+from pydantic import BaseModel
+
+from delvec_commands.backoff import pause
+from delvec_commands.table_service import TableService, request
+from delvec_contract import (
+    AdditionsRequest,
+    AdditionsResponse,
+    AllocateRequest,
+    AllocateResponse,
+    BeginRequest,
+    BeginResponse,
+    ChangesRequest,
+    ChangesResponse,
+    CommitOutcome,
+    CommitReads,
+    CommitRequest,
+    CommitResponse,
+    PlanRequest,
+    PlanResponse,
+    SnapshotResponse,
+    SnapshotsRequest,
+    TableCommit,
+    TableRequest,
+    TableResource,
+    TransactionRequest,
+    TransactionResponse,
+    operations,
+)
+from delvec_contract.operations import Operation
+from delvec_errors import (
+    BadRequest,
+    CommitOutcomeUnknown,
+    DelvecError,
+    ServiceUnavailable,
+    UnsupportedOperation,
+)
+from delvec_storage.roots import Roots
+
+__all__ = ["Isolation", "MultiTableSnapshot", "MultiTableTransaction", "read_at_one_moment"]
+
+Isolation: TypeAlias = Literal["serializable", "snapshot"]
+_Answer = TypeVar("_Answer")
+_Table = TypeVar("_Table")
+_REPEATS: Final = 6
+
+
+class _PinnedService:
+    """A service whose tables stay at the version at which they were first read; commits are collected, or refused.
+
+    Args:
+        service: the service.
+        versions: of tables that are read already, by id.
+        collects: whether commits are collected.
+
+    Attributes:
+        versions: those of all tables read so far.
+        commits: collected, by the table's id.
+        read: the tables whose rows were read, other than by a command that changes them.
+    """
+
+    def __init__(self, service: TableService, versions: Mapping[str, int], *, collects: bool) -> None:
+        self._service = service
+        self._collects = collects
+        self.versions = dict(versions)
+        self.commits: dict[str, CommitRequest] = {}
+        self.read: set[str] = set()
+        self.roots: Roots = service.roots
+        self.task_id: str | None = service.task_id
+
+    @property
+    def url(self) -> str | None:
+        return self._service.url
+
+    def plan(self, table: str, asked: PlanRequest) -> tuple[PlanResponse, pa.Table]:
+        is_newest = asked.version is None and asked.timestamp is None
+        if is_newest and table in self.versions:
+            asked = asked.model_copy(update={"version": self.versions[table]})
+        plan, files = self._service.plan(table, asked)
+        if is_newest:
+            self.versions[plan.table_id] = plan.version
+            if not asked.row_ids:  # commands ask for them, and their commits say what they depend on
+                self.read.add(plan.table_id)
+        return plan, files
+
+    def changes(self, table: str, asked: ChangesRequest) -> tuple[ChangesResponse, pa.Table]:
+        return self._service.changes(table, asked)
+
+    def additions(self, table: str, asked: AdditionsRequest) -> tuple[AdditionsResponse, pa.Table]:
+        return self._service.additions(table, asked)
+
+    def begin(self, table: str, asked: BeginRequest) -> BeginResponse:
+        return self._service.begin(table, asked)
+
+    def allocate(self, table: str, asked: AllocateRequest) -> AllocateResponse:
+        return self._service.allocate(table, asked)
+
+    def commit(self, table: str, asked: CommitRequest, transaction_id: str) -> CommitResponse:
+        """Keep a commit for the end of the transaction.
+
+        Raises:
+            UnsupportedOperation: it cannot be part of one.
+        """
+        if not self._collects:
+            raise UnsupportedOperation(
+                "A snapshot of several tables is only read; change them in a transaction: lake.transaction()."
+            )
+        if table in self.commits:
+            raise UnsupportedOperation(
+                f"The transaction has a command for this table already ({self.commits[table].operation}), whose changes a "
+                f"second one ({asked.operation}) would not see. Do both with one MERGE, or with one table.transaction().",
+                table=table,
+            )
+        if not asked.data_change:
+            raise UnsupportedOperation(
+                f"{asked.operation} only rearranges rows, and cannot be part of a transaction over several tables; run it by "
+                "itself.",
+                table=table,
+            )
+        self.commits[table] = asked.model_copy(update={"transaction_id": None})
+        return CommitResponse(
+            result="committed",
+            version=None,
+            read_version=asked.read_version,
+            transaction_id=transaction_id,
+            operation_metrics=dict(asked.operation_metrics),
+        )
+
+    def outcome(self, table: str, transaction_id: str, read_version: int | None = None) -> CommitOutcome:
+        return self._service.outcome(table, transaction_id, read_version)
+
+    def register(self, asked: TableRequest) -> TableResource:
+        return self._service.register(asked)
+
+    def resolve(self, location: str) -> TableResource | None:
+        return self._service.resolve(location)
+
+    def forget(self, table: str) -> None:  # noqa: ARG002 - as the port has it
+        raise _refused(operations.FORGET_TABLE)
+
+    def call(
+        self,
+        operation: Operation[_Answer],
+        body: BaseModel | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        **path: str,
+    ) -> _Answer:
+        """Call an operation that changes nothing.
+
+        Raises:
+            UnsupportedOperation: it changes something.
+        """
+        if not (operation.only_reads or operation.is_harmless):
+            raise _refused(operation)
+        query = dict(parameters or {})
+        newest = operation is operations.GET_SNAPSHOT and (query.get("version"), query.get("timestamp")) == (
+            None,
+            None,
+        )
+        if newest and path["table"] in self.versions:
+            query["version"] = self.versions[path["table"]]
+        answer = self._service.call(operation, body, query, **path)
+        if newest and isinstance(answer, SnapshotResponse):
+            self.versions[answer.table_id] = answer.version
+        return answer
+
+    def opened_by_location(self, resource: TableResource, body: TableRequest) -> None:
+        self._service.opened_by_location(resource, body)
+
+    def opens(self, resource: TableResource) -> None:
+        self._service.opens(resource)
+
+    def roots_of(self, location: str) -> Roots:
+        return self._service.roots_of(location)
+
+    def wait(self, seconds: float) -> None:
+        self._service.wait(seconds)
+
+    def close(self) -> None:
+        """Leave the service open: it belongs to the connection."""
+
+
+class MultiTableSnapshot(Generic[_Table]):
+    """Several tables at one moment; see :meth:`delvec.Connection.snapshot`.
+
+    Attributes:
+        versions: of each table, by the names that were asked for.
+    """
+
+    def __init__(
+        self,
+        service: _PinnedService,
+        versions: Mapping[str, int],
+        open_table: Callable[[TableService, str, Any], _Table],
+    ) -> None:
+        self._service = service
+        self._open = open_table
+        self.versions = dict(versions)
+
+    def __repr__(self) -> str:
+        return f"MultiTableSnapshot({self.versions!r})"
+
+    def table(self, name: str, engine: Any = None) -> _Table:
+        """Return one of the tables, which is read at that moment.
+
+        Raises:
+            BadRequest: it is not one of them.
+            UnsupportedOperation: by whatever changes the table.
+        """
+        if name not in self.versions:
+            raise BadRequest(f"the snapshot is of {', '.join(self.versions)}, not of {str(name)[:200]}")
+        return self._open(self._service, name, engine)
+
+
+class MultiTableTransaction(Generic[_Table]):
+    """Changes of several managed tables that take effect at one moment, or not at all.
+
+    A context manager, which commits at its end unless the block raises. A table stays at the version at which the transaction
+    first read it, also after its own commands, whose changes show once it is committed.
+
+    Attributes:
+        transaction_id: the idempotency key.
+        result: the service's answer, once committed.
+    """
+
+    def __init__(
+        self,
+        service: TableService,
+        open_table: Callable[[TableService, str, Any], _Table],
+        versions: Mapping[str, int],
+        isolation: Isolation,
+    ) -> None:
+        if isolation not in ("serializable", "snapshot"):
+            raise BadRequest(f'isolation must be "serializable" or "snapshot", not {str(isolation)[:50]!r}')
+        self._service = service
+        self._pinned = _PinnedService(service, versions, collects=True)
+        self._open = open_table
+        self._isolation = isolation
+        self._is_over = False
+        self.transaction_id = str(uuid.uuid4())
+        self.result: TransactionResponse | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self.rollback()
+        elif not self._is_over:
+            self.commit()
+
+    def table(self, name: str, engine: Any = None) -> _Table:
+        """Return a table, for one command that changes it, and any number of reads.
+
+        Commands return their metrics without a version.
+
+        Raises:
+            UnsupportedOperation: by a second command that changes the table, and by what cannot be part of a transaction,
+                such as ALTER TABLE or VACUUM.
+        """
+        self._check_open()
+        return self._open(self._pinned, name, engine)
+
+    def rollback(self) -> None:
+        """Forget the changes. Files that were written for them are orphans, which VACUUM deletes."""
+        self._is_over = True
+        self._pinned.commits.clear()
+
+    def commit(self) -> TransactionResponse | None:
+        """Commit all changes; None if there are none. If sent again, the same transaction gets the same answer.
+
+        Raises:
+            ConcurrentModification: or a subclass: another writer won, and ``.conflict`` says which; nothing was committed.
+            InvalidCommit: or a subclass: the changes contradict a table; nothing was committed.
+            UnsupportedOperation: a table is not managed by the catalog; nothing was committed.
+            CommitOutcomeUnknown: the response was lost; commit again.
+        """
+        if self.result is not None:
+            return self.result
+        commits = self._commits()
+        self._is_over = True
+        if commits:
+            body = request(
+                TransactionRequest,
+                transaction_id=self.transaction_id,
+                tables=[TableCommit(table=table, commit=commit) for table, commit in commits.items()],
+            )
+            self.result = self._sent(body)
+        return self.result
+
+    def _commits(self) -> dict[str, CommitRequest]:
+        commits = dict(self._pinned.commits)
+        if self._isolation == "serializable" and commits:
+            everything = CommitReads(whole_table=True)
+            for table, version in self._pinned.versions.items():
+                if table not in commits:
+                    commits[table] = request(
+                        CommitRequest, read_version=version, operation="READ", reads=everything
+                    )
+                elif table in self._pinned.read:
+                    commits[table] = commits[table].model_copy(update={"reads": everything})
+        return commits
+
+    def _sent(self, body: TransactionRequest) -> TransactionResponse:
+        """Send the transaction, again if its outcome is unknown: under its id it takes effect once."""
+        lost: DelvecError | None = None
+        for number in range(_REPEATS):
+            try:
+                return self._service.call(operations.COMMIT_TRANSACTION, body)
+            except (CommitOutcomeUnknown, ServiceUnavailable) as error:
+                lost = error
+                self._service.wait(pause(error, number))
+        raise CommitOutcomeUnknown(
+            f"The response to transaction {self.transaction_id} was lost: {lost and lost.message} Commit it again, or ask for "
+            "its outcome.",
+            transaction_id=self.transaction_id,
+        ) from lost
+
+    def _check_open(self) -> None:
+        if self._is_over:
+            raise BadRequest("the transaction is over; begin another one with lake.transaction()")
+
+
+def read_at_one_moment(
+    service: TableService,
+    tables: Sequence[str],
+    open_table: Callable[[TableService, str, Any], _Table],
+) -> tuple[MultiTableSnapshot[_Table], dict[str, int]]:
+    """Return several tables at one moment, and their versions by id.
+
+    Raises:
+        TableNotFound: no table has one of the names.
+        ConcurrentWrite: the tables are written too often.
+    """
+    body = request(SnapshotsRequest, tables=list(tables))
+    answers = service.call(operations.GET_SNAPSHOTS, body).snapshots
+    by_id = {answer.table_id: answer.version for answer in answers}
+    by_name = {name: answer.version for name, answer in zip(tables, answers, strict=True)}
+    pinned = _PinnedService(service, by_id, collects=False)
+    return MultiTableSnapshot(pinned, by_name, open_table), by_id
+
+
+def _refused(operation: Operation[Any]) -> UnsupportedOperation:
+    return UnsupportedOperation(
+        f"{operation.name} cannot be part of a transaction, or of a snapshot of several tables; call it by itself."
+    )
