@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from delvec.ddl import parse_ddl, parse_type
+from delvec.ddl import AddedColumn, parse_added_columns, parse_type
 from delvec_commands.dml.identity_marks import reached
 from delvec_commands.reading import ReadableTable
 from delvec_commands.table_service import TableService, request
@@ -66,7 +66,12 @@ class Alterations:
         ConstraintViolation: existing rows violate the new constraint.
         UnsupportedWriterFeature: the table requires an unsupported writer feature.
         MetadataChanged: other writers keep changing the table's metadata.
+
+    Attributes:
+        committed: of :meth:`together`: the result, once the block has ended; None if it altered nothing.
     """
+
+    committed: Altered | None = None
 
     def __init__(self, service: TableService, table: ReadableTable) -> None:
         self._service = service
@@ -80,7 +85,7 @@ class Alterations:
         block._waiting = []
         yield block
         if block._waiting:
-            self._commit(block._waiting)
+            block.committed = self._commit(block._waiting)
 
     # --- columns --------------------------------------------------------------------------------------
 
@@ -90,12 +95,19 @@ class Alterations:
         """Add columns; they are NULL in existing rows.
 
         Args:
-            columns: Spark DDL (``'age int, born date'``), or an Arrow, PySpark or Delta schema.
+            columns: Spark DDL (``'age int, born date'``), in which a column may be a field of a struct, and have a
+                place, as in ALTER TABLE (``'address.zip string AFTER city'``); or an Arrow, PySpark or Delta schema.
             first: place the columns first.
             after: place the columns after this one.
             into: path of a struct to add them to as fields.
         """
-        fields = (parse_ddl(columns) if isinstance(columns, str) else schema_from(columns)).fields
+        if isinstance(columns, str):
+            added = parse_added_columns(columns)
+            if any(each.struct or each.place for each in added):
+                return self._apply(request(AddColumns, columns=[_placed(each, into) for each in added]))
+            fields: Sequence[StructField] = [each.column for each in added]
+        else:
+            fields = schema_from(columns).fields
         made = []
         for number, field in enumerate(fields):
             # Each is placed after the one before it, so that they stay in order.
@@ -317,6 +329,12 @@ def _check_plain(field: StructField) -> None:
             ),
             operation=computed,
         )
+
+
+def _placed(added: AddedColumn, into: str | None) -> NewColumn:
+    """Return a column whose text says where it belongs."""
+    parts = ([] if into is None else [into]) + ([added.struct] if added.struct else [])
+    return _new_column(added.column, ".".join(parts) or None, added.place)
 
 
 def _new_column(field: StructField, into: str | None, place: Mapping[str, Any]) -> NewColumn:

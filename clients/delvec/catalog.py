@@ -1,6 +1,7 @@
 """The tables that SQL statements and maintenance look up by name."""
 
 import os
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from delvec.table import DeltaTable
@@ -31,6 +32,35 @@ class Catalog(Protocol):
         Raises:
             TableNotFound: none of that name was.
         """
+        ...
+
+    def create_table(
+        self,
+        name_or_location: str | os.PathLike[str],
+        schema: Any,
+        partition_by: Sequence[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        description: str | None = None,
+        engine: Any = None,
+        *,
+        name: str | None = None,
+        cluster_by: Sequence[str] | None = None,
+    ) -> DeltaTable:
+        """Create an empty table."""
+        ...
+
+    def register(
+        self, location: str | os.PathLike[str], name: str | None = None, engine: Any = None
+    ) -> DeltaTable:
+        """Register the table at a location under a name."""
+        ...
+
+    def rename(self, name_or_location: str | os.PathLike[str], name: str, engine: Any = None) -> DeltaTable:
+        """Give a registered table another name."""
+        ...
+
+    def drop(self, name_or_location: str | os.PathLike[str]) -> None:
+        """Unregister a table."""
         ...
 
     def run_convert(

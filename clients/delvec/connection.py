@@ -707,8 +707,8 @@ class Connection:
         Refer to tables by the names that :meth:`table` takes, or by location as ``delta.`/path` ``.
 
         Args:
-            text: SELECT, DELETE, UPDATE, MERGE, INSERT INTO or OVERWRITE, DESCRIBE [DETAIL | HISTORY], SHOW TABLES, or
-                ALTER TABLE with SYNC IDENTITY.
+            text: a query, DELETE, UPDATE, MERGE, INSERT, CREATE, ALTER or DROP TABLE, SHOW, DESCRIBE, OPTIMIZE, VACUUM and
+                others; docs/sql-grammar.md has all forms.
             engine: as for :meth:`table`; runs the statement.
             dialect: SQL dialect of the statement: ``"spark"`` or ``"duckdb"``.
             functions: functions of your Spark session, such as UDFs, that the statement may call in addition to Spark's
@@ -716,7 +716,7 @@ class Connection:
 
         Returns:
             An Arrow table for statements that return rows, or on Spark a lazy DataFrame for queries; Metrics for
-            statements that change rows, Altered for those that alter a table.
+            statements that change rows, Altered for those that define or alter a table.
 
         Raises:
             InvalidStatement: with line and column: it cannot be parsed, is not supported, or reads something other than

@@ -7,14 +7,16 @@ sqlglot is not used here: it takes ``id: long`` for a column without a type, and
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from delvec_errors import InvalidSchema
 from delvec_kernel.schema.char_varchar import as_texts
+from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import StructField, StructType
 
-__all__ = ["parse_ddl", "parse_type"]
+__all__ = ["AddedColumn", "parse_added_columns", "parse_ddl", "parse_type"]
 
 _TOKEN = re.compile(
     r"""\s*(?: (?P<word>\w+) | `(?P<quoted>(?:[^`]|``)+)` | '(?P<text>(?:[^']|'')*)' | (?P<sign>[<>(),:])
@@ -41,7 +43,7 @@ _PRIMITIVES = {
     "timestamp_ntz": "timestamp_ntz",
     "tinyint": "byte",
 }
-_CLAUSES = frozenset({"comment", "default", "generated", "not"})
+_CLAUSES = frozenset({"after", "comment", "default", "first", "generated", "not"})
 _CHARACTERS = {"char": "char", "character": "char", "varchar": "varchar"}
 _LONGEST = (1 << 31) - 1
 _DECIMALS = frozenset({"decimal", "dec", "numeric"})
@@ -65,6 +67,30 @@ def parse_type(text: str, name: str) -> StructField:
     parser = _Parser(text)
     schema = as_texts({"type": "struct", "fields": [parser.column(name)]})
     return StructType.from_json(schema).fields[0]
+
+
+@dataclass(frozen=True)
+class AddedColumn:
+    """A column in ALTER TABLE ... ADD COLUMNS.
+
+    Attributes:
+        column: its definition.
+        struct: path of the struct that gets it as a field; empty for a column of the table.
+        place: ``first`` or ``after``, if given.
+    """
+
+    column: StructField
+    struct: str = ""
+    place: Mapping[str, Any] = field(default_factory=dict)
+
+
+def parse_added_columns(text: str) -> list[AddedColumn]:
+    """Return the columns of ALTER TABLE ... ADD COLUMNS: ``address.zip string COMMENT '...' AFTER city, ...``.
+
+    Raises:
+        InvalidSchema: naming the place and what was expected there.
+    """
+    return _Parser(text).added_columns()
 
 
 class _Parser:
@@ -93,6 +119,27 @@ class _Parser:
             self._fail("a comma")
         return as_texts({"type": "struct", "fields": fields})
 
+    def added_columns(self) -> list[AddedColumn]:
+        columns = [self._added_column()]
+        while self._take("sign", ","):
+            columns.append(self._added_column())
+        if self._next < len(self._tokens):
+            self._fail("a comma")
+        return columns
+
+    def _added_column(self) -> AddedColumn:
+        path = [self._name()]
+        while self._take("other", "."):
+            path.append(self._name())
+        made = as_texts({"type": "struct", "fields": [self._typed(path[-1], computed=True)]})
+        place: dict[str, Any] = {}
+        if self._take("word", "first"):
+            place = {"first": True}
+        elif self._take("word", "after"):
+            place = {"after": self._name()}
+        struct = ".".join(map(backticked, path[:-1]))
+        return AddedColumn(StructType.from_json(made).fields[0], struct, place)
+
     def column(self, name: str) -> dict[str, Any]:
         """Return a column of the type that the text is."""
         kind = self._type()
@@ -107,8 +154,14 @@ class _Parser:
         return fields
 
     def _field(self, *, computed: bool) -> dict[str, Any]:
-        name = self._take("quoted") or self._take("word") or self._fail("a column's name")
+        name = self._name()
         self._take("sign", ":")
+        return self._typed(name, computed=computed)
+
+    def _name(self) -> str:
+        return self._take("quoted") or self._take("word") or self._fail("a column's name")
+
+    def _typed(self, name: str, *, computed: bool) -> dict[str, Any]:
         data_type = self._type()
         nullable = True
         metadata: dict[str, Any] = {}

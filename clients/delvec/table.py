@@ -645,8 +645,23 @@ class DeltaTable(CheckedTable):
         options.setdefault("engine_info", self.engine.name)
         return Transaction(self._service, self.id, operation, read_version, **options)
 
-    def replace_with(self, definition: TableDefinition, operation: str = REPLACING) -> Metrics:
-        """Replace the table's definition, and remove its rows; see :meth:`~delvec.Connection.create_table`."""
+    def replace_with(
+        self, definition: TableDefinition, operation: str = REPLACING, rows: Any = None
+    ) -> Metrics:
+        """Replace the table's definition, and all its rows; see :meth:`~delvec.Connection.create_table`.
+
+        Args:
+            definition: the new one.
+            operation: its name in the table's history.
+            rows: the new rows; by default none.
+        """
+        if rows is not None:
+            options = WriteOptions(definition=(definition, operation))
+            return with_retries(
+                self._service,
+                self._retries,
+                lambda: overwrite(self._service, self, rows, Replacement(), options),
+            )
         return with_retries(
             self._service,
             self._retries,

@@ -39,6 +39,8 @@ def report(alteration: Altered, as_json: bool, table: str) -> None:
     """Report a change of ``table``, whose text continues a sentence."""
     if as_json:
         print_json({"version": alteration.version, "operation": alteration.operation})
+    elif alteration.version is None and alteration.operation is not None:
+        say(f"{alteration.operation}: done")
     elif alteration.version is None:
         say(f"nothing committed: {table} already has this setting")
     else:

@@ -19,7 +19,7 @@ from delvec_kernel.schema.column_paths import backticked
 if TYPE_CHECKING:
     from delvec.table import DeltaTable
 
-__all__ = ["OpenTable", "RunQuery", "delete", "insert", "merge", "update"]
+__all__ = ["OpenTable", "RunQuery", "delete", "insert", "merge", "truncate", "update", "with_rows"]
 
 _DIGITS: Final = 20
 """Digits of the largest integer."""
@@ -37,6 +37,14 @@ def delete(cursor: Cursor, opened: OpenTable) -> Metrics:
     where = cursor.expression() if cursor.take("WHERE") else None
     cursor.end()
     return opened(name).delete(_unqualified(where, name, alias))
+
+
+def truncate(cursor: Cursor, opened: OpenTable) -> Metrics:
+    """Run TRUNCATE TABLE table."""
+    cursor.expect("TRUNCATE", "TABLE")
+    name = newest_version(cursor)
+    cursor.end()
+    return opened(name).delete()
 
 
 def update(cursor: Cursor, opened: OpenTable) -> Metrics:
@@ -81,7 +89,7 @@ def merge(cursor: Cursor, opened: OpenTable, run: RunQuery) -> Metrics:
         metrics: Metrics = builder.execute()
         return metrics
 
-    return _with_rows(source, opened(name), opened, run, change)
+    return with_rows(source, opened(name), opened, run, change)
 
 
 def insert(cursor: Cursor, opened: OpenTable, run: RunQuery) -> Metrics:
@@ -120,10 +128,10 @@ def insert(cursor: Cursor, opened: OpenTable, run: RunQuery) -> Metrics:
             return table.overwrite(rows, replace_where=where)
         return table.overwrite(rows) if overwrites else table.append(rows)
 
-    return _with_rows(text, target, opened, run, change)
+    return with_rows(text, target, opened, run, change)
 
 
-def _with_rows(
+def with_rows(
     text: str,
     table: "DeltaTable",
     opened: OpenTable,

@@ -1,16 +1,33 @@
-"""DESCRIBE and SHOW TABLES."""
+"""DESCRIBE and SHOW.
+
+Tested in `tests/integration/client/sql/test_table_definitions.py`.
+"""
 
 import json
-from typing import Any
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Final
 
 import pyarrow as pa
 
 from delvec.catalog import Catalog
+from delvec.sql.definitions import creation_text
 from delvec.sql.tokens import Cursor
 from delvec_commands.display import type_text
 from delvec_kernel.schema.types import StructType
 
 __all__ = ["describe", "show"]
+
+_DETAILS: Final = {
+    "Name": "name",
+    "Location": "location",
+    "Comment": "description",
+    "Partition Columns": "partitionColumns",
+    "Clustering Columns": "clusteringColumns",
+    "Table Properties": "properties",
+    "Table Features": "tableFeatures",
+}
+"""What DESCRIBE EXTENDED shows, and its names in DESCRIBE DETAIL."""
 
 
 def describe(lake: Catalog, cursor: Cursor) -> pa.Table:
@@ -30,28 +47,87 @@ def describe(lake: Catalog, cursor: Cursor) -> pa.Table:
         table = lake.table(name.name)
         return _rows([table.detail()] if kind == "DETAIL" else table.history(limit))
     cursor.take("TABLE")
-    cursor.take("EXTENDED")
+    extended = cursor.take("EXTENDED") or cursor.take("FORMATTED")
     name = cursor.table()
     cursor.end()
-    found = lake.table(name.name).snapshot(name.version, name.timestamp)
-    fields = StructType.from_json(found.table_schema).fields
-    return pa.table(
-        {
-            "col_name": pa.array([field.name for field in fields], pa.string()),
-            "data_type": pa.array([type_text(field.type.to_json()) for field in fields], pa.string()),
-            "comment": pa.array([field.metadata.get("comment") for field in fields], pa.string()),
-        }
+    table = lake.table(name.name)
+    found = table.snapshot(name.version, name.timestamp)
+    rows: list[tuple[str, str, str | None]] = [
+        (field.name, type_text(field.type.to_json()), field.metadata.get("comment"))
+        for field in StructType.from_json(found.table_schema).fields
+    ]
+    if extended:
+        detail = table.detail() | {"name": table.name}
+        rows += [("", "", ""), ("# Detailed Table Information", "", "")]
+        rows += [(shown, str(_flat(detail[key])), "") for shown, key in _DETAILS.items() if detail[key]]
+    return _texts(["col_name", "data_type", "comment"], rows)
+
+
+def show(lake: Catalog, cursor: Cursor) -> pa.Table:
+    """Run SHOW TABLES [IN namespace] [LIKE 'pattern'], or SHOW COLUMNS, PARTITIONS, TBLPROPERTIES or CREATE TABLE.
+
+    Raises:
+        InvalidStatement: it is another statement.
+    """
+    cursor.expect("SHOW")
+    if cursor.take("TABLES"):
+        return _show_tables(lake, cursor)
+    if cursor.take("COLUMNS"):
+        if not cursor.take("FROM"):
+            cursor.expect("IN")
+        return _texts(["col_name"], [(name,) for name in _table(lake, cursor).schema().names])
+    if cursor.take("PARTITIONS"):
+        partitions = _table(lake, cursor).partitions()
+        return pa.Table.from_pylist(
+            [{key: _flat(value) for key, value in each.items()} for each in partitions]
+        )
+    if cursor.take("TBLPROPERTIES"):
+        return _show_properties(lake, cursor)
+    if not cursor.take("CREATE", "TABLE"):
+        cursor.fail("TABLES, COLUMNS, PARTITIONS, TBLPROPERTIES or CREATE TABLE is expected")
+    return _texts(["createtab_stmt"], [(creation_text(_table(lake, cursor)),)])
+
+
+def _show_tables(lake: Catalog, cursor: Cursor) -> pa.Table:
+    namespace = cursor.table().name if cursor.take("IN") or cursor.take("FROM") else None
+    cursor.take("LIKE")
+    pattern = "*" if cursor.at_end else cursor.literal("a pattern in quotes, such as 'sales*|orders'")
+    cursor.end()
+    parts = pattern.lower().split("|")
+    return _texts(
+        ["name", "location"],
+        [
+            (each.name, each.location)
+            for each in lake.tables(namespace)
+            if any(fnmatchcase(each.name.lower(), part) for part in parts)
+        ],
     )
 
 
-def show(lake: Catalog, namespace: str | None = None) -> pa.Table:
-    """Run SHOW TABLES [IN namespace]."""
-    found = lake.tables(namespace)
+def _show_properties(lake: Catalog, cursor: Cursor) -> pa.Table:
+    name = cursor.table()
+    key = None
+    if cursor.take("("):
+        key = cursor.text_or_path("a property")
+        cursor.expect(")")
+    cursor.end()
+    properties = lake.table(name.name).snapshot(name.version, name.timestamp).configuration
+    rows = sorted(properties.items())
+    if key is not None:
+        rows = [(key, properties.get(key, f"Table {name.name} does not have property: {key}"))]
+    return _texts(["key", "value"], rows)
+
+
+def _table(lake: Catalog, cursor: Cursor) -> Any:
+    name = cursor.table()
+    cursor.end()
+    return lake.table(name.name)
+
+
+def _texts(columns: Sequence[str], rows: Iterable[Sequence[str | None]]) -> pa.Table:
+    values = list(rows)
     return pa.table(
-        {
-            "name": pa.array([each.name for each in found], pa.string()),
-            "location": pa.array([each.location for each in found], pa.string()),
-        }
+        {name: pa.array([row[place] for row in values], pa.string()) for place, name in enumerate(columns)}
     )
 
 
@@ -62,4 +138,4 @@ def _rows(entries: list[dict[str, Any]]) -> pa.Table:
 
 
 def _flat(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
+    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, dict | list) else value

@@ -67,7 +67,7 @@ def reorg(cursor: Cursor, opened: "OpenTable") -> Metrics:
     return opened(name).optimize.run(OptimizeOptions(where, purge=True, dry_run=dry_run))
 
 
-def vacuum(statement: Cursor, opened: "OpenTable", rows: "RunQuery") -> pa.Table:
+def vacuum(cursor: Cursor, opened: "OpenTable", rows: "RunQuery") -> pa.Table:
     """Run VACUUM table [FULL | LITE] [USING INVENTORY table | (query)] [RETAIN n HOURS] [DRY RUN].
 
     Returns:
@@ -76,9 +76,7 @@ def vacuum(statement: Cursor, opened: "OpenTable", rows: "RunQuery") -> pa.Table
     Raises:
         InvalidStatement: it is another statement.
     """
-    # The tokenizer returns everything after VACUUM as one word.
-    start, end = statement.position, statement.position + len("VACUUM")
-    cursor = Cursor(statement.text[:start] + " " * (end - start) + statement.text[end:])
+    cursor.expect("VACUUM")
     name = newest_version(cursor)
     hours: float | None = None
     dry_run = False

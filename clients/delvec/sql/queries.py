@@ -14,12 +14,15 @@ from sqlglot.dialects import DuckDB
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 
-from delvec.sql.tokens import NOT_A_PATH, TableName, invalid, is_path, parse_error
+from delvec.sql.tokens import NOT_A_PATH, Cursor, TableName, invalid, is_path, parse_error
 from delvec_errors import InvalidStatement
 from delvec_kernel.expressions.spark_dialect import AGGREGATES, GENERATORS, SPARK, STATEMENTS, WINDOW_ONLY
 from delvec_kernel.expressions.table_expressions import NAMED
 
-__all__ = ["DIALECTS", "Query", "Total", "parse_query"]
+__all__ = ["DIALECTS", "QUERIES", "Query", "Total", "parse_query"]
+
+QUERIES: Final = frozenset({"SELECT", "VALUES", "WITH", "FROM", "("})
+"""The words with which a query begins."""
 
 DIALECTS: Final[dict[str, Dialect]] = {"spark": SPARK, "duckdb": DuckDB()}
 _NOT_IN_QUERIES: Final = (
@@ -38,7 +41,7 @@ _PLAIN_TABLE: Final = frozenset({"this", "db", "catalog", "alias", "version"})
 _OF_TOTALS: Final = frozenset({"expressions", "from", "from_"})
 _WORD: Final = re.compile(r"[a-z_][a-z0-9_]*", re.ASCII)
 _PRUNES: Final = (exp.EQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In, exp.Is)
-_DELTA_SCAN: Final = "delta_scan"
+_BOUNDS: Final = (1, 2)
 _SMALL: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
 _CONSTANT: Final = (*_PRUNES, exp.Identifier, exp.Literal, exp.Null, exp.Neg, exp.Boolean, exp.DataType)
 
@@ -81,7 +84,10 @@ class Query:
     def newest(self) -> list[TableName]:
         """Return the distinct names of tables read at their newest version."""
         names = dict.fromkeys(table_name(self.text, each) for each in self.tables())
-        return [each for each in names if each.version is None and each.timestamp is None]
+        return [each for each in names if each.is_newest]
+
+    def _pinned(self, table: TableName) -> TableName:
+        return replace(table, version=self.versions.get(table.name)) if table.is_newest else table
 
     def totals(self) -> tuple[TableName, list[Total]] | None:
         """Return table and aggregates of ``SELECT count(*), min(a), max(b) FROM table``; None for other queries."""
@@ -98,9 +104,9 @@ class Query:
         if not totals or len(totals) < len(found):
             return None
         table = table_name(self.text, source.this)
-        if table.version is None and table.timestamp is None:
-            table = replace(table, version=self.versions.get(table.name))
-        return table, totals
+        if table.changes is not None:
+            return None
+        return self._pinned(table), totals
 
     def check_functions(self, function_names: Collection[str]) -> None:
         """Refuse functions that are neither built into Spark nor in ``function_names``, the session's functions.
@@ -140,10 +146,7 @@ class Query:
                 hint.pop()  # it has none
         for table in list(copy.tables()):
             relation_name = table_name(self.text, table)
-            pinned = relation_name
-            if relation_name.version is None and relation_name.timestamp is None:
-                pinned = replace(relation_name, version=self.versions.get(relation_name.name))
-            name = rename(pinned, _condition(copy.tree, table))
+            name = rename(self._pinned(relation_name), _condition(copy.tree, table))
             # Keep the node, to which joins in its parentheses, PIVOT and TABLESAMPLE are attached.
             for key in ("db", "catalog", "version"):
                 table.set(key, None)
@@ -207,8 +210,8 @@ def table_name(text: str, table: exp.Table) -> TableName:
         InvalidStatement: it is a function or a file, or a version is not a constant.
     """
     at = int(table.this.meta.get("start", 0)) if isinstance(table.this, exp.Expr) else 0
-    if isinstance(table.this, exp.Anonymous) and table.this.name.lower() == _DELTA_SCAN:
-        return _scanned(text, table.this)
+    if isinstance(table.this, exp.Anonymous) and (read := _FUNCTIONS.get(table.this.name.lower())):
+        return read(text, table.this)
     if not isinstance(table.this, exp.Identifier):
         raise invalid(text, at, "queries can only read tables; table functions are not supported.")
     parts = [part.name for part in table.parts]
@@ -242,6 +245,29 @@ def _scanned(text: str, function: exp.Anonymous) -> TableName:
         at = int(function.meta.get("start", 0))
         raise invalid(text, at, "delta_scan needs the path of a table as a string.")
     return TableName.at(given[0].name)
+
+
+def _changed(text: str, function: exp.Anonymous) -> TableName:
+    """Return the table of ``table_changes('name', first, last)``, with the versions or times of the changes."""
+    at = int(function.meta.get("start", 0))
+    name, *bounds = function.expressions or [None]
+    literals = [each for each in (name, *bounds) if isinstance(each, exp.Literal)]
+    if len(literals) <= len(bounds) or len(bounds) not in _BOUNDS or not literals[0].is_string:
+        raise invalid(
+            text,
+            at,
+            f"{function.name} needs a table, the first version or time, and maybe the last: table_changes('t', 3, 5).",
+        )
+    first, last = ([each.name if each.is_string else int(each.name) for each in literals[1:]] + [None])[:2]
+    assert first is not None  # noqa: S101 - there is at least one bound
+    if is_path(name.name):
+        return replace(TableName.at(name.name), changes=(first, last))
+    relation_name = Cursor(name.name).table()
+    return replace(relation_name, changes=(first, last))
+
+
+_FUNCTIONS: Final = {"delta_scan": _scanned, "table_changes": _changed, "table_changes_by_path": _changed}
+"""Table functions that read tables."""
 
 
 def _is_plain(source: exp.Expr) -> bool:

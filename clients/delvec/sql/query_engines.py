@@ -72,10 +72,16 @@ def query_duckdb(lake: Catalog, query: Query) -> pa.Table:
     with duckdb.connect(":memory:", config=_CONFIG) as database:
         database.execute("SET TimeZone = 'UTC'")
         scans: list[Scan] = []
+        changes: list[pa.Table] = []
         services: list[TableService] = []
 
         def view(table: TableName, condition: str | None) -> str:
             source = lake.table(table.name)
+            if table.changes is not None:
+                name = f"{INTERNAL('changes')}_{len(changes)}"
+                changes.append(source.changes(**table.changes_of()))
+                database.register(name, changes[-1])
+                return name
             scan = _planned(source, table, condition)
             scans.append(scan)
             services.append(source._service)  # noqa: SLF001 - of this package
@@ -233,7 +239,11 @@ def query_spark(lake: Catalog, query: Query, spark: Any) -> "DataFrame":
     views: list[str] = []
 
     def view(table: TableName, condition: str | None) -> str:  # noqa: ARG001 - Spark pushes conditions itself
-        frame = lake.table(table.name, engine=spark).to_df(version=table.version, timestamp=table.timestamp)
+        source = lake.table(table.name, engine=spark)
+        if table.changes is None:
+            frame = source.to_df(version=table.version, timestamp=table.timestamp)
+        else:
+            frame = source.changes_df(**table.changes_of())
         views.append(f"{INTERNAL('view')}_{uuid.uuid4().hex}")
         frame.createOrReplaceTempView(views[-1])
         return views[-1]

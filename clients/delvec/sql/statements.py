@@ -1,8 +1,8 @@
-"""Runs SQL statements, including ALTER TABLE ... SYNC IDENTITY."""
+"""Runs SQL statements: each word that begins one, and what runs it."""
 
-import re
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 import sqlglot
@@ -10,61 +10,69 @@ from sqlglot.errors import ParseError, SqlglotError, TokenError
 
 from delvec.alterations import Altered
 from delvec.catalog import Catalog
-from delvec.sql import changes, creation, inspection, maintenance
-from delvec.sql.queries import DIALECTS, Query, parse_query
+from delvec.sql import alter_table, changes, creation, inspection, maintenance
+from delvec.sql.queries import DIALECTS, QUERIES, Query, parse_query
 from delvec.sql.tokens import Cursor, TableName, invalid, parse_error
 from delvec_commands.transaction import Metrics
 from delvec_errors import BadRequest, EngineUnavailable, InvalidStatement
 
-__all__ = ["alter", "run"]
+__all__ = ["STATEMENTS", "run"]
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from delvec.sql.changes import OpenTable
     from delvec.table import DeltaTable
 
-
-def alter(cursor: Cursor, opened: "OpenTable") -> Altered:
-    """Run ALTER TABLE table ALTER COLUMN column SYNC IDENTITY.
-
-    Raises:
-        InvalidStatement: it is another statement.
-    """
-    cursor.expect("ALTER", "TABLE")
-    name = cursor.table()
-    if not cursor.take("CHANGE"):
-        cursor.expect("ALTER")
-    cursor.take("COLUMN")
-    column = cursor.column()
-    if not cursor.take("SYNC", "IDENTITY"):
-        cursor.fail("SYNC IDENTITY is expected; make other changes with table.alter")
-    cursor.end()
-    done = opened(name).alter.sync_identity(column)
-    assert done is not None  # noqa: S101 - None is for blocks only
-    return done
+_Result: TypeAlias = "pa.Table | DataFrame | Metrics | Altered"
 
 
-_QUERIES: Final = frozenset({"SELECT", "VALUES", "WITH", "FROM", "("})
-_SHOW: Final = re.compile(
-    r"\s*SHOW\s+TABLES(?:\s+(?:IN|FROM)\s+(?P<namespace>[^;]+?))?\s*;?\s*", re.IGNORECASE
-)
-_MAINTENANCE: Final = {
-    "OPTIMIZE": maintenance.optimize,
-    "REORG": maintenance.reorg,
-    "ANALYZE": maintenance.analyze,
-    "RESTORE": maintenance.restore,
-    "FSCK": maintenance.fsck,
-    "GENERATE": maintenance.generate,
-    "CREATE": creation.clone,
-    "REPLACE": creation.clone,
+@dataclass(frozen=True)
+class _Session:
+    """What statements run on."""
+
+    lake: Catalog
+    engine: Any
+    functions: Collection[str]
+
+    def opened(self, name: TableName) -> "DeltaTable":
+        return self.lake.table(name.name, engine=self.engine)
+
+    def rows(self, query: Query) -> "pa.Table | DataFrame":
+        return _rows(self.lake, query, self.engine, self.functions)
+
+
+STATEMENTS: Final[Mapping[str, Callable[[Cursor, _Session], Any]]] = {
+    "DELETE": lambda cursor, session: changes.delete(cursor, session.opened),
+    "UPDATE": lambda cursor, session: changes.update(cursor, session.opened),
+    "MERGE": lambda cursor, session: changes.merge(cursor, session.opened, session.rows),
+    "INSERT": lambda cursor, session: changes.insert(cursor, session.opened, session.rows),
+    "TRUNCATE": lambda cursor, session: changes.truncate(cursor, session.opened),
+    "CREATE": lambda cursor, session: creation.create(
+        session.lake, cursor, session.opened, session.rows, session.engine
+    ),
+    "DROP": lambda cursor, session: creation.drop(session.lake, cursor),
+    "UNDROP": lambda cursor, session: creation.undrop(session.lake, cursor, session.engine),
+    "CONVERT": lambda cursor, session: creation.convert(session.lake, cursor, session.engine),
+    "ALTER": lambda cursor, session: alter_table.alter(session.lake, cursor, session.opened),
+    "COMMENT": lambda cursor, session: alter_table.comment(cursor, session.opened),
+    "DESCRIBE": lambda cursor, session: inspection.describe(session.lake, cursor),
+    "SHOW": lambda cursor, session: inspection.show(session.lake, cursor),
+    "OPTIMIZE": lambda cursor, session: maintenance.optimize(cursor, session.opened),
+    "REORG": lambda cursor, session: maintenance.reorg(cursor, session.opened),
+    "ANALYZE": lambda cursor, session: maintenance.analyze(cursor, session.opened),
+    "VACUUM": lambda cursor, session: maintenance.vacuum(cursor, session.opened, session.rows),
+    "RESTORE": lambda cursor, session: maintenance.restore(cursor, session.opened),
+    "FSCK": lambda cursor, session: maintenance.fsck(cursor, session.opened),
+    "GENERATE": lambda cursor, session: maintenance.generate(cursor, session.opened),
 }
-_CHANGES: Final = frozenset({"DELETE", "UPDATE", "MERGE", "INSERT"})
+_SYNONYMS: Final = {"REPLACE": "CREATE", "DESC": "DESCRIBE"}
+_TRANSLATED: Final = frozenset({"DELETE", "UPDATE", "MERGE", "INSERT"})
+"""Statements with expressions, which are in the dialect of the call."""
 
 
 def run(
     lake: Catalog, text: str, engine: Any = None, dialect: str = "spark", functions: Collection[str] = ()
-) -> "pa.Table | DataFrame | Metrics | Altered":
+) -> _Result:
     """Run one statement; see :meth:`delvec.Connection.sql`."""
     if dialect not in DIALECTS:
         raise BadRequest(f"dialect must be 'spark' or 'duckdb', not {dialect!r}")
@@ -72,62 +80,23 @@ def run(
         raise BadRequest(f"a statement must be a string, not {type(text).__name__}")
     cursor = Cursor(text)
     word = cursor.word()
-
-    if word in _QUERIES:
-        return _rows(lake, parse_query(text.rstrip().rstrip(";"), dialect), engine, functions)
-    if word in _CHANGES:
-        return _change(
-            lake, word, text if dialect == "spark" else _translated(text, dialect), engine, functions
+    session = _Session(lake, engine, functions)
+    if word in QUERIES:
+        return session.rows(parse_query(text.rstrip().rstrip(";"), dialect))
+    statement = STATEMENTS.get(_SYNONYMS.get(word, word))
+    if statement is None:
+        words = ", ".join(STATEMENTS)
+        raise invalid(
+            text,
+            cursor.position,
+            f"a statement must be a query (SELECT, WITH, VALUES), or begin with {words}.",
         )
-    if word == "ALTER":
-        return alter(cursor, lambda name: lake.table(name.name, engine=engine))
-    if word in _MAINTENANCE or word in ("VACUUM", "UNDROP"):
-        return _maintain(lake, word, cursor, engine, functions)
-    if word in ("DESCRIBE", "DESC", "CONVERT"):
-        is_description = word != "CONVERT"
-        return inspection.describe(lake, cursor) if is_description else creation.convert(lake, cursor, engine)
-    shown = _SHOW.fullmatch(text)
-    if shown is not None:
-        namespace = shown["namespace"]
-        return inspection.show(lake, namespace and Cursor(namespace).table().name)
-    raise invalid(
-        text,
-        cursor.position,
-        "a statement must be SELECT, DELETE, UPDATE, MERGE, INSERT, OPTIMIZE, REORG TABLE, ANALYZE TABLE, VACUUM, "
-        "RESTORE, FSCK REPAIR TABLE, GENERATE, "
-        "CREATE TABLE ... "
-        "CLONE, CONVERT TO DELTA, UNDROP TABLE, DESCRIBE, SHOW TABLES or "
-        "ALTER TABLE ... SYNC IDENTITY; create and alter tables with create_table() and table.alter.",
-    )
-
-
-def _maintain(
-    lake: Catalog, word: str, cursor: Cursor, engine: Any, functions: Collection[str]
-) -> pa.Table | Metrics:
-    def opened(name: TableName) -> "DeltaTable":
-        return lake.table(name.name, engine=engine)
-
-    if word == "UNDROP":
-        return creation.undrop(lake, cursor, engine)
-    if word == "VACUUM":
-        return maintenance.vacuum(cursor, opened, lambda query: _rows(lake, query, engine, functions))
-    return _MAINTENANCE[word](cursor, opened)
-
-
-def _change(lake: Catalog, word: str, text: str, engine: Any, functions: Collection[str]) -> Metrics:
-    cursor = Cursor(text, None if engine in (None, "duckdb") else functions)
-
-    def opened(name: TableName) -> "DeltaTable":
-        return lake.table(name.name, engine=engine)
-
-    def rows(query: Query) -> "pa.Table | DataFrame":
-        return _rows(lake, query, engine, functions)
-
-    if word == "DELETE":
-        return changes.delete(cursor, opened)
-    if word == "UPDATE":
-        return changes.update(cursor, opened)
-    return (changes.merge if word == "MERGE" else changes.insert)(cursor, opened, rows)
+    if word in _TRANSLATED:
+        if dialect != "spark":
+            text = _translated(text, dialect)
+        cursor = Cursor(text, None if engine in (None, "duckdb") else functions)
+    result: _Result = statement(cursor, session)
+    return result
 
 
 def _is_spark(engine: Any) -> bool:

@@ -4,17 +4,18 @@ Tested in `tests/integration/client/sql/test_statements.py`.
 """
 
 import re
-from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Final, NoReturn
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, NoReturn, TypeVar
 
+from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from delvec_errors import InvalidStatement
 from delvec_kernel.expressions.source_text import located, place
-from delvec_kernel.expressions.spark_dialect import SPARK
 from delvec_kernel.expressions.table_expressions import check_functions
+from delvec_kernel.schema.column_paths import backticked
 
 __all__ = [
     "NOT_A_PATH",
@@ -36,6 +37,22 @@ _NOT_WORDS: Final = frozenset({TokenType.STRING, TokenType.IDENTIFIER})
 _LITERALS: Final = frozenset({TokenType.STRING, TokenType.NUMBER})
 _PATHS: Final = 2
 _PLACE: Final = re.compile(r" from (\d+):(\d+)")
+_PATH_VERSION: Final = re.compile(r"(?P<path>.*/.*[^/])@v(?P<version>\d+)", re.DOTALL)
+_VERSION: Final = re.compile(r"v(\d+)", re.IGNORECASE)
+_Item = TypeVar("_Item")
+
+
+class _Statements(Spark):
+    """Spark's dialect, whose tokenizer also splits what it would return as one word: commands, and GROUP BY."""
+
+    class Tokenizer(Spark.Tokenizer):
+        COMMANDS: ClassVar[set[TokenType]] = set()
+        KEYWORDS: ClassVar[dict[str, TokenType]] = {
+            word: kind for word, kind in Spark.Tokenizer.KEYWORDS.items() if " " not in word
+        }
+
+
+_STATEMENTS: Final = _Statements()
 
 
 def is_path(text: str) -> bool:
@@ -81,25 +98,45 @@ class TableName:
     Attributes:
         name: a name, or a location.
         last: the last part, by which columns may be qualified if there is no alias.
-        version: of ``VERSION AS OF``.
+        version: of ``VERSION AS OF``, or of ``@v3``.
         timestamp: of ``TIMESTAMP AS OF``.
+        changes: of ``table_changes``: the first and the last version or timestamp; None for the last is the newest.
     """
 
     name: str
     last: str
     version: int | None = None
     timestamp: str | None = None
+    changes: tuple[int | str, int | str | None] | None = None
+
+    def changes_of(self) -> dict[str, Any]:
+        """Return the arguments of :meth:`delvec.DeltaTable.changes`; a version that was pinned is the last."""
+        assert self.changes is not None  # noqa: S101 - called for table_changes
+        first, last = self.changes
+        return {
+            f"{end}_{'version' if isinstance(value, int) else 'timestamp'}": value
+            for end, value in (("start", first), ("end", self.version if last is None else last))
+        }
+
+    @property
+    def is_newest(self) -> bool:
+        """Whether the newest version of the table is read."""
+        fixed = self.changes is not None and self.changes[1] is not None
+        return self.version is None and self.timestamp is None and not fixed
 
     @classmethod
     def at(cls, location: str) -> "TableName":
-        """Return the name of the table at a location."""
-        return cls(location, location)
+        """Return the name of the table at a location, with the version of ``/path@v3``."""
+        found = _PATH_VERSION.fullmatch(location)
+        if found is None:
+            return cls(location, location)
+        return cls(found["path"], found["path"], version=int(found["version"]))
 
     @classmethod
     def of(cls, parts: list[str]) -> "TableName":
         """Return the name with these parts; ``delta.`/path` `` is a location."""
         if len(parts) == _PATHS and parts[0].lower() == "delta":
-            return cls(parts[1], parts[1])
+            return cls.at(parts[1])
         return cls(".".join(parts), parts[-1])
 
 
@@ -119,7 +156,7 @@ class Cursor:
         self.text = text
         self._functions = functions
         try:
-            self._tokens: list[Token] = _tokens(text)
+            self._tokens: list[Token] = list(_STATEMENTS.tokenize(text))
         except TokenError as error:
             raise parse_error(error, text) from None
         while self._tokens and self._tokens[-1].token_type == TokenType.SEMICOLON:
@@ -187,8 +224,17 @@ class Cursor:
         """
         if self.at_end or self._tokens[self._at].token_type not in _LITERALS:
             self.fail(f"{what} is expected")
+        token = self._tokens[self._at]
         self._at += 1
-        return str(self._tokens[self._at - 1].text)
+        text = str(token.text)
+        while token.token_type == TokenType.STRING and not self.at_end:
+            # The tokenizer takes 'it''s' for two strings.
+            token, before = self._tokens[self._at], token
+            if token.token_type != TokenType.STRING or token.start != before.end + 1:
+                break
+            text += f"'{token.text}"
+            self._at += 1
+        return text
 
     def number(self, what: str) -> float:
         """Parse a number.
@@ -256,14 +302,18 @@ class Cursor:
             while self.take("."):
                 parts.append(self.name("a table's name"))
             relation_name = TableName.of(parts)
+        if self.take("@"):
+            version = _VERSION.fullmatch(self.word())
+            if version is None:
+                self.fail("a version such as v3 is expected")
+            self._at += 1
+            return replace(relation_name, version=int(version[1]))
         start = self._at
         self.take("FOR")
         if self.take("VERSION", "AS", "OF"):
-            return TableName(relation_name.name, relation_name.last, version=self.whole_number("a version"))
+            return replace(relation_name, version=self.whole_number("a version"))
         if self.take("TIMESTAMP", "AS", "OF"):
-            return TableName(
-                relation_name.name, relation_name.last, timestamp=self.literal("a timestamp in quotes")
-            )
+            return replace(relation_name, timestamp=self.literal("a timestamp in quotes"))
         self._at = start
         return relation_name
 
@@ -281,12 +331,25 @@ class Cursor:
             self.name("a column")
         return self._since(start)
 
+    def column_of_table(self) -> tuple[TableName, str]:
+        """Parse ``table.column``."""
+        at, parts = self.position, [self.name("a table's name")]
+        while self.take("."):
+            parts.append(self.name("a column"))
+        if len(parts) == 1:
+            raise invalid(self.text, at, "a table and a column are expected: people.age.")
+        return TableName.of(parts[:-1]), backticked(parts[-1])
+
     def names(self) -> list[str]:
         """Parse a list of columns in parentheses."""
+        return self.in_parentheses(lambda: self.name("a column"))
+
+    def in_parentheses(self, item: Callable[[], _Item]) -> list[_Item]:
+        """Parse a list of items in parentheses."""
         self.expect("(")
-        found = [self.name("a column")]
+        found = [item()]
         while self.take(","):
-            found.append(self.name("a column"))
+            found.append(item())
         self.expect(")")
         return found
 
@@ -341,12 +404,7 @@ class Cursor:
 
     def expressions(self) -> list[str]:
         """Parse a list of expressions in parentheses."""
-        self.expect("(")
-        found = [self.expression(",")]
-        while self.take(","):
-            found.append(self.expression(","))
-        self.expect(")")
-        return found
+        return self.in_parentheses(lambda: self.expression(","))
 
     def assignments(self, *stops: str) -> dict[str, str]:
         """Parse ``column = expression, ...``."""
@@ -372,16 +430,6 @@ class Cursor:
         return self.text[start : self._tokens[self._at - 1].end + 1] if self._at else ""
 
 
-def _tokens(text: str) -> list[Token]:
-    """Tokenize a statement, including the text after words that sqlglot treats as commands, such as OPTIMIZE."""
-    found = list(SPARK.tokenize(text))
-    if not found or found[0].token_type != TokenType.COMMAND:
-        return found
-    end = found[0].end + 1
-    # Replace the command by spaces, which keeps the offsets.
-    return [found[0], *SPARK.tokenize(re.sub(r"[^\n]", " ", text[:end]) + text[end:])]
-
-
 def newest_version(cursor: Cursor) -> TableName:
     """Parse the name of a table to change, without a version.
 
@@ -390,6 +438,6 @@ def newest_version(cursor: Cursor) -> TableName:
     """
     at = cursor.position
     name = cursor.table()
-    if name.version is not None or name.timestamp is not None:
+    if not name.is_newest:
         raise invalid(cursor.text, at, "only the newest version of a table can be changed.")
     return name

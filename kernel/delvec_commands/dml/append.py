@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from delvec_commands.dml import data_schema
 from delvec_commands.dml.self_reads import WritableTable
+from delvec_commands.dml.table_definition import TableDefinition
 from delvec_commands.table_service import TableService, request
 from delvec_commands.transaction import Metrics, Transaction, begin
 from delvec_contract import BeginResponse
@@ -40,6 +41,7 @@ class WriteOptions:
         partition_by: with ``overwrite_schema``, the new partition columns; None keeps those of the table.
         txn: application id and version of an idempotent write.
         user_metadata: text for the table's history.
+        definition: the table's new definition, and the operation that replaces it, for the table's history.
     """
 
     merge_schema: bool = False
@@ -47,6 +49,12 @@ class WriteOptions:
     partition_by: Sequence[str] | None = None
     txn: tuple[str, int] | None = None
     user_metadata: str | None = None
+    definition: tuple[TableDefinition, str] | None = None
+
+    @property
+    def operation(self) -> str:
+        """Delta's name of the operation."""
+        return "WRITE" if self.definition is None else self.definition[1]
 
 
 @dataclass(frozen=True)
@@ -85,11 +93,13 @@ class NewRows:
         application = (
             None if options.txn is None else request(Txn, app_id=options.txn[0], version=options.txn[1])
         )
-        begun, schema = begin(service, table.id, "WRITE")
+        changes: list[WriteChange] = (
+            [] if options.definition is None else [options.definition[0].replacement()]
+        )
+        begun, schema = begin(service, table.id, options.operation, changes)
         known = -1 if application is None else begun.app_transactions.get(application.app_id, -1)
         if application is not None and known >= application.version:
             return cls(service, table, begun, data, _target(begun, schema), options, already_applied=True)
-        changes: list[WriteChange] = []
         evolves = options.merge_schema or options.overwrite_schema
         if evolves or identity.identity_columns(schema):
             widens = is_true(begun.configuration, "delta.enableTypeWidening")
@@ -126,7 +136,7 @@ class NewRows:
         transaction = Transaction(
             self.service,
             self.table.id,
-            "WRITE" if self.stream is None else "STREAMING UPDATE",
+            self.options.operation if self.stream is None else "STREAMING UPDATE",
             self.begun.version,
             # A plain append does not depend on the version it read.
             read_mark=self.begun.read_mark if rests else None,

@@ -94,6 +94,8 @@ def replace_rows(rows: NewRows, replacement: Replacement) -> Metrics:
             list(rows.target.partition_columns), separators=(",", ":"), ensure_ascii=False
         ),
     }
+    if rows.options.definition is not None:
+        parameters = rows.options.definition[0].recorded()
     metrics: dict[str, int] = {}
     predicate: str | None = None
     if replacement.where is not None:

@@ -9,6 +9,7 @@ from typing import Final
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.parsers.spark import SparkParser
+from sqlglot.tokenizer_core import TokenType
 
 from delvec_kernel.expressions.functions import FUNCTIONS, function_of
 
@@ -25,9 +26,23 @@ __all__ = [
 
 
 class _Parser(SparkParser):
-    """Distinguishes CAST from TRY_CAST: under ANSI, Spark 4's default, only TRY_CAST returns NULL on failure."""
+    """Distinguishes CAST from TRY_CAST: under ANSI, Spark 4's default, only TRY_CAST returns NULL on failure.
+
+    Takes Delta's ``table@v3`` for ``table VERSION AS OF 3``.
+    """
 
     STRICT_CAST = True
+    TABLE_POSTFIX_TOKENS = SparkParser.TABLE_POSTFIX_TOKENS | {TokenType.PARAMETER}
+
+    def _parse_version(self) -> exp.Version | None:
+        if self._curr is None or self._curr.text != "@" or self._curr.token_type != TokenType.PARAMETER:
+            return super()._parse_version()
+        self._advance()
+        version = "" if self._curr is None else self._curr.text
+        if version[:1].lower() != "v" or not version[1:].isdecimal():
+            self.raise_error("A version such as @v3 is expected")
+        self._advance()
+        return exp.Version(this="VERSION", expression=exp.Literal.number(version[1:]), kind="AS OF")
 
 
 class SparkDialect(Spark):

@@ -25,6 +25,7 @@ from delvec_errors import (
 )
 from delvec_kernel import locations
 from delvec_kernel.actions.actions import AddFile
+from delvec_kernel.features.managed_tables import is_catalog_managed
 from delvec_kernel.features.table_features import check_writable
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.statistics import file_statistics as statistics

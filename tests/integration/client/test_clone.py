@@ -432,8 +432,7 @@ def test_by_name_in_sql(tmp_path):
         lake.sql(f"CREATE TABLE third SHALLOW CLONE people LOCATION '{tmp_path}/elsewhere/third'")
         assert lake.table("third").location.endswith("/elsewhere/third")
         for wrong in (
-            "CREATE TABLE x CLONE people",
-            "CREATE TABLE x (id long)",
+            "CREATE TABLE x SHALLOW people",
             "CREATE TABLE x SHALLOW CLONE people WHERE id = 1",
             "CREATE TABLE x SHALLOW CLONE people TBLPROPERTIES (a)",
         ):
