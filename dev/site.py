@@ -1,4 +1,7 @@
-"""Generates site pages besides docs/: the README as first page, changes, references from docstrings and OpenAPI, error pages."""
+"""Generates site pages besides docs/: the README as first page, changes, references from docstrings and OpenAPI, error pages.
+
+It also names the pages that mkdocs.yml does not, and brings the script with which the search works on files.
+"""
 
 import re
 from pathlib import Path
@@ -16,6 +19,7 @@ _ADDED: Final = {
     "contributing.md": "CONTRIBUTING.md",
     "threat-model.md": "SECURITY.md",
 }
+_LAST: Final = "---\nsearch:\n  boost: 0.3\n---\n\n"
 _LINK: Final = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 _CLASSES: Final = (
     "delvec.connection.Connection",
@@ -27,8 +31,14 @@ _CLASSES: Final = (
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Append pages missing in mkdocs.yml to the navigation, so that new pages can be found."""
+    """Append pages missing in mkdocs.yml to the navigation, so that new pages can be found, and a page for each error."""
     named = set(re.findall(r"[\w-]+\.md", str(config.nav)))
+    for entries in (
+        part for section in config.nav or () for part in section.values() if isinstance(part, list)
+    ):
+        if {"Errors": "errors.md"} in entries:
+            at = entries.index({"Errors": "errors.md"})
+            entries[at] = {"Errors": [{"All errors": "errors.md"}, *sorted(error_pages())]}
     rest = sorted(path.name for path in Path(config.docs_dir).glob("*.md") if path.name not in named)
     if rest and config.nav is not None:
         config.nav.append({"More": rest})
@@ -42,7 +52,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages["reference-http.md"] = _http()
     pages |= error_pages()
     for name, content in pages.items():
-        files.append(File.generated(config, name, content=content))
+        # In the search, explanations come before the many entries of a reference.
+        lead = _LAST if name.startswith(("errors/", "reference-", "changelog")) else ""
+        files.append(File.generated(config, name, content=lead + content))
+    script = _ROOT / "dev" / "iframe_worker.js"
+    files.append(File.generated(config, "assets/javascripts/iframe-worker.js", abs_src_path=str(script)))
     return files
 
 

@@ -1,17 +1,20 @@
-"""The documentation site: all links work, and nothing is loaded from other hosts."""
+"""The documentation site: all links work, it can be searched from disk, and nothing is loaded from other hosts."""
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import mkdocs.config
 import pytest
+from playwright.sync_api import sync_playwright
 
 from delvec_errors import error_classes
 
 ROOT = Path(__file__).parents[2]
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 LOADED = re.compile(r"""<(?:script|link|img)[^>]*?(?:src|href)=["']?(https?:[^"' >]+)""")
 
 
@@ -34,6 +37,22 @@ def test_the_site_builds_with_strict_links_and_loads_nothing_from_other_hosts(tm
         assert cls.code in (tmp_path / "errors" / f"{cls.__name__}.html").read_text()
     assert "merge" in pages["reference-python.html"]
     assert "/v1/tables/{table}/commits" in pages["reference-http.html"]
+    assert '<a href="errors/CommitOutcomeUnknown.html" class="md-nav__link">' in pages["errors.html"]
+    if CHROMIUM is not None:
+        assert "vacuum.html" in results_from_disk(tmp_path / "index.html", "quarantine")
+
+
+def results_from_disk(page, query):
+    """Return the names of the pages that the search of a page opened as a file shows."""
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        tab = browser.new_page()
+        tab.goto(page.as_uri())
+        tab.fill("input[name=query]", query)
+        tab.wait_for_selector(".md-search-result__link", state="attached")
+        links = tab.locator(".md-search-result__link").evaluate_all("all => all.map(each => each.href)")
+        browser.close()
+    return {Path(link.partition("#")[0]).name for link in links}
 
 
 def test_a_page_missing_from_the_navigation_comes_last(tmp_path):
