@@ -6,7 +6,7 @@ Expected outcomes are values: Committed, Rebased, NothingToDo, AlreadyApplied or
 
 from collections.abc import Mapping
 
-from delvec_errors import CommitOutcomeUnknown, FileNotInSnapshot, InternalError, StorageError
+from delvec_errors import FileNotInSnapshot, InternalError
 from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_maintenance import auto_compaction
 from delvec_service.commits import fault_points
@@ -103,10 +103,6 @@ class Commits:
                 self._observer.committed("failed")
                 raise
             self.post_commit.observe(table, member)
-        try:
-            fault_points.reach("before-answer")
-        except StorageError as error:
-            raise CommitOutcomeUnknown(error.message, transaction_id=member.key) from error
         if isinstance(member.error, FileNotInSnapshot):
             # It may have read a commit that has since been replaced.
             gone = self._own_commits.explain(table.objects, table.name, changes.read_version)

@@ -18,7 +18,7 @@ from typing import Final
 from delvec_errors import BadRequest, StorageError
 from delvec_service.logs import logger
 
-__all__ = ["POINTS", "TRANSACTION_POINTS", "arm", "armed", "disarm", "passed", "reach"]
+__all__ = ["POINTS", "RATIFICATION", "TRANSACTION_POINTS", "arm", "armed", "disarm", "passed", "reach"]
 
 POINTS: Final = frozenset(
     {
@@ -32,6 +32,19 @@ POINTS: Final = frozenset(
         "before-answer",  # everything is done except the notifications
     }
 )
+"""Points of a commit by Delvec itself."""
+RATIFICATION: Final = frozenset(
+    {
+        "begin",
+        "after-read",  # the staged file is read; nothing about it is checked
+        "after-checks",  # it may be published
+        "before-put",
+        "after-put",
+        "before-close",
+        "before-answer",
+    }
+)
+"""Points of a commit that a client of the catalog has staged."""
 TRANSACTION_POINTS: Final = frozenset(
     {
         "before-reservation",  # of each table, before its next version is reserved
@@ -44,6 +57,7 @@ TRANSACTION_POINTS: Final = frozenset(
     }
 )
 """Those of a transaction over several tables, whose versions also pass the points around their creation."""
+_ALL: Final = POINTS | RATIFICATION | TRANSACTION_POINTS
 _ITEM: Final = re.compile(
     r"(?P<point>[a-z-]+):(?P<fault>kill|error|lost|delay=(?P<seconds>\d+(?:\.\d+)?))"
     r"(?:\*(?P<times>\d+))?(?:@(?P<first>\d+))?(?:%(?P<percent>\d+(?:\.\d+)?))?"
@@ -115,9 +129,9 @@ def arm(specification: str) -> None:
     """
     for item in filter(None, (part.strip() for part in specification.split(","))):
         match = _ITEM.fullmatch(item)
-        if match is None or match["point"] not in POINTS | TRANSACTION_POINTS:
+        if match is None or match["point"] not in _ALL:
             raise BadRequest(
-                f"'{item}' is not a fault: write point:fault, where the point is one of {', '.join(sorted(POINTS | TRANSACTION_POINTS))} and "
+                f"'{item}' is not a fault: write point:fault, where the point is one of {', '.join(sorted(_ALL))} and "
                 "the fault is kill, error, lost or delay=seconds, with *times, @first-passage and %percent."
             )
         fault = _Fault(
@@ -142,7 +156,7 @@ def armed(specification: str = "", **functions: Callable[[], None]) -> Iterator[
         arm(specification)
         for name, function in functions.items():
             point = name.replace("_", "-")
-            if point not in POINTS | TRANSACTION_POINTS:
+            if point not in _ALL:
                 raise BadRequest(f"Fault point '{point}' does not exist.")
             _add(point, _Fault(function))
         yield

@@ -80,7 +80,11 @@ class PostCommit:
             self._manifests.committed(table, run.version, self._configuration(run))
 
     def observe(self, table: OpenTable, member: PendingCommit) -> None:
-        """Report a transaction's outcome to metrics and the log."""
+        """Report a transaction's outcome to metrics and the log, right before the answer.
+
+        Raises:
+            CommitOutcomeUnknown: a fault is armed there.
+        """
         outcome, result = _observed_outcome(member), member.result
         rows = rows_changed(result.metrics) if isinstance(result, Rebased) and outcome == "rebased" else 0
         self._observer.committed(outcome, rows)
@@ -89,6 +93,10 @@ class PostCommit:
             self._observer.conflicted(result.error(table.name).type)
         elif isinstance(result, Committed):
             bind_log_context(version=result.version)
+        try:
+            fault_points.reach("before-answer")
+        except StorageError as error:
+            raise CommitOutcomeUnknown(error.message, transaction_id=member.key) from error
 
     def _count(self, table: OpenTable, member: PendingCommit) -> None:
         result = member.result

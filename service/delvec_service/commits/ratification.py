@@ -143,12 +143,13 @@ class Ratification:
                 )
             check_before(snapshot)
             data = _read(table, staged)
+            fault_points.reach("after-read")
             commit = staged_commit.parse(data, table.name, table.location, staged.version, staged.name)
             bind_log_context(transaction=commit.key)
             changes = self._check(table, staged, commit, snapshot)
+            fault_points.reach("after-checks")
             if self._create(table, commit, data):
                 self._published(table, commit, changes, data, snapshot)
-                fault_points.reach("before-answer")
                 return True
         raise _taken(table, staged)
 
