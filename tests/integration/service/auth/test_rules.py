@@ -20,10 +20,11 @@ NEEDS = {
         *("vend_credentials", "check_table", "list_conflicts", "list_applicable_policies", "get_policy"),
         "list_quarantines",
         "list_tasks",
+        "get_snapshots",
     },
     "writer": {
         *("begin_transaction", "commit", "allocate_deletion_vectors", "delete_rows", "update_rows"),
-        "report_task",
+        *("report_task", "commit_transaction"),
     },
     "maintainer": {
         *("rename_table", "alter_table", "optimize_table", "compact_deletion_vectors", "write_checkpoint"),
@@ -44,7 +45,14 @@ NEEDS = {
     },
     "admin": {"forget_table", "undrop_table", "delete_dropped_table"},
 }
-"""What is asked of the table, or the policy, that the path names. Said here a second time: a rule is not changed by accident."""
+"""What is asked of the table, or the policy, that the path or the body names. Said here a second time: a rule is not changed by accident."""
+TABLES = {
+    "get_snapshots": {"tables": ["{namespace}.orders"]},
+    "commit_transaction": {
+        "tables": [{"table": "{namespace}.orders", "commit": {"read-version": 0, "operation": "READ"}}]
+    },
+}
+"""Bodies that name tables."""
 OF_BODIES = {
     "register_table": ("maintainer", {"name": "{namespace}.made", "schema": SCHEMA}, None),
     "convert_to_delta": ("admin of all", {"name": "{namespace}.x", "location": "{root}/elsewhere"}, None),
@@ -57,7 +65,15 @@ OF_BODIES = {
     "revoke_role": ("admin", None, {"grantee": "somebody", "namespace": "{namespace}"}),
 }
 OF_SERVICE = {"metrics", "list_audit", "list_tokens", "create_token", "revoke_token"}
-LISTS = {"list_tables", "list_dropped_tables", "list_health", "list_runs", "list_policies", "list_grants"}
+LISTS = {
+    "find_transaction",
+    "list_tables",
+    "list_dropped_tables",
+    "list_health",
+    "list_runs",
+    "list_policies",
+    "list_grants",
+}
 OF_ANYBODY = {"config", "get_access"}
 OPEN = {"livez", "readyz"}
 
@@ -132,6 +148,8 @@ def filled(value, client, namespace):
         return value.replace("{namespace}", namespace).replace("{root}", str(client.root))
     if isinstance(value, dict) and value is not SCHEMA:
         return {key: filled(each, client, namespace) for key, each in value.items()}
+    if isinstance(value, list):
+        return [filled(each, client, namespace) for each in value]
     return value
 
 
@@ -170,7 +188,8 @@ def test_each_request_is_for_those_who_have_the_role(guarded, role, namespace):
     wrong = {}
     prepare(guarded)
     for method, path, operation in operations(guarded):
-        _, body, query = OF_BODIES.get(operation, (None, {} if method == "POST" else None, None))
+        given = TABLES.get(operation, {} if method == "POST" else None)
+        _, body, query = OF_BODIES.get(operation, (None, given, None))
         address = path.format(
             table=f"{namespace}.orders",
             version=0,
@@ -178,6 +197,7 @@ def test_each_request_is_for_those_who_have_the_role(guarded, role, namespace):
             token="unknown",
             quarantine="unknown",
             dropped=f"{namespace}.dropped",
+            transaction="unknown",
         )
         answer = guarded.request(
             method,
@@ -206,9 +226,15 @@ def test_every_request_has_a_rule_and_every_rule_a_request(guarded):
 
 def test_without_a_token_nothing_but_probes_and_the_description_answers(guarded):
     for method, path, operation in operations(guarded):
-        answer = guarded.request(
-            method, path.format(table="t", version=0, policy="p", token="t", quarantine="q", dropped="d")
-        )
+        names = {
+            "table": "t",
+            "policy": "p",
+            "token": "t",
+            "quarantine": "q",
+            "dropped": "d",
+            "transaction": "x",
+        }
+        answer = guarded.request(method, path.format(version=0, **names))
         assert (answer.status_code == 401) == (operation not in OPEN), (operation, answer.text)
     assert guarded.get("/docs").status_code == 200
     assert guarded.get("/v1/unknown").status_code == 401
