@@ -502,15 +502,15 @@ class Connection:
 
             with lake.transaction() as tx:
                 tx.table("orders").delete("id = 7")
-                tx.table("stock").update({"left": "left + 1"}, "item = 3")
+                tx.sql("UPDATE stock SET left = left + 1 WHERE item = 3")
 
         Args:
             tables: tables to read at one moment; others are read as they are when the transaction first reads them.
             isolation: ``"serializable"``: also a change of a table that the transaction has only read is a conflict.
                 ``"snapshot"``: only what its commands depend on.
         """
-        versions = read_at_one_moment(self._service, tables, self._opened)[1] if tables else {}
-        return MultiTableTransaction(self._service, self._opened, versions, isolation)
+        versions = read_at_one_moment(self._service, tables, self._over)[1] if tables else {}
+        return MultiTableTransaction(self._service, self._over, versions, isolation)
 
     def snapshot(self, tables: Sequence[str]) -> MultiTableSnapshot[DeltaTable]:
         """Return several tables at one moment: ``lake.snapshot(["orders", "stock"]).table("orders").to_arrow()``.
@@ -521,10 +521,14 @@ class Connection:
             TableNotFound: no table has one of the names.
             ConcurrentWrite: they are written so often that they could not be read at one moment.
         """
-        return read_at_one_moment(self._service, tables, self._opened)[0]
+        return read_at_one_moment(self._service, tables, self._over)[0]
 
-    def _opened(self, service: TableService, name: str, engine: Any) -> DeltaTable:
-        return Connection(service, 0).table(name, self._engine(engine))
+    def _over(self, service: TableService) -> "Connection":
+        """Return the same tables over another view of the service, whose commands are not retried."""
+        lake = Connection(service, 0)
+        with suppress(EngineUnavailable):
+            lake._duckdb = self._engine(None)
+        return lake
 
     def tables(self, namespace: str | None = None) -> list[TableResource]:
         """Return the registered tables, sorted by name.
@@ -697,7 +701,7 @@ class Connection:
     def sql(
         self, text: str, engine: Any = None, *, dialect: str = "spark", functions: Collection[str] = ()
     ) -> "pa.Table | DataFrame | Metrics | Altered":
-        """Run one SQL statement over the tables of this connection.
+        """Run one SQL statement over the tables of this connection, or several between ``BEGIN;`` and ``COMMIT``.
 
         ::
 
@@ -716,16 +720,24 @@ class Connection:
 
         Returns:
             An Arrow table for statements that return rows, or on Spark a lazy DataFrame for queries; Metrics for
-            statements that change rows, Altered for those that define or alter a table.
+            statements that change rows, Altered for those that define or alter a table; the answer of
+            :meth:`transaction` for a transaction.
 
         Raises:
             InvalidStatement: with line and column: it cannot be parsed, is not supported, or reads something other than
                 tables.
             DelvecError: as for the commands of :class:`DeltaTable`.
         """
+        from delvec.sql.blocks import block_of
         from delvec.sql.statements import run
 
-        return run(self, text, engine, dialect, functions)
+        block = block_of(text) if isinstance(text, str) else None
+        if block is None:
+            return run(self, text, engine, dialect, functions)
+        with self.transaction() as tx:
+            for statement in block.statements:
+                tx.sql(statement, engine, dialect=dialect)
+            return tx.commit() if block.commits else tx.rollback()
 
     def register_views(self, spark: Any, tables: Sequence[str] | Mapping[str, str] | None = None) -> Any:
         """Make tables available to Spark SQL as temporary views of a session, without any JAR.

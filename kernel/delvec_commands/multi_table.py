@@ -6,7 +6,7 @@ Tested in `tests/integration/client/test_multi_table.py`.
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Generic, Literal, Self, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Literal, Protocol, Self, TypeAlias, TypeVar
 
 import pyarrow as pa
 from pydantic import BaseModel
@@ -47,12 +47,23 @@ from delvec_errors import (
 )
 from delvec_storage.roots import Roots
 
-__all__ = ["Isolation", "MultiTableSnapshot", "MultiTableTransaction", "read_at_one_moment"]
+__all__ = ["Isolation", "Lake", "MultiTableSnapshot", "MultiTableTransaction", "read_at_one_moment"]
 
 Isolation: TypeAlias = Literal["serializable", "snapshot"]
 _Answer = TypeVar("_Answer")
 _Table = TypeVar("_Table")
+_Table_co = TypeVar("_Table_co", covariant=True)
 _REPEATS: Final = 6
+
+
+class Lake(Protocol[_Table_co]):
+    """The tables of a service, as a connection has them."""
+
+    def table(self, name_or_location: str, engine: Any = None) -> _Table_co:
+        """Return a table."""
+
+    def sql(self, text: str, engine: Any = None, *, dialect: str = "spark") -> Any:
+        """Run one statement."""
 
 
 class _PinnedService:
@@ -199,12 +210,10 @@ class MultiTableSnapshot(Generic[_Table]):
 
     def __init__(
         self,
-        service: _PinnedService,
+        lake: Lake[_Table],
         versions: Mapping[str, int],
-        open_table: Callable[[TableService, str, Any], _Table],
     ) -> None:
-        self._service = service
-        self._open = open_table
+        self._lake = lake
         self.versions = dict(versions)
 
     def __repr__(self) -> str:
@@ -219,7 +228,11 @@ class MultiTableSnapshot(Generic[_Table]):
         """
         if name not in self.versions:
             raise BadRequest(f"the snapshot is of {', '.join(self.versions)}, not of {str(name)[:200]}")
-        return self._open(self._service, name, engine)
+        return self._lake.table(name, engine)
+
+    def sql(self, text: str, engine: Any = None, *, dialect: str = "spark") -> Any:
+        """Run a query over the tables at that moment; see :meth:`delvec.Connection.sql`. Others are read as they are now."""
+        return self._lake.sql(text, engine, dialect=dialect)
 
 
 class MultiTableTransaction(Generic[_Table]):
@@ -236,7 +249,7 @@ class MultiTableTransaction(Generic[_Table]):
     def __init__(
         self,
         service: TableService,
-        open_table: Callable[[TableService, str, Any], _Table],
+        lake: Callable[[TableService], Lake[_Table]],
         versions: Mapping[str, int],
         isolation: Isolation,
     ) -> None:
@@ -244,7 +257,7 @@ class MultiTableTransaction(Generic[_Table]):
             raise BadRequest(f'isolation must be "serializable" or "snapshot", not {str(isolation)[:50]!r}')
         self._service = service
         self._pinned = _PinnedService(service, versions, collects=True)
-        self._open = open_table
+        self._lake = lake(self._pinned)
         self._isolation = isolation
         self._is_over = False
         self.transaction_id = str(uuid.uuid4())
@@ -274,7 +287,12 @@ class MultiTableTransaction(Generic[_Table]):
                 such as ALTER TABLE or VACUUM.
         """
         self._check_open()
-        return self._open(self._pinned, name, engine)
+        return self._lake.table(name, engine)
+
+    def sql(self, text: str, engine: Any = None, *, dialect: str = "spark") -> Any:
+        """Run one statement in the transaction, see :meth:`delvec.Connection.sql`; as :meth:`table`, for the rest."""
+        self._check_open()
+        return self._lake.sql(text, engine, dialect=dialect)
 
     def rollback(self) -> None:
         """Forget the changes. Files that were written for them are orphans, which VACUUM deletes."""
@@ -339,7 +357,7 @@ class MultiTableTransaction(Generic[_Table]):
 def read_at_one_moment(
     service: TableService,
     tables: Sequence[str],
-    open_table: Callable[[TableService, str, Any], _Table],
+    lake: Callable[[TableService], Lake[_Table]],
 ) -> tuple[MultiTableSnapshot[_Table], dict[str, int]]:
     """Return several tables at one moment, and their versions by id.
 
@@ -352,7 +370,7 @@ def read_at_one_moment(
     by_id = {answer.table_id: answer.version for answer in answers}
     by_name = {name: answer.version for name, answer in zip(tables, answers, strict=True)}
     pinned = _PinnedService(service, by_id, collects=False)
-    return MultiTableSnapshot(pinned, by_name, open_table), by_id
+    return MultiTableSnapshot(lake(pinned), by_name), by_id
 
 
 def _refused(operation: Operation[Any]) -> UnsupportedOperation:

@@ -146,6 +146,23 @@ def test_a_snapshot_of_several_tables_is_one_moment(lake):
         snapshot.table("other")
 
 
+def test_sql(lake):
+    with lake.transaction() as tx:
+        tx.sql("DELETE FROM orders WHERE id < 3")
+        tx.sql("INSERT INTO stock SELECT id + 10 AS id FROM stock WHERE id = 1")
+    assert (ids(lake, "orders"), ids(lake, "stock")) == ([3, 4, 5], [1, 2, 3, 4, 5, 11])
+    lake.sql("BEGIN; DELETE FROM orders WHERE id = 3; UPDATE stock SET id = 12 WHERE id = 11; COMMIT;")
+    assert (ids(lake, "orders"), ids(lake, "stock")) == ([4, 5], [1, 2, 3, 4, 5, 12])
+    assert lake.sql("BEGIN; DELETE FROM orders; DELETE FROM stock WHERE id = ';'; ROLLBACK") is None
+    snapshot = lake.snapshot(["orders", "stock"])
+    lake.sql("START TRANSACTION; DELETE FROM orders; DELETE FROM stock; COMMIT")
+    query = "SELECT count(*) AS n FROM orders JOIN stock ON orders.id = stock.id"
+    assert snapshot.sql(query).to_pylist() == [{"n": 2}]
+    assert lake.sql(query).to_pylist() == [{"n": 0}]
+    with pytest.raises(delvec.InvalidStatement, match="must end with COMMIT"):
+        lake.sql("BEGIN; DELETE FROM orders")
+
+
 def test_a_lost_answer_is_asked_for_again(lake, monkeypatch):
     tx = lake.transaction()
     tx.table("orders").delete("id = 1")
