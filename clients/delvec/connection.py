@@ -734,10 +734,13 @@ class Connection:
         block = block_of(text) if isinstance(text, str) else None
         if block is None:
             return run(self, text, engine, dialect, functions)
-        with self.transaction() as tx:
-            for statement in block.statements:
-                tx.sql(statement, engine, dialect=dialect)
-            return tx.commit() if block.commits else tx.rollback()
+        tx = self.transaction()
+        for statement in block.statements:
+            tx.sql(statement, engine, dialect=dialect)
+        if block.commits:
+            return tx.commit()
+        tx.rollback()
+        return None
 
     def register_views(self, spark: Any, tables: Sequence[str] | Mapping[str, str] | None = None) -> Any:
         """Make tables available to Spark SQL as temporary views of a session, without any JAR.

@@ -352,16 +352,23 @@ def opened(service, folder):
 
 
 def create(folder):
-    """Write versions 0 and 1 of a managed table: one file of 64 rows."""
+    """Write version 0 of a managed table: one file of 64 rows."""
     (folder / "_delta_log").mkdir(parents=True)
+    actions = [*first_version(locations.canonical(str(folder))), {"add": added(folder, FIRST)}]
+    text = "".join(f"{json.dumps(action)}\n" for action in actions)
+    (folder / "_delta_log" / f"{0:020}.json").write_text(text)
+
+
+def first_version(location):
+    """Return the actions of version 0 of an empty managed table."""
     configuration = {
-        TABLE_ID: locations.table_id(locations.canonical(str(folder))),
+        TABLE_ID: locations.table_id(location),
         "delta.enableDeletionVectors": "true",
         "delta.enableInCommitTimestamps": "true",
     }
     schema = '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}'
     readers = [name for name in FEATURES if name != "inCommitTimestamp"]
-    actions = [
+    return [
         {"commitInfo": {"inCommitTimestamp": 1, "timestamp": 1, "operation": "CREATE TABLE", "txnId": "t0"}},
         {
             "protocol": {
@@ -380,10 +387,7 @@ def create(folder):
                 "configuration": configuration,
             }
         },
-        {"add": added(folder, FIRST)},
     ]
-    text = "".join(f"{json.dumps(action)}\n" for action in actions)
-    (folder / "_delta_log" / f"{0:020}.json").write_text(text)
 
 
 def added(folder, path):

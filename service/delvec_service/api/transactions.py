@@ -18,6 +18,7 @@ from delvec_contract.access import Role
 from delvec_errors import (
     AppendOnlyTable,
     BadRequest,
+    CommitOutcomeUnknown,
     ConcurrentTransaction,
     ConstraintViolation,
     CorruptTable,
@@ -40,6 +41,7 @@ from delvec_service.api.repeats import REPLAYED, IdempotencyKey, replay
 from delvec_service.api.resource import resource_router
 from delvec_service.api.routes import Route
 from delvec_service.auth.access import Access
+from delvec_service.logs import bind_log_context
 from delvec_service.service import Service
 from delvec_service.store.answers import StoredAnswer
 from delvec_service.store.open_table import OpenTable
@@ -47,8 +49,20 @@ from delvec_service.store.open_table import OpenTable
 __all__ = ["routers"]
 
 _INVALID: Final[tuple[type[DelvecError], ...]] = (InvalidCommit, *InvalidCommit.__subclasses__())
+
+
+class _TransactionRoute(CommitRoute):
+    @staticmethod
+    def late(seconds: float) -> DelvecError:
+        return CommitOutcomeUnknown(
+            f"The transaction took longer than {seconds:g} seconds and may still succeed. Send it again with the same key, or "
+            "look up its outcome with GET /v1/transactions/{id}.",
+            seconds=seconds,
+        )
+
+
 _reading = resource_router("commits", Route)
-_commits = resource_router("commits", CommitRoute)
+_commits = resource_router("commits", _TransactionRoute)
 
 
 @_commits.post(
@@ -89,6 +103,7 @@ def commit_transaction(
             "Idempotency-Key and transaction-id differ; send only one of them, or the same value in both."
         )
     tables = [_opened(service, access, each.table, "writer") for each in body.tables]
+    bind_log_context(change=", ".join(table.name for table in tables))
     committed = operations.commit_transaction(service, tables, body, idempotency_key)
     if isinstance(committed, StoredAnswer):
         return replay(committed)

@@ -367,7 +367,7 @@ class MultiTableCommits:
             return
         table, version = member.table, member.staged.version
         try:
-            self._reservations.publish(table.objects, table.name, version, decision)
+            self._reservations.publish(table.objects, table.name, version, decision, member.data)
         except DelvecError as error:
             logger.error("commit not published yet", table=table.name, version=version, reason=error.message)
             return

@@ -136,8 +136,17 @@ class Reservations:
             logger.info("transaction undone", transaction=reservation.transaction_id, reason=reason)
         return decision
 
-    def publish(self, objects: ObjectStore, table: str, version: int, decision: Decision) -> bool:
+    def publish(
+        self, objects: ObjectStore, table: str, version: int, decision: Decision, data: bytes | None = None
+    ) -> bool:
         """Publish what a transaction commits as a version of a table; return False if that is nothing.
+
+        Args:
+            objects: the table's files.
+            table: the table's name, for errors.
+            version: the version.
+            decision: the outcome of the transaction.
+            data: the staged commit, if it is at hand.
 
         Raises:
             CorruptLog: the staged commit is damaged or gone, or another writer took its version.
@@ -148,9 +157,8 @@ class Reservations:
         if not decision.is_commit or staged is None or staged.version != version:
             return False
         fault_points.reach("before-publication")
-        data = _staged(objects, table, staged)
         try:
-            created = self._log.publish(objects, version, data)
+            created = self._log.publish(objects, version, data or _staged(objects, table, staged))
         except AmbiguousPutError as error:
             raise error.failure from error
         if not created:

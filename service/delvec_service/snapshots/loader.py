@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from cachetools import LRUCache
 
-from delvec_errors import BadRequest, CorruptLog, MissingLogFile
+from delvec_errors import BadRequest, CorruptLog, MissingLogFile, VersionNotFound
 from delvec_kernel.actions.actions import CommitInfo
 from delvec_kernel.file_index.segment import SegmentsLost
 from delvec_kernel.log.log_segment import ListedFile, LogListing, commit_name
@@ -277,9 +277,18 @@ class SnapshotLoader:
         reader = self._reader(objects, table)
         if timestamp is not None:
             version = version_at(reader, timestamp, self._published(reader))
-        found = self._published(reader, checkpoints) if version is None else self._version(reader, version)
-        reader.check_catalog(found)  # it may have been cached by a request that came through the catalog
-        return found
+        if version is None:
+            loaded = self._published(reader, checkpoints)
+        else:
+            try:
+                loaded = self._version(reader, version)
+            except VersionNotFound:
+                # Its writer may have been told of a version that is committed, and could not be published at the time.
+                if self._published(reader, checkpoints).version < version:
+                    raise
+                loaded = self._version(reader, version)
+        reader.check_catalog(loaded)  # it may have been cached by a request that came through the catalog
+        return loaded
 
     def reading(
         self,

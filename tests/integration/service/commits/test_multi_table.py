@@ -335,6 +335,7 @@ def test_publication_that_fails_does_not_fail_the_transaction(client, tables):
         answer = commit(client, appended(orders, [6]), appended(stock, [6]))
         assert answer.status_code == 200, answer.text
         assert (log_versions(orders), log_versions(stock)) == ([0, 1, 2], [0, 1, 2])
+    assert rows(client, orders, 3) == [1, 2, 3, 4, 5, 6]
     assert (rows(client, orders), rows(client, stock)) == ([1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6])
     assert log_versions(stock) == [0, 1, 2, 3]
 
