@@ -405,15 +405,15 @@ class Settings(BaseSettings):
     @field_validator("catalogs", mode="before")
     @classmethod
     def _by_catalog(cls, value: Any) -> Any:
-        found = _json(value, _CATALOGS) if isinstance(value, str) else value
-        if not isinstance(found, dict):
+        catalogs = _json(value, _CATALOGS) if isinstance(value, str) else value
+        if not isinstance(catalogs, dict):
             raise ValueError(f"must be {_CATALOGS}")  # noqa: TRY004 - pydantic takes no TypeError
-        for name in found:
+        for name in catalogs:
             if len(name) > _LONGEST_NAMESPACE or "." in name or not re.fullmatch(TABLE_NAME, name):
                 raise ValueError(
                     f"{name[:_LONGEST_NAMESPACE]!r} cannot begin the names of tables; use one such as main"
                 )
-        return found
+        return catalogs
 
     @field_validator("namespace_roots")
     @classmethod

@@ -111,13 +111,13 @@ class Catalogs:
         if namespace is not None:
             catalog, _, schema = namespace.partition(".")
             return self._of_catalog(catalog, schema or None) if catalog in self._servers else []
-        found: list[TableRecord] = []
+        records: list[TableRecord] = []
         for name in sorted(self._servers):
             try:
-                found += self._of_catalog(name, None)
+                records += self._of_catalog(name, None)
             except DelvecError as error:
                 logger.warning("catalog not listed", catalog=name, reason=error.message)
-        return found
+        return records
 
     def close(self) -> None:
         """Close the connections, and forget credentials."""
@@ -141,26 +141,26 @@ class Catalogs:
 
     def _of_catalog(self, name: str, schema: str | None) -> list[TableRecord]:
         with self._lock:
-            listed = self._listed.get((name, schema))
-        if listed is not None and time.monotonic() - listed[0] < _LISTED_SECONDS:
-            return listed[1]
+            cached = self._listed.get((name, schema))
+        if cached is not None and time.monotonic() - cached[0] < _LISTED_SECONDS:
+            return cached[1]
         began = time.monotonic()
         server, remote = self._servers[name], self._settings[name].catalog or name
-        found: list[TableRecord] = []
+        records: list[TableRecord] = []
         for each in [schema] if schema is not None else server.schemas(remote):
-            found += [
+            records += [
                 record
                 for table in server.tables(remote, each)
                 if (record := _record(f"{name}.{each}.{table.name}", table)) is not None
             ]
-            if len(found) > _MOST_LISTED:
+            if len(records) > _MOST_LISTED:
                 raise BadRequest(
                     f"The catalog '{name}' has more than {_MOST_LISTED} tables; list those of one schema: {name}.<schema>."
                 )
-        found.sort(key=lambda record: (record.name, record.id))
+        records.sort(key=lambda record: (record.name, record.id))
         with self._lock:
-            self._listed[name, schema] = began, found
-        return found
+            self._listed[name, schema] = began, records
+        return records
 
 
 def catalogs_of(url: str, token: str | None) -> dict[str, CatalogSettings]:

@@ -2,6 +2,8 @@
 
 Where no catalog does, the log decides by itself: :class:`~delvec_service.store.objects.ObjectStore` is that case, and
 :class:`~delvec_service.store.managed_log.ManagedLog` the other one.
+
+Tested in `tests/integration/service/catalog_client/test_managed_log.py`.
 """
 
 from collections.abc import Mapping, MutableMapping, Sequence

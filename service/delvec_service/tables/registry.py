@@ -168,8 +168,8 @@ class Tables:
         if self.catalog_of(record.name) is None:
             return None
         table = self._catalogs.table(record.name, record.location)
-        known = roots or (Roots(self._shared) if self._shared else None)
-        if not table.uses_credentials() and (known is None or not known.allows(record.location)):
+        allowed = roots or (Roots(self._shared) if self._shared else None)
+        if not table.uses_credentials() and (allowed is None or not allowed.allows(record.location)):
             raise LocationNotAllowed(
                 f"The catalog of table '{record.name}' says that it is at {record.location}, which is in none of the roots, "
                 "and issues no credentials for it. Add the place to roots= of connect(), or to DELVEC_ROOTS.",
@@ -316,20 +316,20 @@ class Tables:
             LocationNotAllowed: its place is another table's, or outside the roots of the name.
         """
         location = self.roots.of(name).canonical(self._catalogs.load(name).location)
-        known = self._registry.at(location)
+        record = self._registry.at(location)
         for other in self._registry.called(name):
             if other.location != location:  # dropped since, or renamed
                 self._registry.remove(other.id)
                 self._opened.pop(other.id, None)
-        if known is not None and known.name != name:
-            if self.catalog_of(known.name) != self.catalog_of(name):
+        if record is not None and record.name != name:
+            if self.catalog_of(record.name) != self.catalog_of(name):
                 raise LocationNotAllowed(
                     f"The catalog of table '{name}' says that it is at {location}, which is the place of another table. "
                     "Ask whoever operates the catalog.",
                     table=name,
                 )
-            return self._registry.rename(known, name)
-        return known or self._added(location, name, EVERYBODY)[0]
+            return self._registry.rename(record, name)
+        return record or self._added(location, name, EVERYBODY)[0]
 
     def _check_own(self, name: str) -> None:
         """Reject changes of names that another catalog gives.
