@@ -680,7 +680,10 @@ class DeltaTable(CheckedTable):
         """
 
         def attempt() -> Metrics:
-            return command(self._reading(self.version()))
+            # A part of a statement reads what the whole statement does.
+            return command(
+                self._reading(self.version() if self.source_version is None else self.source_version)
+            )
 
         return with_retries(self._service, self._retries, attempt)
 

@@ -170,6 +170,11 @@ FORMS: Final = (
         "MERGE INTO people t USING (SELECT 9 AS id, 'Io' AS name) s ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id, name) "
         "VALUES (s.id, upper(s.name))",
     ),
+    Form(
+        _ROWS,
+        "… WHERE column [NOT] IN (query), [NOT] EXISTS (query), column = (query): in DELETE, UPDATE and MERGE",
+        "DELETE FROM people WHERE id IN (SELECT id FROM guests) OR NOT EXISTS (SELECT 1 FROM orders)",
+    ),
     Form(_ROWS, "TRUNCATE TABLE t", "TRUNCATE TABLE guests"),
     Form(
         _QUERIES,

@@ -12,6 +12,7 @@ from delvec.alterations import Altered
 from delvec.catalog import Catalog
 from delvec.sql import alter_table, changes, creation, inspection, maintenance
 from delvec.sql.queries import DIALECTS, QUERIES, Query, parse_query
+from delvec.sql.subqueries import with_values
 from delvec.sql.tokens import Cursor, TableName, invalid, parse_error
 from delvec_commands.transaction import Metrics
 from delvec_errors import BadRequest, EngineUnavailable, InvalidStatement
@@ -40,11 +41,22 @@ class _Session:
     def rows(self, query: Query) -> "pa.Table | DataFrame":
         return _rows(self.lake, query, self.engine, self.functions)
 
+    def cursor(self, text: str) -> Cursor:
+        return Cursor(text, None if self.engine in (None, "duckdb") else self.functions)
+
+    def changed(self, text: str, change: Callable[[Cursor, "changes.OpenTable"], Metrics]) -> Metrics:
+        """Change a table by a statement with expressions, which may have subqueries."""
+        return with_values(
+            text, self.opened, self.rows, lambda statement, opened: change(self.cursor(statement), opened)
+        )
+
 
 STATEMENTS: Final[Mapping[str, Callable[[Cursor, _Session], Any]]] = {
-    "DELETE": lambda cursor, session: changes.delete(cursor, session.opened),
-    "UPDATE": lambda cursor, session: changes.update(cursor, session.opened),
-    "MERGE": lambda cursor, session: changes.merge(cursor, session.opened, session.rows),
+    "DELETE": lambda cursor, session: session.changed(cursor.text, changes.delete),
+    "UPDATE": lambda cursor, session: session.changed(cursor.text, changes.update),
+    "MERGE": lambda cursor, session: session.changed(
+        cursor.text, lambda statement, opened: changes.merge(statement, opened, session.rows)
+    ),
     "INSERT": lambda cursor, session: changes.insert(cursor, session.opened, session.rows),
     "TRUNCATE": lambda cursor, session: changes.truncate(cursor, session.opened),
     "CREATE": lambda cursor, session: creation.create(
@@ -92,9 +104,7 @@ def run(
             f"a statement must be a query (SELECT, WITH, VALUES), or begin with {words}.",
         )
     if word in _TRANSLATED:
-        if dialect != "spark":
-            text = _translated(text, dialect)
-        cursor = Cursor(text, None if engine in (None, "duckdb") else functions)
+        cursor = session.cursor(text if dialect == "spark" else _translated(text, dialect))
     result: _Result = statement(cursor, session)
     return result
 

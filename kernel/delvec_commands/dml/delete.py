@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from delvec_commands.dml import row_command, touched_files
 from delvec_commands.dml.row_command import Clock
+from delvec_commands.dml.self_reads import WritableTable
 from delvec_commands.dml.touched_files import TouchedFile
-from delvec_commands.reading import ReadableTable
 from delvec_commands.table_service import TableService
 from delvec_commands.transaction import Metrics, Transaction, begin
 from delvec_engines.footers import with_row_counts
@@ -35,7 +35,7 @@ _EVERYTHING: Final = "true"
 
 def delete(
     service: TableService,
-    table: ReadableTable,
+    table: WritableTable,
     predicate: str | None,
     *,
     dry_run: bool = False,
@@ -44,6 +44,7 @@ def delete(
     """Delete the matching rows of the newest version; see :meth:`delvec.DeltaTable.delete`."""
     clock = Clock()
     scan, condition = table.plan(predicate=predicate, row_ids=True)
+    table.check_source_version(scan.version)
     vectors = scan.deletes_by_vector
     if condition is None:
         whole, rest = with_row_counts(scan), scan.filter(pa.repeat(False, len(scan)))
@@ -87,7 +88,7 @@ def delete(
 
 def delete_keys(
     service: TableService,
-    table: ReadableTable,
+    table: WritableTable,
     predicate: str | None,
     source: MergeSource,
     on: str | Sequence[str] | None,
@@ -167,7 +168,7 @@ def delete_keys(
 
 def _with_change_files(
     service: TableService,
-    table: ReadableTable,
+    table: WritableTable,
     scan: Scan,
     condition: Predicate,
     user_metadata: str | None,
@@ -193,14 +194,14 @@ def _with_change_files(
 
 def _transaction(
     service: TableService,
-    table: ReadableTable,
+    table: WritableTable,
     scan: Scan,
     predicate: str | None,
     user_metadata: str | None,
     shown: str | None = None,
 ) -> Transaction:
     parameters = None if shown is None else {"predicate": json.dumps([f"({shown})"], ensure_ascii=False)}
-    return Transaction(
+    transaction = Transaction(
         service,
         table.id,
         "DELETE",
@@ -211,6 +212,8 @@ def _transaction(
         operation_parameters=parameters,
         user_metadata=user_metadata,
     )
+    transaction.mark_read(whole_table=table.source_version is not None)
+    return transaction
 
 
 def _whole_files(scan: Scan) -> list[TouchedFile]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from delvec_commands.dml import row_command, touched_files
 from delvec_commands.dml.assignments import Relations, updated
 from delvec_commands.dml.row_command import Clock
-from delvec_commands.reading import ReadableTable
+from delvec_commands.dml.self_reads import WritableTable
 from delvec_commands.table_service import TableService
 from delvec_commands.transaction import Metrics, Transaction, begin
 from delvec_engines import row_ids
@@ -23,7 +23,7 @@ _METRICS: Final = row_command.metrics_of_rows("numUpdatedRows")
 
 def update(
     service: TableService,
-    table: ReadableTable,
+    table: WritableTable,
     assignments: Mapping[str, Any],
     predicate: str | None,
     *,
@@ -33,6 +33,7 @@ def update(
     """Update the matching rows of the newest version; see :meth:`delvec.DeltaTable.update`."""
     clock = Clock()
     scan, _ = table.plan(predicate=predicate, row_ids=True)
+    table.check_source_version(scan.version)
     clause = _clause(scan, assignments, predicate)
     if dry_run:
         return _dry_run(table, scan, predicate, clock)
@@ -57,6 +58,7 @@ def update(
         },
         user_metadata=user_metadata,
     )
+    transaction.mark_read(whole_table=table.source_version is not None)
     copied = row_command.take_over(transaction, table, scan, changed, target)
     clock.rewritten()
     if transaction.is_empty:
@@ -75,7 +77,7 @@ def _clause(scan: Scan, assignments: Mapping[str, Any], predicate: str | None) -
     return Clause("matched", "update", condition, updated(assignments, tables, "UPDATE SET", (TARGET,)))
 
 
-def _dry_run(table: ReadableTable, scan: Scan, predicate: str | None, clock: Clock) -> Metrics:
+def _dry_run(table: WritableTable, scan: Scan, predicate: str | None, clock: Clock) -> Metrics:
     condition = predicates.parse("true" if predicate is None else predicate, scan.schema)
     matching_rows = table.engine.find_rows(scan, condition) if len(scan) else {}
     files = touched_files.touched_files(scan, matching_rows, vectors=scan.deletes_by_vector)
